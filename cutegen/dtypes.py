@@ -1,0 +1,40 @@
+"""The element types of the spec language, and what torch and CuTe DSL call them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type.
+
+    bits: storage width. torch, cutlass: attribute names in those modules.
+    """
+
+    name: str
+    bits: int
+    torch: str
+    cutlass: str
+
+    @property
+    def bytes(self) -> int:
+        return self.bits // 8
+
+    def __str__(self) -> str:
+        return self.name
+
+
+DTYPES: dict[str, DType] = {
+    d.name: d
+    for d in (
+        DType("bf16", 16, "bfloat16", "BFloat16"),
+        DType("f16", 16, "float16", "Float16"),
+        DType("f32", 32, "float32", "Float32"),
+        DType("e4m3", 8, "float8_e4m3fn", "Float8E4M3FN"),
+        DType("e5m2", 8, "float8_e5m2", "Float8E5M2"),
+        DType("e8m0", 8, "float8_e8m0fnu", "Float8E8M0FNU"),
+        DType("i8", 8, "int8", "Int8"),
+        DType("i32", 32, "int32", "Int32"),
+    )
+}
