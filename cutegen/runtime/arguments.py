@@ -1,0 +1,233 @@
+"""What a generated plan declares about its arguments, and everything generic that follows from the declarations.
+
+Extents are elements, alignments are bytes. Nothing here runs on the hot path of a launch: faults are looked for only
+after the compiled kernel refused a call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Dims = Mapping[str, int]
+Extent = int | tuple[int, int | None]  # a constant, or an inclusive range whose upper end may be open
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArg:
+    """One tensor argument.
+
+    dtype: its attribute name in torch, such as "bfloat16". dims: one dim name per torch axis; () is a device scalar.
+    contiguous: the torch axis whose stride is 1 (None for a device scalar). align: bytes that the data pointer and
+    every other stride must be a multiple of (16 for a TMA tensor, the element size for a plainly loaded one).
+    multiple: the extent of the contiguous axis must be a multiple of this many elements. axes: torch axes in kernel
+    order, (m, n[, batch]) for outputs and epilogue tiles; `check` uses it to locate a wrong element.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[str, ...]
+    contiguous: int | None
+    align: int = 16
+    multiple: int = 1
+    axes: tuple[int, ...] = ()
+
+    def text(self) -> str:
+        return f"{self.dtype}[{', '.join(self.dims)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """One host scalar, passed by value: a Python float (or int)."""
+
+    name: str
+
+
+Argument = TensorArg | ScalarArg
+
+
+def torch_dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)
+
+
+def allocate(arg: TensorArg, dims: Dims, device: Any) -> Any:
+    """An uninitialised tensor of the declared shape and layout: dense, the contiguous axis innermost."""
+    import torch
+
+    shape = tuple(dims[d] for d in arg.dims)
+    strides, step = [1] * len(shape), 1
+    inner = [] if arg.contiguous is None else [arg.contiguous]
+    for axis in inner + [i for i in reversed(range(len(shape))) if i != arg.contiguous]:
+        strides[axis], step = step, step * max(shape[axis], 1)
+    return torch.empty_strided(shape, strides, dtype=torch_dtype(arg.dtype), device=device)
+
+
+def step_of(dim: str, tensors: Sequence[Argument]) -> int:
+    """The smallest step that `dim` may be varied in, so that every declared extent and packed stride stays legal."""
+    step = 1
+    for t in tensors:
+        if isinstance(t, TensorArg) and t.contiguous is not None and t.dims[t.contiguous] == dim:
+            step = math.lcm(step, t.multiple)
+            if len(t.dims) > 1:  # packed rows: the row pitch is this extent
+                step = math.lcm(step, max(1, t.align // torch_dtype(t.dtype).itemsize))
+    return step
+
+
+def complete_dims(declared: Mapping[str, Extent], given: Dims) -> dict[str, int]:
+    """The extents of every declared dim, given those which are not constant.
+
+    TypeError: unknown or missing names. ValueError: an extent that differs from the constant or leaves the range.
+    """
+    if unknown := sorted(set(given) - set(declared)):
+        raise TypeError(f"no dim is named {', '.join(unknown)}; the dims are {', '.join(declared)}")
+    if missing := [d for d, extent in declared.items() if d not in given and not isinstance(extent, int)]:
+        raise TypeError(f"missing extent of {', '.join(missing)}; pass {', '.join(f'{d}=...' for d in missing)}")
+    dims = {d: given.get(d, extent if isinstance(extent, int) else 0) for d, extent in declared.items()}
+    if faults := [text for d, extent in dims.items() if (text := range_fault(d, extent, declared[d]))]:
+        raise ValueError("; ".join(faults))
+    return dims
+
+
+def range_fault(dim: str, value: int, extent: Extent) -> str | None:
+    if isinstance(extent, int):
+        return None if value == extent else f"{dim} is {value}; this kernel is specialised for {dim} = {extent}"
+    lo, hi = extent
+    if (value >= lo or value == 0) and (hi is None or value <= hi):
+        return None
+    return f"{dim} is {value}; this kernel is promised {lo} <= {dim}{'' if hi is None else f' <= {hi}'}"
+
+
+def bind_dims(declared: Mapping[str, Extent], args: Sequence[Argument], values: Sequence[Any]) -> dict[str, int]:
+    """The extents that the tensors have (the first one that carries a dim decides), constants included."""
+    dims = {d: extent for d, extent in declared.items() if isinstance(extent, int)}
+    for arg, value in zip(args, values):
+        if isinstance(arg, TensorArg):
+            for dim, extent in zip(arg.dims, value.shape):
+                dims.setdefault(dim, extent)
+    return dims
+
+
+def normalise_strides(args: Sequence[Argument], values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The same storage with legal strides on axes of extent 1, whose strides torch leaves arbitrary; None if nothing
+    changes. Such a stride is never used, yet it can fail the kernel's alignment check."""
+    out = list(values)
+    for i, (arg, v) in enumerate(zip(args, values)):
+        if isinstance(arg, TensorArg) and 1 in v.shape:
+            span = max(s * n for s, n in zip(v.stride(), v.shape)) * v.element_size()
+            pitch = -(-span // 128) * 128 // v.element_size()
+            strides = tuple(
+                s if n > 1 else 1 if axis == arg.contiguous else pitch
+                for axis, (s, n) in enumerate(zip(v.stride(), v.shape))
+            )
+            if strides != v.stride():
+                out[i] = v.as_strided(v.shape, strides)
+    return None if all(a is b for a, b in zip(out, values)) else tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One reason why a call is refused. error: TypeError (what was passed) or ValueError (its numbers)."""
+
+    error: type[Exception]
+    text: str
+
+
+def find_faults(
+    declared: Mapping[str, Extent], args: Sequence[Argument], values: Sequence[Any], device: str, reduced: str
+) -> list[Fault]:
+    """Every reason why `values` cannot be passed as `args`, in argument order; empty when they can."""
+    import torch
+
+    if len(args) != len(values):
+        names = ", ".join(a.name for a in args)
+        return [Fault(TypeError, f"takes {len(args)} arguments ({names}), got {len(values)}")]
+    faults: list[Fault] = []
+    bound: dict[str, tuple[int, str]] = {d: (e, "the spec") for d, e in declared.items() if isinstance(e, int)}
+    place = None
+    for arg, value in zip(args, values):
+        if isinstance(arg, ScalarArg):
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                hint = "; pass value.item()" if isinstance(value, torch.Tensor) else ""
+                faults.append(Fault(TypeError, f"{arg.name}: is {_kind(value)}, needs a Python float{hint}"))
+        elif not isinstance(value, torch.Tensor):
+            faults.append(Fault(TypeError, f"{arg.name}: is {_kind(value)}, needs a torch tensor {arg.text()}"))
+        else:
+            place = place or (arg.name, value.device)
+            faults += _tensor_faults(arg, value, device, place, bound, declared)
+    if not faults and bound.get(reduced, (1, ""))[0] == 0:
+        faults.append(Fault(ValueError, f"{reduced} is 0; a product over no elements is not computed: fill the output"))
+    return faults
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _tensor_faults(
+    arg: TensorArg,
+    value: Any,
+    device: str,
+    place: tuple[str, Any],
+    bound: dict[str, tuple[int, str]],
+    declared: Mapping[str, Extent],
+) -> Iterator[Fault]:
+    def fault(text: str, error: type[Exception] = ValueError) -> Fault:
+        return Fault(error, f"{arg.name}: {text}")
+
+    if value.dtype is not torch_dtype(arg.dtype):
+        have = str(value.dtype).removeprefix("torch.")
+        yield fault(f"has dtype {have}, needs {arg.dtype}: pass {arg.name}.to(torch.{arg.dtype})", TypeError)
+    if value.device.type != device:
+        yield fault(f"is on {value.device}, needs {device}: pass {arg.name}.to({device!r})")
+    elif value.device != place[1]:
+        yield fault(f"is on {value.device}, but {place[0]} is on {place[1]}: move all to one device")
+    if value.dim() != len(arg.dims):
+        yield fault(f"has shape {tuple(value.shape)} of rank {value.dim()}, needs {arg.text()} of rank {len(arg.dims)}")
+        return
+    for axis, (dim, extent) in enumerate(zip(arg.dims, value.shape)):
+        known, owner = bound.setdefault(dim, (extent, arg.name))
+        if known != extent:
+            yield fault(f"shape[{axis}] is {extent}, but {dim} is {known} (from {owner}); needs {arg.text()}")
+        elif owner == arg.name and (text := range_fault(dim, extent, declared[dim])):
+            yield fault(f"shape[{axis}]: {text}")
+    if value.numel():
+        yield from (fault(text) for text in _layout_faults(arg, value))
+
+
+def _layout_faults(arg: TensorArg, value: Any) -> Iterator[str]:
+    size, unit = value.element_size(), "TMA needs" if arg.align >= 16 else "the kernel needs"
+    inner = arg.contiguous
+    for axis, (extent, stride) in enumerate(zip(value.shape, value.stride())):
+        if axis == inner:
+            if extent > 1 and stride != 1:
+                yield f"stride({axis}) is {stride}, needs 1 ({arg.dims[axis]} contiguous): {_relayout(arg)}"
+            if extent % arg.multiple:
+                up = -(-extent // arg.multiple) * arg.multiple
+                yield (
+                    f"shape[{axis}] ({arg.dims[axis]}) is {extent}, needs a multiple of {arg.multiple} elements: "
+                    f"pad {arg.dims[axis]} to {up}"
+                )
+        elif extent > 1 and (stride * size) % arg.align:
+            text = f"stride({axis}) is {stride} elements = {stride * size} bytes; {unit} multiples of {arg.align} bytes"
+            up = -(-value.shape[inner or 0] * size // arg.align) * arg.align // size
+            if inner is not None and up != value.shape[inner]:
+                fix = f"pad {arg.dims[inner]} to {up}, or pass a slice of a buffer whose rows hold {up} elements"
+            else:
+                fix = _relayout(arg)
+            yield f"{text}: {fix}"
+    if off := value.data_ptr() % arg.align:
+        yield (
+            f"data pointer is {off} bytes past a multiple of {arg.align}; {unit} {arg.align}-byte alignment: "
+            f"start the slice at a multiple of {max(1, arg.align // size)} elements, or pass {arg.name}.clone()"
+        )
+
+
+def _relayout(arg: TensorArg) -> str:
+    if arg.contiguous == len(arg.dims) - 1:
+        return f"pass {arg.name}.contiguous()"
+    axes = (arg.contiguous, len(arg.dims) - 1)
+    return f"pass {arg.name}.transpose{axes}.contiguous().transpose{axes}"
