@@ -1,0 +1,91 @@
+"""The command line: `main` is the entry point and the only place where an exception becomes an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from cutegen import __version__
+from cutegen.diagnostics import CutegenError
+
+# command -> module:function; a module is imported when its command is asked for
+COMMANDS = {
+    "run": "cutegen.cli.run:run",
+    "validate": "cutegen.cli.author:validate",
+    "resolve": "cutegen.cli.decide:resolve",
+    "lock": "cutegen.cli.decide:lock",
+    "pin": "cutegen.cli.decide:pin",
+    "render": "cutegen.cli.render:render",
+    "build": "cutegen.cli.build:build",
+    "check": "cutegen.cli.run:check",
+    "bench": "cutegen.cli.run:bench",
+    "explain": "cutegen.cli.decide:explain",
+    "new": "cutegen.cli.author:new",
+    "list": "cutegen.cli.author:list_",
+    "schema": "cutegen.cli.author:schema",
+    "doctor": "cutegen.cli.build:doctor",
+}
+TRACEBACK = "CUTEGEN_TRACEBACK"
+
+
+class LazyGroup(click.Group):
+    """A group that imports the module of a command when it needs the command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="cutegen")
+def root() -> None:
+    """Turn YAML specs into readable, proven CuTe DSL kernels.
+
+    Exit code 0: fine; 1: a finding (invalid spec, failed contract or check, drift); 2: usage or internal error.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. No traceback reaches the user unless CUTEGEN_TRACEBACK is 1."""
+    if os.environ.get(TRACEBACK) == "1":
+        return _run(arguments)
+    try:
+        return _run(arguments)
+    except CutegenError as error:
+        click.echo(f"error: {error}" if type(error) is CutegenError else str(error), err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`cutegen list | head`); keep the interpreter from complaining when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        return 2
+    except Exception as error:
+        first = str(error).strip().splitlines()[:1]
+        click.echo(f"internal error: {type(error).__name__}: {first[0] if first else ''}", err=True)
+        click.echo(f"  = help: this is a bug in cutegen; {TRACEBACK}=1 shows where", err=True)
+        return 2
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
+    sys.stdout.flush()
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,16 @@
+"""Findings, their places, their rules, and how they are shown."""
+
+from cutegen.diagnostics.diagnostic import CutegenError, Diagnostic, Location, SpecError, suggest
+from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, register
+
+__all__ = [
+    "NOT_YET_SUPPORTED",
+    "RULES",
+    "CutegenError",
+    "Diagnostic",
+    "Location",
+    "Rule",
+    "SpecError",
+    "register",
+    "suggest",
+]

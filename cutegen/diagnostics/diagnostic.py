@@ -1,0 +1,103 @@
+"""Findings with a place in a file, and the two exceptions that carry a message to the user."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cutegen.diagnostics.rules import RULES
+
+# A terminal line; longer source lines are cut around the caret.
+MAX_SOURCE_COLUMNS = 160
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A span within one line. line, column: 1-based; end_column: exclusive. Columns count characters."""
+
+    file: str
+    line: int
+    column: int
+    end_column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding. rule: id of a registered Rule. source_line: the text of `location.line`, without its line break."""
+
+    rule: str
+    message: str
+    location: Location | None
+    remedy: str = ""
+    source_line: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.rule in RULES, f"rule {self.rule!r} is not registered"
+
+    def render(self) -> str:
+        """`file:line:col: error[rule]: message`, the source line with a caret underline, and the remedy."""
+        head = f"{self.location}: " if self.location else ""
+        lines = [f"{head}error[{self.rule}]: {self.message}"]
+        if self.location and self.source_line:
+            lines += _excerpt(self.source_line, self.location)
+        if self.remedy:
+            lines.append(f"  = help: {self.remedy}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        place = self.location
+        return {
+            "rule": self.rule,
+            "message": self.message,
+            "file": place.file if place else None,
+            "line": place.line if place else None,
+            "column": place.column if place else None,
+            "end_column": place.end_column if place else None,
+            "remedy": self.remedy,
+        }
+
+
+def _excerpt(source: str, place: Location) -> list[str]:
+    start = place.column - 1
+    width = max(1, min(place.end_column, len(source) + 1) - place.column)
+    cut = max(0, start - MAX_SOURCE_COLUMNS // 2) if len(source) > MAX_SOURCE_COLUMNS else 0
+    shown = source[cut : cut + MAX_SOURCE_COLUMNS]
+    # Tabs and control characters take one column each, or the caret would stand elsewhere than the terminal's cursor.
+    shown = "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in shown)
+    number = str(place.line)
+    carets = "^" * min(width, MAX_SOURCE_COLUMNS - (start - cut))
+    return [f" {number} | {shown}".rstrip(), f" {' ' * len(number)} | {' ' * (start - cut)}{carets}"]
+
+
+class CutegenError(Exception):
+    """Something the user can mend. message: what is wrong, in numbers; remedy: what to do; exit_code: the process's."""
+
+    def __init__(self, message: str, remedy: str = "", exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  = help: {self.remedy}" if self.remedy else self.message
+
+
+class SpecError(CutegenError):
+    """All findings of one file, in source order."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        unplaced = Location("", 0, 0, 0)
+        self.diagnostics = tuple(sorted(dict.fromkeys(diagnostics), key=lambda d: d.location or unplaced))
+        assert self.diagnostics
+        super().__init__("\n".join(d.render() for d in self.diagnostics))
+
+
+def suggest(word: str, candidates: Iterable[str]) -> str:
+    """``did you mean `stages`?`` for the closest candidate, or "" when none is close."""
+    by_lower = {c.lower(): c for c in candidates}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean `{by_lower[close[0]]}`?" if close else ""

@@ -1,0 +1,139 @@
+"""The spec of `kernel: gemm`. What is not written is `auto`: the first legal candidate, chosen by resolve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from cutegen.spec.base import (
+    UNKNOWN_TENSOR,
+    Auto,
+    Expression,
+    KernelSpec,
+    Pair,
+    Positive,
+    Section,
+    Triple,
+    knob,
+    unknown_name,
+)
+from cutegen.spec.refusal import Finding
+
+
+class Accumulate(Section):
+    """How the product is summed."""
+
+    dtype: Literal["f32"] = Field(default="f32", description="Element type of the accumulator.")
+    promote_every: Positive | Auto = Field(
+        default="auto",
+        description="K blocks summed in the tensor core before they are added to f32 registers; for fp8.",
+    )
+
+
+class Raster(Section):
+    """The order in which CTAs take tiles."""
+
+    order: Literal["along_m", "along_n"] | Auto = knob("The dim along which tiles advance first.")
+    group: Positive | Auto = knob("Tiles of that dim in one band; neighbours share L2 lines.")
+
+
+class Tiling(Section):
+    """How the output is cut."""
+
+    tile: Triple | Auto = knob("CTA tile [m, n, k] in elements.")
+    cluster: Pair | Auto = knob("CTAs [m, n] of one cluster, which share loads by multicast.")
+    raster: Raster = Raster()
+    split_k: Positive | Auto = knob("CTAs that share the K dim of one tile.")
+    swap_ab: bool | Auto = knob("Compute the transposed product, for small m.")
+
+
+class Pipeline(Section):
+    """The depth of the rings in shared memory."""
+
+    stages: Positive | Auto = knob("Slots of the ring of A and B tiles.")
+    epilogue_stages: Positive | Auto = knob("Slots of the ring of output tiles, per output.")
+    load_stages: Positive | Auto = knob("Slots of the ring of tiles that the epilogue reads.")
+
+
+class Producer(Section):
+    """The warpgroup that issues TMA loads."""
+
+    registers: Positive | Auto = knob("Registers per thread, a multiple of 8 (setmaxnreg).")
+
+
+class Consumer(Section):
+    """The warpgroups that run MMA and epilogue."""
+
+    count: Positive | Auto = knob("MMA warpgroups in a CTA, 1 to 3.")
+    registers: Positive | Auto = knob("Registers per thread, a multiple of 8 (setmaxnreg).")
+
+
+class Warpgroups(Section):
+    """Who does what in a CTA."""
+
+    schedule: Literal["cooperative", "pingpong"] | Auto = Field(
+        default="auto",
+        description="cooperative: all consumers share a tile; pingpong: each has its own, epilogues overlap.",
+    )
+    producer: Producer = Producer()
+    consumer: Consumer = Consumer()
+
+
+class Tma(Section):
+    """Knobs of one tensor's bulk copies."""
+
+    multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
+    swizzle: Literal[32, 64, 128] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
+    store: Literal["tma"] | Auto = knob("How an output leaves shared memory.")
+
+
+class Pdl(Section):
+    """Programmatic dependent launch: overlap with the kernels before and after on the stream."""
+
+    wait: bool | Auto = knob("Wait for the kernel before this one, in the kernel.")
+    trigger: Literal["last_tile", "none"] | Auto = knob("When the next kernel may start.")
+
+
+class Tune(Section):
+    """The candidates that `cutegen tune` measures; what is absent keeps its value."""
+
+    tile: list[Triple] = Field(default=[], description="Candidates for `tiling.tile`.")
+    cluster: list[Pair] = Field(default=[], description="Candidates for `tiling.cluster`.")
+    stages: list[Positive] = Field(default=[], description="Candidates for `pipeline.stages`.")
+    schedule: list[Literal["cooperative", "pingpong"]] = Field(
+        default=[], description="Candidates for `warpgroups.schedule`."
+    )
+
+
+class GemmSpec(KernelSpec):
+    """A dense matrix product with an epilogue: D = epilogue(A @ B)."""
+
+    kernel: Literal["gemm"] = Field(description="The kernel family.")
+    arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
+    mainloop: Expression = Field(
+        default="a @ b", description="The product; it contracts the dim that its operands share."
+    )
+    accumulate: Accumulate = Accumulate()
+    epilogue: dict[str, Expression] = Field(
+        min_length=1,
+        description="Expressions over `acc`, the f32 product. A key that is a tensor is an output; any other key is a "
+        "local; a tensor that is only read is an input.",
+    )
+    tiling: Tiling = Tiling()
+    pipeline: Pipeline = Pipeline()
+    warpgroups: Warpgroups = Warpgroups()
+    scheduler: Literal["static_persistent", "dynamic_persistent"] | Auto = knob("How CTAs get their tiles.")
+    tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")
+    pdl: Pdl = Pdl()
+    tune: Tune = Tune()
+
+    def cross_check(self) -> Iterator[Finding]:
+        yield from super().cross_check()
+        for name in self.tma:
+            if name not in self.tensors:
+                yield unknown_name(UNKNOWN_TENSOR.id, name, self.tensors, ("tma", name), "no tensor is named")
+
+
+SPEC_MODEL = GemmSpec

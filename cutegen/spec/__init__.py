@@ -1,0 +1,20 @@
+"""The spec language: text to SpecDocument (`load_document`), SpecDocument to typed spec (`parse_spec`)."""
+
+from cutegen.spec.base import KernelSpec
+from cutegen.spec.dims import Dim
+from cutegen.spec.document import KeyPath, SpecDocument
+from cutegen.spec.load import load_document, load_text
+from cutegen.spec.parse import parse_spec
+from cutegen.spec.tensors import TensorDecl, parse_tensor
+
+__all__ = [
+    "Dim",
+    "KernelSpec",
+    "KeyPath",
+    "SpecDocument",
+    "TensorDecl",
+    "load_document",
+    "load_text",
+    "parse_spec",
+    "parse_tensor",
+]

@@ -1,0 +1,182 @@
+"""What every kernel family's spec has in common, as pydantic models: one description a field, for schema and docs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from cutegen.diagnostics import Rule, register, suggest
+from cutegen.spec.dims import MAX_EXTENT
+from cutegen.spec.document import KeyPath
+from cutegen.spec.refusal import Finding, Refusal
+from cutegen.spec.tensors import TensorDecl, parse_tensor
+
+MAX_EXPRESSION = 1024
+
+EMPTY_RANGE = register(Rule(
+    "empty-range", "a range is [low, high] with low <= high",
+    "`m: [lo, hi]` in dims promises that every call has lo <= m <= hi.",
+    "dims: {m: [4096, 1]}",
+))  # fmt: skip
+UNKNOWN_DIM = register(Rule(
+    "unknown-dim", "dims named outside `tensors` occur in a tensor's shape",
+    "A dim exists because some tensor has it. A name in `dims`, `instances` or a list of shapes that no tensor uses is "
+    "a slip of the pen, and the value beside it would steer nothing.",
+    "dims: {nn: 4096}",
+))  # fmt: skip
+UNKNOWN_TENSOR = register(Rule(
+    "unknown-tensor", "tensors named outside `tensors` are declared there",
+    "A knob for a tensor needs the tensor.",
+    "tma: {w: {swizzle: 128}}",
+))  # fmt: skip
+MISSING_DIM = register(Rule(
+    "missing-dim", "a shape gives every dim that is not constant",
+    "A list of shapes says which problems to run; each entry needs a value for every dim that `dims` leaves open.",
+    "check: {shapes: [{m: 64}]}",
+))  # fmt: skip
+SHAPE_RANGE = register(Rule(
+    "shape-range", "a shape keeps what `dims` promises",
+    "A constant dim has one value and a ranged dim stays in its range, in `instances` and in lists of shapes, too.",
+    "dims: {n: 4096}\ninstances: [{n: 8192}]",
+))  # fmt: skip
+
+
+class Section(BaseModel):
+    """A map of the spec with known keys. Frozen; unknown keys are findings; values are never converted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def drop_nothing(cls, data: Any) -> Any:
+        """A key without a value counts as absent where it may be: a section whose lines are all commented out."""
+        if not isinstance(data, dict):
+            return data
+        fields = cls.model_fields
+        return {k: v for k, v in data.items() if v is not None or k not in fields or fields[k].is_required()}
+
+
+def _check_range(value: tuple[int, int]) -> tuple[int, int]:
+    if value[0] > value[1]:
+        raise Refusal([Finding(EMPTY_RANGE.id, f"the range [{value[0]}, {value[1]}] is empty", "write [low, high]")])
+    return value
+
+
+def _declare(value: object) -> TensorDecl:
+    if not isinstance(value, str):
+        raise ValueError("not text")
+    return parse_tensor(value)
+
+
+def _integers(count: int) -> WithJsonSchema:
+    """The JSON schema of a list of `count` positive integers, in words that draft-07 editors know, too."""
+    item = {"type": "integer", "minimum": 1, "maximum": MAX_EXTENT}
+    return WithJsonSchema({"type": "array", "items": item, "minItems": count, "maxItems": count})
+
+
+Auto: TypeAlias = Literal["auto"]
+Positive = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
+Pair = Annotated[tuple[Positive, Positive], Field(strict=False), _integers(2)]
+Triple = Annotated[tuple[Positive, Positive, Positive], Field(strict=False), _integers(3)]
+Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_check_range), _integers(2)]
+Tensor = Annotated[
+    TensorDecl,
+    BeforeValidator(_declare),
+    WithJsonSchema({"type": "string", "title": "a tensor declaration such as `bf16[m, k]`"}),
+]
+Expression = Annotated[str, Field(max_length=MAX_EXPRESSION)]
+
+
+def knob(description: str) -> Any:
+    """A field that is `auto` unless it is written."""
+    return Field(default="auto", description=description)
+
+
+Shape: TypeAlias = dict[str, Positive]
+
+
+class Check(Section):
+    """What `cutegen check` runs; no effect on the kernel."""
+
+    shapes: list[Shape] = Field(default=[], description="Problems beside the edge shapes that follow from alignment.")
+
+
+class Bench(Section):
+    """What `cutegen bench` runs; no effect on the kernel."""
+
+    suite: str | None = Field(default=None, description="A named list of shapes, `specs/suites/NAME.yaml`.")
+    shapes: list[Shape] = Field(default=[], description="Problems to measure.")
+    baselines: list[str] = Field(default=["torch"], description="What to measure beside the kernel; `torch` is cuBLAS.")
+
+
+class KernelSpec(Section):
+    """The keys that specs of all families share."""
+
+    cutegen: Literal[1] = Field(description="Version of the spec language.")
+    kernel: str = Field(description="The kernel family.")
+    arch: str = Field(description="The architecture to generate for.")
+    dims: dict[str, Positive | Range] = Field(
+        default={},
+        description="What is known of the dims when the kernel is generated: an integer is a compile-time constant, "
+        "`[low, high]` a promised range; a dim that is absent is dynamic.",
+    )
+    tensors: dict[str, Tensor] = Field(
+        min_length=1,
+        description="The operands of a call, in order: `dtype[dims]`, dims as torch has them, the last one contiguous "
+        "unless `@dim` says otherwise. `f32` is a number passed by value, `f32[]` a device tensor with one element, "
+        "`?` at the end means that it may be None.",
+    )
+    instances: list[Shape] = Field(
+        default=[], description="The closed set of problems that build and tune cover, such as `{n: 28672, k: 4096}`."
+    )
+    m: list[Positive] = Field(default=[], description="Values of m that each instance is built and tuned for.")
+    device: str | None = Field(
+        default=None, description="The product whose SM count, caches and power steer the cost model; default per arch."
+    )
+    check: Check = Check()
+    bench: Bench = Bench()
+
+    def dim_names(self) -> dict[str, None]:
+        """Every dim that a tensor's shape names, in order of first use."""
+        shapes = (t.dims for t in self.tensors.values() if t.dims)
+        return {d.name: None for dims in shapes for d in dims if d.name is not None}
+
+    def cross_check(self) -> Iterator[Finding]:
+        """Findings that need two sections at once, with paths from the root."""
+        names = self.dim_names()
+        yield from (
+            unknown_name(UNKNOWN_DIM.id, d, names, ("dims", d), "no tensor has dim")
+            for d in self.dims
+            if d not in names
+        )
+        open_dims = [d for d in names if not isinstance(self.dims.get(d), int)]
+        for path, shapes, complete in (
+            (("instances",), self.instances, False),
+            (("check", "shapes"), self.check.shapes, True),
+            (("bench", "shapes"), self.bench.shapes, True),
+        ):
+            for index, shape in enumerate(shapes):
+                yield from self._check_shape((*path, index), shape, open_dims if complete else [])
+
+    def _check_shape(self, path: KeyPath, shape: Shape, needed: Iterable[str]) -> Iterator[Finding]:
+        names = self.dim_names()
+        for dim, value in shape.items():
+            known = self.dims.get(dim)
+            low, high = known if isinstance(known, tuple) else (known, known)
+            if dim not in names:
+                yield unknown_name(UNKNOWN_DIM.id, dim, names, (*path, dim), "no tensor has dim")
+            elif low is not None and high is not None and not low <= value <= high:
+                promise = f"{low}" if low == high else f"from {low} to {high}"
+                yield Finding(SHAPE_RANGE.id, f"`{dim}` is {value} here, and {promise} in `dims`", path=(*path, dim))
+        missing = [d for d in needed if d not in shape]
+        if missing:
+            remedy = f"the dims of this spec are {', '.join(names)}"
+            yield Finding(MISSING_DIM.id, f"this shape gives no {', '.join(missing)}", remedy, path)
+
+
+def unknown_name(rule: str, name: str, known: Iterable[str], path: KeyPath, what: str) -> Finding:
+    """A finding about a key that names nothing, with the nearest name that exists."""
+    known = list(known)
+    return Finding(rule, f"{what} `{name}`", suggest(name, known) or f"there are {', '.join(known)}", path, key=True)

@@ -1,0 +1,240 @@
+"""YAML text to a SpecDocument: parser events only, own scalar rules, no object ever built from a tag."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionStartEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from cutegen.diagnostics import CutegenError, Diagnostic, SpecError
+from cutegen.spec import text_rules as rules
+from cutegen.spec.document import Data, Node, SpecDocument
+from cutegen.spec.names import name_problem
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 32
+MAX_DIGITS = 18  # any such number fits 64 bits
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Data] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+# What YAML calls printable; anything else is the mark of a binary file.
+_UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def load_document(path: Path) -> SpecDocument:
+    """Read a spec file. CutegenError when it cannot be read, SpecError with every finding about its text."""
+    shown = path.as_posix()
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CutegenError(f"{shown}: cannot be read: {error.strerror or error}", exit_code=2) from None
+    if path.name.endswith(".lock.yaml"):
+        raise CutegenError(f"{shown} is a lock, not a spec", "give the .yaml beside it", exit_code=2)
+    problem = name_problem(path.stem)
+    if problem:
+        message = f"{shown}: the file name is the kernel's name, and `{path.stem}` {problem}"
+        raise SpecError([Diagnostic(rules.SPEC_NAME.id, message, None, "rename the file, such as gemm_bf16.yaml")])
+    if len(raw) > MAX_BYTES:
+        message = f"{shown}: larger than {MAX_BYTES // 1024} KiB"
+        raise SpecError([Diagnostic(rules.FILE_SIZE.id, message, None, "a spec is a page of text; split it")])
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"{shown}: byte {error.start} is not UTF-8"
+        raise SpecError([Diagnostic(rules.FILE_ENCODING.id, message, None, "save the file as UTF-8 text")]) from None
+    return load_text(text, path.stem, shown)
+
+
+def load_text(text: str, name: str, path: str = "<text>") -> SpecDocument:
+    """Parse YAML text. Raises SpecError; a syntax error ends the reading, other findings are collected."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    starts = (0, *(i + 1 for i, c in enumerate(text) if c == "\n"))
+    document = SpecDocument(name, path, text, Node({}, 0, 0), starts)
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise SpecError([Diagnostic(rules.FILE_SIZE.id, f"{path}: larger than {MAX_BYTES // 1024} KiB", None)])
+    reader = _Reader(document)
+    reader.check_characters()
+    reader.read()
+    return SpecDocument(name, path, text, reader.root, starts)
+
+
+class _Open:
+    """A map or list whose end has not come yet."""
+
+    def __init__(self, node: Node, key: str | None) -> None:
+        self.node = node
+        self.key = key  # of a map: the key that waits for its value
+
+
+class _Reader:
+    def __init__(self, document: SpecDocument) -> None:
+        self.document = document
+        self.text = document.text
+        self.findings: list[Diagnostic] = []
+        self.root = Node({}, 0, 0)
+
+    def find(self, rule: str, start: int, end: int, message: str, remedy: str = "") -> None:
+        place = self.document.place(min(start, len(self.text)), end)
+        self.findings.append(Diagnostic(rule, message, place, remedy, self.document.source_line(place.line)))
+
+    def check_characters(self) -> None:
+        bad = _UNPRINTABLE.search(self.text)
+        if bad:
+            code = f"U+{ord(bad.group()):04X}"
+            self.find(rules.FILE_ENCODING.id, bad.start(), bad.end(), f"character {code} is not text", "a spec is text")
+            raise SpecError(self.findings)
+        for tab in re.finditer(r"^[ ]*(\t+)", self.text, re.MULTILINE):
+            self.find(rules.YAML_TAB.id, *tab.span(1), "a tab indents this line", "indent with spaces")
+        if self.findings:
+            raise SpecError(self.findings)
+
+    def read(self) -> None:
+        """Build the tree; raise SpecError when there is anything to say about the text."""
+        try:
+            self.build(iter(YAML(typ="safe", pure=True).parse(self.text)))
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self.find_syntax(error.problem or error.context or "", mark.index if mark else 0)
+        except (YAMLError, RecursionError, ValueError, LookupError) as error:
+            # The scanner's own slips on malformed escapes and numbers (such as "\U99999999").
+            self.find(rules.YAML_SYNTAX.id, 0, 1, f"this is not YAML: {str(error).splitlines()[0]}")
+        if self.findings:
+            raise SpecError(self.findings)
+
+    def find_syntax(self, problem: str, at: int) -> None:
+        problem = problem.replace("<stream end>", "the end of the file")
+        before = self.text[self.text.rfind("\n", 0, at) + 1 : at]
+        remedy = ""
+        if self.text[at : at + 1] == "[" and re.search(r"[\w\]]$", before):
+            remedy = (
+                'inside { } a declaration with brackets needs quotes: {a: "bf16[m, k]"}, or write one tensor a line'
+            )
+        elif "mapping values are not allowed" in problem:
+            problem = "`:` cannot stand here"
+            remedy = "check the indentation of this line, and quote text that holds `: `"
+        elif "cannot start any token" in problem:
+            remedy = "quote text that starts with this character"
+        self.find(rules.YAML_SYNTAX.id, at, at + 1, f"YAML: {problem}", remedy)
+
+    def build(self, events: Iterator[Event]) -> None:
+        stack: list[_Open] = []
+        documents = 0
+        for event in events:
+            start, end = event.start_mark.index, event.end_mark.index
+            if isinstance(event, DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    self.find(rules.YAML_DOCUMENT.id, start, end, "a second document starts here", "one file, one spec")
+                    return
+                if event.version or event.tags:
+                    at = self.text.find("%")
+                    self.find(rules.YAML_DIRECTIVE.id, at, self.text.find("\n", at), "YAML directives are not read",
+                              "remove this line: specs are YAML 1.2")  # fmt: skip
+            elif isinstance(event, AliasEvent):
+                self.find(rules.YAML_ALIAS.id, start, end, f"alias `*{event.anchor}`", "write the value out")
+                self.add(stack, Node(None, start, end), plain=False)
+            elif isinstance(event, ScalarEvent):
+                start = self.check_properties(event, start)
+                plain = event.style is None
+                data = self.scalar(event.value, start, end) if plain else event.value
+                self.add(stack, Node(data, start, end, event.style), plain)
+            elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
+                start = self.check_properties(event, start)
+                node = Node({} if isinstance(event, MappingStartEvent) else [], start, end)
+                self.add(stack, node, plain=False)
+                stack.append(_Open(node, None))
+                if len(stack) > MAX_DEPTH:
+                    self.find(rules.YAML_DEPTH.id, start, start + 1, f"nested deeper than {MAX_DEPTH} levels")
+                    return
+            elif isinstance(event, (MappingEndEvent, SequenceEndEvent)):
+                stack.pop().node.end = end
+        if not documents or (self.root.data is None and not self.findings):
+            message = f"{self.document.path}: the spec is empty"
+            remedy = "start one with `cutegen new gemm NAME`"
+            self.findings.append(Diagnostic(rules.EMPTY_SPEC.id, message, None, remedy))
+        elif not isinstance(self.root.data, dict) and not self.findings:
+            kind = "a list" if isinstance(self.root.data, list) else "a single value"
+            self.find(rules.NOT_A_MAP.id, self.root.start, self.root.end, f"the spec is {kind}, not a map",
+                      "a spec is `key: value` lines, the first of them `cutegen: 1`")  # fmt: skip
+
+    def check_properties(self, event: ScalarEvent | CollectionStartEvent, start: int) -> int:
+        """Refuse anchor and tag; give the offset where the value itself starts."""
+        properties = re.compile(r"(?:[&!]\S*\s*)*").match(self.text, start)
+        value_start = properties.end() if properties and (event.anchor or event.ctag) else start
+        if event.anchor:
+            self.find(rules.YAML_ANCHOR.id, start, value_start, f"anchor `&{event.anchor}`", "write each value out")
+        if event.ctag:
+            self.find(rules.YAML_TAG.id, start, value_start, f"YAML tag `{event.ctag}`",
+                      "remove it: tags have no meaning in a spec")  # fmt: skip
+        return value_start
+
+    def scalar(self, value: str, start: int, end: int) -> Data:
+        """Meaning of an unquoted scalar: YAML 1.2 words and decimal numbers; everything else is text."""
+        if value in _WORDS:
+            return _WORDS[value]
+        if _INT.fullmatch(value):
+            if len(value.lstrip("+-0")) <= MAX_DIGITS:
+                return int(value)
+        elif not _FLOAT.fullmatch(value):
+            return value
+        elif math.isfinite(number := float(value)):
+            return number
+        self.find(rules.YAML_NUMBER.id, start, end, f"this number has {len(value)} digits or overflows",
+                  f"integers have at most {MAX_DIGITS} digits")  # fmt: skip
+        return 0
+
+    def add(self, stack: list[_Open], node: Node, plain: bool) -> None:
+        """Put a finished scalar, or a map or list that starts here, where it belongs."""
+        if not stack:
+            self.root = node
+            return
+        parent = stack[-1]
+        if isinstance(parent.node.data, list):
+            parent.node.children[len(parent.node.data)] = node
+            parent.node.data.append(node.data)
+        elif parent.key is None:
+            parent.key = self.accept_key(parent.node, node, plain)
+        else:
+            assert isinstance(parent.node.data, dict)
+            parent.node.children[parent.key] = node
+            parent.node.data[parent.key] = node.data
+            parent.key = None
+
+    def accept_key(self, parent: Node, node: Node, plain: bool) -> str:
+        shown = self.text[node.start : node.end].strip()
+        if plain and node.data == "<<":
+            self.find(rules.YAML_MERGE.id, node.start, node.end, "merge keys are not read", "write the keys out")
+        elif not isinstance(node.data, str):
+            end = node.end if node.end > node.start else node.start + 1
+            self.find(
+                rules.KEY_TYPE.id, node.start, end, f"a key is a name, not `{shown}`" if shown else "a key is missing"
+            )
+        elif node.data in parent.keys:
+            first = self.document.place(parent.keys[node.data].start, parent.keys[node.data].end)
+            self.find(rules.DUPLICATE_KEY.id, node.start, node.end, f"`{node.data}` is written twice",
+                      f"the first one is in line {first.line}; keep one of them")  # fmt: skip
+        else:
+            parent.keys[node.data] = node
+            return node.data
+        # Kept under a key no text can hold, so that reading goes on and names everything else that is wrong.
+        return f"\0{node.start}"

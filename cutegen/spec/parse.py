@@ -1,0 +1,207 @@
+"""SpecDocument to KernelSpec: every schema finding of a file at once, in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from cutegen.diagnostics import Rule, SpecError, register, suggest
+from cutegen.spec import schema as schemas
+from cutegen.spec.base import KernelSpec
+from cutegen.spec.dims import BAD_NAME, Dim
+from cutegen.spec.document import Data, KeyPath, SpecDocument
+from cutegen.spec.names import name_problem, reserved_problem
+from cutegen.spec.refusal import Finding, Refusal
+from cutegen.spec.tensors import parse_tensor
+
+UNKNOWN_KEY = register(Rule(
+    "unknown-key", "every key is known where it stands",
+    "An unknown key is a slip of the pen or a knob of another family; ignored, it would change nothing silently.",
+    "pipeline: {stage: 4}",
+))  # fmt: skip
+MISSING_KEY = register(Rule(
+    "missing-key", "required keys are there",
+    "Every spec has `cutegen`, `kernel`, `arch` and `tensors`; a gemm also has `epilogue`.",
+))  # fmt: skip
+WRONG_TYPE = register(Rule(
+    "wrong-type", "values have the type that the key asks for",
+    'Values are never converted: `4` is a number, `"4"` is text, `yes` is text and `true` is a truth value.',
+    "pipeline: {stages: four}",
+))  # fmt: skip
+BAD_VALUE = register(Rule(
+    "bad-value", "values are among those that the key allows",
+    "The value has the right type, but not one of the allowed values, or it is out of range.",
+    "scheduler: persistent",
+))  # fmt: skip
+UNKNOWN_FAMILY = register(Rule(
+    "unknown-family", "`kernel` names a kernel family",
+    "`cutegen list` shows the families.",
+    "kernel: gem",
+))  # fmt: skip
+RESERVED_NAME = register(Rule(
+    "reserved-name", "names with a meaning elsewhere are not given to dims, tensors or locals",
+    "`acc` and `stored` mean something in expressions, the names of epilogue operations are functions there, and a few "
+    "names are used by generated source.",
+    "tensors: {acc: f32[m, n]}",
+))  # fmt: skip
+NAME_COLLISION = register(Rule(
+    "name-collision", "dims, tensors and locals share one namespace",
+    "One name means one thing in the whole spec.",
+    "tensors: {m: bf16[m, k]}",
+))  # fmt: skip
+
+
+def parse_spec(doc: SpecDocument) -> KernelSpec:
+    """The typed spec of doc's family. Raises SpecError with every finding about keys, types, values and names."""
+    # The registry only names modules; the family's model is imported when a spec asks for it.
+    from cutegen.families import registry
+
+    family = doc.data.get("kernel")
+    if not isinstance(family, str) or family not in registry.FAMILIES:
+        known = f"kernel families: {', '.join(registry.FAMILIES)}"
+        if "kernel" not in doc.data:
+            raise SpecError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
+        remedy = _join(suggest(str(family), registry.FAMILIES), known)
+        message = f"`kernel` names no family: {_describe(family)}"
+        raise SpecError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
+    model: type[KernelSpec] = registry.load_spec_model(family)
+    findings = list(_check_names(doc.data))
+    try:
+        spec = model.model_validate(doc.data)
+        findings += spec.cross_check()
+    except ValidationError as error:
+        findings += _translate(error, schemas.json_schema(model), doc.data)
+    if findings:
+        raise SpecError(doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in findings)
+    return spec
+
+
+def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
+    """Dims, tensors and locals: well-formed, not reserved, one meaning each. Works on sections that do not validate."""
+    sections = [(s, section) for s in ("tensors", "dims", "epilogue") if isinstance(section := data.get(s), dict)]
+    meaning: dict[str, str] = {}
+    for section, content in sections:
+        what = {"tensors": "a tensor", "dims": "a dim", "epilogue": "a local"}[section]
+        for name in content:
+            path = (section, name)
+            if section == "epilogue" and meaning.get(name) == "a tensor":
+                continue  # an assigned tensor is an output
+            if problem := name_problem(name):
+                yield Finding(BAD_NAME.id, f"`{name}` {problem}", path=path, key=True)
+            elif problem := reserved_problem(name):
+                yield Finding(RESERVED_NAME.id, f"`{name}` {problem}", "choose another name", path, key=True)
+            elif meaning.setdefault(name, what) != what:
+                message = f"`{name}` is {meaning[name]} already and cannot be {what}, too"
+                yield Finding(NAME_COLLISION.id, message, "choose another name", path, key=True)
+        if section == "tensors":
+            yield from _check_shape_names(content, meaning)
+
+
+def _check_shape_names(tensors: dict[str, Data], meaning: dict[str, str]) -> Iterator[Finding]:
+    """The dims that shapes introduce; adds them to `meaning`."""
+    for tensor, text in tensors.items():
+        try:
+            dims = parse_tensor(text).dims if isinstance(text, str) else None
+        except Refusal:
+            continue  # reported with the field
+        for dim in dims or ():
+            if dim.name is None:
+                continue
+            assert isinstance(text, str)
+            if problem := reserved_problem(dim.name):
+                yield _dim_finding(RESERVED_NAME, f"`{dim.name}` {problem}", tensor, text, dim)
+            elif meaning.setdefault(dim.name, "a dim") != "a dim":
+                message = f"`{dim.name}` is {meaning[dim.name]} already and cannot be a dim, too"
+                yield _dim_finding(NAME_COLLISION, message, tensor, text, dim)
+
+
+def _dim_finding(rule: Rule, message: str, tensor: str, text: str, dim: Dim) -> Finding:
+    start = text.index(str(dim.name), text.index("["))
+    span = (start, start + len(str(dim.name)))
+    return Finding(rule.id, message, "choose another name", ("tensors", tensor), span)
+
+
+def _translate(error: ValidationError, root: schemas.Schema, data: Data) -> Iterator[Finding]:
+    """Pydantic's errors as findings. Alternatives of one value give one finding; a finding inside a value replaces
+    those about the value as a whole, because then the other alternatives were not meant."""
+    by_path: dict[KeyPath, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False):
+        by_path.setdefault(_real_path(detail, data), []).append(detail)
+    for path, details in by_path.items():
+        if any(len(other) > len(path) and other[: len(path)] == path for other in by_path):
+            continue
+        kind = details[0]["type"]
+        refusals = [e for d in details if isinstance(e := d.get("ctx", {}).get("error"), Refusal)]
+        if refusals:
+            for finding in refusals[0].findings:
+                yield Finding(finding.rule, finding.message, finding.remedy, path + finding.path, finding.span)
+        elif kind in ("extra_forbidden", "missing"):
+            yield _key_finding(kind, path, root)
+        else:
+            yield _value_finding(path, root, _walk(data, path))
+
+
+def _real_path(detail: ErrorDetails, data: Data) -> KeyPath:
+    """Pydantic's location without the names of union members that it puts between the keys."""
+    path: list[str | int] = []
+    for step in detail["loc"]:
+        if isinstance(data, dict) and step in data:
+            path, data = [*path, step], data[str(step)]
+        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
+            path, data = [*path, step], data[step]
+    if detail["type"] == "missing":
+        path.append(detail["loc"][-1])
+    return tuple(path)
+
+
+def _walk(data: Any, path: KeyPath) -> Data:
+    for step in path:
+        data = data[step]
+    return data  # type: ignore[no-any-return]
+
+
+def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
+    parent = schemas.find_schema(root, path[:-1]) or {}
+    key, known = str(path[-1]), schemas.keys(parent, root)
+    where = f" in `{_dotted(path[:-1])}`" if len(path) > 1 else ""
+    if kind == "missing":
+        expected = schemas.words(schemas.find_schema(root, path) or {}, root)
+        return Finding(MISSING_KEY.id, f"`{key}` is missing{where}", f"it is {expected}", path[:-1])
+    remedy = _join(suggest(key, known), f"keys here: {', '.join(known)}")
+    return Finding(UNKNOWN_KEY.id, f"unknown key `{key}`{where}", remedy, path, key=True)
+
+
+def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
+    schema = schemas.find_schema(root, path) or {}
+    expected = schemas.words(schema, root)
+    rule = BAD_VALUE if _kind(value) in schemas.kinds(schema, root) else WRONG_TYPE
+    remedy = suggest(value, schemas.choices(schema, root)) if isinstance(value, str) else ""
+    return Finding(rule.id, f"`{_dotted(path)}` must be {expected}, not {_describe(value)}", remedy, path)
+
+
+def _kind(value: Data) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def _describe(value: Data) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str):
+        return f"the text `{value if len(value) <= 40 else value[:37] + '...'}`"
+    if isinstance(value, (list, dict)):
+        return f"a {'list' if isinstance(value, list) else 'map'} of {len(value)}"
+    return f"{value}"
+
+
+def _join(*parts: str) -> str:
+    return " ".join(filter(None, parts))
+
+
+def _dotted(path: KeyPath) -> str:
+    return "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in path).lstrip(".")

@@ -1,0 +1,28 @@
+"""How a field's parser says no: findings relative to the field, which `parse_spec` places in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cutegen.spec.document import KeyPath
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """path: steps below the field. span: offsets in its text. key: the finding is about the key of the last step."""
+
+    rule: str
+    message: str
+    remedy: str = ""
+    path: KeyPath = ()
+    span: tuple[int, int] | None = None
+    key: bool = False
+
+
+class Refusal(ValueError):
+    """Everything that is wrong with one field; pydantic collects it like any ValueError."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("; ".join(f.message for f in self.findings))

@@ -1,0 +1,94 @@
+"""JSON schema of a spec model, and the same schema in words for diagnostics and the reference."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+from cutegen.spec.document import KeyPath
+
+Schema: TypeAlias = dict[str, Any]
+
+# The dialect that every editor's YAML support knows; nothing newer is used.
+DIALECT = "http://json-schema.org/draft-07/schema#"
+
+
+class _Generator(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False  # a title repeats the key
+
+
+def json_schema(model: type[BaseModel]) -> Schema:
+    """JSON schema (draft 7) of a spec model."""
+    body = model.model_json_schema(schema_generator=_Generator)
+    return {"$schema": DIALECT, "title": f"cutegen spec, kernel: {model.model_fields['kernel'].annotation}", **body}
+
+
+def options(schema: Schema, root: Schema) -> list[Schema]:
+    """The alternatives of a schema, references followed."""
+    if "$ref" in schema:
+        return options(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
+    if "anyOf" in schema:
+        return [o for part in schema["anyOf"] for o in options(part, root)]
+    return [schema]
+
+
+def find_schema(root: Schema, path: KeyPath) -> Schema | None:
+    """The schema of the value at `path`, or None where no schema says anything."""
+    schema: Schema | None = root
+    for step in path:
+        inner: Schema | None = None
+        for option in options(schema or {}, root):
+            if isinstance(step, int):
+                inner = inner or option.get("items")
+            else:
+                inner = inner or option.get("properties", {}).get(step)
+                more = option.get("additionalProperties")
+                inner = inner or (more if isinstance(more, dict) else None)
+        schema = inner
+    return schema
+
+
+def keys(schema: Schema, root: Schema) -> list[str]:
+    """The keys that a map may have."""
+    return [key for option in options(schema, root) for key in option.get("properties", {})]
+
+
+def choices(schema: Schema, root: Schema) -> list[str]:
+    """The words that a value may be."""
+    found = [c for o in options(schema, root) for c in ([o["const"]] if "const" in o else o.get("enum", []))]
+    return [c for c in found if isinstance(c, str)]
+
+
+def kinds(schema: Schema, root: Schema) -> set[str]:
+    """The JSON types that a value may have, the word `auto` left aside."""
+    found = [o for o in options(schema, root) if o.get("const") != "auto"]
+    return {o.get("type", "any") for o in found}
+
+
+def words(schema: Schema, root: Schema, many: bool = False) -> str:
+    """What a value must be, such as "a positive integer or `auto`"; `many`: as the items of a list."""
+    parts = [part for option in options(schema, root) for part in _option_words(option, root, many)]
+    return " or ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+def _option_words(option: Schema, root: Schema, many: bool) -> list[str]:
+    kind = option.get("type")
+    if "const" in option:
+        return [f"`{option['const']}`"]
+    if "enum" in option:
+        return [f"`{value}`" for value in option["enum"]]
+    if kind == "integer":
+        return ["positive integers" if many else "a positive integer"]
+    if kind == "array":
+        count = f" {option['minItems']}" if "minItems" in option else ""
+        return [f"{'lists' if many else 'a list'} of{count} {words(option['items'], root, many=True)}"]
+    if kind == "string" and "title" in option:
+        return [option["title"]]
+    if kind == "string":
+        longest = f" of at most {option['maxLength']} characters" if "maxLength" in option else ""
+        return [f"{'texts' if many else 'text'}{longest}"]
+    simple = {"boolean": ("true or false",) * 2, "number": ("a number", "numbers"), "null": ("absent",) * 2}
+    return [simple.get(str(kind), ("a map", "maps"))[many]]
