@@ -8,6 +8,7 @@ A generated plan gives, as class attributes:
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
+    epilogue          {"d": "gelu_tanh(acc + bias)"}: what is stored, as the spec writes it ("acc": the product itself)
 
 and as methods:
 
@@ -90,6 +91,7 @@ class KernelPlan:
     outputs: ClassVar[tuple[TensorArg, ...]]
     reduced: ClassVar[str]
     tilings: ClassVar[Mapping[str, Any]]
+    epilogue: ClassVar[Mapping[str, str]]
     approximation: ClassVar[float] = 0.0
     device: ClassVar[str] = "cuda"
 
@@ -210,6 +212,10 @@ class KernelPlan:
                 scale = max(extents[self.reduced], 1) ** -0.5 if arg.name == last else 1.0
                 values.append(allocate(arg, extents, self.device).normal_(0.0, scale))
         return tuple(values)
+
+    def reduction_extent(self, inputs: Sequence[Any]) -> int:
+        """The extent of the contracted dim in these inputs."""
+        return bind_dims(self.dims, self.inputs, inputs)[self.reduced]
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """`launch_fn(*inputs, *outputs)`, on the current stream; with `key`, always that tiling.

@@ -1,0 +1,98 @@
+"""`python -m generated.NAME`: one problem, run, checked and timed from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from cutegen.runtime.accuracy import compare, tolerance
+from cutegen.runtime.plan import KernelPlan
+
+
+def benchmark_kernel_argparse(plan: KernelPlan, arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line of a plan. Returns 0, 1 (wrong result) or 2 (usage, no device it can run on)."""
+    free = [d for d, extent in plan.dims.items() if not isinstance(extent, int)]
+    parser = argparse.ArgumentParser(prog=f"python -m generated.{plan.name}", description=f"{plan.name}, {plan.arch}")
+    for dim in free:
+        parser.add_argument(f"--{dim}", type=int, required=True, help=f"extent of {dim}")
+    parser.add_argument("--check", action="store_true", help="compare with the reference, computed in float64")
+    parser.add_argument("--prof_type", choices=("disabled", "annotation", "ncu"), default="disabled")
+    parser.add_argument("--iterations", type=int, default=100, help="timed launches (default 100)")
+    options = parser.parse_args(arguments)
+    try:
+        return _run(plan, {d: getattr(options, d) for d in free}, options)
+    except (ImportError, TypeError, ValueError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(plan: KernelPlan, dims: dict[str, int], options: argparse.Namespace) -> int:
+    import torch
+
+    if plan.device == "cuda" and not torch.cuda.is_available():
+        print(f"not run: no CUDA device; {plan.name} needs {plan.arch}", file=sys.stderr)
+        return 2
+    kernel = plan.plan(*plan.prepare_inputs(**dims))
+    values = (*kernel.input_tensors, *kernel.output_tensors)
+    shape = " ".join(f"{d}={extent}" for d, extent in {**plan.dims, **dims}.items())
+    print(f"{plan.name} {shape}\n{kernel.tiling}")
+    kernel.launch_fn(*values)
+    code = _check(plan, kernel.input_tensors, kernel.output_tensors) if options.check else 0
+    if plan.device != "cuda":
+        return code
+    torch.cuda.synchronize()
+    if options.prof_type == "ncu":
+        torch.cuda.profiler.start()
+        kernel.launch_fn(*values)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+        flags = " ".join(f"--{d} {extent}" for d, extent in dims.items())
+        print(
+            f"ncu --profile-from-start off --set full {sys.executable} -m generated.{plan.name} {flags} --prof_type=ncu"
+        )
+        return code
+    seconds = _time(
+        kernel.launch_fn, values, options.iterations, plan.name if options.prof_type == "annotation" else ""
+    )
+    flops, moved = kernel.algorithmic_flops_bytes_fn()
+    print(f"{seconds * 1e6:.2f} us  {flops / seconds / 1e12:.1f} TFLOP/s  {moved / seconds / 1e12:.2f} TB/s", end="  ")
+    print("(same inputs every time, L2 warm; `cutegen bench` compares)")
+    return code
+
+
+def _check(plan: KernelPlan, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> int:
+    expected = plan.reference_fn(*inputs, precision="float64", rounded=False)
+    code = 0
+    for arg, out, ref in zip(plan.outputs, outputs, (expected,) if len(outputs) == 1 else expected):
+        allowed = tolerance(arg.dtype, plan.reduction_extent(inputs), plan.approximation)
+        found = compare(out, ref, allowed)
+        word = "wrong" if found.mismatches else "right"
+        print(
+            f"{arg.name}: {word}, {found.mismatches} of {found.elements} elements beyond {allowed}; "
+            f"max error {found.max_error:.3g} (allowed there {found.allowed:.3g}), mean {found.mean_error:.3g}"
+        )
+        code |= bool(found.mismatches)
+    return code
+
+
+def _time(launch: Any, values: tuple[Any, ...], iterations: int, label: str) -> float:
+    """Seconds per launch: the median of five groups, after a warm-up of one group."""
+    import torch
+
+    samples = []
+    for _ in range(6):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(iterations):
+            if label:
+                torch.cuda.nvtx.range_push(label)
+            launch(*values)
+            if label:
+                torch.cuda.nvtx.range_pop()
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end) / 1e3 / iterations)
+    return median(samples[1:])
