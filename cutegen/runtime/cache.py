@@ -1,0 +1,191 @@
+"""The disk cache of compiled kernels: one directory per key, published whole, checked when it is read.
+
+A cache never makes a compile fail: a broken entry is a miss and is replaced, a full or read-only disk is a warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+MANIFEST = "entry.json"
+LOCK_WAIT_S = 300.0  # longer than any compile: then the holder hangs, and working twice is better than hanging too
+STALE_S = 3600.0  # an unpublished directory this old belongs to a process that died
+
+
+class CacheWarning(RuntimeWarning):
+    """The cache cannot be used as it should; the kernel is compiled all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One compiled kernel on disk. facts: what the publisher wrote beside the files."""
+
+    path: Path
+    facts: Mapping[str, Any]
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+
+def default_root() -> Path | None:
+    """CUTEGEN_CACHE_DIR, else the user's cache directory; None when CUTEGEN_CACHE is 0."""
+    if os.environ.get("CUTEGEN_CACHE", "1").lower() in ("0", "off", "false", "no"):
+        return None
+    if chosen := os.environ.get("CUTEGEN_CACHE_DIR"):
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "cutegen"
+    except RuntimeError:  # no home directory
+        return None
+
+
+class KernelCache:
+    """Entries under `root`; with root None nothing is found and nothing is kept."""
+
+    def __init__(self, root: Path | None) -> None:
+        self.root = root
+
+    def find(self, key: str) -> Entry | None:
+        """The entry of `key` if it is whole: manifest readable, and every file of the length and hash it tells."""
+        if self.root is None:
+            return None
+        path = self._entry(key)
+        try:
+            manifest = json.loads((path / MANIFEST).read_bytes())
+            if manifest["format"] != FORMAT or manifest["key"] != key:
+                return None
+            if all(_digest((path / name).read_bytes()) == digest for name, digest in manifest["files"].items()):
+                return Entry(path, manifest["facts"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+        return None
+
+    @contextlib.contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Holds the key against other processes. Where locking does not work it is skipped: publishing is atomic."""
+        handle = None
+        try:
+            handle = self._acquire(key)
+        except (OSError, ImportError):
+            pass  # a file system without locks, or a read-only one, which `publish` reports
+        try:
+            yield
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+    def _acquire(self, key: str) -> int | None:
+        if self.root is None:
+            return None
+        import fcntl
+
+        path = self.root / "locks" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return handle
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:
+                break
+        os.close(handle)
+        return None
+
+    @contextlib.contextmanager
+    def stage(self) -> Iterator[Path | None]:
+        """A fresh directory to fill and then publish: in the cache, else (with a warning, unless the cache is off) the
+        system's temporary directory, else None."""
+        path = None
+        for parent in ([self.root / "stage"] if self.root else []) + [None]:
+            try:
+                if parent is not None:
+                    parent.mkdir(parents=True, exist_ok=True)
+                    self._sweep(parent)
+                path = Path(tempfile.mkdtemp(prefix="cutegen-", dir=parent))
+                break
+            except OSError as error:
+                _warn(f"cannot write to {parent or tempfile.gettempdir()} ({error.strerror or error})")
+        try:
+            yield path
+        finally:
+            if path is not None:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def publish(self, key: str, staged: Path, facts: Mapping[str, Any]) -> Entry | None:
+        """Moves a staged directory to its place in one step. None, with a warning, when that fails."""
+        if self.root is None or self.root / "stage" != staged.parent:
+            return None
+        path = self._entry(key)
+        try:
+            files = {f.name: _digest(f.read_bytes()) for f in sorted(staged.iterdir())}
+            manifest = {"format": FORMAT, "key": key, "files": files, "facts": facts}
+            (staged / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.discard(key)
+            os.rename(staged, path)
+        except OSError as error:
+            if found := self.find(key):  # another process was first
+                return found
+            _warn(f"cannot keep a compiled kernel in {self.root} ({error.strerror or error})")
+            return None
+        return Entry(path, facts)
+
+    def discard(self, key: str) -> None:
+        """Takes an entry out of the way in one step, then deletes it."""
+        if self.root is not None and (path := self._entry(key)).exists():
+            with tempfile.TemporaryDirectory(dir=self.root / "stage", ignore_cleanup_errors=True) as trash:
+                os.rename(path, Path(trash) / "entry")
+
+    def note(self, entry: Entry, name: str, value: object) -> None:
+        """Writes a JSON file beside the files of an entry; failing to is a warning."""
+        try:
+            write_atomic(entry.path / name, json.dumps(value, indent=1))
+        except OSError as error:
+            _warn(f"cannot write {entry.path / name} ({error.strerror or error})")
+
+    def _entry(self, key: str) -> Path:
+        assert self.root is not None
+        return self.root / "kernels" / key
+
+    def _sweep(self, parent: Path) -> None:
+        for path in parent.iterdir():
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > STALE_S:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Writes through a temporary file in the same directory, so that a reader sees the old text or the new."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"{text}; set CUTEGEN_CACHE_DIR to a writable directory, or CUTEGEN_CACHE=0", CacheWarning, 3)

@@ -1,0 +1,190 @@
+"""From one kernel instance (a generated kernel module and a tiling) to a callable, through the disk cache.
+
+Imports neither torch nor cutlass until something has to be compiled or loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import shlex
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutegen.runtime.cache import Entry, KernelCache, default_root
+from cutegen.runtime.sources import distribution_versions, dsl_version, kernel_key
+
+# Files of a cache entry. There are no remarks where the DSL does not pass on what ptxas said.
+OBJECT, PTX, CUBIN, REMARKS = "kernel.o", "kernel.ptx", "kernel.cubin", "remarks.yaml"
+# ptxas's own report (registers, spills, C75xx). 4.7 tells of spills only, and takes three times as long to compile.
+REMARKS_SINCE = (4, 8)
+
+Kernel = Callable[..., None]
+_lock = threading.RLock()
+_modules: list[Any] = []  # a loaded module has to outlive its functions
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled kernel: its files (None where nothing could be written), else only the function.
+
+    cached: no compiler ran. seconds: what tracing and compiling took, now or when the entry was made.
+    """
+
+    entry: Entry | None
+    function: Kernel | None
+    cached: bool
+    seconds: float
+
+
+def load_kernel(module: str, tiling: object, arch: str) -> Kernel:
+    """The callable of one instance of the kernel module (a dotted name), from memory, disk or the compiler.
+
+    It is called with (*inputs, *outputs, sm_count) and launches on torch's current stream. ImportError: no DSL.
+    """
+    with _lock:
+        return _load_kernel(module, tiling, arch)
+
+
+@functools.cache
+def _load_kernel(module: str, tiling: object, arch: str) -> Kernel:
+    path = find_source(module)
+    # Without the versions of the DSL a key would be too wide.
+    cache = KernelCache(default_root() if dsl_version() else None)
+    key = instance_key(path.read_text(encoding="utf-8"), module, path, tiling, arch)
+    for attempt in range(2):
+        with compile_kernel(cache, key, module, tiling, arch) as compiled:
+            if compiled.entry is None:
+                assert compiled.function is not None
+                return compiled.function
+            try:
+                return _load(compiled.entry.path / OBJECT, key)
+            except Exception:
+                if attempt or not compiled.cached:
+                    raise
+        with contextlib.suppress(OSError):
+            cache.discard(key)  # whole, yet it does not load here: compiled anew, once
+    raise AssertionError("the second attempt returns or raises")
+
+
+def find_source(module: str) -> Path:
+    """The file of a module that is not imported for it. ImportError: there is none."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ImportError(f"no module named {module!r}")
+    return Path(spec.origin)
+
+
+def instance_key(text: str, module: str, path: Path, tiling: object, arch: str) -> str:
+    """The cache key of one instance; `text` is the source of the kernel module, `path` where it lies or would lie."""
+    return kernel_key(text, module, path, tiling, arch, base_options(arch))
+
+
+def base_options(arch: str) -> str:
+    return f"--gpu-arch {arch} --enable-tvm-ffi"
+
+
+@contextlib.contextmanager
+def compile_kernel(cache: KernelCache, key: str, module: str, tiling: object, arch: str) -> Iterator[Compiled]:
+    """One instance, found or compiled, with its files readable inside the `with` (they may lie in a temporary place).
+
+    Two processes that want the same key: one compiles, the other waits for it and finds it.
+    """
+    if entry := cache.find(key):
+        yield _found(entry)
+        return
+    with cache.lock(key), cache.stage() as staged:
+        if entry := cache.find(key):
+            yield _found(entry)
+        else:
+            yield _compile(cache, key, module, tiling, arch, staged)
+
+
+def _found(entry: Entry) -> Compiled:
+    return Compiled(entry, None, cached=True, seconds=entry.facts["seconds"])
+
+
+def _compile(cache: KernelCache, key: str, module: str, tiling: object, arch: str, staged: Path | None) -> Compiled:
+    try:
+        instance = importlib.import_module(module).compile_kernel
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("cutlass", "cuda", "tvm_ffi"):
+            raise ImportError(
+                f"compiling needs {error.name}, which is not installed: "
+                "pip install 'nvidia-cutlass-dsl>=4.6,<4.9' 'apache-tvm-ffi>=0.1.6,<0.2'"
+            ) from error
+        raise
+    start = time.perf_counter()
+    if staged is not None:
+        try:
+            seconds = _compile_files(instance, tiling, arch, key, staged)
+        except Exception:
+            if _has_room(staged):
+                raise
+        else:
+            facts = {
+                "seconds": seconds,
+                "module": module,
+                "tiling": repr(tiling),
+                "arch": arch,
+                "distributions": dict(distribution_versions()),
+            }
+            entry = cache.publish(key, staged, facts) or Entry(staged, facts)
+            return Compiled(entry, None, cached=False, seconds=seconds)
+    function = instance(tiling, base_options(arch))
+    return Compiled(None, function, cached=False, seconds=time.perf_counter() - start)
+
+
+def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key: str, staged: Path) -> float:
+    """Compiles into `staged` the object, its PTX and cubin and the compiler's remarks; the seconds it took."""
+    dump = staged / "dump"  # what the DSL writes itself: long names, and the remarks again when the process ends
+    dump.mkdir()
+    remarks = dump / REMARKS
+    options = f"{base_options(arch)} --keep-ptx --keep-cubin --dump-dir {shlex.quote(str(dump))}"
+    if (dsl_version() or REMARKS_SINCE) >= REMARKS_SINCE:
+        options += f" remarks{{ptx}} --remark-output {shlex.quote(str(remarks))}"
+    start = time.perf_counter()
+    function = instance(tiling, options)
+    seconds = time.perf_counter() - start
+    (staged / PTX).write_text(function.__ptx__)
+    (staged / CUBIN).write_bytes(function.__cubin__)
+    function.export_to_c(str(staged / OBJECT), function_name=_symbol(key))
+    if not (staged / OBJECT).stat().st_size:
+        raise OSError(f"{staged / OBJECT} is empty")
+    if remarks.exists():
+        (staged / REMARKS).write_text(remarks.read_text())
+    shutil.rmtree(dump)
+    return seconds
+
+
+def _has_room(directory: Path) -> bool:
+    """Whether a kernel's files could be written there: on a full disk the DSL fails with errors of any kind."""
+    probe = directory / "probe"
+    try:
+        probe.write_bytes(os.urandom(1 << 20))
+        return True
+    except OSError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _load(path: Path, key: str) -> Kernel:
+    from cutlass.cute.runtime import load_module
+
+    module = load_module(str(path), enable_tvm_ffi=True)
+    _modules.append(module)
+    kernel: Kernel = getattr(module, _symbol(key))
+    return kernel
+
+
+def _symbol(key: str) -> str:
+    return f"cutegen_{key[:16]}"

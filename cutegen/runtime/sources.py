@@ -1,0 +1,94 @@
+"""Everything that reaches the code of a compiled kernel, as the key of its cache entry; imports no kernel to find it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+PACKAGE = __name__.partition(".")[0]
+DISTRIBUTIONS = ("nvidia_cutlass_dsl", "apache_tvm_ffi")
+
+
+@functools.cache
+def distribution_versions() -> Mapping[str, str]:
+    """Installed distributions of the DSL (its libs-cu12 or libs-cu13 tells the CUDA flavour) and of TVM FFI.
+
+    Read from the names of the dist-info directories on sys.path: importlib.metadata would parse every package's
+    metadata to list those with a prefix.
+    """
+    found: dict[str, str] = {}
+    for folder in map(Path, reversed(sys.path)):
+        for path in folder.glob("*.dist-info") if folder.is_dir() else ():
+            name, _, version = path.stem.partition("-")
+            name = name.lower().replace("-", "_").replace(".", "_")
+            if name.startswith(DISTRIBUTIONS):
+                found[name] = version
+    return dict(sorted(found.items()))
+
+
+def dsl_version() -> tuple[int, ...] | None:
+    """(4, 8, 1), or None when nvidia-cutlass-dsl is not installed."""
+    text = distribution_versions().get("nvidia_cutlass_dsl")
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit()) if text else None
+
+
+def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, options: str) -> str:
+    """Hash of a kernel instance. text: the kernel module's source; module, path: where its imports are resolved from.
+
+    Changing anything that can change the compiled code changes the key; where the module lies does not.
+    """
+    parts = {
+        "sources": [text, *(_imported(text, module, path))],
+        "tiling": repr(tiling),
+        "arch": arch,
+        "options": options,
+        "distributions": distribution_versions(),
+        "python": sys.version_info[:2],
+        "host": [sys.platform, platform.machine()],
+        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("CUTE_DSL_")},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _imported(text: str, module: str, path: Path) -> list[str]:
+    """Sources of the modules that `text` imports, directly or not, from this package or its own, in a fixed order."""
+    roots = {PACKAGE: Path(__file__).parents[1]}
+    top, *inner = module.split(".")
+    if top not in roots:
+        roots[top] = path.parents[len(inner) - 1] if inner else path.parent
+    found: dict[str, tuple[Path, str]] = {}
+    pending = [(module, text, False)]
+    while pending:
+        name, source, is_package = pending.pop()
+        for imported in _import_names(source, name, is_package):
+            root, *parts = imported.split(".")
+            if imported in found or imported == module or root not in roots or not parts:
+                continue
+            file = roots[root].joinpath(*parts)
+            file, package = (file / "__init__.py", True) if file.is_dir() else (file.with_suffix(".py"), False)
+            if file.is_file():
+                found[imported] = (file, file.read_text(encoding="utf-8"))
+                pending.append((imported, found[imported][1], package))
+    return [source for _, (_, source) in sorted(found.items())]
+
+
+@functools.lru_cache(maxsize=64)
+def _import_names(source: str, module: str, is_package: bool) -> tuple[str, ...]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = module.split(".")[: -(node.level - is_package) or None]
+                base = ".".join([*parents, *filter(None, [base])])
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return tuple(names)
