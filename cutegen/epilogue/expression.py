@@ -1,0 +1,265 @@
+"""Expressions of the spec language: text to a typed tree. Whitelisted syntax only; nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import ast
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from cutegen.diagnostics import suggest
+from cutegen.epilogue.ops import OPS
+from cutegen.epilogue.rules import EXPRESSION, NOT_YET_SUPPORTED, NUMBER, OP_ARITY, UNKNOWN_OP
+
+MAX_BYTES = 1024
+MAX_DEPTH = 64
+MAX_F32 = 3.4028234663852886e38
+
+Span = tuple[int, int]
+"""Offsets (start, end) of a part of an expression in its text, end exclusive."""
+
+ReportAt = Callable[[str, Span, str, str], None]
+"""report(rule, span, message, remedy)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: float
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    name: str
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    operand: Expr
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """op: + - * / in an epilogue; @ in a mainloop only."""
+
+    op: str
+    left: Expr
+    right: Expr
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An op of the registry applied to its arguments."""
+
+    op: str
+    args: tuple[Expr, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """`stored(x)`: the value of output x after rounding to its dtype."""
+
+    name: str
+    span: Span = field(compare=False)
+
+
+Expr = Number | Name | Negate | Binary | Call | Stored
+
+_OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@"}
+_LATER_CALLS = {"sum": "reductions", "max_abs": "reductions", "where": "`where`"}
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct parts of a node, left to right."""
+    match expr:
+        case Negate(operand):
+            return (operand,)
+        case Binary(_, left, right):
+            return (left, right)
+        case Call(_, args):
+            return args
+    return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """All nodes of a tree, parents first, left to right."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def parse_expression(text: str, report: ReportAt) -> Expr | None:
+    """The tree of one expression, or None after reporting every reason why there is none."""
+    whole = (0, len(text))
+    if len(text) > MAX_BYTES:
+        report(
+            EXPRESSION, (0, 0), f"the expression has {len(text)} characters; at most {MAX_BYTES} are allowed", _SPLIT
+        )
+        return None
+    for offset, char in enumerate(text):
+        # '#' would start a Python comment and hide what follows.
+        if char in "#\\" or not (char.isspace() or " " < char <= "~") or not char.isascii():
+            report(EXPRESSION, (offset, offset + 1), f"character {char!r} has no place in an expression", _ALLOWED)
+            return None
+    # A folded YAML scalar may hold line breaks; as blanks they keep every offset.
+    line = "".join(" " if char.isspace() else char for char in text)
+    indent = len(line) - len(line.lstrip())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            body = ast.parse(line.lstrip(), mode="eval").body
+        return _Converter(text, indent, report).convert(body, 1)
+    except SyntaxError as error:
+        at = indent + max((error.offset or 1) - 1, 0)
+        start = min(at, max(len(text) - 1, 0))
+        what = "is empty" if not text.strip() else f"cannot be read: {error.msg}"
+        report(EXPRESSION, (start, min(start + 1, len(text))), f"the expression {what}", _ALLOWED)
+    except (RecursionError, MemoryError, ValueError):
+        report(EXPRESSION, whole, "the expression is nested too deeply to be read", _SPLIT)
+    return None
+
+
+_ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
+_SPLIT = "name parts of it as locals: further keys under `epilogue`"
+
+
+class _Converter:
+    """One pass over the Python tree; `report` sees every refused node."""
+
+    def __init__(self, text: str, indent: int, report: ReportAt) -> None:
+        self.text = text
+        self.indent = indent
+        self.report = report
+
+    def span(self, node: ast.expr) -> Span:
+        return self.indent + node.col_offset, self.indent + (node.end_col_offset or node.col_offset + 1)
+
+    def refuse(self, rule: str, node: ast.expr, message: str, remedy: str = _ALLOWED) -> None:
+        self.report(rule, self.span(node), message, remedy)
+
+    def convert(self, node: ast.expr, depth: int) -> Expr | None:
+        span = self.span(node)
+        if depth > MAX_DEPTH:
+            self.refuse(EXPRESSION, node, f"the expression nests deeper than {MAX_DEPTH} levels", _SPLIT)
+            return None
+        match node:
+            case ast.Constant(value):
+                return self.number(node, value)
+            case ast.Name(name):
+                return Name(name, span)
+            case ast.UnaryOp(ast.USub(), operand):
+                inner = self.convert(operand, depth + 1)
+                return inner and Negate(inner, span)
+            case ast.BinOp(left, operator, right) if type(operator) in _OPERATORS:
+                first, second = self.convert(left, depth + 1), self.convert(right, depth + 1)
+                return first and second and Binary(_OPERATORS[type(operator)], first, second, span)
+            case ast.Call():
+                return self.call(node, depth)
+        self.refuse(*_refusal(node))
+        return None
+
+    def number(self, node: ast.Constant, value: object) -> Number | None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.refuse(EXPRESSION, node, f"`{_shorten(self.source(node))}` is not a number", _ALLOWED)
+            return None
+        # Compared before float(): a 400-digit integer would overflow it.
+        if not abs(value) <= MAX_F32:
+            self.refuse(NUMBER, node, f"{_shorten(self.source(node))} is beyond the largest f32, {MAX_F32:.4g}", "")
+            return None
+        return Number(float(value), self.span(node))
+
+    def call(self, node: ast.Call, depth: int) -> Expr | None:
+        if not isinstance(node.func, ast.Name):
+            self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", f"ops: {', '.join(OPS)}")
+            return None
+        name = node.func.id
+        if name in _LATER_CALLS:
+            self.refuse(NOT_YET_SUPPORTED, node, f"{_LATER_CALLS[name]} in epilogues are not supported yet")
+            return None
+        if name != "stored" and name not in OPS:
+            hint = suggest(name, (*OPS, "stored"))
+            self.refuse(UNKNOWN_OP, node.func, f"there is no op `{name}`", f"{hint} ops: {', '.join(OPS)}".strip())
+            return None
+        if node.keywords:
+            first = node.keywords[0].value
+            self.refuse(
+                EXPRESSION, first, f"`{name}` takes its arguments by position, not by keyword", f"write {name}(x)"
+            )
+            return None
+        args = [self.convert(arg, depth + 1) for arg in node.args]
+        known = [arg for arg in args if arg is not None]
+        if len(known) < len(args):
+            return None
+        if name == "stored":
+            if len(known) != 1 or not isinstance(known[0], Name):
+                self.refuse(OP_ARITY, node, "`stored` takes the name of one output", "write stored(d)")
+                return None
+            return Stored(known[0].name, self.span(node))
+        if not OPS[name].accepts(len(known)):
+            takes = OPS[name].arity_text()
+            self.refuse(OP_ARITY, node, f"`{name}` takes {takes}, not {len(known)}", f"`{name}`: {OPS[name].doc}")
+            return None
+        return Call(name, tuple(known), self.span(node))
+
+    def source(self, node: ast.expr) -> str:
+        start, end = self.span(node)
+        return self.text[start:end]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 24 else f"{text[:20]}..."
+
+
+def _refusal(node: ast.expr) -> tuple[str, ast.expr, str, str]:
+    """Rule, node, message and remedy for Python syntax that is no part of the language."""
+    later = NOT_YET_SUPPORTED
+    match node:
+        case ast.Subscript():
+            return later, node, "slices in epilogues are not supported yet", "use the whole of acc and of each operand"
+        case ast.Compare() | ast.IfExp() | ast.BoolOp() | ast.UnaryOp(ast.Not()):
+            return later, node, "comparisons and choices in epilogues are not supported yet", "use min, max or relu"
+        case ast.BinOp(_, ast.Pow(), _):
+            return EXPRESSION, node, "there is no power operator", "write square(x) or x * x * x"
+        case ast.BinOp(_, ast.FloorDiv() | ast.Mod(), _):
+            return EXPRESSION, node, "there is no integer division and no remainder: values are f32", "write x / y"
+        case ast.UnaryOp(ast.UAdd(), _):
+            return EXPRESSION, node, "there is no unary plus", "drop the sign"
+        case ast.Attribute():
+            return EXPRESSION, node, "names have no attributes", "call ops by their plain name: tanh(x)"
+        case ast.Starred():
+            return EXPRESSION, node, "arguments are written one by one, without a star", _ALLOWED
+    kind = {"ListComp": "comprehension", "GeneratorExp": "comprehension", "NamedExpr": "walrus assignment"}
+    name = kind.get(type(node).__name__, type(node).__name__.lower())
+    return EXPRESSION, node, f"a {name} is no part of the expression language", _ALLOWED
+
+
+def is_constant(expr: Expr, constants: dict[str, float]) -> bool:
+    """Whether no part of `expr` varies; constants: values of the locals that are constant."""
+    return all(
+        not isinstance(node, Stored) and not (isinstance(node, Name) and node.name not in constants)
+        for node in walk(expr)
+    )
+
+
+def fold(expr: Expr, constants: dict[str, float]) -> float | None:
+    """The value of a constant arithmetic expression; None where it varies, calls an op or is not finite in f32."""
+    match expr:
+        case Number(value):
+            return value
+        case Name(name):
+            return constants.get(name)
+        case Negate(operand):
+            inner = fold(operand, constants)
+            return None if inner is None else -inner
+        case Binary(op, left, right):
+            x, y = fold(left, constants), fold(right, constants)
+            if x is None or y is None or (op == "/" and y == 0):
+                return None
+            result = {"+": x + y, "-": x - y, "*": x * y, "/": x / y if y else math.nan}[op]
+            return result if abs(result) <= MAX_F32 else None
+    return None

@@ -1,0 +1,151 @@
+"""The ops of epilogue expressions: one class each, holding all that reference, docs and cost need.
+
+The device function of an op is in `cutegen.device.activation`. To add one: docs/adding-an-epilogue-op.md.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class EpilogueOp:
+    """One op on f32 values; the class docstring is its documentation.
+
+    name: what specs write. device: function in `cutegen.device.activation`. arguments: how many; None: two or more,
+    applied from the left two at a time. torch: its reference on f32 tensors, `{0}`, `{1}` being the arguments.
+    flops: arithmetic instructions per element, the special-function unit counting as one.
+    error: the device function's absolute error, relative to max(1, |largest argument|); 0: correctly rounded.
+    """
+
+    name: ClassVar[str]
+    device: ClassVar[str]
+    arguments: ClassVar[int | None] = 1
+    torch: ClassVar[str]
+    flops: ClassVar[int]
+    error: ClassVar[float] = 0.0
+
+    @property
+    def doc(self) -> str:
+        return " ".join((self.__doc__ or "").split())
+
+    def accepts(self, count: int) -> bool:
+        return count >= 2 if self.arguments is None else count == self.arguments
+
+    def arity_text(self) -> str:
+        if self.arguments is None:
+            return "two or more arguments"
+        return "one argument" if self.arguments == 1 else f"{self.arguments} arguments"
+
+
+class Minimum(EpilogueOp):
+    """The smallest argument; NaN if any is NaN."""
+
+    name = "min"
+    device = "minimum"
+    arguments = None
+    torch = "torch.minimum({0}, {1})"
+    flops = 1
+
+
+class Maximum(EpilogueOp):
+    """The largest argument; NaN if any is NaN."""
+
+    name = "max"
+    device = "maximum"
+    arguments = None
+    torch = "torch.maximum({0}, {1})"
+    flops = 1
+
+
+class Relu(EpilogueOp):
+    """max(x, 0); NaN stays NaN."""
+
+    name = "relu"
+    device = "relu"
+    torch = "torch.relu({0})"
+    flops = 1
+
+
+class GeluTanh(EpilogueOp):
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the usual approximation of gelu."""
+
+    name = "gelu_tanh"
+    device = "gelu_tanh"
+    torch = 'torch.nn.functional.gelu({0}, approximate="tanh")'
+    flops = 6
+    error = 2.0**-12
+
+
+class GeluErf(EpilogueOp):
+    """x Phi(x) = 0.5 x (1 + erf(x / sqrt(2))), the exact gelu."""
+
+    name = "gelu_erf"
+    device = "gelu_erf"
+    torch = "torch.nn.functional.gelu({0})"
+    flops = 10
+    error = 2.0**-18
+
+
+class Silu(EpilogueOp):
+    """x sigmoid(x)."""
+
+    name = "silu"
+    device = "silu"
+    torch = "torch.nn.functional.silu({0})"
+    flops = 3
+    error = 2.0**-12
+
+
+class Sigmoid(EpilogueOp):
+    """1 / (1 + exp(-x))."""
+
+    name = "sigmoid"
+    device = "sigmoid"
+    torch = "torch.sigmoid({0})"
+    flops = 3
+    error = 2.0**-12
+
+
+class Tanh(EpilogueOp):
+    """The hyperbolic tangent."""
+
+    name = "tanh"
+    device = "tanh"
+    torch = "torch.tanh({0})"
+    flops = 1
+    error = 2.0**-11
+
+
+class Exp(EpilogueOp):
+    """e to the x."""
+
+    name = "exp"
+    device = "exp"
+    torch = "torch.exp({0})"
+    flops = 2
+
+
+class Abs(EpilogueOp):
+    """The absolute value."""
+
+    name = "abs"
+    device = "absolute"
+    torch = "torch.abs({0})"
+    flops = 1
+
+
+class Square(EpilogueOp):
+    """x * x."""
+
+    name = "square"
+    device = "square"
+    torch = "torch.square({0})"
+    flops = 1
+
+
+OPS: dict[str, EpilogueOp] = {
+    op.name: op
+    for op in (
+        Minimum(), Maximum(), Relu(), GeluTanh(), GeluErf(), Silu(), Sigmoid(), Tanh(), Exp(), Abs(), Square(),
+    )
+}  # fmt: skip

@@ -1,0 +1,241 @@
+"""The epilogue of a spec: its assignments in the order in which they are computed, its operands and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from cutegen.diagnostics import suggest
+from cutegen.dtypes import DType
+from cutegen.epilogue.expression import (
+    Binary,
+    Expr,
+    Name,
+    ReportAt,
+    Span,
+    Stored,
+    children,
+    fold,
+    is_constant,
+    parse_expression,
+    walk,
+)  # fmt: skip
+from cutegen.epilogue.ops import OPS
+from cutegen.epilogue.rules import (
+    CONSTANT,
+    CYCLE,
+    EXPRESSION,
+    NOT_YET_SUPPORTED,
+    OUTPUT_WITHOUT_ACC,
+    STATEMENTS,
+    STORED,
+    UNDEFINED_NAME,
+    UNUSED_LOCAL,
+)  # fmt: skip
+
+MAX_STATEMENTS = 64
+_OTHER_OUTPUT = "declare one tensor to read and another to write"
+
+Path = tuple[str | int, ...]
+OperandKind = Literal["host_scalar", "device_scalar", "row_vector", "column_vector", "tile"]
+
+
+class Report(Protocol):
+    """Takes one finding: where in the document, and which part (span) of the scalar there."""
+
+    def __call__(
+        self, rule: str, path: Path, message: str, remedy: str = "", *, key: bool = False, span: Span | None = None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """One statement. text: the expression as written in the spec."""
+
+    name: str
+    expr: Expr
+    kind: Literal["local", "output"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An input of the epilogue.
+
+    row_vector: one value per column n, the same for all rows; column_vector: one per row m.
+    axes: torch axes in kernel order: (m, n[, batch]) of a tile, (n[, batch]) of a row vector, (m[, batch]) of a column
+    vector, () of scalars. major: the contiguous dim of a tile, None otherwise. batched: whether it has the batch dim.
+    """
+
+    name: str
+    kind: OperandKind
+    dtype: DType
+    batched: bool
+    axes: tuple[int, ...]
+    major: Literal["n", "m"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A stored (m, n[, batch]) tensor; axes: torch axes in that order; major: the contiguous dim."""
+
+    name: str
+    dtype: DType
+    batched: bool
+    axes: tuple[int, ...]
+    major: Literal["n", "m"]
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueProgram:
+    """statements: each after those it reads, in an order that does not depend on the order of keys in the spec.
+    operands, outputs: in the order of declaration."""
+
+    statements: tuple[Assign, ...]
+    operands: tuple[Operand, ...]
+    outputs: tuple[Output, ...]
+
+
+def parse_epilogue(
+    assignments: Mapping[str, str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    report: Report,
+    taken: Sequence[str] = (),
+) -> tuple[Assign, ...] | None:
+    """The assignments as ordered statements, or None after reporting every finding.
+
+    inputs, outputs: names of declared tensors in order of declaration, outputs being those assigned. taken: names that
+    exist but are no values of the epilogue (dims, mainloop operands), for better messages.
+    """
+    if len(assignments) > MAX_STATEMENTS:
+        report(
+            STATEMENTS, ("epilogue",), f"the epilogue has {len(assignments)} assignments; at most {MAX_STATEMENTS} fit"
+        )
+        return None
+    ok = True
+
+    def refuse(name: str, rule: str, span: Span, message: str, remedy: str) -> None:
+        nonlocal ok
+        ok = False
+        report(rule, ("epilogue", name), message, remedy, span=span)
+
+    trees: dict[str, Expr] = {}
+    for name, text in assignments.items():
+        tree = parse_expression(text, lambda *finding, at=name: refuse(at, *finding))  # type: ignore[misc]
+        if tree is not None:
+            trees[name] = tree
+    values = ["acc", *inputs, *assignments]
+    for name, tree in trees.items():
+        for node in walk(tree):
+            _check_node(node, name, values, outputs, taken, lambda *finding, at=name: refuse(at, *finding))  # type: ignore[misc]
+    if not ok:
+        return None
+    order = _order(trees, outputs, report)
+    if order is None or not _check_values(trees, order, outputs, report):
+        return None
+    return tuple(
+        Assign(name, trees[name], "output" if name in outputs else "local", " ".join(assignments[name].split()))
+        for name in order
+    )
+
+
+def _check_node(
+    node: Expr, owner: str, values: Sequence[str], outputs: Sequence[str], taken: Sequence[str], refuse: ReportAt
+) -> None:
+    """Names and `@`: what the syntax alone does not tell."""
+    match node:
+        case Name(name, span) if name == owner and name in outputs:
+            refuse(
+                NOT_YET_SUPPORTED, span, f"`{name}` reads itself: in-place outputs are not supported yet", _OTHER_OUTPUT
+            )
+        case Name(name, span) if name not in values:
+            if name in taken:
+                refuse(
+                    UNDEFINED_NAME,
+                    span,
+                    f"`{name}` is not a value of the epilogue",
+                    "use acc, epilogue tensors, locals",
+                )
+            elif name in OPS or name == "stored":
+                refuse(UNDEFINED_NAME, span, f"`{name}` is an op and needs its arguments", f"write {name}(x)")
+            else:
+                known = ", ".join(values)
+                remedy = f"{suggest(name, values)} defined here: {known}".strip()
+                refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", remedy)
+        case Stored(name, span) if name not in outputs:
+            listed = ", ".join(outputs) or "none"
+            refuse(STORED, span, f"`{name}` is not an output of this epilogue", f"outputs: {listed}")
+        case Binary("@", _, _, span):
+            refuse(EXPRESSION, span, "`@` belongs in `mainloop`", "the product is called acc here")
+
+
+def reads(tree: Expr) -> list[str]:
+    """Names that an expression reads, left to right."""
+    return [node.name for node in walk(tree) if isinstance(node, Name | Stored)]
+
+
+def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) -> list[str] | None:
+    """Names in order of computation: depth first from the outputs as declared, so that key order changes nothing."""
+    done: list[str] = []
+    active: list[str] = []
+    ok = True
+
+    def visit(name: str) -> None:
+        nonlocal ok
+        if name in done or name not in trees:
+            return
+        if name in active:
+            ok = False
+            circle = " -> ".join((*active[active.index(name) :], name))
+            report(CYCLE, ("epilogue", name), f"`{name}` depends on itself: {circle}", "break the circle", key=True)
+            return
+        active.append(name)
+        for read in reads(trees[name]):
+            visit(read)
+        active.pop()
+        done.append(name)
+
+    for name in outputs:
+        visit(name)
+    reached = set(done)
+    for name in trees:
+        visit(name)
+    if ok:
+        for name in trees:
+            if name not in reached:
+                ok = False
+                remedy = f"remove it, or declare `{name}` under `tensors` if it is an output"
+                report(UNUSED_LOCAL, ("epilogue", name), f"nothing reads the local `{name}`", remedy, key=True)
+    return done if ok else None
+
+
+def _check_values(trees: Mapping[str, Expr], order: Sequence[str], outputs: Sequence[str], report: Report) -> bool:
+    """Constant parts fold to finite numbers, and every output depends on acc."""
+    constants: dict[str, float] = {}
+    depends = {"acc"}
+    ok = True
+    for name in order:
+        tree = trees[name]
+        # The largest constant subtrees; their inner nodes need no second look.
+        pending = [tree]
+        while pending:
+            node = pending.pop()
+            if not is_constant(node, constants):
+                if isinstance(node, Binary) and node.op == "/" and fold(node.right, constants) == 0:
+                    ok = False
+                    report(CONSTANT, ("epilogue", name), "division by zero", "", span=node.right.span)
+                pending.extend(children(node))
+            elif (value := fold(node, constants)) is None:
+                ok = False
+                said = "this part is constant, but not a finite sum or product of numbers"
+                report(CONSTANT, ("epilogue", name), said, "write its value as a number", span=node.span)
+            elif node is tree:
+                constants[name] = value
+        if depends.intersection(reads(tree)):
+            depends.add(name)
+        elif name in outputs:
+            ok = False
+            report(OUTPUT_WITHOUT_ACC, ("epilogue", name), f"output `{name}` does not depend on acc", "use acc in it")
+    return ok

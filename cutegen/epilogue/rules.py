@@ -1,0 +1,68 @@
+"""The rules of expressions and epilogues: what `cutegen explain RULE` says."""
+
+from __future__ import annotations
+
+from cutegen.diagnostics import Rule, register
+from cutegen.diagnostics import rules as shared
+
+NOT_YET_SUPPORTED = shared.NOT_YET_SUPPORTED.id
+
+
+def _rule(id: str, summary: str, explanation: str, example: str = "") -> str:
+    return register(Rule(id, summary, explanation, example)).id
+
+
+EXPRESSION = _rule(
+    "expression-syntax",
+    "an expression uses names, numbers, + - * /, parentheses and ops",
+    "Expressions are parsed against a whitelist and never run. At most 1,024 ASCII characters, nested at most 64 deep; "
+    "no strings, attributes, keywords, powers, lambdas or comprehensions.",
+    "d: gelu_tanh(acc + bias) * 0.5",
+)
+NUMBER = _rule(
+    "expression-number",
+    "numbers in expressions are finite in f32",
+    "Epilogue values are f32, so a literal beyond 3.4e38 would be infinite.",
+)
+UNKNOWN_OP = _rule(
+    "unknown-op",
+    "a call names an op of the registry",
+    "`cutegen list` prints the ops; `cutegen explain OP` tells what one does.",
+)
+OP_ARITY = _rule("op-arity", "an op gets as many arguments as it takes", "Arguments are positional.")
+UNDEFINED_NAME = _rule(
+    "undefined-name",
+    "a name in the epilogue is `acc`, a tensor or a local",
+    "A local is a further key under `epilogue`. Dims are not values.",
+    "epilogue: {x: acc + bias, d: relu(x)}",
+)
+CYCLE = _rule(
+    "epilogue-cycle",
+    "assignments of an epilogue do not depend on themselves",
+    "The order of keys does not matter: each value is computed from what it reads, so a circle has no start.",
+)
+CONSTANT = _rule(
+    "constant-expression",
+    "a constant part of an epilogue is plain arithmetic with a finite value",
+    "What depends on neither acc nor a tensor is computed once when the kernel is traced: write numbers there, not "
+    "ops, and do not divide by zero.",
+)
+OUTPUT_WITHOUT_ACC = _rule(
+    "output-without-acc",
+    "every output depends on `acc`",
+    "An output that does not need the product needs no GEMM.",
+)
+UNUSED_LOCAL = _rule(
+    "unused-local", "every local of the epilogue reaches an output", "Remove it, or use it in an output."
+)
+STATEMENTS = _rule(
+    "epilogue-size",
+    "an epilogue has at most 64 assignments",
+    "Each live value takes a register per element in every epilogue thread.",
+)
+STORED = _rule(
+    "stored-output",
+    "`stored(x)` names an output that the epilogue assigns",
+    "It is the value of x after rounding to its dtype. Locals and inputs are not rounded.",
+    "epilogue: {h: acc + bias, d: relu(stored(h))}",
+)

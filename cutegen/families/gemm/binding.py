@@ -1,0 +1,154 @@
+"""From a parsed spec to a GemmProblem, collecting every finding on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutegen.diagnostics import Diagnostic, suggest
+from cutegen.epilogue import Assign, EpilogueProgram, Operand, Output, parse_epilogue, parse_expression
+from cutegen.epilogue.expression import Binary, Name, Span
+from cutegen.epilogue.program import reads
+from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.placement import Placement
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
+from cutegen.families.gemm.roles import Roles, find_roles
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.spec import GemmSpec
+    from cutegen.spec import KeyPath, SpecDocument
+
+
+class Binder:
+    """One binding; `findings` grows as it goes."""
+
+    def __init__(self, spec: GemmSpec, doc: SpecDocument) -> None:
+        self.spec = spec
+        self.doc = doc
+        self.findings: list[Diagnostic] = []
+
+    def report(
+        self, rule: str, path: KeyPath, message: str, remedy: str = "", *, key: bool = False, span: Span | None = None
+    ) -> None:
+        self.findings.append(self.doc.diagnostic(rule, path, message, remedy, key=key, span=span))
+
+    def bind(self) -> GemmProblem | None:
+        """The problem, or None with findings."""
+        self.check_accumulate()
+        operands = self.mainloop()
+        rest = [name for name in self.spec.tensors if name not in operands]
+        assignments = self.assignments(operands, rest)
+        outputs = [name for name in rest if name in assignments]
+        inputs = [name for name in rest if name not in assignments]
+        statements = parse_epilogue(assignments, inputs, outputs, self.report, (*operands, *self.spec.dim_names()))
+        if statements is not None:
+            self.check_used(statements, inputs)
+        placement = Placement(self.spec.tensors, self.doc, self.report)
+        roles = self.roles(operands, outputs, placement)
+        if roles is None:
+            return None
+        m, n, k = (self.problem_dim(role, dim) for role, dim in (("m", roles.m), ("n", roles.n), ("k", roles.k)))
+        batch = self.problem_dim("batch", roles.batch) if roles.batch else None
+        a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
+        placement.check_mma(a, b)
+        program = EpilogueProgram(
+            statements or (),
+            tuple(filter(None, (placement.operand(name, roles) for name in inputs))),
+            tuple(filter(None, (placement.output(name, roles) for name in outputs))),
+        )
+        tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *program.outputs)
+        for tensor in tensors:
+            placement.check_alignment(tensor, {"m": m, "n": n, "k": k})
+        arguments = tuple(name for name in self.spec.tensors if name not in outputs)
+        return GemmProblem(m, n, k, batch, a, b, program, arguments, tuple(outputs)) if not self.findings else None
+
+    def check_accumulate(self) -> None:
+        if isinstance(self.spec.accumulate.promote_every, int):
+            said = "promotion to f32 between k blocks is not supported yet: 16-bit MMA accumulates in f32"
+            self.report(rules.NOT_YET_SUPPORTED, ("accumulate", "promote_every"), said, "remove it", key=True)
+
+    def mainloop(self) -> tuple[str, ...]:
+        """Names of the two operands of the product; () after a finding."""
+        written = "mainloop" in self.doc.data
+        before = len(self.findings)
+
+        def refuse(rule: str, span: Span, message: str, remedy: str) -> None:
+            if written:
+                self.report(rule, ("mainloop",), message, remedy, span=span)
+            else:
+                self.report(rule, ("tensors",), message, remedy, key=True)
+
+        tree = parse_expression(self.spec.mainloop, refuse)
+        match tree:
+            case None:
+                return ()
+            case Binary("@", Name() as a, Name() as b):
+                for side in (a, b):
+                    if side.name not in self.spec.tensors:
+                        said = f"the mainloop reads `{side.name}`, which is no tensor"
+                        remedy = (
+                            suggest(side.name, self.spec.tensors) or "declare it, or name others: `mainloop: x @ y`"
+                        )
+                        refuse(rules.UNDEFINED_NAME, side.span, said, remedy)
+                if a == b:
+                    remedy = "declare two tensors; a call may pass one twice"
+                    refuse(rules.MAINLOOP, tree.span, f"both operands are `{a.name}`", remedy)
+                return (a.name, b.name) if len(self.findings) == before else ()
+            case Binary("@"):
+                said = "scales in the mainloop are not supported yet"
+                refuse(rules.NOT_YET_SUPPORTED, tree.span, said, rules.WRITE_MAINLOOP)
+            case _:
+                refuse(rules.MAINLOOP, tree.span, "the mainloop is no product of two tensors", rules.WRITE_MAINLOOP)
+        return ()
+
+    def assignments(self, operands: tuple[str, ...], rest: list[str]) -> dict[str, str]:
+        """The epilogue as written, or `acc` for the one tensor that the mainloop does not read."""
+        written = self.spec.epilogue
+        if not written and len(rest) == 1:
+            return {rest[0]: "acc"}
+        for name in operands:
+            if name in written:
+                said = f"`{name}` is read by the mainloop: in-place outputs are not supported yet"
+                self.report(rules.NOT_YET_SUPPORTED, ("epilogue", name), said, "assign another tensor", key=True)
+        if not set(rest) & set(written):
+            said = "no tensor is assigned" if written or not rest else f"which of {', '.join(rest)} is the output?"
+            remedy = "declare the output under `tensors` and assign it under `epilogue`, such as d: acc"
+            self.report(rules.NO_OUTPUT, ("epilogue",) if written else ("tensors",), said, remedy, key=True)
+        return {name: text for name, text in written.items() if name not in operands}
+
+    def check_used(self, statements: tuple[Assign, ...], inputs: list[str]) -> None:
+        read = {name for statement in statements for name in reads(statement.expr)}
+        for name in inputs:
+            if name not in read:
+                remedy = "remove it, or use it in `mainloop` or `epilogue`"
+                self.report(
+                    rules.UNUSED_TENSOR, ("tensors", name), f"nothing reads or assigns `{name}`", remedy, key=True
+                )
+
+    def roles(self, operands: tuple[str, ...], outputs: list[str], placement: Placement) -> Roles | None:
+        dims = {name: placement.dims(name) for name in self.spec.tensors}
+        if not operands or not outputs:
+            return None
+        names = (*operands, outputs[0])
+        a, b, output = (dims[name] for name in names)
+        if a is None or b is None or output is None:
+            return None
+        found = find_roles(a, b, output, names)
+        if isinstance(found, Roles):
+            return found
+        self.report(rules.CONTRACTION, ("tensors", operands[0]), found, rules.WRITE_PRODUCT)
+        return None
+
+    def problem_dim(self, role: str, dim: str) -> ProblemDim:
+        """The dim that plays `role`: an integer takes the role's name."""
+        if dim.isdigit():
+            if role in (*self.spec.tensors, *self.spec.dim_names(), *self.spec.epilogue):
+                said = f"the dim {dim} would be called `{role}`, which names something else"
+                remedy = "give the integer a name, and its value under `dims`"
+                self.report(rules.NAME_COLLISION, ("tensors",), said, remedy, key=True)
+            return ProblemDim(role, int(dim), int(dim), int(dim))
+        match self.spec.dims.get(dim):
+            case int(value):
+                return ProblemDim(dim, value, value, value)
+            case (lo, hi):
+                return ProblemDim(dim, None, lo, hi)
+        return ProblemDim(dim, None, 1, None)

@@ -1,0 +1,154 @@
+"""The tensors of a GEMM spec, each placed in the product: which axis is m, n, k or batch, and which is contiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, cast
+
+from cutegen.diagnostics import suggest
+from cutegen.epilogue import Operand, Output, Report
+from cutegen.epilogue.expression import Span
+from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.problem import MatrixOperand, ProblemDim
+from cutegen.families.gemm.roles import Roles
+
+if TYPE_CHECKING:
+    from cutegen.spec import SpecDocument, TensorDecl
+
+# Bytes: of base addresses and of every stride but the contiguous one (CUDA driver API, cuTensorMapEncodeTiled).
+TMA_ALIGNMENT = 16
+
+
+class Placement:
+    """Turns declarations into operands and outputs; what does not fit is reported, and None."""
+
+    def __init__(self, tensors: Mapping[str, TensorDecl], doc: SpecDocument, report: Report) -> None:
+        self.tensors = tensors
+        self.doc = doc
+        self.report = report
+
+    def refuse(self, rule: str, name: str, message: str, remedy: str, axis: int | None = None) -> None:
+        """A finding about tensor `name`, or about one of its dims."""
+        self.report(rule, ("tensors", name), message, remedy, span=None if axis is None else self.dim_span(name, axis))
+
+    def dim_span(self, name: str, axis: int) -> Span:
+        """Where a dim stands in the text of the declaration."""
+        text = cast("dict[str, str]", self.doc.data["tensors"])[name]
+        start = text.index("[") + 1
+        parts = text[start : text.index("]")].split(",")
+        start += sum(len(part) + 1 for part in parts[:axis])
+        return start + len(parts[axis]) - len(parts[axis].lstrip()), start + len(parts[axis].rstrip())
+
+    def dims(self, name: str) -> tuple[str, ...] | None:
+        """The dims as texts, in torch order; () of scalars; None after a finding."""
+        decl = self.tensors[name]
+        ok = not decl.optional
+        if decl.optional:
+            remedy = "drop the `?`: a kernel without this tensor is a spec of its own"
+            self.refuse(rules.NOT_YET_SUPPORTED, name, "optional tensors are not supported yet", remedy)
+        texts = tuple(dim.text for dim in decl.dims or ())
+        for axis, dim in enumerate(decl.dims or ()):
+            if dim.kind not in ("name", "int"):
+                said = f"the dim `{dim}` is not supported yet in a GEMM"
+                self.refuse(rules.NOT_YET_SUPPORTED, name, said, "use plain names and integers", axis)
+                ok = False
+            elif dim.text in texts[:axis]:
+                remedy = "give both a name, and their value under `dims`" if dim.kind == "int" else "use two names"
+                self.refuse(rules.REPEATED_DIM, name, f"`{name}` has the dim {dim} twice", remedy, axis)
+                ok = False
+        return texts if ok else None
+
+    def place(self, name: str, roles: Roles) -> dict[str, int] | None:
+        """Torch axis of each role that an epilogue tensor has, in the order m, n, batch."""
+        axes: dict[str, int] = {}
+        for axis, dim in enumerate(self.tensors[name].dims or ()):
+            role = roles.role_of(dim.text)
+            if role is None or role == "k":
+                have = [dim for dim in (roles.batch, roles.m, roles.n) if dim]
+                said = f"`{dim}` is {'contracted' if role else 'no dim of the product'}; its dims are {', '.join(have)}"
+                self.refuse(rules.EPILOGUE_SHAPE, name, said, suggest(dim.text, have) or rules.SHAPES, axis)
+                return None
+            axes[role] = axis
+        return {role: axes[role] for role in ("m", "n", "batch") if role in axes}
+
+    def major(self, name: str, roles: Roles) -> Literal["m", "n", "k"]:
+        """The role of the contiguous dim."""
+        decl = self.tensors[name]
+        assert decl.dims
+        role = roles.role_of(decl.contiguous or decl.dims[-1].text)
+        if role == "batch":
+            remedy = "put it first, or name the contiguous dim after @"
+            self.refuse(rules.CONTIGUOUS_BATCH, name, f"the contiguous dim of `{name}` is the batch dim", remedy)
+        return cast(Literal["m", "n", "k"], role)
+
+    def matrix(self, name: str, rows: Literal["m", "n"], roles: Roles) -> MatrixOperand:
+        """An operand of the mainloop; `find_roles` has seen that it has the dims for it."""
+        decl = self.tensors[name]
+        axes = {roles.role_of(dim.text): axis for axis, dim in enumerate(decl.dims or ())}
+        order = tuple(axes[role] for role in (rows, "k", "batch") if role in axes)
+        return MatrixOperand(name, decl.dtype, self.major(name, roles), order, "batch" in axes)
+
+    def check_dtype(self, name: str, what: str, supported: tuple[str, ...]) -> bool:
+        dtype = self.tensors[name].dtype
+        if dtype.name in supported:
+            return True
+        said = f"{dtype} is not supported yet for {what}"
+        self.refuse(rules.NOT_YET_SUPPORTED, name, said, f"supported: {', '.join(supported)}")
+        return False
+
+    def operand(self, name: str, roles: Roles) -> Operand | None:
+        """An input of the epilogue."""
+        decl = self.tensors[name]
+        if decl.dims is None:
+            ok = self.check_dtype(name, "a host scalar", ("f32",))
+            return Operand(name, "host_scalar", decl.dtype, False, (), None) if ok else None
+        if not self.check_dtype(name, "an epilogue operand", rules.EPILOGUE_DTYPES):
+            return None
+        if not decl.dims:
+            return Operand(name, "device_scalar", decl.dtype, False, (), None)
+        if (axes := self.place(name, roles)) is None:
+            return None
+        if set(axes) == {"batch"}:
+            said = "one value per batch index is not supported yet"
+            self.refuse(rules.NOT_YET_SUPPORTED, name, said, rules.SHAPES)
+            return None
+        major = self.major(name, roles)
+        order, batched = tuple(axes.values()), "batch" in axes
+        if "m" in axes and "n" in axes:
+            return Operand(name, "tile", decl.dtype, batched, order, cast(Literal["m", "n"], major))
+        return Operand(name, "row_vector" if "n" in axes else "column_vector", decl.dtype, batched, order, None)
+
+    def output(self, name: str, roles: Roles) -> Output | None:
+        decl = self.tensors[name]
+        ok = self.check_dtype(name, "an output", rules.EPILOGUE_DTYPES)
+        if (axes := self.place(name, roles)) is None or not ok:
+            return None
+        needed = {"m": roles.m, "n": roles.n, "batch": roles.batch}
+        missing = [dim for role, dim in needed.items() if dim and role not in axes]
+        if missing:
+            said = f"output `{name}` lacks the dim {' and '.join(missing)}"
+            remedy = f"an output has all dims of the product: {', '.join(filter(None, needed.values()))}"
+            self.refuse(rules.EPILOGUE_SHAPE, name, said, remedy)
+            return None
+        major = cast(Literal["m", "n"], self.major(name, roles))
+        return Output(name, decl.dtype, "batch" in axes, tuple(axes.values()), major)
+
+    def check_mma(self, a: MatrixOperand, b: MatrixOperand) -> None:
+        pair = (a.dtype.name, b.dtype.name)
+        if pair in rules.MMA_PAIRS:
+            return
+        works = f"supported: {', '.join(f'{x} @ {y}' for x, y in rules.MMA_PAIRS)}"
+        if pair in rules.LATER_MMA_PAIRS:
+            self.refuse(rules.NOT_YET_SUPPORTED, b.name, f"{pair[0]} @ {pair[1]} is not supported yet", works)
+        else:
+            self.refuse(rules.MMA_DTYPES, b.name, f"sm_90a has no 16-bit MMA for {pair[0]} @ {pair[1]}", works)
+
+    def check_alignment(self, tensor: MatrixOperand | Operand | Output, dims: Mapping[str, ProblemDim]) -> None:
+        """Contiguous extents that are constants; a call checks the dynamic ones."""
+        dim = dims.get(tensor.major or "")
+        if dim is None or dim.value is None or dim.value * tensor.dtype.bytes % TMA_ALIGNMENT == 0:
+            return
+        size, step = tensor.dtype.bytes, TMA_ALIGNMENT // tensor.dtype.bytes
+        said = f"{dim.name} = {dim.value} is contiguous: {dim.value} x {size} B = {dim.value * size} B"
+        remedy = f"make {dim.name} a multiple of {step}; the next is {-(-dim.value // step) * step}"
+        self.refuse(rules.TMA_ALIGNMENT, tensor.name, f"{said}, no multiple of {TMA_ALIGNMENT}", remedy)

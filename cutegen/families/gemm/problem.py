@@ -1,0 +1,68 @@
+"""What a GEMM spec computes: dims, operands, layouts and epilogue, bound to the roles m, n, k and batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from cutegen.diagnostics import SpecError
+from cutegen.dtypes import DType
+from cutegen.epilogue import EpilogueProgram
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.spec import GemmSpec
+    from cutegen.spec import SpecDocument
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemDim:
+    """One extent, in elements. value: the compile-time constant, or None; lo, hi: promised range, hi None: open."""
+
+    name: str
+    value: int | None
+    lo: int
+    hi: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixOperand:
+    """A (m, k[, batch]) or B (n, k[, batch]) of the product.
+
+    major: the contiguous dim. axes: torch axes in that order. batched: whether it has the batch dim.
+    """
+
+    name: str
+    dtype: DType
+    major: Literal["m", "n", "k"]
+    axes: tuple[int, ...]
+    batched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GemmProblem:
+    """acc[m, n] = sum over k of a[m, k] b[n, k], for each batch index, then the epilogue.
+
+    inputs, outputs: names of tensors in order of declaration, which is the order of a call's arguments; host scalars
+    are among the inputs.
+    """
+
+    m: ProblemDim
+    n: ProblemDim
+    k: ProblemDim
+    batch: ProblemDim | None
+    a: MatrixOperand
+    b: MatrixOperand
+    epilogue: EpilogueProgram
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def bind(spec: GemmSpec, doc: SpecDocument) -> GemmProblem:
+    """The problem of a spec; SpecError with every finding about dims, tensors and expressions."""
+    from cutegen.families.gemm.binding import Binder
+
+    binder = Binder(spec, doc)
+    problem = binder.bind()
+    if problem is None:
+        raise SpecError(binder.findings)
+    return problem

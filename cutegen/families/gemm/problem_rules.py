@@ -1,0 +1,74 @@
+"""Rules about what a GEMM computes, and which dtypes it computes with."""
+
+from __future__ import annotations
+
+from cutegen.diagnostics import Rule, register
+from cutegen.epilogue.rules import NOT_YET_SUPPORTED, UNDEFINED_NAME
+from cutegen.spec import parse
+
+__all__ = ["NAME_COLLISION", "NOT_YET_SUPPORTED", "UNDEFINED_NAME"]
+
+# Operand dtypes with a 16-bit WGMMA in f32: PTX ISA, wgmma.mma_async, .f32.f16.f16 and .f32.bf16.bf16.
+MMA_PAIRS = (("bf16", "bf16"), ("f16", "f16"))
+_FP8 = ("e4m3", "e5m2")
+LATER_MMA_PAIRS = (*((a, b) for a in _FP8 for b in _FP8), ("i8", "i8"))
+EPILOGUE_DTYPES = ("bf16", "f16", "f32")
+
+NAME_COLLISION = parse.NAME_COLLISION.id
+WRITE_MAINLOOP = "write a @ b, with the names of two tensors"
+WRITE_PRODUCT = "such as a: bf16[m, k], b: bf16[n, k], d: bf16[m, n]"
+SHAPES = (
+    "an operand is a scalar, a row vector [n], a column vector [m] or a tile [m, n]; vectors and tiles may have batch"
+)
+
+
+def _rule(id: str, summary: str, explanation: str, example: str = "") -> str:
+    return register(Rule(id, summary, explanation, example)).id
+
+
+MAINLOOP = _rule(
+    "mainloop", "the mainloop multiplies two tensors",
+    "`mainloop: x @ y` names the operands of the product; without it they are `a` and `b`.",
+    "mainloop: a + b",
+)  # fmt: skip
+CONTRACTION = _rule(
+    "contraction", "the operands share one dim that no output has",
+    "That dim is k. What only the left operand has is m, what only the right one has is n; a further dim that an "
+    "operand shares with the output is the batch dim, and an operand without it is used for every batch index.",
+    "tensors: {a: 'bf16[m, k]', b: 'bf16[n, kk]', d: 'bf16[m, n]'}",
+)  # fmt: skip
+NO_OUTPUT = _rule(
+    "no-output", "some tensor is assigned",
+    "Tensors assigned under `epilogue` are outputs. Without an epilogue the one tensor that the mainloop does not read "
+    "is the output.",
+)  # fmt: skip
+UNUSED_TENSOR = _rule(
+    "unused-tensor", "every tensor is read or assigned",
+    "A tensor that neither `mainloop` nor `epilogue` mentions would be an argument without effect.",
+)  # fmt: skip
+REPEATED_DIM = _rule(
+    "repeated-dim", "a tensor has each dim once",
+    "Equal names mean equal extents of one dim; integers are told apart by their value.",
+    "a: bf16[4096, 4096]",
+)  # fmt: skip
+EPILOGUE_SHAPE = _rule(
+    "epilogue-shape", "epilogue tensors have dims of the product",
+    "Outputs have all of (batch,) m, n, in any order. An input may lack some: it is broadcast along those.",
+    "bias: f32[k]",
+)  # fmt: skip
+CONTIGUOUS_BATCH = _rule(
+    "contiguous-batch", "the batch dim is not the contiguous one",
+    "Tiles are moved as matrices, so one of their two dims must have stride 1.",
+    "a: bf16[m, k, l]",
+)  # fmt: skip
+MMA_DTYPES = _rule(
+    "mma-dtypes", "the operand dtypes have an MMA instruction",
+    "WGMMA takes bf16 with bf16 and f16 with f16, accumulating in f32; it does not mix them.",
+    "a: bf16[m, k], b: f16[n, k]",
+)  # fmt: skip
+TMA_ALIGNMENT = _rule(
+    "tma-alignment", "contiguous extents are multiples of 16 bytes",
+    "TMA moves tiles of a, b, outputs and full-tile inputs; it needs base addresses and outer strides in multiples of "
+    "16 bytes. Constant dims are checked here, dynamic ones in each call.",
+    "dims: {k: 4100}",
+)  # fmt: skip
