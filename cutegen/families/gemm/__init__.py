@@ -1,0 +1,60 @@
+"""The dense GEMM family. FAMILY is what the registry loads; everything behind it is imported when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.problem import GemmProblem
+    from cutegen.families.gemm.resolve import Outcome
+    from cutegen.families.gemm.resolved import ResolvedGemm
+    from cutegen.families.gemm.spec import GemmSpec
+    from cutegen.spec import SpecDocument
+
+
+class GemmFamily:
+    """What the chain asks a kernel family for."""
+
+    name = "gemm"
+
+    @property
+    def spec_model(self) -> type[GemmSpec]:
+        from cutegen.families.gemm.spec import GemmSpec
+
+        return GemmSpec
+
+    def bind(self, spec: GemmSpec, doc: SpecDocument) -> GemmProblem:
+        """What the spec computes; SpecError with every finding about dims, tensors and expressions."""
+        from cutegen.families.gemm.problem import bind
+
+        return bind(spec, doc)
+
+    def resolve(
+        self, spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, locked: Mapping[str, tuple[object, str]]
+    ) -> Outcome:
+        """Every number of the kernel; SpecError when the written knobs are illegal."""
+        from cutegen.families.gemm.resolve import resolve
+
+        return resolve(spec, doc, problem, locked)
+
+    def render(self, resolved: ResolvedGemm) -> dict[str, str]:
+        """The text of each generated module, by file name."""
+        from cutegen.families.gemm.rendering import render
+
+        return render(resolved)
+
+    def explain(self, resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> str:
+        """The plan in words, tables and a picture."""
+        from cutegen.families.gemm.explain import explain
+
+        return explain(resolved, shape)
+
+    def explain_refusal(self, spec: GemmSpec, problem: GemmProblem, resolved: ResolvedGemm, wish: str) -> Any:
+        """What stands against other knob values, such as `tile=256x256 stages=3`, or what they would give."""
+        from cutegen.families.gemm.why_not import why_not
+
+        return why_not(spec, problem, resolved, wish)
+
+
+FAMILY = GemmFamily()

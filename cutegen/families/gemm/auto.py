@@ -1,0 +1,220 @@
+"""`auto`: ordered lists with reasons; written knobs are constraints, and the first legal candidate wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.cost_model import Shape, estimate
+from cutegen.families.gemm.derived import derive, smem_map, threads, warpgroups_per_tile
+from cutegen.families.gemm.form_rules import MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.refusal import Refusal
+from cutegen.families.gemm.rules import refusals
+from cutegen.hardware import Arch, Device
+from cutegen.hardware.arch import SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS
+
+# (schedule, consumers, tile, reason), best first where no shape is known.
+CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
+    ("cooperative", 2, (128, 256, 64), "the most FLOPs per byte of SMEM traffic that the registers hold"),
+    ("cooperative", 2, (256, 128, 64), "as many FLOPs per byte loaded as 128 x 256, with narrow columns"),
+    (
+        "pingpong",
+        2,
+        (128, 192, 64),
+        "a wide pingpong tile: one warpgroup stores while the other computes",
+    ),
+    ("pingpong", 2, (128, 128, 64), "a square pingpong tile"),
+    ("pingpong", 2, (64, 256, 64), "a flat pingpong tile"),
+    ("cooperative", 2, (128, 128, 64), "a square tile for two warpgroups"),
+    ("cooperative", 3, (192, 256, 64), "three warpgroups share a tile of B"),
+    ("cooperative", 1, (64, 256, 64), "one warpgroup with few rows"),
+    ("cooperative", 1, (64, 128, 64), "one warpgroup with few rows and columns"),
+    ("pingpong", 2, (64, 128, 64), "a small pingpong tile"),
+)
+# Where a shape is known the cost model ranks these as well: (schedule, consumers, tile m), each with every tile n.
+GRID = (
+    ("cooperative", 2, 128),
+    ("cooperative", 2, 256),
+    ("pingpong", 2, 128),
+    ("pingpong", 2, 64),
+    ("cooperative", 3, 192),
+    ("cooperative", 1, 128),
+    ("cooperative", 1, 64),
+)
+CLUSTERS = {
+    (2, 1): "two CTAs along m share each tile of B",
+    (1, 2): "two CTAs along n share each tile of A",
+    (1, 1): "no cluster",
+}
+# consumers -> setmaxnreg pairs (producer, consumer), each pair using up the register file.
+REGISTERS = {1: ((40, 232),), 2: ((40, 232), (24, 240)), 3: ((32, 160),)}
+RINGS = ((2, 2), (2, 1))  # (stored, loaded) epilogue stages to begin with
+RING_GROWTH = 4  # epilogue stages that leftover SMEM buys
+MAX_CONSUMER_REGISTERS = 240
+RASTER_GROUP = 8
+
+Core: TypeAlias = "tuple[str, int, tuple[int, int, int], tuple[int, int]]"  # schedule, consumers, tile, cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A legal candidate, and why each knob that was not fixed has its value (by Candidate field)."""
+
+    candidate: Candidate
+    reasons: dict[str, str]
+
+
+def choose(
+    problem: GemmProblem, fixed: Mapping[str, Any], arch: Arch, device: Device, shapes: Sequence[Shape]
+) -> Choice | tuple[Refusal, ...]:
+    """The first legal candidate with the `fixed` knobs (by Candidate field); else what refuses the nearest."""
+    nearest: tuple[Refusal, ...] = ()
+    for choice in candidates(problem, fixed, arch, device, shapes):
+        found = tuple(refusals(problem, choice.candidate, arch))
+        if not found:
+            return choice
+        if not nearest or len(found) < len(nearest):
+            nearest = found
+    return nearest
+
+
+def candidates(
+    problem: GemmProblem, fixed: Mapping[str, Any], arch: Arch, device: Device, shapes: Sequence[Shape]
+) -> Iterator[Choice]:
+    """Candidates with the fixed knobs, best first."""
+    cores = list(CORES)
+    if shapes:
+        low, high, step = TILE_N
+        cores += [(s, g, (m, n, 64), "") for s, g, m in GRID for n in range(high, low - 1, -step)]
+    ordered: dict[Core, tuple[str, str]] = {}
+    for schedule, consumers, tile, why in cores:
+        for cluster, why_cluster in CLUSTERS.items():
+            proposal = {"schedule": schedule, "consumers": consumers, "tile": tile, "cluster": cluster}
+            core = cast(Core, tuple(fixed.get(field, value) for field, value in proposal.items()))
+            ordered.setdefault(core, (why, why_cluster))
+    ranking = rank(problem, list(ordered), device, shapes) if shapes else dict.fromkeys(ordered, "")
+    for core, ranked in ranking.items():
+        why, why_cluster = ordered[core]
+        yield complete(problem, fixed, core, arch, shapes, ranked or why, ranked or why_cluster)
+
+
+def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
+    """The cores ordered by the cost model, with its reason; the sum over shapes of clocks / fewest clocks decides."""
+    estimates = [[estimate(problem, _unfinished(core), shape, device) for shape in shapes] for core in cores]
+    best = [min(row[i].clocks for row in estimates) for i in range(len(shapes))]
+    scores = [sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) for row in estimates]
+    reasons = {}
+    for i in sorted(range(len(cores)), key=lambda i: scores[i]):
+        e = estimates[i][-1]
+        waves = f"{e.tiles} tiles in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
+        reasons[cores[i]] = f"cost model for {shapes[-1]}: {waves}, bound by {e.bound}"
+    return reasons
+
+
+def _unfinished(core: Core) -> Candidate:
+    """A candidate with the knobs that stand in the core; the others have neutral values."""
+    schedule, consumers, tile, cluster = core
+    return Candidate(
+        schedule=schedule, consumers=consumers, tile=tile, cluster=cluster,
+        stages=MIN_STAGES, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
+        multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
+        raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent", split_k=1, swap_ab=False,
+        pdl_wait=False, pdl_trigger="none",
+    )  # fmt: skip
+
+
+def complete(
+    problem: GemmProblem,
+    fixed: Mapping[str, Any],
+    core: Core,
+    arch: Arch,
+    shapes: Sequence[Shape],
+    why_tile: str,
+    why_cluster: str,
+) -> Choice:
+    """Give the other knobs values for this schedule, consumer count, tile and cluster."""
+    reasons: dict[str, str] = {}
+    c = replace(_unfinished(core), **fixed)
+
+    def settle(reason: str, **values: Any) -> None:
+        nonlocal c
+        free = {field: value for field, value in values.items() if field not in fixed}
+        c = replace(c, **free)
+        reasons.update(dict.fromkeys(free, reason))
+
+    settle(why_tile, schedule=c.schedule, consumers=c.consumers, tile=c.tile)
+    settle(why_cluster, cluster=c.cluster)
+    for side, operand, axis in (("a", problem.a, 0), ("b", problem.b, 1)):
+        row = (c.tile[2] if operand.major == "k" else c.tile[axis]) * operand.dtype.bytes
+        width = next((w for w in SWIZZLES if row % w == 0), SWIZZLES[-1])
+        settle(f"the widest that divides a tile row of {row} B", **{f"swizzle_{side}": width})
+    for side, rule, peers, along in (("a", multicast_a, c.cluster[1], "n"), ("b", multicast_b, c.cluster[0], "m")):
+        whole = {f"multicast_{side}": peers}
+        if peers > 1 and rule(problem, replace(c, **whole), arch) is None:
+            settle(f"{peers} CTAs of the cluster along {along} share it", **whole)
+        else:
+            settle(f"no CTAs along {along} can share it", **{f"multicast_{side}": 1})
+    producer, consumer = _registers(c, fixed, arch)
+    accumulators = derive(problem, c).accumulator_registers
+    reason = f"{accumulators} accumulators a thread; the pair uses up the register file of 1 + {c.consumers} warpgroups"
+    settle(reason, producer_registers=producer, consumer_registers=consumer)
+    rings = _rings(problem, c, fixed, arch)
+    settle("the most that fits SMEM beside the epilogue's rings", stages=rings.stages)
+    growth = f"2, and up to {RING_GROWTH} from SMEM that is left"
+    settle(growth, store_stages=rings.store_stages)
+    settle(growth if rings.load_stages else "the epilogue loads no tile", load_stages=rings.load_stages)
+    along_n = bool(shapes) and sum(s.n > s.m for s in shapes) * 2 < len(shapes)
+    why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
+    settle(why_order, raster_order="along_n" if along_n else "along_m")
+    settle("keeps the operands of a wave of tiles in L2", raster_group=RASTER_GROUP)
+    settle("the tiles of a dense GEMM take the same time", scheduler="static_persistent")
+    settle("the only one supported", split_k=1, swap_ab=False)
+    settle("only a kernel before this one that triggers early needs it", pdl_wait=False)
+    settle("safe for any kernel after this one", pdl_trigger="none")
+    return Choice(c, reasons)
+
+
+def _registers(c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
+    """(producer, consumer): the first pair that leaves the accumulators room, one of them being possibly written."""
+    pairs = [
+        pair
+        for pair in REGISTERS.get(c.consumers, REGISTERS[2])
+        if fixed.get("producer_registers", pair[0]) == pair[0] and fixed.get("consumer_registers", pair[1]) == pair[1]
+    ]
+    if pairs:
+        needed = c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c)) + OTHER_REGISTERS
+        return next((pair for pair in pairs if needed <= pair[1]), pairs[-1])
+    count = threads(c)
+    pool = arch.launch_registers(count) * count // WARPGROUP_THREADS
+    producer = fixed.get("producer_registers", SETMAXNREG_MIN)
+    left = (pool - producer) // c.consumers // SETMAXNREG_STEP * SETMAXNREG_STEP
+    return producer, fixed.get("consumer_registers", min(left, MAX_CONSUMER_REGISTERS))
+
+
+def _rings(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> Candidate:
+    """Two slots of each epilogue ring, then the most A/B stages, then epilogue slots from what SMEM is left."""
+    loads = any(o.kind == "tile" for o in problem.epilogue.operands)
+
+    def fits(c: Candidate) -> bool:
+        return c.stages >= MIN_STAGES and smem_map(problem, c)[1] <= arch.smem_bytes
+
+    for store, load in RINGS:
+        rings = {"store_stages": store, "load_stages": load if loads else 0}
+        c = replace(c, **{field: fixed.get(field, value) for field, value in rings.items()})  # type: ignore[arg-type]
+        c = replace(c, stages=fixed.get("stages") or most_stages(problem, c, arch))
+        if fits(c):
+            break
+    else:
+        return replace(c, stages=max(c.stages, MIN_STAGES))
+    most = min(RING_GROWTH, max(1, derive(problem, c).subtiles))
+    for field in ("load_stages", "store_stages") if loads else ("store_stages",):
+        while field not in fixed and getattr(c, field) < most:
+            grown = replace(c, **{field: getattr(c, field) + 1})
+            if not fits(grown):
+                break
+            c = grown
+    return c

@@ -1,0 +1,106 @@
+"""Rules about what a CTA has: registers and shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cutegen.diagnostics import Rule
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import derive, smem_map, threads, warpgroups_per_tile
+from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, TILE_N
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.refusal import FIT, Finding, declare, kib
+from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
+
+# What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
+# accumulators than this leaves were seen to spill.
+OTHER_REGISTERS = 32
+
+
+def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
+    """The most A/B stages that fit beside everything else the candidate keeps in SMEM; 0 when none does."""
+    fits = (s for s in range(MAX_STAGES, 0, -1) if smem_map(problem, replace(c, stages=s))[1] <= arch.smem_bytes)
+    return next(fits, 0)
+
+
+@declare(
+    FIT,
+    Rule(
+        "register-file",
+        "producer and consumer registers of all warpgroups fit what the CTA is launched with",
+        "setmaxnreg moves registers between the warpgroups of a CTA. A consumer that asks for more than the pool holds "
+        "waits for ever.",
+        "warpgroups: {producer: {registers: 40}, consumer: {count: 2, registers: 240}}",
+    ),
+    "consumer_registers",
+    "producer_registers",
+    "consumers",
+)
+def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    count = threads(c)
+    pool = arch.launch_registers(count) * count
+    used = WARPGROUP_THREADS * (c.producer_registers + c.consumers * c.consumer_registers)
+    if used <= pool:
+        return None
+    fits = ((pool // WARPGROUP_THREADS - c.producer_registers) // c.consumers) // SETMAXNREG_STEP * SETMAXNREG_STEP
+    return (
+        f"128 x ({c.producer_registers} + {c.consumers} x {c.consumer_registers}) = {used} registers, "
+        f"{count} threads are launched with {pool}",
+        f"beside a producer with {c.producer_registers}, consumers have at most {min(fits, SETMAXNREG_MAX)}",
+    )
+
+
+@declare(
+    FIT,
+    Rule(
+        "accumulator-registers",
+        f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers",
+        "The f32 accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
+        "thread and warpgroup. Descriptors, loop state and the epilogue need the rest; with less, the compiler spills.",
+        "tiling: {tile: [256, 256, 64]}",
+    ),
+    "tile",
+    "consumer_registers",
+    "consumers",
+    "schedule",
+)
+def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    sharing = warpgroups_per_tile(c)
+    needed, limit = c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * sharing), c.consumer_registers - OTHER_REGISTERS
+    if needed <= limit:
+        return None
+    widest = limit * WARPGROUP_THREADS * sharing // c.tile[0] // TILE_N[2] * TILE_N[2]
+    widest_n = f"with tile m = {c.tile[0]} the widest tile n is {widest}"
+    remedy = widest_n if widest >= TILE_N[0] else "use a smaller tile m"
+    return (
+        f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}) = {needed} accumulator registers a thread, "
+        f"{c.consumer_registers} - {OTHER_REGISTERS} for the rest = {limit}",
+        remedy,
+    )
+
+
+@declare(
+    FIT,
+    Rule(
+        "smem-capacity",
+        "the rings, vectors and barriers of a CTA fit its shared memory",
+        "Each A/B stage holds one tile of A and one of B. Beside the stages stand the rings of stored and loaded "
+        "epilogue tiles, the vectors of the epilogue and the barriers; `cutegen explain SPEC` draws the map.",
+        "pipeline: {stages: 7}",
+    ),
+    "stages",
+    "tile",
+    "store_stages",
+    "load_stages",
+)
+def smem_capacity(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    d = derive(problem, c)
+    if d.smem_bytes <= arch.smem_bytes:
+        return None
+    most = most_stages(problem, c, arch)
+    rest = d.smem_bytes - c.stages * d.stage_bytes
+    return (
+        f"{c.stages} stages x {kib(d.stage_bytes)} + {kib(rest)} = {kib(d.smem_bytes)}, "
+        f"{arch.name} has {kib(arch.smem_bytes)}",
+        f"the most that fits is {most}" if most >= MIN_STAGES else "use a smaller tile or fewer epilogue stages",
+    )

@@ -1,0 +1,107 @@
+"""The numbers that follow from a problem and a candidate, in exact integers; every other module reads them here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.resolved import SmemRegion
+from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS
+
+MMA_ROWS = 64  # of one warpgroup's instruction
+TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and WGMMA count from an aligned base
+VECTOR_ALIGN = 16  # bytes of one vectorised load
+VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
+WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """epilogue_groups: groups of threads that store on their own.
+
+    subtiles: epilogue tiles of one group per CTA tile. accumulator_registers: per thread. stage_bytes, load_bytes:
+    TMA bytes of one slot. empty_arrivals: warps, over all multicast peers, that free one A/B slot.
+    """
+
+    epilogue_tile: tuple[int, int]
+    epilogue_groups: int
+    subtiles: int
+    threads: int
+    accumulator_registers: int
+    stage_bytes: int
+    load_bytes: int
+    empty_arrivals: int
+    smem: tuple[SmemRegion, ...]
+    smem_bytes: int
+
+
+def warpgroups_per_tile(c: Candidate) -> int:
+    """Consumer warpgroups that share one tile; in pingpong each works on a tile of its own."""
+    return c.consumers if c.schedule == "cooperative" else 1
+
+
+def threads(c: Candidate) -> int:
+    """Threads of a CTA: the consumers and one producer warpgroup."""
+    return WARPGROUP_THREADS * (1 + c.consumers)
+
+
+def epilogue_tile(c: Candidate) -> tuple[int, int]:
+    """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and 32 columns where they fit."""
+    return (MMA_ROWS * warpgroups_per_tile(c), 32 if c.tile[1] % 32 == 0 else 16)
+
+
+def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
+    """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
+    tile_m, tile_n, tile_k = c.tile
+    sub_m, sub_n = epilogue_tile(c)
+    groups = 1 if c.schedule == "cooperative" else c.consumers
+    per_group = f" x {groups} groups" if groups > 1 else ""
+    program = problem.epilogue
+    fields: list[tuple[str, int, int, str]] = [
+        ("ab_barriers", 2 * c.stages * MBARRIER_BYTES, MBARRIER_BYTES, f"full and empty mbarriers of {c.stages} stages")
+    ]
+    if any(o.kind == "tile" for o in program.operands):
+        what = f"full and empty mbarriers of {c.load_stages} stages"
+        fields.append(("load_barriers", 2 * c.load_stages * MBARRIER_BYTES, MBARRIER_BYTES, what))
+    for o in program.operands:
+        if o.kind in ("row_vector", "column_vector"):
+            extent = tile_n if o.kind == "row_vector" else tile_m
+            what = f"f32 ({extent},){per_group}"
+            fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, VECTOR_ALIGN, what))
+    for name, dtype, rows in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
+        what = f"{dtype} ({rows}, {tile_k}) x {c.stages} stages"
+        fields.append((name, rows * tile_k * dtype.bytes * c.stages, TENSOR_ALIGN, what))
+    for out in program.outputs:
+        what = f"{out.dtype} ({sub_m}, {sub_n}) x {c.store_stages} stages{per_group}"
+        fields.append((f"s_{out.name}", sub_m * sub_n * out.dtype.bytes * c.store_stages * groups, TENSOR_ALIGN, what))
+    for o in program.operands:
+        if o.kind == "tile":
+            what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
+            fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))
+    regions, offset = [], 0
+    for name, size, align, what in fields:
+        offset = -(-offset // align) * align
+        regions.append(SmemRegion(name, offset, size, align, what))
+        offset += size
+    return tuple(regions), -(-offset // TENSOR_ALIGN) * TENSOR_ALIGN
+
+
+def derive(problem: GemmProblem, c: Candidate) -> Derived:
+    """All derived numbers; defined for illegal candidates too, as long as consumers >= 1."""
+    tile_m, tile_n, tile_k = c.tile
+    sharing = warpgroups_per_tile(c)
+    sub_m, sub_n = epilogue_tile(c)
+    regions, smem_bytes = smem_map(problem, c)
+    return Derived(
+        epilogue_tile=(sub_m, sub_n),
+        epilogue_groups=c.consumers // sharing,
+        subtiles=(tile_m // sub_m) * (tile_n // sub_n),
+        threads=threads(c),
+        accumulator_registers=tile_m * tile_n // (WARPGROUP_THREADS * sharing),
+        stage_bytes=(tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes) * tile_k,
+        load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.epilogue.operands if o.kind == "tile"),
+        empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
+        smem=regions,
+        smem_bytes=smem_bytes,
+    )

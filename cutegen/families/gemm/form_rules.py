@@ -1,0 +1,299 @@
+"""Rules about the form of a GEMM's knobs: each number on its own, and beside those that give it meaning."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import MMA_ROWS, threads, warpgroups_per_tile
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.refusal import FIT, FORM, Finding, declare, near
+from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, Arch
+
+TILE_N = (16, 256, 16)  # instruction columns; stmatrix stores pairs of 8-column blocks
+MAX_TILE_M = 256  # rows of one TMA box
+CLUSTER_EXTENTS = (1, 2, 4)
+MAX_CLUSTER = 4
+SWIZZLES = (128, 64, 32)  # bytes of a swizzled row that TMA, WGMMA and stmatrix agree on
+MIN_STAGES = 2
+MAX_STAGES = 16
+CONSUMERS = {"cooperative": (1, 2, 3), "pingpong": (2,)}
+
+
+@declare(
+    FORM,
+    Rule(
+        "consumer-count",
+        "the schedule sets how many consumer warpgroups there are",
+        "A cooperative tile is shared by 1 to 3 consumer warpgroups, each with its own rows. In pingpong exactly two "
+        "warpgroups work on tiles of their own, one computing while the other stores.",
+        "warpgroups: {schedule: pingpong, consumer: {count: 3}}",
+    ),
+    "consumers",
+    "schedule",
+)
+def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    allowed = CONSUMERS[c.schedule]
+    if c.consumers in allowed:
+        return None
+    words = " or ".join(map(str, allowed))
+    return f"a {c.schedule} schedule has {words} consumer warpgroups, not {c.consumers}", f"use {words}"
+
+
+@declare(
+    FORM,
+    Rule(
+        "tile-m",
+        "tile m is a multiple of 64 rows per warpgroup that shares the tile, and at most 256",
+        "One warpgroup MMA has 64 rows, so a tile has 64 times as many rows as warpgroups share it: all consumers in a "
+        "cooperative schedule, one in pingpong. A TMA box has at most 256 rows.",
+        "tiling: {tile: [96, 256, 64]}",
+    ),
+    "tile",
+    "consumers",
+    "schedule",
+)
+def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    m, sharing = c.tile[0], warpgroups_per_tile(c)
+    step = MMA_ROWS * sharing
+    if c.consumers not in CONSUMERS[c.schedule] or (m % step == 0 and m <= MAX_TILE_M):
+        return None
+    if m % step == 0:
+        return f"tile m = {m} rows, a TMA box has at most {MAX_TILE_M}", f"use at most {MAX_TILE_M // step * step}"
+    groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x {MMA_ROWS} rows = {step}"
+    remedy = f"use {near(m, step, step, MAX_TILE_M // step * step)}"
+    return f"tile m = {m} is not a multiple of {groups} ({c.schedule})", remedy
+
+
+@declare(
+    FORM,
+    Rule(
+        "tile-n",
+        "tile n is a multiple of 16 between 16 and 256",
+        "One warpgroup MMA has up to 256 columns in steps of 8; the epilogue stores two blocks of 8 columns at once.",
+        "tiling: {tile: [128, 200, 64]}",
+    ),
+    "tile",
+)
+def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    n, (low, high, step) = c.tile[1], TILE_N
+    if low <= n <= high and n % step == 0:
+        return None
+    return f"tile n = {n} is not a multiple of {step} in {low}..{high}", f"use {near(n, step, low, high)}"
+
+
+@declare(
+    FORM,
+    Rule(
+        "tile-k",
+        "tile k is a multiple of the MMA's K extent: 16 for 16-bit types",
+        "One MMA instruction contracts 32 bytes of K. 64 elements of a 16-bit type fill a 128-byte swizzled row, the "
+        "widest; a smaller tile k makes `auto` choose a narrower swizzle.",
+        "tiling: {tile: [128, 256, 72]}",
+    ),
+    "tile",
+)
+def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    k, step = c.tile[2], arch.mma_k_bytes // problem.a.dtype.bytes
+    if k % step == 0:
+        return None
+    return (
+        f"tile k = {k} is not a multiple of {step}, the K extent of one {arch.mma} of {problem.a.dtype}",
+        f"use {near(k, step, step, 256)}; 64 fills a 128-byte row",
+    )
+
+
+def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Finding:
+    operand, axis, width = (problem.a, 0, c.swizzle_a) if side == "a" else (problem.b, 1, c.swizzle_b)
+    if width not in SWIZZLES:
+        return f"swizzle {width} of `{operand.name}` is not one of {', '.join(map(str, SWIZZLES))} bytes", "use 128"
+    mode, extent = ("k", c.tile[2]) if operand.major == "k" else ("mn"[axis], c.tile[axis])
+    row = extent * operand.dtype.bytes
+    if row % width == 0:
+        return None
+    narrower = [w for w in SWIZZLES if row % w == 0]
+    step = width // operand.dtype.bytes
+    other = f", or swizzle {narrower[0]}" if narrower else ""
+    return (
+        f"`{operand.name}` is {mode.upper()}-major: tile {mode} = {extent} x {operand.dtype.bytes} B = {row} B "
+        f"is not a multiple of the {width}-byte swizzled row",
+        f"use a tile {mode} that is a multiple of {step}{other}",
+    )
+
+
+_SWIZZLE = Rule(
+    "swizzle",
+    "the contiguous tile extent of A and B is a whole number of swizzled rows",
+    "TMA writes and the MMA reads SMEM in rows of 128, 64 or 32 bytes along the contiguous mode: k for a K-major "
+    "operand, m or n for an M- or N-major one. The tile must hold a whole number of them.",
+    "tma: {a: {swizzle: 128}}\ntiling: {tile: [128, 256, 32]}",
+)
+
+
+@declare(FIT, _SWIZZLE, "swizzle_a", "tile")
+def swizzle_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _swizzle(problem, c, "a")
+
+
+@declare(FIT, _SWIZZLE, "swizzle_b", "tile")
+def swizzle_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _swizzle(problem, c, "b")
+
+
+@declare(
+    FORM,
+    Rule(
+        "cluster",
+        "a cluster is 1, 2 or 4 CTAs along m and along n, and at most 4 in all",
+        "CTAs of a cluster share their loads by multicast. More than 4 CTAs leave SMs idle when the GPU's groups of "
+        "SMs are not full.",
+        "tiling: {cluster: [4, 2]}",
+    ),
+    "cluster",
+)
+def cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    m, n = c.cluster
+    if m in CLUSTER_EXTENTS and n in CLUSTER_EXTENTS and m * n <= MAX_CLUSTER:
+        return None
+    reason = f"cluster {m} x {n} = {m * n} CTAs; each extent is 1, 2 or 4 and the product at most {MAX_CLUSTER}"
+    return reason, "use [2, 1], [1, 2] or [1, 1]"
+
+
+_MULTICAST = Rule(
+    "multicast",
+    "an operand is multicast to all CTAs of the cluster that share it, in slices of at least 8 rows",
+    "CTAs along n share A, CTAs along m share B. Each of them loads its slice of the tile and sends it to all of them. "
+    "A slice holds whole swizzle atoms: 8 rows of a K-major operand, one swizzled row of an M- or N-major one.",
+    "tiling: {cluster: [2, 1]}\ntma: {a: {multicast: 2}}",
+)
+
+
+def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Finding:
+    operand, axis, value = (problem.a, 0, c.multicast_a) if side == "a" else (problem.b, 1, c.multicast_b)
+    along, peers = ("n", c.cluster[1]) if side == "a" else ("m", c.cluster[0])
+    if value == 1:
+        return None
+    if value != peers:
+        have = f"the cluster {list(c.cluster)} has {peers} CTA{'s' * (peers != 1)} along {along} to share it"
+        return f"multicast {value} of `{operand.name}`, but {have}", f"use {peers}" + " or 1" * (peers > 1)
+    width = c.swizzle_a if side == "a" else c.swizzle_b
+    step = 8 if operand.major == "k" else width // operand.dtype.bytes
+    extent = c.tile[axis]
+    if extent % (peers * step) == 0:
+        return None
+    return (
+        f"multicast of `{operand.name}` to {peers} CTAs cuts tile {'mn'[axis]} = {extent} into slices of "
+        f"{Fraction(extent, peers)}, not a multiple of {step}",
+        f"use a tile {'mn'[axis]} that is a multiple of {peers * step}, or multicast 1",
+    )
+
+
+@declare(FIT, _MULTICAST, "multicast_a", "cluster", "tile")
+def multicast_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _multicast(problem, c, "a")
+
+
+@declare(FIT, _MULTICAST, "multicast_b", "cluster", "tile")
+def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _multicast(problem, c, "b")
+
+
+@declare(
+    FORM,
+    Rule(
+        "stages",
+        f"the A/B ring has {MIN_STAGES} to {MAX_STAGES} stages",
+        "With one stage the producer and the consumers would take turns instead of overlapping.",
+        "pipeline: {stages: 1}",
+    ),
+    "stages",
+)
+def stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if MIN_STAGES <= c.stages <= MAX_STAGES:
+        return None
+    return f"{c.stages} stages; the ring has {MIN_STAGES} to {MAX_STAGES}", "leave it `auto` for the most that fits"
+
+
+@declare(
+    FORM,
+    Rule(
+        "epilogue-stages",
+        f"the ring of stored epilogue tiles has {MIN_STAGES} to {MAX_STAGES} stages",
+        "Each stage holds one epilogue tile of each output until TMA has read it; one is written while another leaves.",
+        "pipeline: {epilogue_stages: 1}",
+    ),
+    "store_stages",
+)
+def epilogue_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if MIN_STAGES <= c.store_stages <= MAX_STAGES:
+        return None
+    return f"{c.store_stages} epilogue stages; the ring has {MIN_STAGES} to {MAX_STAGES}", "use 2, or leave it `auto`"
+
+
+@declare(
+    FORM,
+    Rule(
+        "load-stages",
+        f"the ring of loaded epilogue tiles has 1 to {MAX_STAGES} stages, and exists when the epilogue reads a tile",
+        "Operands as large as the output are loaded by TMA through a ring of their own.",
+        "pipeline: {load_stages: 2}   # with an epilogue that reads no (m, n) tensor",
+    ),
+    "load_stages",
+)
+def load_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if not any(o.kind == "tile" for o in problem.epilogue.operands):
+        reason = f"{c.load_stages} load stages, but the epilogue loads no (m, n) tensor"
+        return None if c.load_stages == 0 else (reason, "remove `load_stages`")
+    if 1 <= c.load_stages <= MAX_STAGES:
+        return None
+    return f"{c.load_stages} load stages; the ring has 1 to {MAX_STAGES}", "use 2, or leave it `auto`"
+
+
+_REGISTER_VALUES = Rule(
+    "register-values",
+    f"setmaxnreg takes a multiple of {SETMAXNREG_STEP} from {SETMAXNREG_MIN} to {SETMAXNREG_MAX}",
+    "The producer gives registers up and the consumers take them, so the producer has at most what a thread is "
+    "launched with: the register file divided by the CTA's threads.",
+    "warpgroups: {producer: {registers: 42}}",
+)
+
+
+def _register_value(c: Candidate, arch: Arch, role: str, value: int) -> Finding:
+    if not (SETMAXNREG_MIN <= value <= SETMAXNREG_MAX and value % SETMAXNREG_STEP == 0):
+        return (
+            f"{value} {role} registers; setmaxnreg takes a multiple of {SETMAXNREG_STEP} "
+            f"in {SETMAXNREG_MIN}..{SETMAXNREG_MAX}",
+            f"use {near(value, SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX)}",
+        )
+    count = threads(c)
+    if role == "producer" and count <= arch.max_threads and value > (launch := arch.launch_registers(count)):
+        return f"the producer keeps {value} registers, {count} threads are launched with {launch} each", "use 40"
+    return None
+
+
+@declare(FORM, _REGISTER_VALUES, "producer_registers", "consumers")
+def producer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _register_value(c, arch, "producer", c.producer_registers)
+
+
+@declare(FORM, _REGISTER_VALUES, "consumer_registers", "consumers")
+def consumer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _register_value(c, arch, "consumer", c.consumer_registers)
+
+
+@declare(FORM, NOT_YET_SUPPORTED, "scheduler")
+def scheduler(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if c.scheduler == "static_persistent":
+        return None
+    return f"scheduler {c.scheduler} is not yet supported", "use static_persistent"
+
+
+@declare(FORM, NOT_YET_SUPPORTED, "split_k")
+def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return None if c.split_k == 1 else (f"split_k = {c.split_k} is not yet supported", "use 1")
+
+
+@declare(FORM, NOT_YET_SUPPORTED, "swap_ab")
+def swap_ab(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return ("swap_ab is not yet supported", "use false") if c.swap_ab else None

@@ -1,0 +1,123 @@
+"""Rules about a spec that no choice of knobs can mend: device, lists of shapes, names under `tma`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cutegen.diagnostics import NOT_YET_SUPPORTED, Diagnostic, Rule, register, suggest
+from cutegen.epilogue import Operand, Output
+from cutegen.families.gemm import problem_rules
+from cutegen.families.gemm.placement import TMA_ALIGNMENT
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
+from cutegen.hardware import DEVICES
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.spec import GemmSpec
+    from cutegen.spec import SpecDocument
+
+DEVICE = register(
+    Rule(
+        "device",
+        "`device` names a GPU of the spec's arch",
+        "The device gives the cost model its SM count, caches and rates; it does not change what the kernel runs on. "
+        f"Known: {', '.join(f'{d.name} ({d.arch})' for d in DEVICES.values())}.",
+        "device: b200   # with arch: sm_90a",
+    )
+)
+CONSTANT_M = register(
+    Rule(
+        "constant-m",
+        "a list of values of m needs m to be dynamic",
+        "`m: [...]` lists the row counts that build and tune cover; a constant or promised m must agree with them.",
+        "dims: {m: 4096}\nm: [1, 16]",
+    )
+)
+TMA_KNOB = register(
+    Rule(
+        "tma-knob",
+        "TMA knobs stand with the tensors that have them",
+        "`multicast` and `swizzle` belong to the operands of the mainloop, `store` to outputs. Scalars and vectors are "
+        "not moved by TMA.",
+        "tma: {bias: {swizzle: 128}}",
+    )
+)
+
+
+def findings(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
+    """Every finding of these rules, located."""
+    yield from _device(spec, doc)
+    yield from _m(spec, doc, problem)
+    yield from _shapes(spec, doc, problem)
+    yield from _tma(spec, doc, problem)
+    if spec.accumulate.promote_every != "auto":
+        path = ("accumulate", "promote_every")
+        yield doc.diagnostic(NOT_YET_SUPPORTED.id, path, "promote_every is not yet supported", "remove it", key=True)
+
+
+def _device(spec: GemmSpec, doc: SpecDocument) -> Iterator[Diagnostic]:
+    if spec.device is None:
+        return
+    fit = [d.name for d in DEVICES.values() if d.arch == spec.arch]
+    device = DEVICES.get(spec.device)
+    if device is None:
+        remedy = suggest(spec.device, fit) or f"devices of {spec.arch}: {', '.join(fit)}"
+        yield doc.diagnostic(DEVICE.id, ("device",), f"`{spec.device}` is no known device", remedy)
+    elif device.arch != spec.arch:
+        message = f"{device.name} is {device.arch}, this spec is for {spec.arch}"
+        yield doc.diagnostic(DEVICE.id, ("device",), message, f"devices of {spec.arch}: {', '.join(fit)}")
+
+
+def _m(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
+    dim = problem.m
+    for index, value in enumerate(spec.m):
+        if dim.lo <= value and (dim.hi is None or value <= dim.hi) and dim.value in (None, value):
+            continue
+        promise = f"is {dim.value}" if dim.value is not None else f"is promised to be from {dim.lo} to {dim.hi}"
+        yield doc.diagnostic(CONSTANT_M.id, ("m", index), f"m = {value}, but `{dim.name}` {promise} in `dims`")
+
+
+def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
+    steps = alignments(problem)
+    for path, shapes in (
+        (("instances",), spec.instances),
+        (("check", "shapes"), spec.check.shapes),
+        (("bench", "shapes"), spec.bench.shapes),
+    ):
+        for index, shape in enumerate(shapes):
+            for name, value in shape.items():
+                step, tensor = steps.get(name, (1, ""))
+                if value % step:
+                    message = f"{name} = {value} is contiguous in `{tensor}`: no multiple of {TMA_ALIGNMENT} bytes"
+                    remedy = f"use a multiple of {step}, such as {-(-value // step) * step}"
+                    yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, (*path, index, name), message, remedy)
+
+
+def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
+    """For each dim that is contiguous in a TMA-moved tensor: the elements it must be a multiple of, and that tensor."""
+    steps: dict[str, tuple[int, str]] = {}
+    dims = {"m": problem.m, "n": problem.n, "k": problem.k}
+    tensors: tuple[MatrixOperand | Operand | Output, ...] = (
+        problem.a,
+        problem.b,
+        *problem.epilogue.operands,
+        *problem.epilogue.outputs,
+    )
+    for tensor in tensors:
+        if tensor.major is None:
+            continue
+        name, step = dims[tensor.major].name, TMA_ALIGNMENT // tensor.dtype.bytes
+        if step > steps.get(name, (0, ""))[0]:
+            steps[name] = (step, tensor.name)
+    return steps
+
+
+def _tma(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
+    operands = (problem.a.name, problem.b.name)
+    for name, knobs in spec.tma.items():
+        for key in ("multicast", "swizzle", "store"):
+            fit = problem.outputs if key == "store" else operands
+            if getattr(knobs, key) != "auto" and name not in fit:
+                message = f"`{name}` has no knob `{key}`"
+                remedy = f"tensors with `{key}`: {', '.join(fit)}"
+                yield doc.diagnostic(TMA_KNOB.id, ("tma", name, key), message, remedy, key=True)

@@ -1,0 +1,111 @@
+"""One candidate as a ResolvedTiling: its numbers, where each comes from, SMEM map, pipelines and roles in words."""
+
+from __future__ import annotations
+
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, Derived, derive, warpgroups_per_tile
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.resolved import PipelinePlan, ResolvedTiling, Role
+from cutegen.runtime.gemm import GemmTiling
+
+
+def describe_tiling(problem: GemmProblem, c: Candidate) -> ResolvedTiling:
+    d = derive(problem, c)
+    numbers = GemmTiling(
+        tile=c.tile,
+        cluster=c.cluster,
+        stages=c.stages,
+        stage_bytes=d.stage_bytes,
+        empty_arrivals=d.empty_arrivals,
+        epilogue_tile=d.epilogue_tile,
+        store_stages=c.store_stages,
+        load_stages=c.load_stages,
+        load_bytes=d.load_bytes,
+        consumers=c.consumers,
+        threads=d.threads,
+        producer_registers=c.producer_registers,
+        consumer_registers=c.consumer_registers,
+        smem_bytes=d.smem_bytes,
+        raster_along_m=c.raster_order == "along_m",
+        raster_group=c.raster_group,
+    )
+    name = "t" + "x".join(map(str, c.tile))
+    return ResolvedTiling(name, numbers, _sources(problem, c), d.smem, _pipelines(problem, c, d), _roles(problem, c))
+
+
+def _tiles(problem: GemmProblem) -> list[str]:
+    return [o.name for o in problem.epilogue.operands if o.kind == "tile"]
+
+
+def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
+    """For each field of GemmTiling the spec key, or the formula with its numbers."""
+    tile_m, tile_n, tile_k = c.tile
+    sharing = warpgroups_per_tile(c)
+    width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
+    loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.epilogue.operands if o.kind == "tile")
+    return {
+        "tile": "tiling.tile",
+        "cluster": "tiling.cluster",
+        "stages": "pipeline.stages",
+        "stage_bytes": f"({tile_m} x {width_a} B + {tile_n} x {width_b} B) x {tile_k}",
+        "empty_arrivals": f"({c.multicast_a} + {c.multicast_b} - 1) peers x {WARPS_PER_WARPGROUP * sharing} warps",
+        "epilogue_tile": f"64 rows x {sharing} warpgroup{'s' * (sharing > 1)}, 32 columns where they divide tile n",
+        "store_stages": "pipeline.epilogue_stages",
+        "load_stages": "pipeline.load_stages" if loads else "the epilogue loads no tile",
+        "load_bytes": f"epilogue tile x ({loads})" if loads else "the epilogue loads no tile",
+        "consumers": "warpgroups.consumer.count",
+        "threads": f"128 x (1 producer + {c.consumers} consumer warpgroups)",
+        "producer_registers": "warpgroups.producer.registers",
+        "consumer_registers": "warpgroups.consumer.registers",
+        "smem_bytes": "end of the last ring, rounded up to 1024",
+        "raster_along_m": "tiling.raster.order",
+        "raster_group": "tiling.raster.group",
+    }
+
+
+def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[PipelinePlan, ...]:
+    consumers = "consumer warpgroups" if c.schedule == "cooperative" else "the consumer whose turn it is"
+    if c.consumers == 1:
+        consumers = "consumer warpgroup"
+    group_warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
+    full = f"1 arrival and {d.stage_bytes} bytes by TMA"
+    plans = [
+        PipelinePlan(
+            "ab", "TmaAsync", "load warp", consumers, c.stages, d.stage_bytes, full, f"{d.empty_arrivals} warps arrive"
+        )
+    ]
+    if tiles := _tiles(problem):
+        full = f"1 arrival and {d.load_bytes} bytes by TMA ({', '.join(tiles)})"
+        empty = f"{group_warps} warps arrive"
+        plans.append(
+            PipelinePlan("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, empty)
+        )
+    store_bytes = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in problem.epilogue.outputs)
+    plans.append(
+        PipelinePlan(
+            "store", "TmaStore", consumers, "TMA", c.store_stages, store_bytes,
+            "all threads of the group at a named barrier", "the storing warp waits until TMA has read the slot",
+        )
+    )  # fmt: skip
+    return tuple(plans)
+
+
+def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
+    load = f"loads tiles of {problem.a.name} and {problem.b.name} by TMA"
+    roles = [Role("load warp", (0, 0), c.producer_registers, load)]
+    if tiles := _tiles(problem):
+        what = f"loads epilogue tiles of {' and '.join(tiles)} by TMA"
+        roles.append(Role("tile load warp", (1, 1), c.producer_registers, what))
+    first_idle = 2 if tiles else 1
+    idle = "idle: a warpgroup gives registers up as a whole"
+    roles.append(Role("idle warps", (first_idle, WARPS_PER_WARPGROUP - 1), c.producer_registers, idle))
+    for group in range(c.consumers):
+        first = WARPS_PER_WARPGROUP * (1 + group)
+        if c.schedule == "pingpong":
+            does = f"tiles {group}, {group + 2}, {group + 4}, ...: MMA, then its epilogue while the other computes"
+        else:
+            does = (
+                f"rows {group * 64}..{group * 64 + 63} of every {64 * c.consumers} of the tile: MMA, then the epilogue"
+            )
+        roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
+    return tuple(roles)

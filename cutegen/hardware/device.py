@@ -1,0 +1,38 @@
+"""What one GPU offers: the numbers the cost model and the roofline divide by.
+
+Sources: NVIDIA H100 and H200 data sheets (SXM: memory bandwidth, dense tensor-core rate, power) and the Hopper
+architecture white paper (132 SMs, 50 MB L2, 1.83 GHz boost for the dense rate). They are ceilings of the data sheet;
+`bench` measures what a machine sustains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """sms: streaming multiprocessors. l2_bytes, hbm_bytes_per_s, flops_16bit (dense, per s), clock_hz, power_watts."""
+
+    name: str
+    arch: str
+    sms: int
+    l2_bytes: int
+    hbm_bytes_per_s: int
+    flops_16bit: int
+    clock_hz: int
+    power_watts: int
+
+
+DEVICES: dict[str, Device] = {
+    d.name: d
+    for d in (
+        Device("h200", "sm_90a", 132, 50 * 2**20, 4_800 * 10**9, 989_500 * 10**9, 1_830 * 10**6, 700),
+        Device("h100", "sm_90a", 132, 50 * 2**20, 3_350 * 10**9, 989_500 * 10**9, 1_830 * 10**6, 700),
+    )
+}
+
+
+def default_device(arch: str) -> Device | None:
+    """The device the cost model assumes when a spec names none: the first listed for the arch."""
+    return next((d for d in DEVICES.values() if d.arch == arch), None)

@@ -1,0 +1,15 @@
+"""From a spec and its lock to a resolved kernel."""
+
+from cutegen.resolve.chain import Resolution, resolve_document, resolve_file, save_lock
+from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
+
+__all__ = [
+    "Lock",
+    "Resolution",
+    "lock_path",
+    "meaning",
+    "read_lock",
+    "resolve_document",
+    "resolve_file",
+    "save_lock",
+]

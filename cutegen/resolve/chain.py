@@ -1,0 +1,75 @@
+"""Load, parse, bind and decide; the lock is honoured, and whatever is decided anew is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutegen.diagnostics import CutegenError
+from cutegen.families.registry import load_family
+from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock, write_text
+from cutegen.spec import KernelSpec, SpecDocument, load_document, parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """resolved: the family's resolved kernel. lock: what the lock is to hold now. notes: what was decided anew."""
+
+    document: SpecDocument
+    spec: KernelSpec
+    resolved: Any
+    lock: Lock
+    notes: tuple[str, ...]
+
+
+def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False) -> Resolution:
+    """Resolve a spec with the lock beside it. Writes nothing; `save_lock` does.
+
+    locked: a missing, stale or illegal lock is an error. upgrade: the lock's decisions are made anew.
+    """
+    document = load_document(path)
+    return resolve_document(document, None if upgrade else read_lock(lock_path(path)), locked=locked, upgrade=upgrade)
+
+
+def resolve_document(
+    doc: SpecDocument, lock: Lock | None, *, locked: bool = False, upgrade: bool = False
+) -> Resolution:
+    """Resolve a loaded spec. SpecError for findings in it, CutegenError when `locked` and the lock does not hold."""
+    spec = parse_spec(doc)
+    family = load_family(spec.kernel)
+    decisions = lock.decisions if lock and not upgrade else {}
+    outcome = family.resolve(spec, doc, family.bind(spec, doc), decisions)
+    notes = list(outcome.notes)
+    digest = meaning(doc)
+    made = {d.key: (_plain(d.value), d.reason) for d in outcome.resolved.decisions if d.origin != "spec"}
+    if lock and not upgrade:
+        known = {note.partition(":")[0] for note in notes}
+        notes += [
+            f"{key}: not in the lock; decided: {json.dumps(value)}"
+            for key, (value, _) in made.items()
+            if key not in decisions and key not in known
+        ]
+    if locked:
+        _check_locked(doc, lock, digest, notes)
+    return Resolution(doc, spec, outcome.resolved, Lock(digest, made, lock.evidence if lock else ()), tuple(notes))
+
+
+def save_lock(resolution: Resolution, path: Path) -> bool:
+    """Write the lock of the spec at `path`; False when it is up to date."""
+    return write_text(lock_path(path), resolution.lock.to_text())
+
+
+def _check_locked(doc: SpecDocument, lock: Lock | None, digest: str, notes: list[str]) -> None:
+    remedy = f"run `cutegen lock {doc.path}` and commit the lock"
+    if lock is None:
+        raise CutegenError(f"{doc.path} has no lock", remedy)
+    if notes:
+        raise CutegenError(f"the lock of {doc.path} does not hold:\n  " + "\n  ".join(notes), remedy)
+    if lock.spec != digest:
+        raise CutegenError(f"the lock of {doc.path} is stale: the spec has changed since it was written", remedy)
+
+
+def _plain(value: object) -> object:
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value

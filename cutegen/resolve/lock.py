@@ -1,0 +1,129 @@
+"""The lock of a spec, NAME.lock.yaml: every decision that the spec leaves open, with its reason, and the evidence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.spec import SpecDocument, load_text
+from cutegen.spec.document import Data
+
+VERSION = 1
+# These steer nothing that is generated; `tune` lists candidates, it chooses none.
+NO_MEANING = ("check", "bench", "tune")
+_HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock --upgrade` decides anew.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """spec: hash of the spec's meaning when the decisions were made. decisions: (value, reason) by dotted knob path.
+
+    evidence: measurements behind the decisions; kept as they are.
+    """
+
+    spec: str
+    decisions: Mapping[str, tuple[object, str]]
+    evidence: tuple[Data, ...] = ()
+
+    def to_text(self) -> str:
+        """YAML, one decision a line; equal for equal content."""
+        lines = [
+            f"{_HEADER}cutegen: {VERSION}",
+            f"spec: {self.spec}",
+            "decisions:" if self.decisions else "decisions: {}",
+        ]
+        for key, (value, reason) in self.decisions.items():
+            lines.append(f"  {key}: {{value: {json.dumps(value)}, reason: {json.dumps(reason)}}}")
+        lines.append("evidence:" if self.evidence else "evidence: []")
+        lines += [f"  - {json.dumps(item)}" for item in self.evidence]
+        return "\n".join(lines) + "\n"
+
+
+def lock_path(spec: Path) -> Path:
+    """NAME.lock.yaml beside NAME.yaml."""
+    return spec.with_suffix(".lock.yaml")
+
+
+def read_lock(path: Path) -> Lock | None:
+    """The lock at `path`, None when there is none; CutegenError when it is torn, of another version or mistyped."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, f"cannot be read: {error}") from None
+    try:
+        data = load_text(text, "lock", path.as_posix()).data
+    except SpecError as error:
+        found = error.diagnostics[0]
+        line = f"line {found.location.line}: " if found.location else ""
+        raise _damaged(path, f"is damaged: {line}{found.message}") from None
+    version = data.get("cutegen")
+    if version != VERSION:
+        raise _damaged(path, f"was written by another version ({json.dumps(version)}; this one writes {VERSION})")
+    for key in ("spec", "decisions", "evidence"):
+        if key not in data:
+            raise _damaged(path, f"is torn: `{key}` is missing")
+    spec, decisions, evidence = data["spec"], data["decisions"], data["evidence"]
+    if not isinstance(spec, str) or not isinstance(decisions, dict) or not isinstance(evidence, list):
+        raise _damaged(path, "is damaged: `spec` is text, `decisions` a map, `evidence` a list")
+    if extra := set(data) - {"cutegen", "spec", "decisions", "evidence"}:
+        raise _damaged(path, f"is damaged: unknown key `{sorted(extra)[0]}`")
+    return Lock(spec, {key: _decision(path, key, entry) for key, entry in decisions.items()}, tuple(evidence))
+
+
+def _decision(path: Path, key: str, entry: Data) -> tuple[object, str]:
+    if isinstance(entry, dict) and set(entry) == {"value", "reason"} and isinstance(reason := entry["reason"], str):
+        return entry["value"], reason
+    raise _damaged(path, f"is damaged: decision `{key}` is no {{value, reason}}")
+
+
+def _damaged(path: Path, what: str) -> CutegenError:
+    return CutegenError(
+        f"{path} {what}", "restore it from version control, or decide anew with `cutegen lock --upgrade`"
+    )
+
+
+def write_text(path: Path, text: str) -> bool:
+    """Write a file as a whole: a temporary file beside it, then a rename. False when it already reads so."""
+    try:
+        if path.read_text(encoding="utf-8") == text:
+            return False
+    except (OSError, UnicodeDecodeError):
+        pass
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return True
+
+
+def meaning(doc: SpecDocument) -> str:
+    """Hash of what a spec says: no comments, no key order, no sections without meaning, `auto` as if absent.
+
+    The order of `tensors` is the order of a call's arguments, so it counts.
+    """
+    data: dict[str, object] = {key: value for key, value in doc.data.items() if key not in NO_MEANING}
+    tensors = data.get("tensors")
+    if isinstance(tensors, dict):
+        data["tensors"] = [[name, text] for name, text in tensors.items()]
+    return hashlib.sha256(json.dumps(_explicit(data), sort_keys=True).encode()).hexdigest()
+
+
+def _explicit(data: object) -> object:
+    """Without values that mean `auto`, and without maps that hold nothing else."""
+    if isinstance(data, dict):
+        kept = {key: _explicit(value) for key, value in data.items()}
+        return {key: value for key, value in kept.items() if value not in ("auto", None, {})}
+    return [_explicit(value) for value in data] if isinstance(data, list) else data
