@@ -28,6 +28,7 @@ COMMANDS = {
     "list": "cutegen.cli.author:list_",
     "schema": "cutegen.cli.author:schema",
     "doctor": "cutegen.cli.build:doctor",
+    "docs": "cutegen.cli.author:docs",
 }
 TRACEBACK = "CUTEGEN_TRACEBACK"
 
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except CutegenError as error:
-        click.echo(f"error: {error}" if type(error) is CutegenError else str(error), err=True)
+        click.echo(error.report(), err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()

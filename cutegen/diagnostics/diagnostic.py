@@ -10,6 +10,8 @@ from cutegen.diagnostics.rules import RULES
 
 # A terminal line; longer source lines are cut around the caret.
 MAX_SOURCE_COLUMNS = 160
+# Findings of one file that are printed; a file that is wrong throughout would scroll the first ones away.
+MAX_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,11 +43,11 @@ class Diagnostic:
     def render(self) -> str:
         """`file:line:col: error[rule]: message`, the source line with a caret underline, and the remedy."""
         head = f"{self.location}: " if self.location else ""
-        lines = [f"{head}error[{self.rule}]: {self.message}"]
+        lines = [f"{head}error[{self.rule}]: {_printable(self.message)}"]
         if self.location and self.source_line:
             lines += _excerpt(self.source_line, self.location)
         if self.remedy:
-            lines.append(f"  = help: {self.remedy}")
+            lines.append(f"  = help: {_printable(self.remedy)}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
@@ -59,6 +61,11 @@ class Diagnostic:
             "end_column": place.end_column if place else None,
             "remedy": self.remedy,
         }
+
+
+def _printable(text: str) -> str:
+    """One line for a terminal: names quoted in a message may hold anything."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _excerpt(source: str, place: Location) -> list[str]:
@@ -85,6 +92,10 @@ class CutegenError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n  = help: {self.remedy}" if self.remedy else self.message
 
+    def report(self) -> str:
+        """What is printed when the error ends a command."""
+        return f"error: {self}"
+
 
 class SpecError(CutegenError):
     """All findings of one file, in source order."""
@@ -93,7 +104,13 @@ class SpecError(CutegenError):
         unplaced = Location("", 0, 0, 0)
         self.diagnostics = tuple(sorted(dict.fromkeys(diagnostics), key=lambda d: d.location or unplaced))
         assert self.diagnostics
-        super().__init__("\n".join(d.render() for d in self.diagnostics))
+        shown = [d.render() for d in self.diagnostics[:MAX_SHOWN]]
+        if len(self.diagnostics) > MAX_SHOWN:
+            shown.append(f"... and {len(self.diagnostics) - MAX_SHOWN} more findings")
+        super().__init__("\n".join(shown))
+
+    def report(self) -> str:
+        return str(self)
 
 
 def suggest(word: str, candidates: Iterable[str]) -> str:

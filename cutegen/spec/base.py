@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from cutegen.diagnostics import Rule, register, suggest
+from cutegen.hardware import DEVICES
 from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
 from cutegen.spec.refusal import Finding, Refusal
@@ -84,9 +85,20 @@ Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator
 Tensor = Annotated[
     TensorDecl,
     BeforeValidator(_declare),
-    WithJsonSchema({"type": "string", "title": "a tensor declaration such as `bf16[m, k]`"}),
+    WithJsonSchema({"type": "string", "$comment": "tensor declaration", "examples": ["bf16[m, k]"]}),
 ]
-Expression = Annotated[str, Field(max_length=MAX_EXPRESSION)]
+Expression = Annotated[
+    str, Field(max_length=MAX_EXPRESSION, json_schema_extra={"$comment": "expression", "examples": ["relu(acc)"]})
+]
+
+
+def _check_product(name: str) -> str:
+    if name not in DEVICES:
+        raise ValueError("not in the table")
+    return name
+
+
+Product = Annotated[str, AfterValidator(_check_product), WithJsonSchema({"type": "string", "enum": list(DEVICES)})]
 
 
 def knob(description: str) -> Any:
@@ -132,7 +144,7 @@ class KernelSpec(Section):
         default=[], description="The closed set of problems that build and tune cover, such as `{n: 28672, k: 4096}`."
     )
     m: list[Positive] = Field(default=[], description="Values of m that each instance is built and tuned for.")
-    device: str | None = Field(
+    device: Product | None = Field(
         default=None, description="The product whose SM count, caches and power steer the cost model; default per arch."
     )
     check: Check = Check()

@@ -114,21 +114,29 @@ class _Reader:
             self.build(iter(YAML(typ="safe", pure=True).parse(self.text)))
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            self.find_syntax(error.problem or error.context or "", mark.index if mark else 0)
-        except (YAMLError, RecursionError, ValueError, LookupError) as error:
+            opened = error.context_mark.index if error.context_mark else 0
+            self.find_syntax(error.problem or error.context or "", mark.index if mark else 0, opened)
+        except (YAMLError, ArithmeticError, ValueError, LookupError) as error:
             # The scanner's own slips on malformed escapes and numbers (such as "\U99999999").
             self.find(rules.YAML_SYNTAX.id, 0, 1, f"this is not YAML: {str(error).splitlines()[0]}")
         if self.findings:
             raise SpecError(self.findings)
 
-    def find_syntax(self, problem: str, at: int) -> None:
-        problem = problem.replace("<stream end>", "the end of the file")
+    def find_syntax(self, problem: str, at: int, opened: int) -> None:
+        """The parser's words about text[at], in ours where they are known. opened: start of what it was reading."""
+        first = self.document.place(opened, opened + 1).line
         before = self.text[self.text.rfind("\n", 0, at) + 1 : at]
         remedy = ""
         if self.text[at : at + 1] == "[" and re.search(r"[\w\]]$", before):
-            remedy = (
-                'inside { } a declaration with brackets needs quotes: {a: "bf16[m, k]"}, or write one tensor a line'
-            )
+            remedy = 'inside { } quote a declaration with brackets, {a: "bf16[m, k]"}, or write one tensor a line'
+        elif "<block end>" in problem:
+            problem = "the indentation of this line fits none of the lines above"
+            remedy = f"the keys of one map start in the same column; this map starts in line {first}"
+        elif "end of stream" in problem:
+            at, problem, remedy = opened, "a quote is not closed", "close it on the same line"
+        elif "expected ',' or" in problem:
+            problem = f"`{self.text[opened]}` of line {first} is not closed before this"
+            remedy = "separate values by commas, and close brackets"
         elif "mapping values are not allowed" in problem:
             problem = "`:` cannot stand here"
             remedy = "check the indentation of this line, and quote text that holds `: `"
@@ -199,8 +207,8 @@ class _Reader:
             return value
         elif math.isfinite(number := float(value)):
             return number
-        self.find(rules.YAML_NUMBER.id, start, end, f"this number has {len(value)} digits or overflows",
-                  f"integers have at most {MAX_DIGITS} digits")  # fmt: skip
+        self.find(rules.YAML_NUMBER.id, start, end, "this number is out of range",
+                  f"integers have at most {MAX_DIGITS} digits, others are at most 1.8e308")  # fmt: skip
         return 0
 
     def add(self, stack: list[_Open], node: Node, plain: bool) -> None:
@@ -226,9 +234,8 @@ class _Reader:
             self.find(rules.YAML_MERGE.id, node.start, node.end, "merge keys are not read", "write the keys out")
         elif not isinstance(node.data, str):
             end = node.end if node.end > node.start else node.start + 1
-            self.find(
-                rules.KEY_TYPE.id, node.start, end, f"a key is a name, not `{shown}`" if shown else "a key is missing"
-            )
+            message = f"a key is a name, not `{shown}`" if shown else "a key is missing"
+            self.find(rules.KEY_TYPE.id, node.start, end, message)
         elif node.data in parent.keys:
             first = self.document.place(parent.keys[node.data].start, parent.keys[node.data].end)
             self.find(rules.DUPLICATE_KEY.id, node.start, node.end, f"`{node.data}` is written twice",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import keyword
 import re
-from functools import cache
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 MAX_NAME = 48
@@ -18,15 +16,6 @@ RESERVED = frozenset(
         *("len", "list", "max", "min", "object", "print", "range", "str", "sum", "super", "tuple", "type", "zip"),
     }
 )
-
-
-@cache
-def operator_names() -> frozenset[str]:
-    """Names of the epilogue operations."""
-    try:
-        return frozenset(importlib.import_module("cutegen.epilogue").OPS)
-    except (ImportError, AttributeError):  # TEMPORARY until the package is there
-        return frozenset()
 
 
 def name_problem(name: str) -> str | None:
@@ -44,6 +33,9 @@ def reserved_problem(name: str) -> str | None:
     """Why a well-formed name cannot be given to a dim, tensor or local, or None."""
     if name in RESERVED:
         return "is reserved: it has a meaning in expressions or generated source"
-    if name in operator_names():
+    # Here, not above: the epilogue package may read declarations, which need this module.
+    from cutegen.epilogue.ops import OPS
+
+    if name in OPS:
         return "is the name of an epilogue operation"
     return None

@@ -54,6 +54,9 @@ NAME_COLLISION = register(Rule(
 ))  # fmt: skip
 
 
+_YAML_1_1 = ("yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF", "y", "Y", "n", "N")
+
+
 def parse_spec(doc: SpecDocument) -> KernelSpec:
     """The typed spec of doc's family. Raises SpecError with every finding about keys, types, values and names."""
     # The registry only names modules; the family's model is imported when a spec asks for it.
@@ -75,7 +78,10 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
     except ValidationError as error:
         findings += _translate(error, schemas.json_schema(model), doc.data)
     if findings:
-        raise SpecError(doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in findings)
+        # The first finding about a key tells the cause: a name that collides is not unknown as well.
+        keys = [f.path if f.key else None for f in findings]
+        first = [f for i, f in enumerate(findings) if not f.key or f.path not in keys[:i]]
+        raise SpecError(doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in first)
     return spec
 
 
@@ -138,7 +144,7 @@ def _translate(error: ValidationError, root: schemas.Schema, data: Data) -> Iter
         if refusals:
             for finding in refusals[0].findings:
                 yield Finding(finding.rule, finding.message, finding.remedy, path + finding.path, finding.span)
-        elif kind in ("extra_forbidden", "missing"):
+        elif kind == "extra_forbidden" or _lacks_key(details[0]):
             yield _key_finding(kind, path, root)
         else:
             yield _value_finding(path, root, _walk(data, path))
@@ -152,9 +158,12 @@ def _real_path(detail: ErrorDetails, data: Data) -> KeyPath:
             path, data = [*path, step], data[str(step)]
         elif isinstance(data, list) and isinstance(step, int) and step < len(data):
             path, data = [*path, step], data[step]
-    if detail["type"] == "missing":
-        path.append(detail["loc"][-1])
-    return tuple(path)
+    return (*path, detail["loc"][-1]) if _lacks_key(detail) else tuple(path)
+
+
+def _lacks_key(detail: ErrorDetails) -> bool:
+    """A map without a required key; pydantic also says "missing" of a list that is too short."""
+    return detail["type"] == "missing" and isinstance(detail["loc"][-1], str)
 
 
 def _walk(data: Any, path: KeyPath) -> Data:
@@ -179,7 +188,10 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
     expected = schemas.words(schema, root)
     rule = BAD_VALUE if _kind(value) in schemas.kinds(schema, root) else WRONG_TYPE
     remedy = suggest(value, schemas.choices(schema, root)) if isinstance(value, str) else ""
-    return Finding(rule.id, f"`{_dotted(path)}` must be {expected}, not {_describe(value)}", remedy, path)
+    if value in _YAML_1_1 and "boolean" in schemas.kinds(schema, root):
+        remedy = "YAML 1.2 knows true and false only"
+    found = "but is empty" if value is None else f"not {_describe(value)}"
+    return Finding(rule.id, f"`{_dotted(path)}` must be {expected}, {found}", remedy, path)
 
 
 def _kind(value: Data) -> str:
@@ -193,9 +205,10 @@ def _describe(value: Data) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, str):
-        return f"the text `{value if len(value) <= 40 else value[:37] + '...'}`"
+        return f"the text `{value}`" if len(value) <= 40 else f"a text of {len(value)}"
     if isinstance(value, (list, dict)):
-        return f"a {'list' if isinstance(value, list) else 'map'} of {len(value)}"
+        kind = "list" if isinstance(value, list) else "map"
+        return f"a {kind} of {len(value)}" if value else f"an empty {kind}"
     return f"{value}"
 
 

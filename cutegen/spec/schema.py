@@ -23,7 +23,8 @@ class _Generator(GenerateJsonSchema):
 def json_schema(model: type[BaseModel]) -> Schema:
     """JSON schema (draft 7) of a spec model."""
     body = model.model_json_schema(schema_generator=_Generator)
-    return {"$schema": DIALECT, "title": f"cutegen spec, kernel: {model.model_fields['kernel'].annotation}", **body}
+    title = f"cutegen spec, kernel: {body['properties']['kernel']['const']}"
+    return {"$schema": DIALECT, **body, "title": title}
 
 
 def options(schema: Schema, root: Schema) -> list[Schema]:
@@ -69,8 +70,10 @@ def kinds(schema: Schema, root: Schema) -> set[str]:
 
 
 def words(schema: Schema, root: Schema, many: bool = False) -> str:
-    """What a value must be, such as "a positive integer or `auto`"; `many`: as the items of a list."""
-    parts = [part for option in options(schema, root) for part in _option_words(option, root, many)]
+    """What a value must be, such as "a positive integer or `auto`"; `many`: as the items of a list. An absent value
+    is not mentioned."""
+    present = [option for option in options(schema, root) if option.get("type") != "null"]
+    parts = [part for option in present for part in _option_words(option, root, many)]
     return " or ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
@@ -85,10 +88,14 @@ def _option_words(option: Schema, root: Schema, many: bool) -> list[str]:
     if kind == "array":
         count = f" {option['minItems']}" if "minItems" in option else ""
         return [f"{'lists' if many else 'a list'} of{count} {words(option['items'], root, many=True)}"]
-    if kind == "string" and "title" in option:
-        return [option["title"]]
     if kind == "string":
+        what = option.get("$comment", "text")
+        article = "an" if what[0] in "aeiou" else "a"
         longest = f" of at most {option['maxLength']} characters" if "maxLength" in option else ""
-        return [f"{'texts' if many else 'text'}{longest}"]
-    simple = {"boolean": ("true or false",) * 2, "number": ("a number", "numbers"), "null": ("absent",) * 2}
-    return [simple.get(str(kind), ("a map", "maps"))[many]]
+        example = f" such as `{option['examples'][0]}`" if "examples" in option else ""
+        return [(f"{what}s" if many else f"{article} {what}") + longest + example]
+    if kind == "boolean":
+        return ["`true`", "`false`"]
+    inner = option.get("additionalProperties")
+    to = f" from names to {words(inner, root, many=True)}" if isinstance(inner, dict) else ""
+    return [f"{'maps' if many else 'a map'}{to}"]

@@ -1,0 +1,170 @@
+"""Commands for people who write specs: validate, list, new, schema, and docs, which regenerates the reference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cutegen.cli import console
+from cutegen.diagnostics import CutegenError
+
+
+@click.command()
+@console.specs_argument
+@console.json_option
+def validate(specs: list[Path], as_json: bool) -> int:
+    """Report everything that is wrong with specs: text, keys, expressions, rules.
+
+    A folder stands for the specs in it. Exit code 1 when there is a finding.
+    """
+    from cutegen.resolve import resolve_file
+
+    results = {path: console.attempt(resolve_file, path) for path in specs}
+    errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
+    if as_json:
+        console.print_json(
+            [
+                {"spec": str(path), "ok": path not in errors, "findings": console.findings(errors.get(path))}
+                for path in results
+            ]
+        )
+    else:
+        for path in results:
+            if path in errors:
+                console.note(f"{errors[path].report()}\n")
+            else:
+                console.say(f"{path}: {console.verdict(True)}")
+        if len(results) > 1:
+            console.note(f"{len(results)} specs, {len(errors)} with findings")
+    return max((e.exit_code for e in errors.values()), default=0)
+
+
+@click.command("list")
+@console.json_option
+def list_(as_json: bool) -> None:
+    """Show the kernel families, the shipped specs and the epilogue operations."""
+    from cutegen.epilogue import OPS
+    from cutegen.families.registry import FAMILIES, load_spec_model
+    from cutegen.spec import load_document
+
+    families = [(name, _first_line(load_spec_model(name).__doc__)) for name in FAMILIES]
+    specs = []
+    for path in shipped_specs():
+        data = load_document(path).data
+        specs.append((path.stem, str(data.get("kernel")), str(data.get("arch")), _summary(path)))
+    ops = [(name, op.arity_text(), op.doc) for name, op in OPS.items()]
+    if as_json:
+        console.print_json({
+            "families": [dict(zip(("name", "summary"), row)) for row in families],
+            "specs": [dict(zip(("name", "kernel", "arch", "summary"), row)) for row in specs],
+            "ops": [dict(zip(("name", "arguments", "summary"), row)) for row in ops],
+        })  # fmt: skip
+        return
+    console.say(console.table(("family", "computes"), families))
+    console.say()
+    console.say(console.table(("shipped spec", "kernel", "arch", "is"), specs))
+    console.say()
+    console.say(console.table(("epilogue op", "takes", "is"), ops))
+
+
+@click.command()
+@click.argument("family")
+@click.argument("name")
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("specs"),
+              show_default=True, help="Folder of the spec; made if it is not there.")  # fmt: skip
+def new(family: str, name: str, folder: Path) -> None:
+    """Write a commented spec NAME.yaml to start from.
+
+    FAMILY is a kernel family, see `cutegen list`. An existing file is never touched.
+    """
+    from cutegen.spec.names import name_problem
+
+    _check_family(family)
+    name = name.removesuffix(".yaml")
+    if problem := name_problem(name):
+        raise CutegenError(f"`{name}` {problem}", "choose a name such as my_gemm", exit_code=2)
+    path = folder / f"{name}.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    starter = Path(__file__).parent.parent / "families" / family / "starter.yaml"
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(starter.read_text(encoding="utf-8"))
+    except FileExistsError:
+        raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2) from None
+    console.say(str(path))
+    console.note(f"next: cutegen validate {path}")
+
+
+@click.command()
+@click.argument("family", default="gemm")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a file.")
+def schema(family: str, output: Path | None) -> None:
+    """Print the JSON schema of a family's specs, for editors.
+
+    With the schema beside a spec, this first line gives completion and checks in editors that know the YAML language
+    server:
+
+        # yaml-language-server: $schema=gemm.schema.json
+    """
+    from cutegen.families.registry import load_spec_model
+    from cutegen.spec.schema import json_schema
+
+    _check_family(family)
+    text = json.dumps(json_schema(load_spec_model(family)), indent=2) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+@click.command(hidden=True)
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is not what would be written.")
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("docs"))
+def docs(check: bool, folder: Path) -> int:
+    """Regenerate the reference pages from models, rules and ops."""
+    from cutegen.cli.reference import pages
+
+    stale = []
+    for name, text in pages().items():
+        path = folder / name
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(path)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    for path in stale:
+        console.say(f"{path}: {console.verdict(False, 'stale') if check else 'written'}")
+    return int(check and bool(stale))
+
+
+def shipped_specs() -> list[Path]:
+    """The specs that come with cutegen: in the wheel, or in the repository it runs from."""
+    package = Path(__file__).parent.parent
+    folder = package / "_data" / "specs"
+    if not folder.is_dir():
+        folder = package.parent / "specs"
+    return console.specs_in(folder)
+
+
+def _check_family(name: str) -> None:
+    from cutegen.diagnostics import suggest
+    from cutegen.families.registry import FAMILIES
+
+    if name not in FAMILIES:
+        hint = suggest(name, FAMILIES) or f"families: {', '.join(FAMILIES)}"
+        raise CutegenError(f"`{name}` is no kernel family", hint, exit_code=2)
+
+
+def _summary(path: Path) -> str:
+    """The first comment line of a spec that is not for an editor."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and "yaml-language-server" not in line:
+            return line.lstrip("# ").rstrip()
+    return ""
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]

@@ -1,0 +1,123 @@
+"""What every command prints with: results on stdout, everything about the run on stderr, colour only on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cutegen.diagnostics import CutegenError, SpecError, suggest
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Result = TypeVar("Result")
+
+
+def json_option(command: Command) -> Command:
+    """`--json`, given to the command as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
+
+
+def specs_argument(command: Command) -> Command:
+    """`SPEC...`, given to the command as `specs`, a list of files: a folder stands for the specs in it."""
+    return click.argument(
+        "specs",
+        nargs=-1,
+        required=True,
+        metavar="SPEC...",
+        callback=lambda ctx, parameter, value: spec_files(map(Path, value)),
+    )(command)
+
+
+def spec_argument(command: Command) -> Command:
+    """`SPEC`, given to the command as `spec`, a file."""
+    return click.argument("spec", metavar="SPEC", callback=lambda ctx, parameter, value: spec_file(Path(value)))(
+        command
+    )
+
+
+def spec_file(path: Path) -> Path:
+    """The path itself; CutegenError (exit 2) when there is no such file."""
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise CutegenError(f"{path} is a folder", "name one spec in it", exit_code=2)
+    folder = path.parent if path.parent.is_dir() else Path()
+    names = [p.name for p in specs_in(folder)]
+    hint = suggest(path.name, names) or "`cutegen list` shows the specs, `cutegen new gemm NAME` writes one"
+    raise CutegenError(f"{path} does not exist", hint, exit_code=2)
+
+
+def spec_files(paths: Iterable[Path]) -> list[Path]:
+    """Files, and for a folder the specs in it, each once; CutegenError (exit 2) for what is missing or empty."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        inside = specs_in(path) if path.is_dir() else [spec_file(path)]
+        if not inside:
+            raise CutegenError(f"no spec (*.yaml) in the folder {path}", exit_code=2)
+        found.update(dict.fromkeys(inside))
+    return list(found)
+
+
+def specs_in(folder: Path) -> list[Path]:
+    """The specs of a folder, sorted; locks lie beside them and are none."""
+    return sorted(p for p in folder.glob("*.yaml") if not p.name.endswith(".lock.yaml"))
+
+
+def say(text: str = "") -> None:
+    """A line of the result, on stdout."""
+    click.echo(text)
+
+
+def note(text: str) -> None:
+    """A line about the run, on stderr."""
+    click.echo(text, err=True)
+
+
+def print_json(result: object) -> None:
+    """The result as JSON on stdout; nothing else may go there in this mode."""
+    click.echo(json.dumps(result, indent=2, default=str))
+
+
+def verdict(ok: bool, word: str = "") -> str:
+    """`ok` in green or `failed` in red, or another word in that colour."""
+    return click.style(word or ("ok" if ok else "failed"), fg="green" if ok else "red")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns aligned by blanks; columns whose cells are all numbers are aligned to the right."""
+    cells = [[str(c) for c in row] for row in rows]
+    widths = [max(len(click.unstyle(c)) for c in column) for column in zip(header, *cells)]
+    right = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        padded = (
+            " " * (w - len(click.unstyle(c))) + c if r else c + " " * (w - len(click.unstyle(c)))
+            for c, w, r in zip(row, widths, right)
+        )
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([click.style(line(header), bold=True), *map(line, cells)])
+
+
+def _is_number(cell: str) -> bool:
+    return cell.strip("-+%x ").replace(".", "").replace(",", "").isdigit() or cell in ("-", "")
+
+
+def attempt(action: Callable[[Path], Result], path: Path) -> Result | CutegenError:
+    """The result of action(path), or the error it raised, so that one bad file does not hide the others."""
+    try:
+        return action(path)
+    except CutegenError as error:
+        return error
+
+
+def findings(error: CutegenError | None) -> list[dict[str, object]]:
+    """An error as JSON: the findings of a SpecError, or one without rule and place."""
+    if error is None:
+        return []
+    if isinstance(error, SpecError):
+        return [d.to_json() for d in error.diagnostics]
+    return [{"rule": None, "message": error.message, "file": None, "line": None, "remedy": error.remedy}]

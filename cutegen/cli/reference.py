@@ -1,0 +1,41 @@
+"""The generated pages of docs/: every family's spec reference and JSON schema, and every rule."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+
+import cutegen
+from cutegen.diagnostics import RULES, Rule
+from cutegen.epilogue import OPS
+from cutegen.families.registry import FAMILIES, load_spec_model
+from cutegen.spec.reference import families_page, rules_page
+from cutegen.spec.schema import json_schema
+
+# Packages whose import needs a compiler or starts a command; rules stand in none of them.
+_WITHOUT_RULES = ("cutegen.device", "cutegen.runtime", "cutegen.cli")
+
+
+def all_rules() -> dict[str, Rule]:
+    """RULES after importing every module that may register one."""
+    for module in pkgutil.walk_packages(cutegen.__path__, "cutegen.", onerror=_fail):
+        if not module.name.startswith(_WITHOUT_RULES) and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    return dict(sorted(RULES.items()))
+
+
+def pages() -> dict[str, str]:
+    """Name within docs/ -> text."""
+    models = {family: load_spec_model(family) for family in FAMILIES}
+    schemas = {f"schema/{family}.json": json.dumps(json_schema(m), indent=2) + "\n" for family, m in models.items()}
+    operations = [(name, op.arity_text(), op.doc) for name, op in OPS.items()]
+    return {
+        "spec-reference.md": families_page(models, operations),
+        "rules.md": rules_page(all_rules().values()),
+        **schemas,
+    }
+
+
+def _fail(name: str) -> None:
+    raise ImportError(name)

@@ -1,0 +1,25 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ACCEPT = os.environ.get("CUTEGEN_ACCEPT") == "1"
+
+
+@pytest.fixture
+def golden() -> Callable[[Path, str], None]:
+    """Compare text with the file that holds what is expected; CUTEGEN_ACCEPT=1 writes the file instead."""
+
+    def compare(path: Path, text: str) -> None:
+        if ACCEPT:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"{path} is missing; CUTEGEN_ACCEPT=1 writes it"
+        assert path.read_text(encoding="utf-8") == text
+
+    return compare
