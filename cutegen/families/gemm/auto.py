@@ -153,7 +153,7 @@ def complete(
         width = next((w for w in SWIZZLES if row % w == 0), SWIZZLES[-1])
         settle(f"the widest that divides a tile row of {row} B", **{f"swizzle_{side}": width})
     for side, rule, peers, along in (("a", multicast_a, c.cluster[1], "n"), ("b", multicast_b, c.cluster[0], "m")):
-        whole = {f"multicast_{side}": peers}
+        whole: dict[str, Any] = {f"multicast_{side}": peers}
         if peers > 1 and rule(problem, replace(c, **whole), arch) is None:
             settle(f"{peers} CTAs of the cluster along {along} share it", **whole)
         else:
