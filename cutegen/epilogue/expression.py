@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
 from cutegen.diagnostics import suggest
@@ -238,12 +238,10 @@ def _refusal(node: ast.expr) -> tuple[str, ast.expr, str, str]:
     return EXPRESSION, node, f"a {name} is no part of the expression language", _ALLOWED
 
 
-def is_constant(expr: Expr, constants: dict[str, float]) -> bool:
-    """Whether no part of `expr` varies; constants: values of the locals that are constant."""
-    return all(
-        not isinstance(node, Stored) and not (isinstance(node, Name) and node.name not in constants)
-        for node in walk(expr)
-    )
+def is_constant(expr: Expr, constants: Container[str]) -> bool:
+    """Whether `expr` depends on numbers and on locals in `constants` alone."""
+    names = [node for node in walk(expr) if isinstance(node, Name | Stored)]
+    return all(isinstance(node, Name) and node.name in constants for node in names)
 
 
 def fold(expr: Expr, constants: dict[str, float]) -> float | None:

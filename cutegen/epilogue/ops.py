@@ -12,15 +12,17 @@ class EpilogueOp:
     """One op on f32 values; the class docstring is its documentation.
 
     name: what specs write. device: function in `cutegen.device.activation`. arguments: how many; None: two or more,
-    applied from the left two at a time. torch: its reference on f32 tensors, `{0}`, `{1}` being the arguments.
+    applied two at a time. torch: its reference on f32 tensors, `{0}`, `{1}` being the arguments; torch_constant: the
+    same where `{1}` is a number.
     flops: arithmetic instructions per element, the special-function unit counting as one.
-    error: the device function's absolute error, relative to max(1, |largest argument|); 0: correctly rounded.
+    error: bound on the device function's absolute error divided by max(1, |x|, |result|); 0: a few ulp.
     """
 
     name: ClassVar[str]
     device: ClassVar[str]
     arguments: ClassVar[int | None] = 1
     torch: ClassVar[str]
+    torch_constant: ClassVar[str]
     flops: ClassVar[int]
     error: ClassVar[float] = 0.0
 
@@ -44,6 +46,7 @@ class Minimum(EpilogueOp):
     device = "minimum"
     arguments = None
     torch = "torch.minimum({0}, {1})"
+    torch_constant = "torch.clamp({0}, max={1})"
     flops = 1
 
 
@@ -54,6 +57,7 @@ class Maximum(EpilogueOp):
     device = "maximum"
     arguments = None
     torch = "torch.maximum({0}, {1})"
+    torch_constant = "torch.clamp({0}, min={1})"
     flops = 1
 
 

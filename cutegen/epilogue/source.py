@@ -2,14 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 
-from cutegen.epilogue.expression import Binary, Call, Expr, Name, Negate, Number, Stored, walk
+from cutegen.epilogue.expression import Binary, Call, Expr, Name, Negate, Number, Stored, is_constant
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.program import EpilogueProgram, Operand, Output
 
-_SUM, _PRODUCT, _SIGN, _ATOM = range(4)
+_SUM, _PRODUCT, _SIGN = range(3)
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
+
+
+class _Writer:
+    """Statements with the parentheses that their structure needs and no others; subclasses write ops.
+
+    divide: the function that `/` becomes where it is not constant, or None.
+    """
+
+    divide: str | None = None
+
+    def __init__(self, program: EpilogueProgram) -> None:
+        self.dtypes = {output.name: output.dtype for output in program.outputs}
+        self.constants: set[str] = set()
+        self.lines: list[str] = []
+        for statement in program.statements:
+            if is_constant(statement.expr, self.constants):
+                self.constants.add(statement.name)
+            self.lines.append(f"{statement.name} = {self.text(statement.expr)}")
+
+    def text(self, expr: Expr, level: int = _SUM) -> str:
+        """Source of `expr` as a part of something that binds as tightly as `level`."""
+        match expr:
+            case Number(value):
+                return repr(value)
+            case Name(name):
+                return name
+            case Stored(name):
+                return self.stored(name)
+            case Call(op, args):
+                return self.call(op, args)
+            case Negate(operand):
+                own, text = _SIGN, f"-{self.text(operand, _SIGN)}"
+            case Binary("/", left, right) if self.divide and not is_constant(expr, self.constants):
+                return f"{self.divide}({self.text(left)}, {self.text(right)})"
+            case Binary(op, left, right):
+                # The right side keeps its parentheses at equal precedence: f32 sums do not regroup.
+                own = _PRECEDENCE[op]
+                text = f"{self.text(left, own)} {op} {self.text(right, own + 1)}"
+        return text if own >= level else f"({text})"
+
+    def call(self, op: str, args: tuple[Expr, ...]) -> str:
+        raise NotImplementedError
+
+    def stored(self, name: str) -> str:
+        raise NotImplementedError
+
+
+class _DeviceWriter(_Writer):
+    divide = "divide"
+
+    def call(self, op: str, args: tuple[Expr, ...]) -> str:
+        text = self.text(args[0])
+        if len(args) == 1:
+            return f"{OPS[op].device}({text})"
+        for arg in args[1:]:
+            text = f"{OPS[op].device}({text}, {self.text(arg)})"
+        return text
+
+    def stored(self, name: str) -> str:
+        return name if self.dtypes[name].name == "f32" else f"stored({name}, cutlass.{self.dtypes[name].cutlass})"
+
+
+class _TorchWriter(_Writer):
+    def call(self, op: str, args: tuple[Expr, ...]) -> str:
+        if len(args) == 1:
+            return OPS[op].torch.format(self.text(args[0]))
+        # torch.minimum takes tensors only, so a number comes second, as a bound.
+        first, *rest = sorted(args, key=lambda arg: is_constant(arg, self.constants))
+        text = self.text(first)
+        for arg in rest:
+            pattern = OPS[op].torch_constant if is_constant(arg, self.constants) else OPS[op].torch
+            text = pattern.format(text, self.text(arg))
+        return text
+
+    def stored(self, name: str) -> str:
+        return f"{name}.to(torch.{self.dtypes[name].torch}).to({name}.dtype)"
 
 
 def device_lines(program: EpilogueProgram) -> tuple[str, ...]:
@@ -19,25 +95,13 @@ def device_lines(program: EpilogueProgram) -> tuple[str, ...]:
     rounded; a local that is constant is a Python float). They call what `device_imports` lists, and mention
     `cutlass` where `stored` occurs.
     """
-    dtypes = {output.name: output.dtype for output in program.outputs}
-
-    def stored(name: str) -> str:
-        return name if dtypes[name].name == "f32" else f"stored({name}, cutlass.{dtypes[name].cutlass})"
-
-    def call(op: str, args: list[str]) -> str:
-        return _apply(f"{OPS[op].device}({', '.join(f'{{{i}}}' for i in range(len(args[:2])))})", args)
-
-    return tuple(f"{s.name} = {_render(s.expr, call, stored)[0]}" for s in program.statements)
+    return tuple(_DeviceWriter(program).lines)
 
 
 def device_imports(program: EpilogueProgram) -> tuple[str, ...]:
     """Names that `device_lines` needs from `cutegen.device.activation`, sorted."""
-    nodes = [node for s in program.statements for node in walk(s.expr)]
-    dtypes = {output.name: output.dtype.name for output in program.outputs}
-    names = {OPS[node.op].device for node in nodes if isinstance(node, Call)}
-    if any(isinstance(node, Stored) and dtypes[node.name] != "f32" for node in nodes):
-        names.add("stored")
-    return tuple(sorted(names))
+    text = " ".join(device_lines(program))
+    return tuple(sorted(set(re.findall(r"(\w+)\(", text))))
 
 
 def torch_operand_lines(program: EpilogueProgram) -> tuple[str, ...]:
@@ -56,49 +120,8 @@ def torch_lines(program: EpilogueProgram) -> tuple[str, ...]:
     Before: `acc` is the product, ([batch,] m, n), and operands are as `torch_operand_lines` leaves them. After: each
     output has its dtype and the order of dims it was declared with. Needs `torch` in scope.
     """
-    dtypes = {output.name: output.dtype for output in program.outputs}
-
-    def stored(name: str) -> str:
-        return f"{name}.to(torch.{dtypes[name].torch}).to({name}.dtype)"
-
-    def call(op: str, args: list[str]) -> str:
-        return _apply(OPS[op].torch, args)
-
-    lines = [f"{s.name} = {_render(s.expr, call, stored)[0]}" for s in program.statements]
-    lines += [f"{o.name} = {o.name}.to(torch.{o.dtype.torch}){_to_torch_order(o)}" for o in program.outputs]
-    return tuple(lines)
-
-
-def _apply(pattern: str, args: list[str]) -> str:
-    """`pattern` filled in; with more than two arguments, from the left two at a time."""
-    text = pattern.format(*args[:2])
-    for arg in args[2:]:
-        text = pattern.format(text, arg)
-    return text
-
-
-def _render(expr: Expr, call: Callable[[str, list[str]], str], stored: Callable[[str], str]) -> tuple[str, int]:
-    """Text and precedence of `expr`, with the parentheses that its structure needs and no others."""
-
-    def at_least(part: Expr, level: int) -> str:
-        text, precedence = _render(part, call, stored)
-        return text if precedence >= level else f"({text})"
-
-    match expr:
-        case Number(value):
-            return repr(value), _ATOM
-        case Name(name):
-            return name, _ATOM
-        case Stored(name):
-            return stored(name), _ATOM
-        case Negate(operand):
-            return f"-{at_least(operand, _SIGN)}", _SIGN
-        case Call(op, args):
-            return call(op, [at_least(arg, _SUM) for arg in args]), _ATOM
-        case Binary(op, left, right):
-            # The right side keeps its parentheses at equal precedence: f32 sums do not regroup.
-            level = _PRECEDENCE[op]
-            return f"{at_least(left, level)} {op} {at_least(right, level + 1)}", level
+    stores = (f"{o.name} = {o.name}.to(torch.{o.dtype.torch}){_to_torch_order(o)}" for o in program.outputs)
+    return (*_TorchWriter(program).lines, *stores)
 
 
 def _torch_operand(operand: Operand) -> str:
