@@ -13,9 +13,9 @@ from cutlass import Float32
 
 LOG2_E = math.log2(math.e)
 
-# -log2(Phi(-t)), Phi being the normal distribution function, as a polynomial in t, constant term first. Our own fit on
-# [0, 6]: least squares at 3,000 Chebyshev nodes, reweighted until the largest error was smallest, where the error of the
-# polynomial counts t * Phi(-t) * ln 2 + 3e-5 times; rounded to f32. t * Phi(-t) is off by at most 1.5e-6, and Phi(-t) by
+# -log2(Phi(-t)), Phi being the normal distribution function, as a polynomial in t, constant term first. Our own fit
+# on [0, 6]: least squares at 3,000 Chebyshev nodes, reweighted until the largest error was smallest, the error of the
+# polynomial counting t * Phi(-t) * ln 2 + 3e-5 times; rounded to f32. t * Phi(-t) is off by at most 1.5e-6, Phi(-t) by
 # at most 0.5% up to t = 5. The polynomial grows throughout and exceeds 149, where the power of two is zero, by t = 13.
 PHI_TAIL = (1.0001166, 1.1501622, 0.4615001, 0.05033343, -0.0064479425, 0.00037727106)
 PHI_TAIL_END = 16.0
@@ -64,8 +64,8 @@ def tanh(x):
 def sigmoid(x):
     """Absolute error at most 2**-12, half of that of the hyperbolic tangent.
 
-    The alternative, ex2 and rcp, has a relative error of 2**-21 and takes twice the MUFU time; a spec that needs it says
-    so: 1 / (1 + exp(-x)).
+    The alternative, ex2 and rcp, has a relative error of 2**-21 and takes twice the MUFU time; a spec that needs it
+    says 1 / (1 + exp(-x)).
     """
     return 0.5 * tanh(0.5 * x) + 0.5
 

@@ -87,7 +87,7 @@ class GeluErf(EpilogueOp):
     device = "gelu_erf"
     torch = "torch.nn.functional.gelu({0})"
     flops = 10
-    error = 2.0**-18
+    error = 2.0**-19
 
 
 class Silu(EpilogueOp):
