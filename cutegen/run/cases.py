@@ -1,0 +1,313 @@
+"""One case of a check: a problem, and a way of being adversarial about it.
+
+modes: numerics  poisoned outputs between guard bands, compared with the reference; inputs must come back unchanged
+       strides   the same with outer strides longer than packed, NaN in the gaps of the inputs
+       stream    a busy side stream on which the inputs become valid only late
+       graph     captured in a CUDA graph, replayed with changed inputs
+       repeat    fresh inputs in between, then the first again: bitwise equal results, which stay as they were
+       empty     extents of 0: nothing happens, except that an empty contraction is refused
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cutegen.run.guard import Guarded, bits, guarded_like, poisoned_allocations
+from cutegen.run.locate import describe
+from cutegen.run.shapes import Shape, complete, edge_shapes
+from cutegen.run.subject import Subject
+from cutegen.runtime.accuracy import compare, tolerance
+from cutegen.runtime.arguments import allocate
+
+Mode = Literal["numerics", "strides", "stream", "graph", "repeat", "empty"]
+Status = Literal["pass", "wrong", "raised", "refused", "hang", "crashed", "skipped"]
+
+# Edge shapes that every mode runs on: tails in all dims, and rings that carry over from tile to tile.
+THOROUGH = ("ragged", "several waves", "defaults")
+# GPU clock cycles that the side stream is kept busy, some 20 ms.
+BUSY_CYCLES = 40_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    shape: Shape
+    mode: Mode
+    tiling: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputError:
+    """Errors of one output in a case. relative, scaled: its tolerance; allowed: that at the largest error."""
+
+    name: str
+    relative: float
+    scaled: float
+    max_error: float
+    allowed: float
+    mean_error: float
+    mismatches: int
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    case: Case
+    status: Status
+    detail: tuple[str, ...] = ()
+    errors: tuple[OutputError, ...] = ()
+    seconds: float = 0.0
+
+
+def list_cases(subject: Subject, shapes: Sequence[Shape] = ()) -> Iterator[Case]:
+    """Edge shapes of each tiling, some in every mode; then `shapes` (the spec's, the user's) on its own choice."""
+    for key, tiling in subject.tilings.items():
+        for name, shape in edge_shapes(subject, tiling):
+            yield Case(name, shape, "numerics", key)
+            if name in THOROUGH:
+                yield from (Case(name, shape, mode, key) for mode in ("strides", "stream", "graph", "repeat"))
+    for given in (*subject.shapes, *shapes):
+        yield Case("given", complete(subject, given, "check shape"), "numerics", None)
+    if subject.plan:
+        roles = subject.roles
+        base = next(shape for _, shape in edge_shapes(subject, next(iter(subject.tilings.values()))))
+        for dim in (roles.m, roles.n, roles.batch, roles.k):
+            if dim and not isinstance(subject.dims[dim], int):
+                yield Case(f"{dim} = 0", {**base, dim: 0}, "empty", None)
+
+
+def run_case(subject: Subject, case: Case, seed: int) -> CaseResult:
+    """Runs one case here and now; whatever the kernel raises becomes the result."""
+    import torch
+
+    start = time.perf_counter()
+    torch.manual_seed(seed)
+    run = _Run(subject, case)
+    try:
+        status: Status = getattr(run, case.mode)() or ("wrong" if run.faults else "pass")
+    except Exception as error:
+        # A plain file may say that it does not take such strides; a plan has promised to.
+        refusal = isinstance(error, (TypeError, ValueError, AssertionError, NotImplementedError))
+        status = "refused" if refusal and subject.plan is None and case.mode == "strides" else "raised"
+        run.faults.append(f"{type(error).__name__}: {error}")
+    return CaseResult(case, status, tuple(run.faults), tuple(run.errors), time.perf_counter() - start)
+
+
+@dataclass
+class _Run:
+    subject: Subject
+    case: Case
+    faults: list[str] = field(default_factory=list)
+    errors: list[OutputError] = field(default_factory=list)
+
+    # -- the modes; a returned status replaces the judgement by faults --
+
+    def numerics(self) -> Status | None:
+        self._launch_and_judge(self._inputs(), padded=False)
+        return None
+
+    def strides(self) -> Status | None:
+        inputs = []
+        for value in self._inputs():
+            if getattr(value, "ndim", 0) >= 2 and value.is_floating_point():
+                copy = guarded_like(value, padded=True).tensor
+                value = copy.copy_(value)
+            inputs.append(value)
+        self._launch_and_judge(tuple(inputs), padded=True)
+        return None
+
+    def stream(self) -> Status | None:
+        import torch
+
+        inputs = self._inputs()
+        if (reason := _needs_cuda(inputs)) is not None:
+            return self._skip(reason)
+        late = tuple(_poisoned_copy(v) for v in inputs)
+        call, outputs = self._prepare(late, padded=False)
+        call()  # compiled, caches filled
+        torch.cuda.synchronize()
+        for o in outputs:
+            o.poison()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(BUSY_CYCLES)
+            for old, new in zip(late, inputs):
+                if isinstance(new, torch.Tensor):
+                    old.copy_(new)
+            results = call()
+        stream.synchronize()
+        self._judge(inputs, results, outputs, "on a side stream")
+        return None
+
+    def graph(self) -> Status | None:
+        import torch
+
+        static = self._inputs()
+        if (reason := _needs_cuda(static)) is not None:
+            return self._skip(reason)
+        call, outputs = self._prepare(static, padded=False)
+        call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = call()
+        for replay in (1, 2):
+            for old, new in zip(static, self._inputs()):
+                if isinstance(new, torch.Tensor):
+                    old.copy_(new)  # host scalars are part of the graph
+            for o in outputs:
+                o.poison()
+            graph.replay()
+            torch.cuda.synchronize()
+            self._judge(static, results, outputs, f"in replay {replay} of the graph")
+        return None
+
+    def repeat(self) -> Status | None:
+        first, second = self._inputs(), self._inputs()
+        call, _ = self._prepare(first, padded=False)
+        once = call()
+        _synchronize(once)
+        kept = [bits(r).clone() for r in once]
+        self._launch_and_judge(second, padded=False)
+        for name, result, before in zip(self._names(len(once)), once, kept):
+            if not bool((bits(result) == before).all()):
+                self.faults.append(f"{name}: a later call changed the result of an earlier one")
+        call_again, outputs = self._prepare(first, padded=False)
+        again = call_again()
+        _synchronize(again)
+        self._judge(first, again, outputs, "in the second run")
+        for name, result, before in zip(self._names(len(once)), again, kept):
+            if (n := int((bits(result) != before).sum())) and self.subject.deterministic:
+                self.faults.append(f"{name}: not repeatable: {n} words differ in a second run on the same inputs")
+        return None
+
+    def empty(self) -> Status | None:
+        plan, shape = self.subject.plan, self.case.shape
+        assert plan is not None
+        outputs = tuple(allocate(o, shape, plan.device) for o in plan.outputs)
+        to_refuse = shape[plan.reduced] == 0
+        try:
+            plan.launch_fn(*plan.prepare_inputs(**shape), *outputs)
+            if to_refuse:
+                self.faults.append(f"an empty {plan.reduced} was not refused")
+        except ValueError as error:
+            if not to_refuse or plan.reduced not in str(error):
+                self.faults.append(f"refused: {error}")
+        return None
+
+    # -- running and judging --
+
+    def _inputs(self) -> tuple[Any, ...]:
+        return self.subject.inputs(self.case.shape)
+
+    def _launch_and_judge(self, inputs: tuple[Any, ...], *, padded: bool) -> None:
+        before = [bits(v).clone() if hasattr(v, "stride") else None for v in inputs]
+        call, outputs = self._prepare(inputs, padded=padded)
+        results = call()
+        _synchronize(results)
+        for i, (value, old) in enumerate(zip(inputs, before)):
+            if old is not None and not bool((bits(value) == old).all()):
+                self.faults.append(f"input {i} was changed")
+        self._judge(inputs, results, outputs, "")
+
+    def _prepare(self, inputs: tuple[Any, ...], *, padded: bool) -> tuple[Callable[[], tuple[Any, ...]], list[Guarded]]:
+        """A call that returns the results, and the guarded outputs that it writes (none where it allocates itself)."""
+        launch = self.subject.launcher(self.case.tiling)
+        if launch is None:
+
+            def allocating() -> tuple[Any, ...]:
+                with poisoned_allocations():
+                    return _tuple(self.subject.kernel_fn(*inputs))
+
+            return allocating, []
+        plan = self.subject.plan
+        models = plan.allocate_outputs(*inputs) if plan else _tuple(self.subject.kernel_fn(*inputs))
+        outputs = [guarded_like(m, padded=padded) for m in models]
+        views = tuple(o.tensor for o in outputs)
+
+        def launching() -> tuple[Any, ...]:
+            launch(*inputs, *views)
+            return views
+
+        return launching, outputs
+
+    def _judge(self, inputs: tuple[Any, ...], results: tuple[Any, ...], outputs: list[Guarded], when: str) -> None:
+        expected = _reference(self.subject, inputs)
+        plan, k = self.subject.plan, self.subject.reduction(self.case.shape, inputs)
+        suffix = f" {when}" if when else ""
+        if len(expected) != len(results):
+            self.faults.append(f"returns {len(results)} outputs, the reference {len(expected)}{suffix}")
+            return
+        for i, (name, result, reference) in enumerate(zip(self._names(len(results)), results, expected)):
+            if result.shape != reference.shape:
+                self.faults.append(f"{name}: has shape {tuple(result.shape)}, the reference {tuple(reference.shape)}")
+                continue
+            allowed = tolerance(_dtype(result), k, plan.approximation if plan else 0.0, _dtype(reference))
+            found = compare(result, reference, allowed)
+            figures = (found.max_error, found.allowed, found.mean_error, found.mismatches, found.elements)
+            self.errors.append(OutputError(name, allowed.relative, allowed.scaled, *figures))
+            if i < len(outputs) and (damage := outputs[i].damage()):
+                self.faults.append(f"{name}: {damage}{suffix}")
+            if i < len(outputs) and (count := outputs[i].unwritten()):
+                self.faults.append(f"{name}: {count} elements were never written{suffix}")
+            if found.mismatches:
+                text = describe(self.subject, i, name, found, tuple(result.shape), self._tiling())
+                self.faults.append(f"{text}{suffix}")
+
+    def _tiling(self) -> Any:
+        tilings, plan = self.subject.tilings, self.subject.plan
+        key = plan.dispatch(**self.case.shape) if plan and self.case.tiling is None else self.case.tiling
+        return tilings[key]
+
+    def _names(self, count: int) -> list[str]:
+        plan = self.subject.plan
+        return [o.name for o in plan.outputs] if plan else [f"output {i}" for i in range(count)]
+
+    def _skip(self, reason: str) -> Status:
+        self.faults.append(reason)
+        return "skipped"
+
+
+def _reference(subject: Subject, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The reference's outputs, its f32 products computed in f32: no TF32, no 16-bit partial sums."""
+    import torch
+
+    matmul = torch.backends.cuda.matmul
+    names = ("allow_tf32", "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
+    before = [getattr(matmul, n) for n in names]
+    try:
+        for n in names:
+            setattr(matmul, n, False)
+        return _tuple(subject.reference_fn(*inputs))
+    finally:
+        for n, value in zip(names, before):
+            setattr(matmul, n, value)
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _needs_cuda(inputs: Sequence[Any]) -> str | None:
+    return None if any(getattr(v, "is_cuda", False) for v in inputs) else "the inputs are not on a CUDA device"
+
+
+def _poisoned_copy(value: Any) -> Any:
+    if not hasattr(value, "stride"):
+        return value
+    return value.clone().fill_(float("nan")) if value.is_floating_point() else value.clone()
+
+
+def _synchronize(results: Sequence[Any]) -> None:
+    import torch
+
+    if any(getattr(r, "is_cuda", False) for r in results):
+        torch.cuda.synchronize()

@@ -1,0 +1,105 @@
+"""`cutegen check`: proves a kernel on problems made to break it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cutegen.run.cases import CaseResult, OutputError
+from cutegen.run.shapes import Shape
+from cutegen.run.worker import CASE_SECONDS, OnCase, run_cases
+
+# A file may decline strides it does not take, and what needs a GPU is skipped for kernels that run on the CPU.
+ACCEPTABLE = ("pass", "refused", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """Every case and its result. not_run: why nothing was run, "" when something was."""
+
+    name: str
+    path: Path
+    digest: str = ""
+    environment: dict[str, Any] | None = None
+    results: tuple[CaseResult, ...] = ()
+    not_run: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.not_run and all(r.status in ACCEPTABLE for r in self.results)
+
+    @property
+    def exit_code(self) -> int:
+        """0: every case passed; 1: one did not; 2: not run."""
+        return 2 if self.not_run else int(not self.ok)
+
+    def summary(self) -> str:
+        """One line: how many cases, and the largest error relative to what is allowed."""
+        if self.not_run:
+            return f"not run: {self.not_run}"
+        counts = Counter(r.status for r in self.results)
+        text = f"{counts['pass']} of {len(self.results)} cases pass"
+        others = ", ".join(f"{n} {status}" for status, n in counts.items() if status != "pass")
+        shares = [e.max_error / e.allowed for r in self.results for e in r.errors if e.allowed]
+        worst = f"; largest error {max(shares):.0%} of the tolerance" if shares else ""
+        return text + (f" ({others})" if others else "") + worst
+
+    def header(self) -> tuple[str, ...]:
+        return ("case", "mode", "shape", "tiling", "result", "max error", "allowed", "mean error", "wrong")
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        for r in self.results:
+            shape = " ".join(f"{d}={n}" for d, n in r.case.shape.items())
+            cells = ("", "", "", "")
+            if r.errors:
+                e = max(r.errors, key=lambda e: e.mismatches or e.max_error / (e.allowed or 1))
+                cells = (f"{e.max_error:.2e}", f"{e.allowed:.2e}", f"{e.mean_error:.2e}", str(e.mismatches))
+            yield (r.case.name, r.case.mode, shape, r.case.tiling or "", r.status, *cells)
+
+    def findings(self) -> Iterator[str]:
+        """One line for each fault, and for each reason why a case did not run."""
+        seen: set[str] = set()
+        for r in self.results:
+            for text in r.detail:
+                if r.status != "skipped" or text not in seen:
+                    yield f"{r.case.name}, {r.case.mode}: {r.status}: {text}"
+                seen.add(text)
+
+    def tolerances(self) -> tuple[str, ...]:
+        """The tolerance of each output: that of its longest contraction, which is the largest."""
+        largest: dict[str, OutputError] = {}
+        for e in (e for r in self.results for e in r.errors):
+            if e.name not in largest or e.scaled > largest[e.name].scaled:
+                largest[e.name] = e
+        return tuple(f"{e.name}: |error| <= {e.relative:.2g} |ref| + {e.scaled:.2g} rms(ref)" for e in largest.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "path": str(self.path),
+            "digest": self.digest,
+            "ok": self.ok,
+            "not_run": self.not_run or None,
+            "summary": self.summary(),
+            "environment": self.environment,
+            "cases": [asdict(r) for r in self.results],
+        }
+
+
+def check_kernel(
+    path: Path,
+    shapes: Sequence[Shape] = (),
+    timeout: float = CASE_SECONDS,
+    on_case: OnCase | None = None,
+    name: str = "",
+) -> CheckReport:
+    """Checks the generated package or Python file at `path`, in another process.
+
+    shapes: problems to add to the edge shapes. timeout: seconds per case, after which it counts as hung.
+    CutegenError: it cannot be loaded or compiled.
+    """
+    setup, results = run_cases(path, shapes, timeout, on_case)
+    return CheckReport(name or setup["name"], path, setup["digest"], setup["environment"], tuple(results))

@@ -1,0 +1,103 @@
+"""The machine and the software that a result was obtained with, and the GPU's clock and power while it was."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from cutegen import __version__
+
+_DISTRIBUTIONS = ("torch", "nvidia-cutlass-dsl", "apache-tvm-ffi", "quack-kernels", "nvmath-python")
+# nvml.h
+_CLOCK_SM, _TEMPERATURE_GPU, _MAX_PROCESSES = 1, 0, 64
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions, and the current CUDA device (None without one). Imports torch."""
+    import torch
+
+    result: dict[str, Any] = {"cutegen": __version__}
+    for name in _DISTRIBUTIONS:
+        try:
+            result[name] = version(name)
+        except PackageNotFoundError:
+            result[name] = None
+    result["torch_cuda"] = torch.version.cuda
+    result["gpu"] = result["driver"] = None
+    if torch.cuda.is_available():
+        facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+        result["gpu"] = {
+            "name": facts.name,
+            "uuid": str(getattr(facts, "uuid", "")),
+            "arch": f"sm_{facts.major}{facts.minor}",
+            "sms": facts.multi_processor_count,
+            "l2_bytes": facts.L2_cache_size,
+            "memory_bytes": facts.total_memory,
+        }
+        monitor = open_monitor(result["gpu"]["uuid"])
+        result["driver"] = monitor.driver() if isinstance(monitor, Monitor) else None
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at the GPU. sm_mhz, watts, celsius."""
+
+    sm_mhz: int
+    watts: float
+    celsius: int
+
+
+class _ProcessInfo(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used_bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+class Monitor:
+    """NVML for one device, through the driver's own library: no package needed."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._nvml, self._handle = library, handle
+
+    def read(self) -> Reading:
+        clock, power, heat = ctypes.c_uint(0), ctypes.c_uint(0), ctypes.c_uint(0)
+        self._nvml.nvmlDeviceGetClockInfo(self._handle, _CLOCK_SM, ctypes.byref(clock))
+        self._nvml.nvmlDeviceGetPowerUsage(self._handle, ctypes.byref(power))
+        self._nvml.nvmlDeviceGetTemperature(self._handle, _TEMPERATURE_GPU, ctypes.byref(heat))
+        return Reading(clock.value, power.value / 1000, heat.value)
+
+    def power_limit(self) -> float:
+        limit = ctypes.c_uint(0)
+        self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle, ctypes.byref(limit))
+        return limit.value / 1000
+
+    def driver(self) -> str:
+        text = ctypes.create_string_buffer(80)
+        self._nvml.nvmlSystemGetDriverVersion(text, len(text))
+        return text.value.decode()
+
+    def processes(self) -> int:
+        """Compute processes on the device, this one included; 0 where the driver does not tell."""
+        count = ctypes.c_uint(_MAX_PROCESSES)
+        infos = (_ProcessInfo * _MAX_PROCESSES)()
+        code = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle, ctypes.byref(count), infos)
+        return count.value if code == 0 else 0
+
+
+def open_monitor(uuid: str) -> Monitor | str:
+    """The monitor of the device with this UUID (as torch gives it), or in words why there is none."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return "libnvidia-ml.so.1 is not installed"
+    handle = ctypes.c_void_p()
+    name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle)):
+        return f"NVML does not find the device {name}"
+    return Monitor(library, handle)

@@ -1,0 +1,50 @@
+"""Where a wrong element lies, in the words of the kernel: CTA tile, warpgroup, epilogue subtile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutegen.run.subject import Subject
+from cutegen.runtime.accuracy import Comparison
+
+# Rows of one warpgroup's MMA.
+WARPGROUP_ROWS = 64
+
+
+def describe(subject: Subject, output: int, name: str, found: Comparison, shape: tuple[int, ...], tiling: Any) -> str:
+    """The first wrong element of output number `output`, its place in its tile, and the box around all of them."""
+    assert found.first is not None
+    m_axis, n_axis, *batch = _axes(subject, output, len(shape))
+    labels = {m_axis: "m", n_axis: "n", **dict.fromkeys(batch, "batch")}
+    index = ", ".join(f"{labels.get(axis, axis)}={i}" for axis, i in enumerate(found.first))
+    text = f"{name}[{index}] is {found.actual:.6g}, reference {found.expected:.6g}"
+    if m_axis is not None:
+        text += f" ({_place(found.first[m_axis], found.first[n_axis], tiling)})"
+    box = ", ".join(
+        f"{labels.get(axis, axis)} {lo}..{hi} of {size}" if lo != hi else f"{labels.get(axis, axis)} {lo} of {size}"
+        for axis, (lo, hi, size) in enumerate(zip(found.low, found.high, shape))
+    )
+    return f"{found.mismatches} of {found.elements} wrong, all within {box}; first {text}"
+
+
+def _axes(subject: Subject, output: int, rank: int) -> tuple[Any, ...]:
+    if subject.plan:
+        return subject.plan.outputs[output].axes
+    return (rank - 2, rank - 1, *range(rank - 2)) if rank >= 2 else (None, None)
+
+
+def _place(m: int, n: int, tiling: Any) -> str:
+    """CTA tile (row, column of tiles), and inside of it the warpgroup and the epilogue subtile."""
+    tile_m, tile_n, _ = tiling.tile
+    row, column = m % tile_m, n % tile_n
+    text = f"CTA tile ({m // tile_m}, {n // tile_n}), row {row}, column {column} of it"
+    subtile = getattr(tiling, "epilogue_tile", None)
+    if subtile:
+        # Warpgroups that share a tile split its rows in bands of 64; with less rows than that per subtile group they
+        # take turns at whole tiles instead.
+        together = subtile[0] // WARPGROUP_ROWS
+        group = (
+            f"warpgroup {row % subtile[0] // WARPGROUP_ROWS}" if together == tiling.consumers else "either warpgroup"
+        )
+        text += f"; {group}, epilogue subtile ({row // subtile[0]}, {column // subtile[1]})"
+    return text

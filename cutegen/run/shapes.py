@@ -1,0 +1,118 @@
+"""The problems that a kernel is checked and measured on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cutegen.diagnostics import CutegenError, suggest
+from cutegen.run.subject import Subject
+
+Shape = dict[str, int]
+
+# SMs of the largest supported device; with more than two tiles each, a persistent kernel wraps around and its rings
+# of buffers carry over from tile to tile.
+SM_COUNT, WAVES = 132, 2.2
+# Ring buffers hold at most this many k tiles: 227 KiB of SMEM over the smallest stage.
+DEEPEST_RING = 12
+
+# Measured when neither the command line nor the spec names shapes: squares, and two layers of language models.
+BENCH_SHAPES = (
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (16384, 4096, 14336),
+    (4096, 28672, 8192),
+)
+BENCH_BATCH = 8
+
+
+def parse_shape(text: str, subject: Subject) -> Shape:
+    """ "m=4096,n=4096,k=64" as a shape, with the subject's constants filled in. CutegenError: it is not one."""
+    shape: Shape = {}
+    for part in text.split(","):
+        dim, equals, extent = (p.strip() for p in part.partition("="))
+        if not equals or not extent.isdecimal():
+            raise CutegenError(f"--shape {text}: {part!r} is not DIM=EXTENT", "write m=4096,n=4096,k=4096", exit_code=2)
+        shape[dim] = int(extent)
+    return complete(subject, shape, f"--shape {text}")
+
+
+def complete(subject: Subject, given: Mapping[str, int], origin: str) -> Shape:
+    """Every dim of the subject: given, constant or a file's default. CutegenError: missing, unknown or illegal ones."""
+    if unknown := sorted(set(given) - set(subject.dims)):
+        raise CutegenError(
+            f"{origin}: {subject.name} has no dim {', '.join(unknown)}",
+            suggest(unknown[0], subject.dims) or f"its dims are {', '.join(subject.dims)}",
+            exit_code=2,
+        )
+    constants = {d: extent for d, extent in subject.dims.items() if isinstance(extent, int)}
+    shape = {**subject.defaults, **constants, **given}
+    if missing := [d for d in subject.dims if d not in shape]:
+        raise CutegenError(f"{origin}: {', '.join(missing)} missing", f"add {missing[0]}=...", exit_code=2)
+    for dim, extent in shape.items():
+        if constants.get(dim, extent) != extent:
+            raise CutegenError(f"{origin}: {subject.name} is specialised for {dim}={constants[dim]}", exit_code=2)
+        if subject.plan and extent % subject.steps[dim]:
+            raise CutegenError(f"{origin}: {dim} must be a multiple of {subject.steps[dim]}", exit_code=2)
+    return {d: shape[d] for d in subject.dims}
+
+
+def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
+    """(name, shape) of the problems where kernels of this tiling go wrong, without repetitions.
+
+    Extents follow from the CTA tile and from the step that alignment leaves; constants and promised ranges hold.
+    """
+    roles, steps = subject.roles, subject.steps
+    if not (roles.m and roles.n and roles.k):
+        yield "defaults", complete(subject, {}, str(subject.path))
+        return
+    tm, tn, tk = tiling.tile
+    n_step, k_step = steps[roles.n], steps[roles.k]
+    ring = getattr(tiling, "stages", DEEPEST_RING) * tk
+    side = math.ceil(math.sqrt(WAVES * SM_COUNT))
+    wanted = {
+        "one row": (1, tn, tk),
+        "below a tile": (tm // 2 - 3, tn // 2 - n_step, k_step),
+        "one tile": (tm, tn, tk),
+        "ragged m": (tm + 1, tn, 2 * tk),
+        "ragged n": (tm, tn + n_step, 2 * tk),
+        "ragged k": (tm, tn, 2 * tk + k_step),
+        "ragged": (2 * tm + tm // 2 + 1, tn + tn // 2 + n_step, 5 * tk + k_step),
+        "around the ring": (2 * tm, 2 * tn, 2 * ring + tk),
+        "several waves": (side * tm - 1, side * tn - n_step, 3 * tk),
+    }
+    seen: set[tuple[int, ...]] = set()
+    for name, (m, n, k) in wanted.items():
+        shape = dict(subject.defaults)
+        for dim, extent in ((roles.m, m), (roles.n, n), (roles.k, k), (roles.batch, 1 if name == "one tile" else 3)):
+            if dim:
+                shape[dim] = _legal(subject, dim, extent)
+        if (key := tuple(shape.values())) not in seen:
+            seen.add(key)
+            yield name, complete(subject, shape, name)
+
+
+def _legal(subject: Subject, dim: str, extent: int) -> int:
+    """`extent` moved into what the subject promises for `dim`, up to the next multiple of its step."""
+    allowed, step = subject.dims[dim], subject.steps[dim]
+    if isinstance(allowed, int):
+        return allowed
+    lo, hi = allowed
+    extent = -(-max(extent, lo, 1) // step) * step
+    return extent if hi is None or extent <= hi else hi // step * step
+
+
+def bench_shapes(subject: Subject, asked: Iterable[str], listed: Iterable[Mapping[str, int]]) -> list[Shape]:
+    """What to measure: `asked` on the command line, else `listed` in the spec, else a default list; each once."""
+    shapes = [parse_shape(text, subject) for text in asked]
+    shapes = shapes or [complete(subject, shape, f"bench of {subject.name}") for shape in listed]
+    roles = subject.roles
+    if not shapes and not (roles.m and roles.n and roles.k):
+        shapes = [complete(subject, {}, str(subject.path))]
+    for m, n, k in () if shapes else BENCH_SHAPES:
+        batch = BENCH_BATCH if roles.batch else 1
+        wanted = {roles.m: m // batch, roles.n: n, roles.k: k, roles.batch: batch}
+        shape = {d: _legal(subject, d, extent) for d, extent in wanted.items() if d}
+        shapes.append(complete(subject, {**subject.defaults, **shape}, "default shape"))
+    return [s for i, s in enumerate(shapes) if s not in shapes[:i]]

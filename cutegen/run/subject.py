@@ -1,0 +1,164 @@
+"""What is checked and measured: a generated package, or any Python file with kernel_fn, reference_fn and get_inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cutegen.diagnostics import CutegenError
+from cutegen.runtime.arguments import Extent, step_of
+from cutegen.runtime.plan import KernelPlan
+
+# What a plain file is taken for when it does not say: 16-bit operands with rows that TMA can read, this CTA tile.
+FILE_STEP, FILE_TILE = 8, (128, 128, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Names of the dims that the output's rows and columns, the contraction and the batch have; "" where unknown."""
+
+    m: str = ""
+    n: str = ""
+    k: str = ""
+    batch: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Functions to run and what is known about their problem.
+
+    dims: every dim that get_inputs takes: a constant, an inclusive range, or (for a file) its default as the lower
+    bound is unknown: (1, None). defaults: a file's default extents. steps: what each dim is varied in. kernel_fn
+    allocates its outputs; launch_fn, where there is one, writes into given ones. tilings: CTA tile and more, by key;
+    None stands for the subject's own choice. deterministic: bitwise repeatable, so it promises.
+    """
+
+    name: str
+    path: Path
+    kernel_fn: Callable[..., Any]
+    reference_fn: Callable[..., Any]
+    get_inputs: Callable[..., Any]
+    launch_fn: Callable[..., None] | None
+    plan: KernelPlan | None
+    dims: Mapping[str, Extent]
+    defaults: Mapping[str, int]
+    steps: Mapping[str, int]
+    roles: Roles
+    tilings: Mapping[Any, Any]
+    deterministic: bool
+    shapes: tuple[Mapping[str, int], ...] = ()
+    digest: str = ""
+
+    def launcher(self, tiling: str | None) -> Callable[..., None] | None:
+        return self.plan.make_launch(tiling) if self.plan and tiling else self.launch_fn
+
+    def inputs(self, dims: Mapping[str, int]) -> tuple[Any, ...]:
+        values = self.get_inputs(**{d: n for d, n in dims.items() if d in self.dims})
+        return tuple(values) if isinstance(values, (tuple, list)) else (values,)
+
+    def reduction(self, dims: Mapping[str, int], inputs: tuple[Any, ...]) -> int:
+        """Products per output element; where unknown, the largest extent of any input, an upper bound for a GEMM."""
+        if self.roles.k in dims:
+            return dims[self.roles.k]
+        return max((n for v in inputs if hasattr(v, "shape") for n in v.shape), default=1)
+
+
+def load_subject(path: Path) -> Subject:
+    """The subject in a package directory (its plan.py has PLAN) or a .py file. CutegenError: it cannot be loaded."""
+    name = path.stem if path.is_file() else path.name
+    try:
+        module = _load(path, name)
+    except Exception as error:
+        raise CutegenError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    plan = getattr(module, "PLAN", None)
+    return _from_plan(plan, path) if isinstance(plan, KernelPlan) else _from_file(module, name, path)
+
+
+def _load(path: Path, name: str) -> ModuleType:
+    if path.is_dir():
+        package = f"checked_{name}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+        _execute(package, path / "__init__.py", [str(path)])
+        return importlib.import_module(f"{package}.plan")
+    return _execute(f"checked_{name}", path, None)
+
+
+def _execute(name: str, file: Path, search: list[str] | None) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=search)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_plan(plan: KernelPlan, path: Path) -> Subject:
+    first, args = plan.outputs[0], (*plan.inputs, *plan.outputs)
+    m, n, *batch = (first.dims[axis] for axis in first.axes)
+    return Subject(
+        name=plan.name,
+        path=path,
+        kernel_fn=plan.kernel_fn,
+        reference_fn=lambda *inputs: plan.reference_fn(*inputs, precision="float64", rounded=False),
+        get_inputs=plan.prepare_inputs,
+        launch_fn=plan.launch_fn,
+        plan=plan,
+        dims=plan.dims,
+        defaults={},
+        steps={d: step_of(d, args) for d in plan.dims},
+        roles=Roles(m, n, plan.reduced, "".join(batch)),
+        tilings=plan.tilings,
+        deterministic=True,
+        digest=_digest(path),
+    )
+
+
+def _from_file(module: ModuleType, name: str, path: Path) -> Subject:
+    """Optional names in the file: launch_fn(*inputs, *outputs); TILE = (m, n, k); STEP, what n and k are multiples of;
+    CHECK_SHAPES = [{dim: extent}]; DETERMINISTIC = False."""
+    if missing := [f for f in ("kernel_fn", "reference_fn", "get_inputs") if not callable(getattr(module, f, None))]:
+        raise CutegenError(
+            f"{path}: has no {', '.join(missing)}",
+            "define kernel_fn(*inputs) -> outputs, reference_fn(*inputs) -> outputs and get_inputs(**dims) -> inputs",
+            exit_code=2,
+        )
+    parameters = inspect.signature(module.get_inputs).parameters
+    defaults = {p: q.default for p, q in parameters.items() if isinstance(q.default, int)}
+    dims: dict[str, Extent] = {p: (1, None) for p, q in parameters.items() if q.kind is not q.VAR_KEYWORD}
+    step = getattr(module, "STEP", FILE_STEP)
+    known = {role: role for role in ("m", "n", "k", "batch") if role in dims}
+    return Subject(
+        name=name,
+        path=path,
+        kernel_fn=module.kernel_fn,
+        reference_fn=module.reference_fn,
+        get_inputs=module.get_inputs,
+        launch_fn=getattr(module, "launch_fn", None),
+        plan=None,
+        dims=dims,
+        defaults=defaults,
+        steps={d: step if d in ("n", "k") else 1 for d in dims},
+        roles=Roles(**known),
+        tilings={None: FileTiling(getattr(module, "TILE", FILE_TILE))},
+        deterministic=getattr(module, "DETERMINISTIC", True),
+        shapes=tuple(getattr(module, "CHECK_SHAPES", ())),
+        digest=_digest(path),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileTiling:
+    tile: tuple[int, int, int]
+
+
+def _digest(path: Path) -> str:
+    """Hash of the source that runs."""
+    files = [path] if path.is_file() else sorted(path.glob("*.py"))
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
