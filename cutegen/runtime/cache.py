@@ -77,10 +77,8 @@ class KernelCache:
     def lock(self, key: str) -> Iterator[None]:
         """Holds the key against other processes. Where locking does not work it is skipped: publishing is atomic."""
         handle = None
-        try:
+        with contextlib.suppress(OSError, ImportError):  # read-only (`stage` reports it), or no locks
             handle = self._acquire(key)
-        except (OSError, ImportError):
-            pass  # a file system without locks, or a read-only one, which `publish` reports
         try:
             yield
         finally:

@@ -46,10 +46,11 @@ class GpuStatus:
 
 
 def probe_gpu(arch: str = "sm_90a") -> GpuStatus:
-    """Looks for what running a kernel of `arch` needs, hardware first; the first thing missing is the reason."""
-    driver, torch = probe_driver(), probe_torch()
+    """Looks for what running a kernel of `arch` needs, hardware first; what is missing is the reason."""
+    driver = probe_driver()
     name, capability = driver.devices[0] if driver.devices else ("", None)
-    reason = driver.error or _misfit(driver, arch) or _torch_fault(torch, driver)
+    reasons = filter(None, (driver.error or _misfit(driver, arch), _torch_fault(probe_torch(), driver)))
+    reason = "; ".join(reasons)
     return GpuStatus(not reason, reason, name, capability)
 
 
@@ -70,7 +71,7 @@ def probe_driver() -> Driver:
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return Driver(None, (), "no NVIDIA driver (libcuda.so.1 is not found): install the driver, or use another machine")
+        return Driver(None, (), "no NVIDIA driver (libcuda.so.1 is missing): install it, or use another machine")
     number = ctypes.c_int(0)
     cuda.cuDriverGetVersion(ctypes.byref(number))
     version = (number.value // 1000, number.value % 1000 // 10)
@@ -131,7 +132,7 @@ def _torch_fault(torch: Torch, driver: Driver) -> str:
         return f"torch {torch.version} is a CPU build: install a CUDA build (https://pytorch.org/get-started)"
     if driver.cuda and int(torch.cuda.partition(".")[0]) > driver.cuda[0]:
         return (
-            f"torch {torch.version} is built for CUDA {torch.cuda}, the driver supports {driver.cuda[0]}.{driver.cuda[1]}:"
+            f"torch {torch.version} is for CUDA {torch.cuda}, the driver supports {driver.cuda[0]}.{driver.cuda[1]}:"
             " update the driver or install another torch"
         )
     return ""

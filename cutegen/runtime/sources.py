@@ -1,4 +1,4 @@
-"""Everything that reaches the code of a compiled kernel, as the key of its cache entry; imports no kernel to find it."""
+"""Everything that reaches the code of a compiled kernel, hashed to the key of its cache entry; imports no kernel."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGE = __name__.partition(".")[0]
+OWN_VARIABLE = "CUTE_DSL_LIBS"  # importing cutlass 4.6 sets it
 DISTRIBUTIONS = ("nvidia_cutlass_dsl", "apache_tvm_ffi")
 
 
@@ -52,7 +53,7 @@ def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, op
         "distributions": distribution_versions(),
         "python": sys.version_info[:2],
         "host": [sys.platform, platform.machine()],
-        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("CUTE_DSL_")},
+        "environment": {k: v for k, v in os.environ.items() if k.startswith("CUTE_DSL_") and k != OWN_VARIABLE},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

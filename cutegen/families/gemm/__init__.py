@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutegen.families.code_plan import CodePlan
     from cutegen.families.gemm.problem import GemmProblem
     from cutegen.families.gemm.resolve import Outcome
-    from cutegen.families.gemm.resolved import ResolvedGemm
+    from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedTiling
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import SpecDocument
 
@@ -43,6 +44,12 @@ class GemmFamily:
         from cutegen.families.gemm.rendering import render
 
         return render(resolved)
+
+    def plan_code(self, resolved: ResolvedGemm, tiling: ResolvedTiling) -> CodePlan:
+        """What one instance is planned to compile to; `build` compares it with what the compiler made."""
+        from cutegen.families.gemm.code_plan import plan_code
+
+        return plan_code(resolved, tiling)
 
     def explain(self, resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> str:
         """The plan in words, tables and a picture."""

@@ -1,0 +1,7 @@
+"""Building: kernels compiled in processes and cached, and the contract that what came out is what was planned."""
+
+from cutegen.build.contract import Check, check_contract
+from cutegen.build.facts import Facts
+from cutegen.build.kernels import KernelReport, build_kernels
+
+__all__ = ["Check", "Facts", "KernelReport", "build_kernels", "check_contract"]

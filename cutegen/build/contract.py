@@ -1,0 +1,125 @@
+"""The build contract: what a kernel is planned to compile to against what the compiler made, check by check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutegen.build.facts import Facts
+from cutegen.families.code_plan import CodePlan
+
+# What ptxas's messages mean for a kernel; a code that is not here is explained by its own text.
+WARNINGS = {
+    "C7508": "setmaxnreg is ignored, so consumers do not get the registers the producer gives up: launch with a static "
+    "CTA size (constants in `block=`)",
+    "C7511": "every MMA waits for the one before, because the accumulators do not fit: use a smaller tile or more "
+    "consumers",
+    "C7512": "every MMA waits for the one before, because the accumulators do not fit: use a smaller tile or more "
+    "consumers",
+    "C7517": "the accumulators are touched while an MMA is in flight, and the compiler waits for it: wait for the "
+    "group first, and start a tile with ACCUMULATE off instead of filling with zeros",
+    "C7519": "an MMA group starts without warpgroup.fence(): issue one before its first MMA",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One comparison. ok: None where this toolchain does not tell. meaning: for a failed check, what it means and what
+    to do about it."""
+
+    id: str
+    planned: str
+    found: str
+    ok: bool | None
+    meaning: str = ""
+
+
+def check_contract(plan: CodePlan, facts: Facts) -> tuple[Check, ...]:
+    return tuple(_checks(plan, facts))
+
+
+def holds(checks: tuple[Check, ...]) -> bool:
+    return all(check.ok is not False for check in checks)
+
+
+def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
+    yield _local_memory(plan, facts)
+    yield _warnings(facts)
+    yield Check(
+        "cta-size",
+        f"{plan.threads} threads",
+        "dynamic" if facts.threads is None else " x ".join(str(t) for t in facts.threads),
+        facts.threads == (plan.threads, 1, 1),
+        "the kernel is compiled for another CTA size than its roles need: `block=` of the launch must be the tiling's "
+        "threads, as a constant",
+    )
+    yield Check(
+        "setmaxnreg",
+        _listed(plan.registers),
+        _listed(facts.set_registers),
+        set(facts.set_registers) == set(plan.registers),
+        "registers do not move from the producer to the consumers as planned: every role must set its own, and the CTA "
+        "size must be static",
+    )
+    yield _mma(plan, facts)
+    yield _waits(facts)
+    yield _present("tma-load", facts.count("UTMALDG"), plan.tma_loads, "operands are not loaded by TMA")
+    if plan.multicast:
+        multicast = sum(n for op, n in facts.opcodes.items() if op.startswith("UTMALDG") and "MULTICAST" in op)
+        yield _present("tma-multicast", multicast, 1, "CTAs of a cluster load the same tile each for itself")
+    yield _present("tma-store", facts.count("UTMASTG"), plan.tma_stores, "outputs are not stored by TMA")
+    yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
+
+
+def _local_memory(plan: CodePlan, facts: Facts) -> Check:
+    accesses = facts.count("LDL", "STL")
+    found = f"{facts.stack_bytes} B stack, {accesses} LDL/STL"
+    if facts.spill_store_bytes is not None:
+        found += f", spills {facts.spill_store_bytes} B out, {facts.spill_load_bytes} B in"
+    meaning = (
+        f"registers spill to memory: the accumulators alone take {plan.accumulator_registers} of the "
+        f"{max(plan.registers, default=facts.registers)} registers of a consumer thread; use a smaller tile, more "
+        "consumers, or a simpler epilogue"
+    )
+    clean = not (facts.stack_bytes or accesses or facts.spill_store_bytes or facts.spill_load_bytes)
+    return Check("local-memory", "none", found, clean, meaning)
+
+
+def _warnings(facts: Facts) -> Check:
+    if facts.warnings is None:
+        return Check("ptxas-warnings", "none", "not passed on by this DSL (4.8 and later do)", None)
+    codes = sorted({code for code, _ in facts.warnings})
+    meaning = "; ".join(f"{code}: {WARNINGS.get(code, text)}" for code, text in dict(facts.warnings).items())
+    return Check("ptxas-warnings", "none", ", ".join(codes) or "none", not codes, meaning)
+
+
+def _mma(plan: CodePlan, facts: Facts) -> Check:
+    kind = plan.mma.partition(".")[0]
+    shapes = {op: n for op, n in facts.opcodes.items() if op.startswith(f"{kind}.")}
+    planned = sum(n for op, n in shapes.items() if op.startswith(f"{plan.mma}."))
+    return Check(
+        "mma",
+        f"a multiple of {plan.mma_step} {plan.mma}",
+        ", ".join(f"{n} {op}" for op, n in shapes.items()) or "none",
+        planned > 0 and planned % plan.mma_step == 0 and planned == sum(shapes.values()),
+        "the tile is not multiplied by the planned instructions: the kernel's tiled MMA and the tiling disagree",
+    )
+
+
+def _waits(facts: Facts) -> Check:
+    planned, found = facts.ptx_waits, facts.count("WARPGROUP.DEPBAR")
+    meaning = (
+        "the compiler waits for MMAs where the kernel does not: accumulators are touched while an MMA is in flight, or "
+        "do not fit in the registers"
+        if found > planned
+        else "the compiler dropped a wait: two wait_group follow each other with no MMA between them"
+    )
+    return Check("mma-waits", f"{planned} in the PTX", f"{found} in the SASS", found == planned, meaning)
+
+
+def _present(check: str, found: int, least: int, meaning: str) -> Check:
+    return Check(check, f"at least {least}", str(found), found >= least, meaning)
+
+
+def _listed(values: tuple[int, ...]) -> str:
+    return ", ".join(map(str, values)) or "none"

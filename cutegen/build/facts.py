@@ -1,0 +1,157 @@
+"""What the compiler made of one kernel: read from its cubin, SASS, PTX and remarks, without a GPU."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cutegen.build.cubin import read_cubin
+from cutegen.diagnostics import CutegenError
+from cutegen.runtime.cache import Entry, KernelCache
+from cutegen.runtime.compile import CUBIN, PTX, REMARKS
+
+FORMAT = 1
+FACTS = "facts.json"
+
+# `/*0710*/  @!P0 SYNCS.ARRIVE.TRANS64 RZ, [R8+URZ], R9 ;`
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)([^;]*);")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_WARNING = re.compile(r"\((C75\d\d)\)\s+([^\n]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One compiled kernel. registers: per thread at launch. stack_bytes, spill_*_bytes: local memory per thread.
+
+    threads: the CTA size it is compiled for, None when it is dynamic. instructions, code_bytes: size of the SASS.
+    opcodes: how often each SASS opcode occurs. set_registers: the values of USETMAXREG, sorted. ptx_waits: number of
+    wgmma.wait_group. warnings: (code, text) of ptxas's C75xx messages, None where the DSL does not pass them on.
+    """
+
+    entry: str
+    registers: int
+    threads: tuple[int, int, int] | None
+    stack_bytes: int
+    spill_store_bytes: int | None
+    spill_load_bytes: int | None
+    instructions: int
+    code_bytes: int
+    opcodes: dict[str, int]
+    set_registers: tuple[int, ...]
+    ptx_waits: int
+    warnings: tuple[tuple[str, str], ...] | None
+
+    def count(self, *prefixes: str) -> int:
+        """Instructions whose opcode is one of the prefixes or starts with one and a dot."""
+        return sum(
+            n for op, n in self.opcodes.items() if op.startswith(tuple(p + "." for p in prefixes)) or op in prefixes
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return {"format": FORMAT, **asdict(self)}
+
+    @staticmethod
+    def from_json(text: bytes | str) -> Facts:
+        """ValueError: not written by this version."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+            raise ValueError("facts of another version")
+        try:
+            pairs = data.pop("warnings")
+            return Facts(
+                threads=tuple(threads) if (threads := data.pop("threads")) else None,
+                set_registers=tuple(data.pop("set_registers")),
+                warnings=None if pairs is None else tuple((code, said) for code, said in pairs),
+                **data,
+            )
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"facts with other fields: {error}") from error
+
+
+def read_facts(cubin: bytes, sass: str, ptx: str, remarks: str | None) -> Facts:
+    """ValueError: the cubin is not complete or does not hold exactly one kernel."""
+    kernels = read_cubin(cubin)
+    if len(kernels) != 1:
+        raise ValueError(f"the cubin holds {len(kernels)} kernels, expected one: {', '.join(k.name for k in kernels)}")
+    kernel = kernels[0]
+    instructions = _INSTRUCTION.findall(sass)
+    limits = [rest for opcode, rest in instructions if opcode.startswith("USETMAXREG")]  # "UP0, 0xe8" or "0x28"
+    spills = _SPILLS.search(remarks or "")
+    return Facts(
+        entry=kernel.name,
+        registers=kernel.registers,
+        threads=kernel.threads,
+        stack_bytes=kernel.stack_bytes,
+        spill_store_bytes=int(spills[1]) if spills else None,
+        spill_load_bytes=int(spills[2]) if spills else None,
+        instructions=len(instructions),
+        code_bytes=kernel.code_bytes,
+        opcodes=dict(sorted(Counter(opcode for opcode, _ in instructions).items())),
+        set_registers=tuple(sorted(int(rest.split(",")[-1].strip(), 0) for rest in limits)),
+        ptx_waits=len(re.findall(r"\bwgmma\.wait_group\b", ptx)),
+        warnings=None if remarks is None else _warnings(remarks),
+    )
+
+
+def _warnings(remarks: str) -> tuple[tuple[str, str], ...]:
+    """(code, text), each once: the DSL writes a remark twice, and ptxas says one thing for many lines."""
+    found: dict[tuple[str, str], None] = {}
+    for code, text in _WARNING.findall(remarks.replace("''", "'")):
+        text = re.sub(r" (in )?around line \d+", "", re.sub(r" in (the )?function '[^']*'", "", text))
+        found[code, text.strip().rstrip("'").strip()] = None
+    return tuple(found)
+
+
+def entry_facts(cache: KernelCache, entry: Entry) -> Facts:
+    """The facts noted in a cache entry, or read from its files and noted there. CutegenError: no nvdisasm."""
+    if (facts := noted_facts(entry)) is None:
+        cubin, remarks = entry.read(CUBIN), entry.read(REMARKS).decode() if (entry.path / REMARKS).exists() else None
+        facts = read_facts(cubin, disassemble(cubin), entry.read(PTX).decode(), remarks)
+        cache.note(entry, FACTS, facts.to_json())
+    return facts
+
+
+def noted_facts(entry: Entry) -> Facts | None:
+    try:
+        return Facts.from_json(entry.read(FACTS))
+    except (OSError, ValueError):
+        return None
+
+
+def disassemble(cubin: bytes) -> str:
+    """SASS of a cubin. CutegenError: there is no nvdisasm that can read it."""
+    tool = find_nvdisasm()
+    if tool is None:
+        raise CutegenError("the build contract needs nvdisasm, which is not found", NVDISASM_REMEDY, exit_code=2)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        # Without the data-flow analysis, which only names the targets of indirect branches.
+        run = subprocess.run([tool, "-c", "-ndf", file.name], capture_output=True, text=True, errors="replace")
+    if run.returncode or not _INSTRUCTION.search(run.stdout):
+        said = (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1]
+        raise CutegenError(f"{tool} cannot read the cubin: {said}", NVDISASM_REMEDY, exit_code=2)
+    return run.stdout
+
+
+NVDISASM_REMEDY = "pip install 'nvidia-cuda-nvdisasm>=13.4,<14'"
+
+
+def find_nvdisasm() -> str | None:
+    """The one of the nvidia-cuda-nvdisasm wheel, which is as new as the DSL needs; else the one on PATH."""
+    name = "nvdisasm.exe" if sys.platform == "win32" else "nvdisasm"
+    try:
+        for file in importlib.metadata.files("nvidia-cuda-nvdisasm") or ():
+            if file.name == name and (path := Path(str(file.locate()))).is_file():
+                return str(path)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    return shutil.which("nvdisasm")

@@ -1,0 +1,94 @@
+"""A compile process: takes jobs from a connection, answers each with an outcome. It never runs a kernel."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import warnings
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from cutegen.build.facts import FACTS, Facts, disassemble, entry_facts
+from cutegen.diagnostics import CutegenError
+from cutegen.runtime.cache import Entry, KernelCache, default_root
+from cutegen.runtime.compile import CUBIN, compile_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One kernel instance. root: folder that `module` is imported from. keep: folder for its artefacts, if wanted."""
+
+    key: str
+    root: str
+    module: str
+    tiling: object
+    arch: str
+    keep: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """facts: None when it failed, and then error says why and log what was printed. seconds: of the compiler.
+
+    warnings: what the cache complained about.
+    """
+
+    facts: Facts | None = None
+    cached: bool = False
+    seconds: float = 0.0
+    error: str = ""
+    log: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def main(handle: int) -> None:
+    """Serves jobs on an inherited socket until the other end closes it."""
+    # Compiling needs no tensors, and importing torch (TVM FFI does where it can) takes longer than a compile.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    connection = Connection(handle)
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        connection.send(run_job(job))
+
+
+def run_job(job: Job) -> Outcome:
+    if job.root not in sys.path:
+        sys.path.insert(0, job.root)
+    cache = KernelCache(default_root())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        try:
+            with compile_kernel(cache, job.key, job.module, job.tiling, job.arch) as compiled:
+                if compiled.entry is None:
+                    raise CutegenError("nothing can be written: the disk is full", "free some space", exit_code=2)
+                facts = entry_facts(cache, compiled.entry)
+                if job.keep:
+                    keep_artefacts(compiled.entry, Path(job.keep))
+                outcome = Outcome(facts, compiled.cached, compiled.seconds)
+        except Exception as error:
+            outcome = Outcome(error=describe(error))
+    texts = tuple(dict.fromkeys(str(w.message) for w in caught if w.category.__name__ == "CacheWarning"))
+    return replace(outcome, warnings=texts)
+
+
+def keep_artefacts(entry: Entry, folder: Path) -> None:
+    """Copies what the compiler wrote, and the SASS, to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in entry.path.iterdir():
+        if path.is_file() and path.name != FACTS:
+            shutil.copyfile(path, folder / path.name)
+    (folder / "kernel.sass").write_text(disassemble(entry.read(CUBIN)))
+
+
+def describe(error: BaseException) -> str:
+    """An exception in a few plain lines: the compiler's own come with colours and pages of IR."""
+    if isinstance(error, CutegenError):
+        return str(error)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()][:6]
+    return f"{type(error).__name__}: " + "\n  ".join(lines)

@@ -1,0 +1,145 @@
+"""Commands around the compiler: build proves the code of kernels, doctor says what this machine can do."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cutegen.cli import console
+from cutegen.diagnostics import CutegenError
+
+if TYPE_CHECKING:
+    from cutegen.build import KernelReport
+
+
+@click.command()
+@console.specs_argument
+@click.option("-j", "--jobs", type=click.IntRange(1), help="Compile processes; by default one per CPU.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Put PTX, cubin, SASS, object and compiler remarks of each kernel under DIR.")  # fmt: skip
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", default=300.0,
+              show_default=True, help="Give up on one kernel after this long.")  # fmt: skip
+@console.json_option
+def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: float, as_json: bool) -> int:
+    """Compile the kernels of specs and compare the code with the plan. Needs no GPU.
+
+    What was compiled before is read from the cache. Exit code 1 when a kernel does not compile or its code is not what
+    was planned: spills, ignored register limits, serialised MMAs, missing TMA or barriers.
+    """
+    from cutegen.build import build_kernels
+    from cutegen.cli.progress import show_progress
+    from cutegen.resolve import resolve_file
+
+    start = time.perf_counter()
+    results = {path: console.attempt(resolve_file, path) for path in specs}
+    errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
+    kernels = {r.resolved.name: r.resolved for r in results.values() if not isinstance(r, CutegenError)}
+    if len(kernels) + len(errors) < len(results):
+        twice = [name for name, count in Counter(path.stem for path in results).items() if count > 1]
+        raise CutegenError(f"several specs are named {', '.join(twice)}", "build them apart", exit_code=2)
+    with show_progress("compiling") as on_progress:
+        reports = build_kernels(
+            list(kernels.values()), workers=jobs, keep=keep, timeout_s=timeout_s, on_progress=on_progress
+        )
+    for error in errors.values():
+        console.note(f"{error.report()}\n")
+    report_builds(reports, as_json, time.perf_counter() - start, errors)
+    return max((e.exit_code for e in errors.values()), default=int(not all(r.ok for r in reports)))
+
+
+def report_builds(
+    reports: Sequence[KernelReport], as_json: bool, seconds: float, errors: dict[Path, CutegenError]
+) -> None:
+    """The reports on stdout: JSON, or a row per kernel and the whole comparison where it is one kernel or it failed."""
+    from cutegen.runtime.gpu import probe_gpu
+    from cutegen.runtime.sources import distribution_versions
+
+    gpu = probe_gpu(reports[0].arch) if reports else probe_gpu()
+    ran = f"compiled, not run: {gpu.reason}" if gpu.reason else "compiled; `cutegen check` runs them"
+    if as_json:
+        console.print_json(
+            {
+                "ok": not errors and all(r.ok for r in reports),
+                "ran": ran,
+                "toolchain": dict(distribution_versions()),
+                "seconds": round(seconds, 3),
+                "findings": {str(path): console.findings(error) for path, error in errors.items()},
+                "kernels": [r.to_json() for r in reports],
+            }
+        )
+        return
+    if not reports:
+        return
+    console.say(console.table(HEADER, map(_row, reports)))
+    for report in reports:
+        if len(reports) == 1 or not report.ok:
+            console.say(f"\n{_details(report)}")
+    for text in dict.fromkeys(text for r in reports for text in r.outcome.warnings):
+        console.note(f"warning: {text}")
+    held, cached = sum(r.ok for r in reports), sum(r.outcome.cached for r in reports)
+    count = f"{len(reports)} kernel{'s' * (len(reports) != 1)}"
+    console.note(f"\n{count} in {seconds:.1f} s ({cached} from the cache), {held} as planned; {ran}")
+
+
+HEADER = ("kernel", "tiling", "contract", "registers", "stack B", "smem B", "MMA", "TMA in/out", "SASS", "compiled in")
+
+
+def _row(report: KernelReport) -> tuple[object, ...]:
+    facts, outcome = report.outcome.facts, report.outcome
+    if facts is None:
+        return report.spec, report.tiling, console.verdict(False), *[""] * (len(HEADER) - 3)
+    mma = sum(n for op, n in facts.opcodes.items() if op.startswith(report.plan.mma))
+    return (
+        report.spec,
+        report.tiling,
+        console.verdict(report.ok),
+        "/".join(map(str, facts.set_registers)) or facts.registers,
+        facts.stack_bytes,
+        report.plan.smem_bytes,
+        mma,
+        f"{facts.count('UTMALDG')}/{facts.count('UTMASTG')}",
+        facts.instructions,
+        f"{outcome.seconds:.1f} s{' (cached)' * outcome.cached}",
+    )
+
+
+def _details(report: KernelReport) -> str:
+    """Plan and outcome of one kernel, check by check, and what the failed ones mean."""
+    title = f"{report.spec} {report.tiling}"
+    if report.outcome.facts is None:
+        log = report.outcome.log.splitlines()[-12:]
+        return "\n  ".join([f"{title} does not compile: {report.outcome.error}", *log])
+    words = {True: console.verdict(True), False: console.verdict(False), None: "-"}
+    rows = [(check.id, check.planned, check.found, words[check.ok]) for check in report.checks]
+    rows.append(("smem", f"{report.plan.smem_bytes} B", "asserted by the kernel when traced", words[True]))
+    lines = [console.table((title, "planned", "found", ""), rows)]
+    lines += [f"  {check.id}: {check.meaning}" for check in report.checks if check.ok is False]
+    return "\n".join(lines)
+
+
+@click.command()
+@console.json_option
+def doctor(as_json: bool) -> None:
+    """Say what this machine can do, and what is missing for the rest."""
+    from cutegen.build.doctor import examine
+
+    items, verdicts = examine()
+    if as_json:
+        console.print_json({"facts": [asdict(i) for i in items], "commands": [asdict(v) for v in verdicts]})
+        return
+    console.say(
+        console.table(("", "", ""), [(i.name, i.value, i.remedy if i.ok is False else "") for i in items]).lstrip()
+    )
+    console.say()
+    console.say(
+        console.table(
+            ("command", "works", "because"),
+            [(v.command, console.verdict(v.ok, "yes" if v.ok else "no"), v.why) for v in verdicts],
+        )
+    )

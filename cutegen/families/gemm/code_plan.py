@@ -1,0 +1,26 @@
+"""The code a resolved GEMM is planned to compile to on sm_90a."""
+
+from __future__ import annotations
+
+from cutegen.families.code_plan import CodePlan
+from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedTiling
+from cutegen.hardware.arch import ARCHS, WARPGROUP_THREADS
+
+
+def plan_code(resolved: ResolvedGemm, tiling: ResolvedTiling) -> CodePlan:
+    numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
+    m, n, k = numbers.tile
+    sharing = numbers.consumers if resolved.schedule == "cooperative" else 1  # warpgroups that share a tile
+    mma_k = arch.mma_k_bytes // problem.a.dtype.bytes
+    tiles = [o for o in problem.epilogue.operands if o.kind == "tile"]
+    return CodePlan(
+        threads=numbers.threads,
+        registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
+        accumulator_registers=m * n // (WARPGROUP_THREADS * sharing),
+        smem_bytes=numbers.smem_bytes,
+        mma=f"HGMMA.{arch.mma_m}x{n}x{mma_k}",
+        mma_step=(m // arch.mma_m // sharing) * (k // mma_k),
+        tma_loads=2 + len(tiles),
+        multicast=max(resolved.multicast_a, resolved.multicast_b) > 1,
+        tma_stores=len(problem.epilogue.outputs),
+    )
