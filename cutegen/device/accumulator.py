@@ -1,0 +1,57 @@
+"""Where a thread's WGMMA accumulators lie, and how one epilogue subtile of them reaches shared memory."""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+from cutlass.cute.nvgpu import OperandMajorMode, warp, warpgroup
+
+
+def subtile_mma(epilogue_tile: tuple[int, int]):
+    """A tiled MMA whose C partition is one epilogue subtile (m, n); only its layout is used, it multiplies nothing."""
+    op = warpgroup.MmaF16BF16Op(
+        cutlass.BFloat16,
+        Float32,
+        (64, epilogue_tile[1], 16),
+        warpgroup.OperandSource.SMEM,
+        OperandMajorMode.K,
+        OperandMajorMode.K,
+    )
+    return cute.make_tiled_mma(op, (epilogue_tile[0] // 64, 1, 1))
+
+
+def first_element(tile_n: int, subtile_m: int, subtile_n: int, epilogue_n: int) -> int:
+    """Index, among a thread's accumulators, of the first one of subtile (subtile_m, subtile_n).
+
+    A thread holds tile_n / 2 values per 64-row wave, ordered by column (PTX ISA, wgmma.m64nNk16 D fragment).
+    """
+    return subtile_m * (tile_n // 2) + subtile_n * (epilogue_n // 2)
+
+
+@cute.jit
+def fragment_origin(thread: Int32) -> tuple[Int32, Int32]:
+    """(row, column) in the subtile of element 0 of `thread`, counted from the first epilogue thread."""
+    lane = thread % 32
+    return (thread // 32) * 16 + lane // 4, (lane % 4) * 2
+
+
+def fragment_offset(i: int) -> tuple[int, int]:
+    """(row, column) of element i of a fragment relative to `fragment_origin`: pairs, then 8 rows down, then 8 columns on."""
+    return (i // 2) % 2 * 8, i // 4 * 8 + i % 2
+
+
+def store_copy(dtype, mma, *, n_major: bool):
+    """Tiled copy of a subtile fragment to shared memory: stmatrix for 16-bit elements, plain stores for 32-bit ones."""
+    if dtype.width == 16:
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(transpose=not n_major, num_matrices=4), dtype)
+    else:
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype)
+    return cute.make_tiled_copy_C(atom, mma)
+
+
+def load_copy(dtype, mma, *, n_major: bool):
+    """Tiled copy of a subtile from shared memory: ldmatrix for 16-bit elements, plain loads for 32-bit ones."""
+    if dtype.width == 16:
+        atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(transpose=not n_major, num_matrices=4), dtype)
+    else:
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype)
+    return cute.make_tiled_copy_C(atom, mma)

@@ -1,0 +1,32 @@
+"""TMA atoms and what multicast needs."""
+
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import cpasync
+
+
+def load_atom(tensor, staged_layout, tile, multicast=1):
+    """(atom, coordinate tensor) that loads `tile` of `tensor`, shared by `multicast` CTAs of the cluster."""
+    op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+    slot = cute.slice_(staged_layout, (None, None, 0))
+    return cpasync.make_tiled_tma_atom(op, tensor, slot, tile, num_multicast=multicast)
+
+
+def store_atom(tensor, staged_layout, tile):
+    """(atom, coordinate tensor) that stores `tile` of `tensor`."""
+    slot = cute.slice_(staged_layout, (None, None, 0))
+    return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, slot, tile)
+
+
+def partition(atom, smem, gmem, cta=0, multicast=1):
+    """((TMA, stages), (TMA, rest...)) views of one operand for CTA `cta` of the `multicast` CTAs that share its loads."""
+    return cpasync.tma_partition(
+        atom, cta, cute.make_layout(multicast), cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
+    )
+
+
+def multicast_mask(cluster, mode):
+    """Bit mask of the CTAs in this CTA's row (mode 1) or column (mode 0) of the cluster; None without multicast."""
+    if cluster[mode] == 1:
+        return None
+    layout = cute.make_layout((*cluster, 1))
+    return cute.make_layout_image_mask(layout, cute.arch.block_in_cluster_idx(), mode=mode)

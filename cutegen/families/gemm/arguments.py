@@ -1,0 +1,72 @@
+"""The tensors of a GEMM as a call passes them: what kernel and plan both say about dims, strides and alignment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.dtypes import DType
+from cutegen.epilogue import Operand, Output
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
+
+# Bytes that base addresses, outer strides and contiguous extents of a TMA tensor are multiples of
+# (CUDA driver API, cuTensorMapEncodeTiled: globalAddress, globalStrides).
+TMA_ALIGN = 16
+
+_ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorShape:
+    """One tensor argument. dims: in torch order. contiguous: the torch axis of stride 1, None for a scalar.
+
+    axes: torch axes in kernel order, batch last.
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[ProblemDim, ...]
+    contiguous: int | None
+    axes: tuple[int, ...]
+    tma: bool
+
+    @property
+    def align(self) -> int:
+        """Bytes that the base address and the outer strides are multiples of."""
+        return TMA_ALIGN if self.tma else self.dtype.bytes
+
+    @property
+    def multiple(self) -> int:
+        """Elements that the contiguous extent and the outer strides are multiples of."""
+        return self.align // self.dtype.bytes
+
+    @property
+    def text(self) -> str:
+        dims = ", ".join(d.name if d.value is None else f"{d.name}={d.value}" for d in self.dims)
+        at = f"@{self.dims[self.contiguous].name}" if self.contiguous not in (None, len(self.dims) - 1) else ""
+        return f"{self.name}: {self.dtype}[{dims}]{at}"
+
+
+def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
+    """Every tensor argument by name; host scalars are not among them."""
+    extents = {"m": problem.m, "n": problem.n, "k": problem.k}
+
+    def shape(t: MatrixOperand | Operand | Output, roles: str, major: str | None, *, tma: bool) -> TensorShape:
+        kernel_dims = [extents[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
+        dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
+        contiguous = t.axes[roles.index(major or roles)] if roles else None
+        return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma)
+
+    program = problem.epilogue
+    shapes = [shape(problem.a, "mk", problem.a.major, tma=True), shape(problem.b, "nk", problem.b.major, tma=True)]
+    for o in program.operands:
+        if o.kind != "host_scalar":
+            shapes.append(shape(o, _ROLES[o.kind], o.major, tma=o.kind == "tile"))
+    shapes += [shape(o, "mn", o.major, tma=True) for o in program.outputs]
+    return {s.name: s for s in shapes}
+
+
+def formula(problem: GemmProblem) -> str:
+    """Operands and outputs in one line, such as `a: bf16[m, k] x b: bf16[n, k] -> d: bf16[m, n]`."""
+    shapes = tensor_shapes(problem)
+    outputs = ", ".join(shapes[o.name].text for o in problem.epilogue.outputs)
+    return f"{shapes[problem.a.name].text} x {shapes[problem.b.name].text} -> {outputs}"

@@ -1,0 +1,127 @@
+"""From a resolved GEMM to what plan.py.jinja reads: arguments, tilings, dispatch, reference and algorithmic work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from cutegen.epilogue import cost, torch_lines, torch_operand_lines
+from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
+from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedTiling
+
+
+@dataclass(frozen=True, slots=True)
+class FieldText:
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class TilingText:
+    name: str
+    fields: tuple[FieldText, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowText:
+    when: str
+    tiling: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanText:
+    """What plan.py.jinja, init.py.jinja and main.py.jinja read."""
+
+    name: str
+    arch: str
+    formula: str
+    argument_classes: tuple[str, ...]
+    dims: str
+    reduced: str
+    approximation: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tilings: tuple[TilingText, ...]
+    dispatch: tuple[RowText, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    dim_names: tuple[str, ...]
+    reference_a: str
+    reference_b: str
+    reference_lines: tuple[str, ...]
+    flops: str
+    bytes: tuple[str, ...]
+
+
+def plan_text(resolved: ResolvedGemm) -> PlanText:
+    problem = resolved.problem
+    shapes = tensor_shapes(problem)
+    dims = [d for d in (problem.batch, problem.m, problem.n, problem.k) if d is not None]
+    work = cost(problem.epilogue)
+    inputs = tuple(_argument(name, shapes) for name in problem.inputs)
+    product = " * ".join(d.name for d in dims if d is not problem.k)
+    per_output = f" + {work.flops} * {product}" if work.flops else ""
+    return PlanText(
+        name=resolved.name,
+        arch=resolved.arch,
+        formula=formula(problem),
+        argument_classes=("ScalarArg", "TensorArg") if any(x not in shapes for x in problem.inputs) else ("TensorArg",),
+        dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in dims) + "}",
+        reduced=problem.k.name,
+        approximation=repr(work.error),
+        inputs=inputs,
+        outputs=tuple(_argument(name, shapes) for name in problem.outputs),
+        tilings=tuple(_tiling(t) for t in resolved.tilings),
+        dispatch=tuple(
+            RowText(" and ".join(f'dims["{dim}"] {op} {value}' for dim, op, value in row.when), row.tiling)
+            for row in resolved.dispatch
+        ),
+        input_names=problem.inputs,
+        output_names=problem.outputs,
+        dim_names=tuple(d.name for d in dims),
+        reference_a=_reference(problem.a, problem, transposed=False),
+        reference_b=_reference(problem.b, problem, transposed=True),
+        reference_lines=(*torch_operand_lines(problem.epilogue), *torch_lines(problem.epilogue)),
+        flops=f"2 * {' * '.join(d.name for d in dims)}{per_output}",
+        bytes=tuple(_bytes(shapes.values())),
+    )
+
+
+def _extent(dim: ProblemDim) -> str:
+    return str(dim.value) if dim.value is not None else f"({dim.lo}, {dim.hi})"
+
+
+def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
+    s = shapes.get(name)
+    if s is None:
+        return f'ScalarArg("{name}")'
+    dims = ", ".join(f'"{d.name}"' for d in s.dims) + ("," if len(s.dims) == 1 else "")
+    parts = [f'"{name}"', f'"{s.dtype.torch}"', f"({dims})", f"contiguous={s.contiguous}", f"align={s.align}"]
+    if s.multiple > 1:
+        parts.append(f"multiple={s.multiple}")
+    if s.tma:
+        parts.append(f"axes={s.axes}")
+    return f"TensorArg({', '.join(parts)})"
+
+
+def _tiling(tiling: ResolvedTiling) -> TilingText:
+    texts = (
+        FieldText(f.name, repr(getattr(tiling.numbers, f.name)), tiling.sources[f.name]) for f in fields(tiling.numbers)
+    )
+    return TilingText(tiling.name, tuple(texts))
+
+
+def _reference(t: MatrixOperand, problem: GemmProblem, *, transposed: bool) -> str:
+    """The operand as torch.matmul takes it: ([batch,] rows, k), or ([batch,] k, rows)."""
+    rows, k, *batch = t.axes
+    order = (*batch, k, rows) if transposed else (*batch, rows, k)
+    return t.name if order == tuple(range(len(order))) else f"{t.name}.permute{order}"
+
+
+def _bytes(shapes: Iterable[TensorShape]) -> Iterable[str]:
+    """Every tensor once: the bytes that must move at least."""
+    for i, s in enumerate(shapes):
+        factors = " * ".join((*(d.name for d in s.dims), str(s.dtype.bytes)))
+        yield f"{'' if i == 0 else '+ '}{factors}  # {s.name}"

@@ -1,0 +1,339 @@
+"""From a resolved GEMM to the objects its templates read: every name, number and expression is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cutegen.epilogue import Operand, Output, device_imports, device_lines
+from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
+from cutegen.families.gemm.plan_rendering import plan_text
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
+from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.render import render_template
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixText:
+    """A or B in the kernel module."""
+
+    name: str
+    dtype: str
+    modes: str
+    k_major: bool
+    mma_major: str
+    swizzle: int
+    multicast: str
+    mask: str
+    all_tiles: str
+    rest: str
+    coordinate: str
+
+
+@dataclass(frozen=True, slots=True)
+class TileText:
+    """An output or a TMA-loaded epilogue tile in the kernel module."""
+
+    name: str
+    dtype: str
+    modes: str
+    n_major: bool
+    all_tiles: str
+    rest: str
+    batch_coordinate: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorText:
+    """A row or column vector in the kernel module."""
+
+    name: str
+    modes: str
+    extent: str
+    origin: str
+    gmem: str
+    smem: str
+    smem_modes: str
+    smem_shape: str
+    smem_element: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarText:
+    name: str
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderedText:
+    name: str
+    axes: list[int]
+    modes: str
+
+
+@dataclass(frozen=True, slots=True)
+class FakeText:
+    text: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """What kernel.py.jinja and its parts read."""
+
+    name: str
+    title: str
+    overview: tuple[str, ...]
+    pingpong: bool
+    pdl_wait: bool
+    pdl_trigger: bool
+    cutlass_names: tuple[str, ...]
+    device_modules: tuple[str, ...]
+    activations: tuple[str, ...]
+    epilogue_parameters: tuple[str, ...]
+    epilogue_lines: tuple[str, ...]
+    epilogue_arguments: tuple[str, ...]
+    epilogue_targets: str
+    a: MatrixText
+    b: MatrixText
+    outputs: tuple[TileText, ...]
+    tiles: tuple[TileText, ...]
+    vectors: tuple[VectorText, ...]
+    device_scalars: tuple[ScalarText, ...]
+    host_scalars: tuple[ScalarText, ...]
+    arguments: tuple[str, ...]
+    signature: tuple[str, ...]
+    reordered: tuple[ReorderedText, ...]
+    layout_names: tuple[str, ...]
+    extent_m: str
+    extent_n: str
+    extent_batch: str
+    batch_name: str
+    times_groups: str
+    group_warps: str
+    group_threads: str
+    epilogue_barrier: str
+    slot: str
+    peers_layout: str
+    peers_mode: str
+    consume_note: str
+    store_parameters: tuple[str, ...]
+    store_arguments: str
+    store_results: str
+    store_flow: str
+    symbols: tuple[str, ...]
+    fakes: tuple[FakeText, ...]
+
+
+def kernel_text(resolved: ResolvedGemm) -> KernelText:
+    problem = resolved.problem
+    program = problem.epilogue
+    pingpong = resolved.schedule == "pingpong"
+    batched = problem.batch is not None
+    tile_operands = [o for o in program.operands if o.kind == "tile"]
+    vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
+    device_scalars = tuple(ScalarText(o.name, "0") for o in program.operands if o.kind == "device_scalar")
+    host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
+    a = _matrix(problem.a, "A", "m", resolved.swizzle_a, _shares(resolved, 1), batched)
+    b = _matrix(problem.b, "B", "n", resolved.swizzle_b, _shares(resolved, 0), batched)
+    outputs = tuple(_tile(o) for o in program.outputs)
+    tiles = tuple(_tile(o) for o in tile_operands)
+    vectors = tuple(_vector(o, pingpong) for o in vector_operands)
+    shapes = tensor_shapes(problem)
+    arguments = (*problem.inputs, *problem.outputs)
+    names = [o.name for o in program.operands]
+    dtypes = {s.dtype.cutlass for s in shapes.values()} | {"Float32"}
+    extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong else set())
+    modules = ["accumulator", "tma", *(["pipeline_state"] if pingpong else []), *(["vector"] if vectors else [])]
+    parameters = [("m", "Int32"), ("n", "Int32")]
+    if batched:
+        parameters.append(("batch", "Int32"))
+    parameters.append(("slot", "Int32"))
+    if pingpong:
+        parameters.append(("group", "Int32"))
+    if tiles:
+        parameters.append(("loaded", "pipeline.PipelineState"))
+    values = {
+        **{v.name: v.smem_element for v in vectors},
+        **{s.name: f"r_{s.name}" for s in device_scalars},
+        **{s.name: f"o.{s.name}" for s in host_scalars},
+        **{c.name: f"r_{c.name}[i].to(Float32)" for c in tiles},
+    }
+    both = [_shares(resolved, 1), _shares(resolved, 0)]
+    return KernelText(
+        name=resolved.name,
+        title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(problem)}.",
+        overview=tuple(_overview(resolved)),
+        pingpong=pingpong,
+        pdl_wait=resolved.pdl_wait,
+        pdl_trigger=resolved.pdl_trigger,
+        cutlass_names=tuple(sorted(dtypes | extra, key=_import_order)),
+        device_modules=tuple(sorted(modules)),
+        activations=device_imports(program),
+        epilogue_parameters=tuple(f"{name}: Float32" for name in ("acc", *names)),
+        epilogue_lines=device_lines(program),
+        epilogue_arguments=("acc[first + i]", *(values[name] for name in names)),
+        epilogue_targets=", ".join(f"r_{o.name}[i]" for o in outputs),
+        a=a,
+        b=b,
+        outputs=outputs,
+        tiles=tiles,
+        vectors=vectors,
+        device_scalars=device_scalars,
+        host_scalars=host_scalars,
+        arguments=arguments,
+        signature=tuple(f"{x}: {'cute.Tensor' if x in shapes else 'Float32'}" for x in arguments),
+        reordered=_reordered(problem),
+        layout_names=("sA_layout", "sB_layout", *(f"s_{t.name}_layout" for t in (*outputs, *tiles))),
+        extent_m=f"{problem.a.name}.shape[0]",
+        extent_n=f"{problem.b.name}.shape[0]",
+        extent_batch=f"{program.outputs[0].name}.shape[2]" if batched else "Int32(1)",
+        batch_name="batch" if batched else "_",
+        times_groups=" * t.consumers" if pingpong else "",
+        group_warps="4" if pingpong else "4 * t.consumers",
+        group_threads="128" if pingpong else "128 * t.consumers",
+        epilogue_barrier="EPILOGUE + group" if pingpong else "EPILOGUE",
+        slot="group * t.store_stages + slot" if pingpong else "slot",
+        peers_layout="(1, *t.cluster, 1)" if any(both) or _cluster(resolved) == (1, 1) else "(1, 1, 1, 1)",
+        peers_mode=f"({int(both[0])}, {int(both[1])})" if both[0] != both[1] else "",
+        consume_note=" while the other warpgroup accumulates the next" if pingpong else "",
+        store_parameters=tuple(f"{name}: {kind}" for name, kind in parameters),
+        store_arguments=", ".join(("o", "acc", "thread", *(name for name, _ in parameters))),
+        store_results="slot, loaded" if tiles else "slot",
+        store_flow=("tiles in, " if tiles else "") + "maths in registers, staged in shared memory, TMA store",
+        symbols=tuple(_symbols(problem, shapes)),
+        fakes=tuple(_fake(x, shapes) for x in arguments),
+    )
+
+
+def _cluster(resolved: ResolvedGemm) -> tuple[int, int]:
+    return resolved.tilings[0].numbers.cluster
+
+
+def _shares(resolved: ResolvedGemm, axis: int) -> bool:
+    """Whether the operand shared along cluster axis (1: A, along n; 0: B, along m) is multicast."""
+    return (resolved.multicast_a if axis else resolved.multicast_b) > 1
+
+
+def _matrix(t: MatrixOperand, letter: str, rows: str, swizzle: int, multicast: bool, batched: bool) -> MatrixText:
+    axis = 1 if letter == "A" else 0
+    rest = [f"{rows} tiles", "k tiles", *(["batch"] if t.batched else [])]
+    return MatrixText(
+        name=t.name,
+        dtype=t.dtype.cutlass,
+        modes=", ".join((rows, "k", *(("batch",) if t.batched else ()))),
+        k_major=t.major == "k",
+        mma_major="K" if t.major == "k" else "MN",
+        swizzle=swizzle,
+        multicast=f"t.cluster[{axis}]" if multicast else "1",
+        mask=f"tma.multicast_mask(t.cluster, {axis})" if multicast else "None",
+        all_tiles=f"({', '.join(['None'] * len(rest))})",
+        rest=", ".join(rest),
+        coordinate=", ".join((rows, "k", *(("batch",) if t.batched else ()))),
+    )
+
+
+def _tile(t: Operand | Output) -> TileText:
+    rest = ["subtiles m", "subtiles n", *(["batch"] if t.batched else [])]
+    return TileText(
+        name=t.name,
+        dtype=t.dtype.cutlass,
+        modes=", ".join(("m", "n", *(("batch",) if t.batched else ()))),
+        n_major=t.major == "n",
+        all_tiles=f"({', '.join(['None'] * len(rest))})",
+        rest=", ".join(rest),
+        batch_coordinate=", batch" if t.batched else "",
+    )
+
+
+def _vector(o: Operand, pingpong: bool) -> VectorText:
+    row = o.kind == "row_vector"
+    dim, extent = ("n", "t.tile[1]") if row else ("m", "t.tile[0]")
+    base, step = (
+        ("column", "subtile_n * t.epilogue_tile[1] + at_n") if row else ("row", "subtile_m * t.epilogue_tile[0] + at_m")
+    )
+    at = f"{base} + {step}"
+    return VectorText(
+        name=o.name,
+        modes=", ".join((dim, *(("batch",) if o.batched else ()))),
+        extent=extent,
+        origin=f"{dim} * {extent}",
+        gmem=f"o.m_{o.name}[None, batch]" if o.batched else f"o.m_{o.name}",
+        smem=f"o.s_{o.name}[None, group]" if pingpong else f"o.s_{o.name}",
+        smem_modes=f"(b{dim.upper()}, group)" if pingpong else f"(b{dim.upper()})",
+        smem_shape=f"({extent}, t.consumers)" if pingpong else extent,
+        smem_element=f"o.s_{o.name}[{at}, group]" if pingpong else f"o.s_{o.name}[{at}]",
+    )
+
+
+def _reordered(problem: GemmProblem) -> tuple[ReorderedText, ...]:
+    """Arguments whose torch order of dims is not the kernel's."""
+    a, b, program = problem.a, problem.b, problem.epilogue
+    modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m"}
+    named: list[tuple[MatrixOperand | Operand | Output, str]] = [(a, "m, k"), (b, "n, k")]
+    named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes]
+    named += [(o, "m, n") for o in program.outputs]
+    return tuple(
+        ReorderedText(t.name, list(t.axes), text + (", batch" if t.batched else ""))
+        for t, text in named
+        if t.axes != tuple(range(len(t.axes)))
+    )
+
+
+def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
+    """One symbol per dynamic dim; its divisibility is what the most demanding tensor needs."""
+    for dim in filter(None, (problem.batch, problem.m, problem.n, problem.k)):
+        if dim.value is None:
+            multiples = [
+                s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] is dim
+            ]
+            divisibility = f", divisibility={max(multiples)}" if max(multiples, default=1) > 1 else ""
+            yield f'{dim.name} = cute.sym_int(symbol="{dim.name}"{divisibility})'
+
+
+def _fake(name: str, shapes: dict[str, TensorShape]) -> FakeText:
+    s = shapes.get(name)
+    if s is None:
+        return FakeText(f"{name}: f32", ("Float32(0.0),",))
+    divisibility = f"divisibility={s.multiple}" if s.multiple > 1 else ""
+    extents = _tuple(d.name if d.value is None else str(d.value) for d in s.dims)
+    strides = _tuple("1" if axis == s.contiguous else f"cute.sym_int64({divisibility})" for axis in range(len(s.dims)))
+    head, tail = f"make_fake_tensor({s.dtype.cutlass}, {extents}, ", f", assumed_align={s.align}),"
+    return FakeText(s.text, (head + strides + tail,))
+
+
+def _tuple(items: Iterable[str]) -> str:
+    items = tuple(items)
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _import_order(name: str) -> tuple[int, str]:
+    """Order of names that isort and ruff keep: CONSTANTS, Classes, functions."""
+    return (1 if name[0].isupper() else 2, name)
+
+
+def _overview(resolved: ResolvedGemm) -> Iterable[str]:
+    """Roles and pipelines of the module docstring; numbers are those of the first tiling."""
+    first = resolved.tilings[0]
+    width = max((len(role.name) for role in first.roles), default=0)
+    yield "Roles (warps of one CTA):"
+    for role in first.roles:
+        lo, hi = role.warps
+        yield f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  {role.does}"
+    yield ""
+    yield "Pipelines (producer -> consumer):"
+    for pipe in first.pipelines:
+        yield f"  {pipe.name:<6} {pipe.kind:<9} {pipe.producer} -> {pipe.consumer}"
+        yield f"         full: {pipe.full}"
+        yield f"         empty: {pipe.empty}"
+
+
+def render(resolved: ResolvedGemm) -> dict[str, str]:
+    """The text of the package's modules, by file name."""
+    plan = plan_text(resolved)
+    return {
+        "__init__.py": render_template("_shared/init.py.jinja", p=plan),
+        "__main__.py": render_template("_shared/main.py.jinja", p=plan),
+        "kernel.py": render_template("gemm/sm90/kernel.py.jinja", k=kernel_text(resolved)),
+        "plan.py": render_template("gemm/plan.py.jinja", p=plan),
+    }

@@ -1,0 +1,7 @@
+"""Rendering: resolved kernels to text, and text to files."""
+
+from cutegen.render.environment import render_template
+from cutegen.render.package import RenderedPackage, render_package
+from cutegen.render.write import Drift, compare_package, write_package
+
+__all__ = ["Drift", "RenderedPackage", "compare_package", "render_package", "render_template", "write_package"]
