@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import warnings
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cutegen.diagnostics import suggest
@@ -71,7 +71,7 @@ class Stored:
 Expr = Number | Name | Negate | Binary | Call | Stored
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@"}
-_LATER_CALLS = {"sum": "reductions", "max_abs": "reductions", "where": "`where`"}
+_LATER_CALLS = {"sum": "reductions", "max_abs": "reductions", "where": "choices"}
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -95,36 +95,37 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 def parse_expression(text: str, report: ReportAt) -> Expr | None:
     """The tree of one expression, or None after reporting every reason why there is none."""
-    whole = (0, len(text))
     if len(text) > MAX_BYTES:
-        report(
-            EXPRESSION, (0, 0), f"the expression has {len(text)} characters; at most {MAX_BYTES} are allowed", _SPLIT
-        )
+        said = f"the expression has {len(text)} characters; at most {MAX_BYTES} are allowed"
+        report(EXPRESSION, (0, 0), said, _SPLIT)
         return None
     for offset, char in enumerate(text):
         # '#' would start a Python comment and hide what follows.
-        if char in "#\\" or not (char.isspace() or " " < char <= "~") or not char.isascii():
+        if char in "#\\" or not char.isascii() or not (char.isprintable() or char.isspace()):
             report(EXPRESSION, (offset, offset + 1), f"character {char!r} has no place in an expression", _ALLOWED)
             return None
     # A folded YAML scalar may hold line breaks; as blanks they keep every offset.
-    line = "".join(" " if char.isspace() else char for char in text)
-    indent = len(line) - len(line.lstrip())
+    line = "".join(" " if char.isspace() else char for char in text).rstrip()
+    source = line.lstrip()
+    indent = len(line) - len(source)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            body = ast.parse(line.lstrip(), mode="eval").body
+            body = ast.parse(source, mode="eval").body
         return _Converter(text, indent, report).convert(body, 1)
     except SyntaxError as error:
-        at = indent + max((error.offset or 1) - 1, 0)
-        start = min(at, max(len(text) - 1, 0))
-        what = "is empty" if not text.strip() else f"cannot be read: {error.msg}"
-        report(EXPRESSION, (start, min(start + 1, len(text))), f"the expression {what}", _ALLOWED)
+        # Python's messages differ between its versions; an offset of 0 or past the end means that something is missing.
+        inside = 0 < (error.offset or 0) <= len(source)
+        at = indent + (error.offset or 0) - 1 if inside else max(len(line) - 1, 0)
+        said = "cannot be read from here on" if inside else "ends too early" if source else "is empty"
+        report(EXPRESSION, (at, at + 1), f"the expression {said}", _ALLOWED)
     except (RecursionError, MemoryError, ValueError):
-        report(EXPRESSION, whole, "the expression is nested too deeply to be read", _SPLIT)
+        report(EXPRESSION, (0, len(text)), "the expression is nested too deeply to be read", _SPLIT)
     return None
 
 
 _ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
+_OPS_LISTED = f"ops: {', '.join(OPS)}"
 _SPLIT = "name parts of it as locals: further keys under `epilogue`"
 
 
@@ -175,15 +176,17 @@ class _Converter:
 
     def call(self, node: ast.Call, depth: int) -> Expr | None:
         if not isinstance(node.func, ast.Name):
-            self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", f"ops: {', '.join(OPS)}")
+            self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", _OPS_LISTED)
             return None
         name = node.func.id
         if name in _LATER_CALLS:
-            self.refuse(NOT_YET_SUPPORTED, node, f"{_LATER_CALLS[name]} in epilogues are not supported yet")
+            said = f"{_LATER_CALLS[name]} in epilogues are not supported yet"
+            self.refuse(NOT_YET_SUPPORTED, node, said, _OPS_LISTED)
             return None
         if name != "stored" and name not in OPS:
-            hint = suggest(name, (*OPS, "stored"))
-            self.refuse(UNKNOWN_OP, node.func, f"there is no op `{name}`", f"{hint} ops: {', '.join(OPS)}".strip())
+            variants = " or ".join(f"`{op}`" for op in OPS if op.startswith(f"{name}_"))
+            hint = f"did you mean {variants}?" if variants else suggest(name, (*OPS, "stored"))
+            self.refuse(UNKNOWN_OP, node.func, f"there is no op `{name}`", f"{hint} {_OPS_LISTED}".strip())
             return None
         if node.keywords:
             first = node.keywords[0].value
@@ -233,9 +236,7 @@ def _refusal(node: ast.expr) -> tuple[str, ast.expr, str, str]:
             return EXPRESSION, node, "names have no attributes", "call ops by their plain name: tanh(x)"
         case ast.Starred():
             return EXPRESSION, node, "arguments are written one by one, without a star", _ALLOWED
-    kind = {"ListComp": "comprehension", "GeneratorExp": "comprehension", "NamedExpr": "walrus assignment"}
-    name = kind.get(type(node).__name__, type(node).__name__.lower())
-    return EXPRESSION, node, f"a {name} is no part of the expression language", _ALLOWED
+    return EXPRESSION, node, "this is no part of the expression language", _ALLOWED
 
 
 def is_constant(expr: Expr, constants: Container[str]) -> bool:
@@ -244,7 +245,7 @@ def is_constant(expr: Expr, constants: Container[str]) -> bool:
     return all(isinstance(node, Name) and node.name in constants for node in names)
 
 
-def fold(expr: Expr, constants: dict[str, float]) -> float | None:
+def fold(expr: Expr, constants: Mapping[str, float]) -> float | None:
     """The value of a constant arithmetic expression; None where it varies, calls an op or is not finite in f32."""
     match expr:
         case Number(value):

@@ -153,3 +153,6 @@ OPS: dict[str, EpilogueOp] = {
         Minimum(), Maximum(), Relu(), GeluTanh(), GeluErf(), Silu(), Sigmoid(), Tanh(), Exp(), Abs(), Square(),
     )
 }  # fmt: skip
+
+# What generated source may call, and what will be an op: names that dims, tensors and locals cannot have.
+FUNCTIONS = frozenset({*(op.device for op in OPS.values()), "divide", "stored", "sum", "max_abs", "where"})

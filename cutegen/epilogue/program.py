@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -10,6 +10,7 @@ from cutegen.diagnostics import suggest
 from cutegen.dtypes import DType
 from cutegen.epilogue.expression import (
     Binary,
+    Call,
     Expr,
     Name,
     ReportAt,
@@ -202,7 +203,7 @@ def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) ->
     reached = set(done)
     for name in trees:
         visit(name)
-    if ok:
+    if ok and outputs:
         for name in trees:
             if name not in reached:
                 ok = False
@@ -218,24 +219,27 @@ def _check_values(trees: Mapping[str, Expr], order: Sequence[str], outputs: Sequ
     ok = True
     for name in order:
         tree = trees[name]
-        # The largest constant subtrees; their inner nodes need no second look.
-        pending = [tree]
-        while pending:
-            node = pending.pop()
-            if not is_constant(node, constants):
-                if isinstance(node, Binary) and node.op == "/" and fold(node.right, constants) == 0:
-                    ok = False
-                    report(CONSTANT, ("epilogue", name), "division by zero", "", span=node.right.span)
-                pending.extend(children(node))
-            elif (value := fold(node, constants)) is None:
-                ok = False
-                said = "this part is constant, but not a finite sum or product of numbers"
-                report(CONSTANT, ("epilogue", name), said, "write its value as a number", span=node.span)
-            elif node is tree:
-                constants[name] = value
+        for node, said, remedy in _bad_constants(tree, constants):
+            ok = False
+            report(CONSTANT, ("epilogue", name), said, remedy, span=node.span)
+        if (value := fold(tree, constants)) is not None:
+            constants[name] = value
         if depends.intersection(reads(tree)):
             depends.add(name)
         elif name in outputs:
             ok = False
             report(OUTPUT_WITHOUT_ACC, ("epilogue", name), f"output `{name}` does not depend on acc", "use acc in it")
     return ok
+
+
+def _bad_constants(expr: Expr, constants: Mapping[str, float]) -> Iterator[tuple[Expr, str, str]]:
+    """The innermost parts that are constant without a value, and divisions of what varies by zero."""
+    if fold(expr, constants) is not None:
+        return
+    inner = [finding for part in children(expr) for finding in _bad_constants(part, constants)]
+    yield from inner
+    if isinstance(expr, Binary) and expr.op == "/" and fold(expr.right, constants) == 0:
+        yield expr.right, "division by zero", "a divisor is not zero"
+    elif is_constant(expr, constants) and not inner:
+        what = f"`{expr.op}` of constants" if isinstance(expr, Call) else "a constant beyond the range of f32"
+        yield expr, what, "write its value as a number"

@@ -34,8 +34,10 @@ def reserved_problem(name: str) -> str | None:
     if name in RESERVED:
         return "is reserved: it has a meaning in expressions or generated source"
     # Here, not above: the epilogue package may read declarations, which need this module.
-    from cutegen.epilogue.ops import OPS
+    from cutegen.epilogue.ops import FUNCTIONS, OPS
 
     if name in OPS:
         return "is the name of an epilogue operation"
+    if name in FUNCTIONS:
+        return "is the name of a function in generated source"
     return None

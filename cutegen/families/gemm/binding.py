@@ -40,7 +40,7 @@ class Binder:
         outputs = [name for name in rest if name in assignments]
         inputs = [name for name in rest if name not in assignments]
         statements = parse_epilogue(assignments, inputs, outputs, self.report, (*operands, *self.spec.dim_names()))
-        if statements is not None:
+        if operands and outputs and statements is not None:
             self.check_used(statements, inputs)
         placement = Placement(self.spec.tensors, self.doc, self.report)
         roles = self.roles(operands, outputs, placement)
@@ -109,7 +109,7 @@ class Binder:
             if name in written:
                 said = f"`{name}` is read by the mainloop: in-place outputs are not supported yet"
                 self.report(rules.NOT_YET_SUPPORTED, ("epilogue", name), said, "assign another tensor", key=True)
-        if not set(rest) & set(written):
+        if not set(rest) & set(written) and (written or operands):
             said = "no tensor is assigned" if written or not rest else f"which of {', '.join(rest)} is the output?"
             remedy = "declare the output under `tensors` and assign it under `epilogue`, such as d: acc"
             self.report(rules.NO_OUTPUT, ("epilogue",) if written else ("tensors",), said, remedy, key=True)

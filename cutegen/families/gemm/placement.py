@@ -65,7 +65,7 @@ class Placement:
             role = roles.role_of(dim.text)
             if role is None or role == "k":
                 have = [dim for dim in (roles.batch, roles.m, roles.n) if dim]
-                said = f"`{dim}` is {'contracted' if role else 'no dim of the product'}; its dims are {', '.join(have)}"
+                said = f"`{dim}` is {'contracted' if role else 'no dim of the product'}: acc has [{', '.join(have)}]"
                 self.refuse(rules.EPILOGUE_SHAPE, name, said, suggest(dim.text, have) or rules.SHAPES, axis)
                 return None
             axes[role] = axis
@@ -123,7 +123,7 @@ class Placement:
         ok = self.check_dtype(name, "an output", rules.EPILOGUE_DTYPES)
         if (axes := self.place(name, roles)) is None or not ok:
             return None
-        needed = {"m": roles.m, "n": roles.n, "batch": roles.batch}
+        needed = {"batch": roles.batch, "m": roles.m, "n": roles.n}
         missing = [dim for role, dim in needed.items() if dim and role not in axes]
         if missing:
             said = f"output `{name}` lacks the dim {' and '.join(missing)}"
