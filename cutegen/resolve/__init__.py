@@ -2,12 +2,14 @@
 
 from cutegen.resolve.chain import Resolution, resolve_document, resolve_file, save_lock
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
+from cutegen.resolve.pin import pin_decisions
 
 __all__ = [
     "Lock",
     "Resolution",
     "lock_path",
     "meaning",
+    "pin_decisions",
     "read_lock",
     "resolve_document",
     "resolve_file",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutegen.diagnostics import CutegenError
+from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.families.registry import load_family
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock, write_text
-from cutegen.spec import KernelSpec, SpecDocument, load_document, parse_spec
+from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, parse_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ def resolve_document(
     doc: SpecDocument, lock: Lock | None, *, locked: bool = False, upgrade: bool = False
 ) -> Resolution:
     """Resolve a loaded spec. SpecError for findings in it, CutegenError when `locked` and the lock does not hold."""
-    spec = parse_spec(doc)
+    spec, problem = _parse_and_bind(doc)
     family = load_family(spec.kernel)
     decisions = lock.decisions if lock and not upgrade else {}
-    outcome = family.resolve(spec, doc, family.bind(spec, doc), decisions)
+    outcome = family.resolve(spec, doc, problem, decisions)
     notes = list(outcome.notes)
     digest = meaning(doc)
     made = {d.key: (_plain(d.value), d.reason) for d in outcome.resolved.decisions if d.origin != "spec"}
@@ -54,6 +54,20 @@ def resolve_document(
     if locked:
         _check_locked(doc, lock, digest, notes)
     return Resolution(doc, spec, outcome.resolved, Lock(digest, made, lock.evidence if lock else ()), tuple(notes))
+
+
+def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
+    """The typed spec and what it computes; findings about keys and about expressions come together."""
+    try:
+        spec = parse_spec(doc)
+    except SchemaError as error:
+        if error.partial is not None:
+            try:
+                load_family(error.partial.kernel).bind(error.partial, doc)
+            except SpecError as more:
+                raise SpecError(error.diagnostics + more.diagnostics) from None
+        raise
+    return spec, load_family(spec.kernel).bind(spec, doc)
 
 
 def save_lock(resolution: Resolution, path: Path) -> bool:

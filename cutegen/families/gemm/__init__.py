@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cutegen.families.code_plan import CodePlan
+    from cutegen.families.gemm.explain import Section
     from cutegen.families.gemm.problem import GemmProblem
     from cutegen.families.gemm.resolve import Outcome
     from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedTiling
@@ -51,17 +52,23 @@ class GemmFamily:
 
         return plan_code(resolved, tiling)
 
-    def explain(self, resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> str:
-        """The plan in words, tables and a picture."""
+    def explain(self, resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
+        """The plan in words, tables and a picture; with a shape (dim name -> extent) its roofline as well."""
         from cutegen.families.gemm.explain import explain
 
         return explain(resolved, shape)
 
-    def explain_refusal(self, spec: GemmSpec, problem: GemmProblem, resolved: ResolvedGemm, wish: str) -> Any:
+    def explain_decisions(self, resolved: ResolvedGemm) -> Section:
+        """Every knob with value, origin and reason."""
+        from cutegen.families.gemm.explain import decisions
+
+        return decisions(resolved)
+
+    def why_not(self, spec: GemmSpec, resolved: ResolvedGemm, wish: str, shape: Mapping[str, int] | None) -> Section:
         """What stands against other knob values, such as `tile=256x256 stages=3`, or what they would give."""
         from cutegen.families.gemm.why_not import why_not
 
-        return why_not(spec, problem, resolved, wish)
+        return why_not(spec, resolved, wish, shape)
 
 
 FAMILY = GemmFamily()

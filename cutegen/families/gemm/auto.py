@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.cost_model import Shape, estimate
+from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks
 from cutegen.families.gemm.derived import derive, smem_map, threads, warpgroups_per_tile
 from cutegen.families.gemm.form_rules import MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
 from cutegen.families.gemm.problem import GemmProblem
@@ -104,7 +104,11 @@ def candidates(
 
 def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
     """The cores ordered by the cost model, with its reason; the sum over shapes of clocks / fewest clocks decides."""
-    estimates = [[estimate(problem, _unfinished(core), shape, device) for shape in shapes] for core in cores]
+    memory = [memory_clocks(problem, shape, device) for shape in shapes]
+    estimates = [
+        [estimate(problem, _unfinished(core), shape, device, floor) for shape, floor in zip(shapes, memory)]
+        for core in cores
+    ]
     best = [min(row[i].clocks for row in estimates) for i in range(len(shapes))]
     scores = [sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) for row in estimates]
     reasons = {}
@@ -146,7 +150,8 @@ def complete(
         c = replace(c, **free)
         reasons.update(dict.fromkeys(free, reason))
 
-    settle(why_tile, schedule=c.schedule, consumers=c.consumers, tile=c.tile)
+    settle(why_tile, tile=c.tile)
+    settle("goes with the tile", schedule=c.schedule, consumers=c.consumers)
     settle(why_cluster, cluster=c.cluster)
     for side, operand, axis in (("a", problem.a, 0), ("b", problem.b, 1)):
         row = (c.tile[2] if operand.major == "k" else c.tile[axis]) * operand.dtype.bytes

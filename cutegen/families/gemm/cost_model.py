@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.problem import GemmProblem
@@ -45,20 +46,24 @@ class Estimate:
 
 
 def traffic(problem: GemmProblem, shape: Shape) -> tuple[int, int]:
-    """(FLOPs of the product, bytes of device memory when every tensor moves once)."""
-    batch_a = shape.batch if problem.a.batched else 1
-    batch_b = shape.batch if problem.b.batched else 1
-    moved = batch_a * shape.m * shape.k * problem.a.dtype.bytes + batch_b * shape.n * shape.k * problem.b.dtype.bytes
-    for operand in problem.epilogue.operands:
-        extent = {"tile": shape.m * shape.n, "row_vector": shape.n, "column_vector": shape.m}.get(operand.kind, 1)
-        moved += extent * operand.dtype.bytes * (shape.batch if operand.batched else 1)
-    for output in problem.epilogue.outputs:
-        moved += shape.m * shape.n * output.dtype.bytes * (shape.batch if output.batched else 1)
-    return 2 * shape.m * shape.n * shape.k * shape.batch, moved
+    """(FLOPs, bytes of device memory when every tensor moves once)."""
+    extra = cost(problem.epilogue)
+    moved = (shape.batch if problem.a.batched else 1) * shape.m * shape.k * problem.a.dtype.bytes
+    moved += (shape.batch if problem.b.batched else 1) * shape.n * shape.k * problem.b.dtype.bytes
+    moved += sum(t.total(shape.m, shape.n, shape.batch) for t in (*extra.reads, *extra.writes))
+    return (2 * shape.k + extra.flops) * shape.m * shape.n * shape.batch, moved
 
 
-def estimate(problem: GemmProblem, c: Candidate, shape: Shape, device: Device) -> Estimate:
-    """The model for one candidate. Uses schedule, tile and cluster; every other knob is taken to be well chosen."""
+def memory_clocks(problem: GemmProblem, shape: Shape, device: Device) -> int:
+    """Clocks that device memory needs for the shape; no candidate is faster."""
+    return traffic(problem, shape)[1] * device.clock_hz // device.hbm_bytes_per_s
+
+
+def estimate(problem: GemmProblem, c: Candidate, shape: Shape, device: Device, memory: int) -> Estimate:
+    """The model for one candidate. Uses schedule, tile and cluster; every other knob is taken to be well chosen.
+
+    memory: `memory_clocks` of the shape.
+    """
     (tile_m, tile_n, tile_k), (cluster_m, cluster_n) = c.tile, c.cluster
     grid_m = -(-shape.m // (tile_m * cluster_m)) * cluster_m
     grid_n = -(-shape.n // (tile_n * cluster_n)) * cluster_n
@@ -85,7 +90,6 @@ def estimate(problem: GemmProblem, c: Candidate, shape: Shape, device: Device) -
     # Pingpong hides all epilogues but the last behind the other warpgroup's tile.
     exposed = TILE_OVERHEAD_CLOCKS + 2 * (stored + loaded) // SMEM_BYTES_PER_CLOCK
     total = waves * clocks[bound] + exposed * (waves if c.schedule == "cooperative" else 1)
-    memory = traffic(problem, shape)[1] * device.clock_hz // device.hbm_bytes_per_s
     if memory > total:
         return Estimate(tiles, slots, waves, memory, "device memory")
     return Estimate(tiles, slots, waves, total, bound)

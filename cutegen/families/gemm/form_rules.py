@@ -37,7 +37,7 @@ def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     allowed = CONSUMERS[c.schedule]
     if c.consumers in allowed:
         return None
-    words = " or ".join(map(str, allowed))
+    words = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 1 else f"{allowed[0]}"
     return f"a {c.schedule} schedule has {words} consumer warpgroups, not {c.consumers}", f"use {words}"
 
 

@@ -1,0 +1,217 @@
+"""Commands about decisions: resolve, lock, pin, explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cutegen.cli import console
+from cutegen.diagnostics import CutegenError, suggest
+
+_upgrade = click.option("--upgrade", is_flag=True, help="Decide anew, whatever the lock says.")
+_locked = click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
+
+
+@click.command()
+@console.specs_argument
+@_locked
+@_upgrade
+@console.json_option
+def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> int:
+    """Print every decision and derived number with its reason; write nothing."""
+    from cutegen.resolve import resolve_file
+
+    results = {p: console.attempt(lambda p: resolve_file(p, locked=locked, upgrade=upgrade), p) for p in specs}
+    if as_json:
+        console.print_json([_as_json(path, result) for path, result in results.items()])
+    for path, result in results.items():
+        if isinstance(result, CutegenError):
+            if not as_json:
+                console.note(result.report())
+        elif not as_json:
+            _print_resolution(path, result)
+    return _worst(results.values())
+
+
+@click.command()
+@console.specs_argument
+@_upgrade
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a lock is missing, stale or does not hold.")
+@console.json_option
+def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
+    """Write the lock of each spec: the decisions it leaves open, with their reasons.
+
+    Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them anew.
+    """
+    from cutegen.resolve import lock_path, resolve_file, save_lock
+
+    def run(path: Path) -> tuple[str, tuple[str, ...]]:
+        resolution = resolve_file(path, locked=check, upgrade=upgrade)
+        if check:
+            return "up to date", ()
+        return "written" if save_lock(resolution, path) else "up to date", resolution.notes
+
+    if check and upgrade:
+        raise CutegenError("--check and --upgrade exclude each other", exit_code=2)
+    results = {path: console.attempt(run, path) for path in specs}
+    rows: list[dict[str, object]] = []
+    for path, result in results.items():
+        where = str(lock_path(path))
+        if isinstance(result, CutegenError):
+            rows.append({"lock": where, "result": "failed", "findings": console.findings(result)})
+            if not as_json:
+                console.note(result.report())
+        else:
+            rows.append({"lock": where, "result": result[0], "notes": list(result[1])})
+            if not as_json:
+                console.say(f"{where}: {console.verdict(True, result[0])}")
+                print_notes(result[1])
+    if as_json:
+        console.print_json(rows)
+    return _worst(results.values())
+
+
+@click.command()
+@console.spec_argument
+@click.option("--key", "keys", multiple=True, help="Only this decision, such as tiling.tile; may be repeated.")
+def pin(spec: Path, keys: tuple[str, ...]) -> None:
+    """Write decisions into the spec, where people review them; its comments and layout stay.
+
+    The kernel stays the same. What is not pinned stays in the lock.
+    """
+    from cutegen.resolve import pin_decisions, resolve_file, save_lock
+    from cutegen.resolve.lock import write_text
+
+    resolution = resolve_file(spec)
+    print_notes(resolution.notes)
+    text, pinned = pin_decisions(resolution, keys)
+    changed = write_text(spec, text)
+    save_lock(pinned, spec)
+    console.say(f"{spec}: {'written' if changed else 'nothing to pin'}")
+
+
+@click.command()
+@click.argument("target", metavar="SPEC|RULE|OP")
+@click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="m=..,n=..,k=..",
+              help="A problem whose tiles, waves and roofline to show.")  # fmt: skip
+@click.option("--why-not", metavar="KNOBS", help='Other values, such as "tile=256x256 stages=3": what refuses them?')
+@console.json_option
+def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_json: bool) -> None:
+    """Explain a spec's kernel, a rule, or an epilogue op.
+
+    For a spec: roles, pipelines, map of shared memory, registers, decisions.
+    """
+    path = Path(target)
+    if not (path.suffix or path.is_file()):
+        if shape is not None or why_not is not None:
+            raise CutegenError("--shape and --why-not go with a spec", exit_code=2)
+        sections = _explain_word(target)
+    else:
+        sections = _explain_spec(console.spec_file(path), shape, why_not)
+    if as_json:
+        console.print_json(
+            [{"title": s[0], "lines": s[1], "table": [dict(zip(s[2], row)) for row in s[3]]} for s in sections]
+        )
+        return
+    console.say("\n\n".join(_draw(*section) for section in sections))
+
+
+def print_notes(notes: tuple[str, ...]) -> None:
+    """What was decided anew, on stderr."""
+    for text in notes:
+        console.note(f"  note: {text}")
+
+
+Drawn = tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, ...], ...]]  # title, lines, header, rows
+
+
+def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None) -> list[Drawn]:
+    from cutegen.families.registry import load_family
+    from cutegen.resolve import resolve_file
+
+    resolution = resolve_file(path)
+    print_notes(resolution.notes)
+    family = load_family(resolution.spec.kernel)
+    if why_not is None:
+        sections = family.explain(resolution.resolved, shape)
+    else:
+        sections = [family.why_not(resolution.spec, resolution.resolved, why_not, shape)]
+    return [(s.title, s.lines, s.header, s.rows) for s in sections]
+
+
+def _explain_word(word: str) -> list[Drawn]:
+    from cutegen.cli.reference import all_rules
+    from cutegen.epilogue import OPS
+
+    rules = all_rules()
+    if word in rules:
+        rule = rules[word]
+        example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
+        return [(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example), (), ())]
+    if word in OPS:
+        op = OPS[word]
+        arguments = [f"x{i}" for i in range(op.arguments or 2)]
+        rows = (
+            ("takes", op.arity_text()),
+            ("on the device", f"cutegen.device.activation.{op.device}"),
+            ("reference", op.torch.format(*arguments)),
+            ("FLOPs an element", str(op.flops)),
+        )
+        return [(f"op {op.name}", (op.doc,), ("", ""), rows)]
+    hint = suggest(word, [*rules, *OPS]) or "`cutegen list` shows specs and ops, docs/rules.md the rules"
+    raise CutegenError(f"`{word}` is no spec, rule or op", hint, exit_code=2)
+
+
+def _draw(title: str, lines: tuple[str, ...], header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> str:
+    parts = [click.style(title, bold=True, underline=True), *(f"  {line}".rstrip() for line in lines)]
+    if rows:
+        drawn = console.table(header, rows).splitlines()
+        parts += [f"  {line}".rstrip() for line in (drawn if any(header) else drawn[1:])]
+    return "\n".join(parts)
+
+
+def _read_shape(text: str | None) -> dict[str, int] | None:
+    if text is None:
+        return None
+    shape = {}
+    for part in text.replace(" ", "").split(","):
+        name, _, value = part.partition("=")
+        if not (name and value.isascii() and value.isdigit() and 0 < int(value) < 2**31):
+            raise CutegenError(f"`{part}` is no dim and extent", "write --shape m=4096,n=4096,k=4096", exit_code=2)
+        shape[name] = int(value)
+    return shape
+
+
+def _print_resolution(path: Path, resolution: Any) -> None:
+    from cutegen.families.registry import load_family
+
+    section = load_family(resolution.spec.kernel).explain_decisions(resolution.resolved)
+    title = f"{path}: kernel {resolution.resolved.digest[:16]}"
+    console.say(_draw(title, section.lines, section.header, section.rows))
+    for tiling in resolution.resolved.tilings:
+        numbers = [(f, str(getattr(tiling.numbers, f)), source) for f, source in tiling.sources.items()]
+        console.say("\n" + _draw(f"Numbers of tiling {tiling.name}", (), ("number", "value", "from"), tuple(numbers)))
+    print_notes(resolution.notes)
+    console.say()
+
+
+def _as_json(path: Path, result: Any) -> dict[str, object]:
+    if isinstance(result, CutegenError):
+        return {"spec": str(path), "ok": False, "findings": console.findings(result)}
+    from dataclasses import asdict
+
+    resolved = result.resolved
+    return {
+        "spec": str(path),
+        "ok": True,
+        "kernel": resolved.digest,
+        "decisions": [asdict(d) for d in resolved.decisions],
+        "tilings": [asdict(t) for t in resolved.tilings],
+        "notes": list(result.notes),
+    }
+
+
+def _worst(results: Any) -> int:
+    return max((r.exit_code for r in results if isinstance(r, CutegenError)), default=0)
