@@ -106,7 +106,7 @@ def _from_plan(plan: KernelPlan, path: Path) -> Subject:
         name=plan.name,
         path=path,
         kernel_fn=plan.kernel_fn,
-        reference_fn=lambda *inputs: plan.reference_fn(*inputs, precision="float64", rounded=False),
+        reference_fn=lambda *inputs: plan.reference_fn(*inputs, precision="float64"),
         get_inputs=plan.prepare_inputs,
         launch_fn=plan.launch_fn,
         plan=plan,

@@ -8,12 +8,13 @@ A generated plan gives, as class attributes:
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
-    epilogue          {"d": "gelu_tanh(acc + bias)"}: what is stored, as the spec writes it ("acc": the product itself)
+    epilogue          {"d": "gelu_tanh(acc + bias)"}: the statements as the spec writes them; `bench` chooses baselines
+                      by it ("acc": the product itself)
 
 and as methods:
 
-    _reference(self, *inputs)                 the maths in plain torch: tensors arrive in one arithmetic dtype, the
-                                              tuple of outputs leaves in it, unrounded
+    _reference(self, *inputs)                 the maths in plain torch, as a tuple of outputs: tensors arrive in f32 or
+                                              f64 (or as they are, which makes it the unfused baseline of `bench`)
     _algorithmic_flops_bytes(self, **dims)    (floating-point operations, bytes that must move) of one problem
     compile(self, key)                        the compiled kernel of tiling `key`, called as
                                               compiled(*inputs, *outputs, sm_count)
@@ -91,7 +92,7 @@ class KernelPlan:
     outputs: ClassVar[tuple[TensorArg, ...]]
     reduced: ClassVar[str]
     tilings: ClassVar[Mapping[str, Any]]
-    epilogue: ClassVar[Mapping[str, str]]
+    epilogue: ClassVar[Mapping[str, str]] = {}
     approximation: ClassVar[float] = 0.0
     device: ClassVar[str] = "cuda"
 
@@ -187,14 +188,11 @@ class KernelPlan:
             self._refuse(self.inputs, inputs, error)
             raise
 
-    def reference_fn(self, *inputs: Any, precision: str = "float32", rounded: bool = True) -> Any:
-        """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes (or not)."""
+    def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
+        """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
         dtype = torch_dtype(precision)
-        outputs = self._reference(
-            *(v.to(dtype) if isinstance(a, TensorArg) else v for a, v in zip(self.inputs, inputs))
-        )
-        if rounded:
-            outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, outputs))
+        values = (v.to(dtype) if isinstance(a, TensorArg) else v for a, v in zip(self.inputs, inputs))
+        outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, self._reference(*values)))
         return outputs if len(outputs) > 1 else outputs[0]
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
@@ -220,8 +218,8 @@ class KernelPlan:
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """`launch_fn(*inputs, *outputs)`, on the current stream; with `key`, always that tiling.
 
-        Work per call: two emptiness tests, one or two dict lookups and the compiled call, which checks shapes,
-        strides, dtypes, devices and alignment itself. Only when it refuses are the reasons looked for.
+        Work per call: two emptiness tests, promised upper bounds, two dict lookups and the compiled call, which checks
+        shapes, strides, dtypes, devices and alignment itself. Only when it refuses are the reasons looked for.
         """
         kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.outputs)
         probe = len(self.inputs)
@@ -229,11 +227,16 @@ class KernelPlan:
         carrier = probe if isinstance(self.dims[self.reduced], int) else carriers[0]
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
         slots = self._dim_slots(args)
+        ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
+        bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
 
         def launch_fn(*values: Any) -> None:
             try:
                 output = values[probe]
                 if output.numel() and values[carrier].numel():
+                    for i, axis, lo, hi in bounded:
+                        if not lo <= values[i].shape[axis] <= hi:
+                            raise ValueError(f"argument {i}, axis {axis}")  # named below
                     chosen = key or self.dispatch(**{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
                     kernels[chosen](*values, sm_counts[output.get_device()])
                     return

@@ -1,0 +1,248 @@
+"""KernelPlan on the CPU: what a call does, what it refuses and in which words, and that the hot path stays bare."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from cutegen.runtime.arguments import ScalarArg, TensorArg, step_of
+from cutegen.runtime.command import benchmark_kernel_argparse
+from cutegen.runtime.plan import KernelPlan
+
+torch = pytest.importorskip("torch")
+
+
+class CpuPlan(KernelPlan):
+    name, arch, device, reduced = "gemm", "sm_90a", "cpu", "k"
+    dims: ClassVar = {"m": (1, None), "n": (8, 4096), "k": (8, None)}
+    inputs = (
+        TensorArg("a", "bfloat16", ("m", "k"), contiguous=1, multiple=8),
+        TensorArg("b", "bfloat16", ("n", "k"), contiguous=1, multiple=8),
+        TensorArg("bias", "float32", ("n",), contiguous=0, align=4),
+        ScalarArg("alpha"),
+    )
+    outputs = (TensorArg("d", "bfloat16", ("m", "n"), contiguous=1, multiple=8, axes=(0, 1)),)
+    tilings: ClassVar = {"wide": "256", "narrow": "64"}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.compiled: list[str] = []
+        self.launched: list[str] = []
+
+    def sm_count(self, index: int) -> int:
+        return 7
+
+    def dispatch(self, **dims: int) -> str:
+        return "narrow" if dims["m"] <= 16 else "wide"
+
+    def compile(self, key: str) -> Callable[..., None]:
+        self.compiled.append(key)
+
+        def kernel(a: Any, b: Any, bias: Any, alpha: float, d: Any, sms: int) -> None:
+            # What TVM FFI checks of a real kernel: anything but the values.
+            for t in (a, b, d):
+                if t.dim() != 2 or t.stride(1) != 1 or t.stride(0) % 8 or t.data_ptr() % 16 or t.shape[1] % 8:
+                    raise ValueError("Mismatched Tensor on argument")
+            if (a.shape[1], b.shape[0], a.shape[0]) != (b.shape[1], d.shape[1], d.shape[0]) or sms != 7:
+                raise ValueError("Mismatched shape")
+            if not isinstance(alpha, float) or bias.dtype is not torch.float32 or {a.dtype, d.dtype} != {b.dtype}:
+                raise TypeError("Mismatched type")
+            d.copy_(self._reference(a.double(), b.double(), bias.double(), alpha)[0])
+            self.launched.append(key)
+
+        return kernel
+
+    def _reference(self, a: Any, b: Any, bias: Any, alpha: float) -> tuple[Any, ...]:
+        return (alpha * (a @ b.mT) + bias,)
+
+    def _algorithmic_flops_bytes(self, m: int, n: int, k: int) -> tuple[int, int]:
+        return 2 * m * n * k, 2 * (m * k + n * k + m * n) + 4 * n
+
+
+SHAPE = {"m": 24, "n": 16, "k": 32}
+
+
+@pytest.fixture
+def plan() -> CpuPlan:
+    return CpuPlan()
+
+
+def arguments(plan: CpuPlan, **dims: int) -> tuple[Any, ...]:
+    inputs = plan.prepare_inputs(**{**SHAPE, **dims})
+    return (*inputs, *plan.allocate_outputs(*inputs))
+
+
+def test_import_needs_neither_torch_nor_the_dsl() -> None:
+    code = "import sys, cutegen.runtime.plan, cutegen.runtime.command; print({'torch', 'cutlass'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_kernel_reference_and_launch_agree(plan: CpuPlan) -> None:
+    inputs = plan.prepare_inputs(**SHAPE)
+    expected = plan.reference_fn(*inputs, precision="float64")
+    assert torch.equal(plan.kernel_fn(*inputs), expected)
+    out = torch.full_like(expected, float("nan"))
+    assert plan.launch_fn(*inputs, out) is None
+    assert torch.equal(out, expected)
+    assert (expected.float() - plan.reference_fn(*inputs).float()).abs().max() < 0.05
+
+
+def test_dispatch_compiles_each_tiling_once(plan: CpuPlan) -> None:
+    for m in (8, 16, 24, 8, 24):
+        plan.kernel_fn(*plan.prepare_inputs(**{**SHAPE, "m": m}))
+    assert plan.launched == ["narrow", "narrow", "wide", "narrow", "wide"]
+    assert plan.compiled == ["narrow", "wide"]
+    plan.make_launch("wide")(*arguments(plan, m=8))
+    assert plan.launched[-1] == "wide"
+
+
+def test_plan_allocates_and_compiles_ahead(plan: CpuPlan) -> None:
+    inputs = plan.prepare_inputs(**SHAPE)
+    kernel = plan.plan(*inputs)
+    assert (plan.compiled, plan.launched) == (["wide"], [])
+    assert kernel.tiling == "256"
+    assert kernel.autotune_configs == plan.tilings
+    assert kernel.algorithmic_flops_bytes_fn() == plan._algorithmic_flops_bytes(**SHAPE)
+    kernel.launch_fn(*kernel.input_tensors, *kernel.output_tensors)
+    assert torch.equal(kernel.output_tensors[0], plan.reference_fn(*inputs, precision="float64"))
+
+
+def test_compile_keys() -> None:
+    plan = CpuPlan(on_miss="error")
+    with pytest.raises(RuntimeError, match=r"kernel 'wide' is not compiled; call warm_up\(\)"):
+        plan.launch_fn(*arguments(plan))
+    assert plan.get_warmup_keys() == ("wide", "narrow")
+    plan.warm_up(["wide"])
+    plan.warm_up()
+    assert plan.compiled == ["wide", "narrow"]
+    plan.launch_fn(*arguments(plan))
+    warning = CpuPlan(on_miss="warn")
+    with pytest.warns(RuntimeWarning, match="compiling now"):
+        warning.launch_fn(*arguments(warning))
+
+
+@pytest.mark.parametrize("dim", ["m", "n"])
+def test_empty_outputs_launch_nothing(plan: CpuPlan, dim: str) -> None:
+    plan.launch_fn(*arguments(plan, **{dim: 0}))
+    assert plan.launched == plan.compiled == []
+
+
+def test_empty_contraction_is_refused(plan: CpuPlan) -> None:
+    with pytest.raises(ValueError, match="k is 0; a product over no elements is not computed"):
+        plan.launch_fn(*arguments(plan, k=0))
+
+
+def test_strides_of_extent_one_do_not_matter(plan: CpuPlan) -> None:
+    a, b, bias, alpha, d = arguments(plan, m=1)
+    column = a.as_strided((1, 32), (1, 1))
+    plan.launch_fn(column, b, bias, alpha, d)
+    assert torch.equal(d, plan.reference_fn(a, b, bias, alpha, precision="float64"))
+
+
+def rows(shape: tuple[int, int], pitch: int, start: int = 0) -> Any:
+    return torch.zeros(shape[0] * pitch + 16, dtype=torch.bfloat16).as_strided(shape, (pitch, 1), start)
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "error", "message"),
+    [
+        (0, None, TypeError, "a: is None, needs a torch tensor bfloat16[m, k]"),
+        (0, [1.0], TypeError, "a: is a list, needs a torch tensor"),
+        (0, torch.zeros(24, 32), TypeError, "a: has dtype float32, needs bfloat16: pass a.to(torch.bfloat16)"),
+        (0, torch.zeros(32).bfloat16(), ValueError, "a: has shape (32,) of rank 1, needs bfloat16[m, k] of rank 2"),
+        (0, rows((24, 32), 33), ValueError,
+         "a: stride(0) is 33 elements = 66 bytes; TMA needs multiples of 16 bytes: pass a.contiguous()"),
+        (0, rows((24, 32), 40, 1), ValueError, "a: data pointer is 2 bytes past a multiple of 16; TMA needs 16-byte "
+         "alignment: start the slice at a multiple of 8 elements, or pass a.clone()"),
+        (0, rows((32, 24), 24).mT, ValueError, "a: stride(1) is 24, needs 1 (k contiguous): pass a.contiguous()"),
+        (0, torch.zeros(24, 32, dtype=torch.bfloat16, device="meta"), ValueError, "a: is on meta, needs cpu"),
+        (1, rows((16, 40), 40), ValueError, "b: shape[1] is 40, but k is 32 (from a); needs bfloat16[n, k]"),
+        (2, torch.zeros(24), ValueError, "bias: shape[0] is 24, but n is 16 (from b)"),
+        (3, torch.ones(()), TypeError, "alpha: is a Tensor, needs a Python float; pass value.item()"),
+        (4, rows((24, 8), 8), ValueError, "d: shape[1] is 8, but n is 16 (from b)"),
+        (4, torch.zeros(24, 16), TypeError, "d: has dtype float32"),
+    ],
+)  # fmt: skip
+def test_wrong_argument_is_named(plan: CpuPlan, position: int, value: Any, error: type, message: str) -> None:
+    values = list(arguments(plan))
+    values[position] = value
+    with pytest.raises(error) as caught:
+        plan.launch_fn(*values)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("gemm: ")
+    if position < 4:
+        with pytest.raises(error):
+            plan.kernel_fn(*values[:4])
+        with pytest.raises(error):
+            plan.plan(*values[:4])
+
+
+def test_extents_that_cannot_be_aligned_say_how_to_pad(plan: CpuPlan) -> None:
+    a, b, bias, alpha, d = arguments(plan)
+    with pytest.raises(ValueError, match=r"a: shape\[1\] \(k\) is 30, needs a multiple of 8 elements: pad k to 32"):
+        plan.launch_fn(a[:, :30], b[:, :30], bias, alpha, d)
+    with pytest.raises(ValueError, match=r"\b60 bytes; TMA needs multiples of 16 bytes: pad k to 32, or pass a slice"):
+        plan.launch_fn(rows((24, 30), 30), rows((16, 30), 32), bias, alpha, d)
+
+
+def test_promised_ranges_hold(plan: CpuPlan) -> None:
+    with pytest.raises(ValueError, match="n is 8192; this kernel is promised 8 <= n <= 4096"):
+        plan.launch_fn(*arguments(plan)[:1], rows((8192, 32), 32), torch.zeros(8192), 1.0, rows((24, 8192), 8192))
+    with pytest.raises(ValueError, match="promised 8 <= n <= 4096"):
+        plan.prepare_inputs(m=8, n=8192, k=8)
+    with pytest.raises(TypeError, match=r"missing extent of n; pass n=\.\.\."):
+        plan.prepare_inputs(m=8, k=8)
+    with pytest.raises(TypeError, match="no dim is named q; the dims are m, n, k"):
+        plan.prepare_inputs(m=8, n=8, k=8, q=1)
+
+
+def test_all_faults_are_told_at_once(plan: CpuPlan) -> None:
+    a, b, bias, alpha, d = arguments(plan)
+    with pytest.raises(TypeError) as caught:
+        plan.launch_fn(a.float(), b, bias[:8], None, d)
+    assert [line.split(":")[0] for line in str(caught.value).removeprefix("gemm: ").split("\n  ")] == [
+        "a",
+        "bias",
+        "alpha",
+    ]
+    with pytest.raises(TypeError, match=r"takes 5 arguments \(a, b, bias, alpha, d\), got 4"):
+        plan.launch_fn(a, b, bias, alpha)
+
+
+def test_failure_of_a_legal_call_is_passed_on(plan: CpuPlan) -> None:
+    plan.sm_count = lambda index: 8  # type: ignore[method-assign]
+    plan._sm_counts.compute = plan.sm_count
+    with pytest.raises(ValueError, match="Mismatched shape"):
+        plan.launch_fn(*arguments(plan))
+
+
+def test_m_major_outputs_and_steps() -> None:
+    class Transposed(CpuPlan):
+        outputs = (TensorArg("d", "bfloat16", ("m", "n"), contiguous=0, multiple=8, axes=(0, 1)),)
+
+    plan = Transposed()
+    (d,) = plan.allocate_outputs(*plan.prepare_inputs(**SHAPE))
+    assert (tuple(d.shape), d.stride()) == ((24, 16), (1, 24))
+    args = (*plan.inputs, *plan.outputs)
+    assert [step_of(dim, args) for dim in "mnk"] == [8, 1, 8]
+
+
+class ZeroPlan(CpuPlan):
+    def compile(self, key: str) -> Callable[..., None]:
+        return lambda *values: values[-2].zero_()
+
+
+def test_command_line(plan: CpuPlan, capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchmark_kernel_argparse(plan, ["--m", "24", "--n", "16", "--k", "32", "--check"]) == 0
+    assert "d: right, 0 of 384 elements beyond 0.0078 |ref|" in capsys.readouterr().out
+    assert benchmark_kernel_argparse(ZeroPlan(), ["--m", "24", "--n", "16", "--k", "32", "--check"]) == 1
+    assert "d: wrong, 384 of 384" in capsys.readouterr().out
+    assert benchmark_kernel_argparse(plan, ["--m", "24", "--n", "16", "--k", "31"]) == 2
+    assert "k) is 31, needs a multiple of 8 elements: pad k to 32" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        benchmark_kernel_argparse(plan, ["--m", "24"])
+    assert caught.value.code == 2
