@@ -114,7 +114,8 @@ class SpecError(CutegenError):
 
 
 def suggest(word: str, candidates: Iterable[str]) -> str:
-    """``did you mean `stages`?`` for the closest candidate, or "" when none is close."""
+    """``did you mean `stages`?`` for the candidates that `word` begins, else the closest one; "" when none is close."""
     by_lower = {c.lower(): c for c in candidates}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean `{by_lower[close[0]]}`?" if close else ""
+    close = [c for c in by_lower if c.startswith(word.lower())] if len(word) > 2 else []
+    close = close[:3] or difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean {' or '.join(f'`{by_lower[c]}`' for c in close)}?" if close else ""

@@ -16,6 +16,5 @@ def load_family(name: str) -> Any:
 
 
 def load_spec_model(name: str) -> Any:
-    """The pydantic model of a family's spec (SPEC_MODEL of its module `spec`), without the rest of the family."""
-    module, _, _ = FAMILIES[name].partition(":")
-    return importlib.import_module(f"{module}.spec").SPEC_MODEL
+    """The pydantic model of a family's spec; KeyError for a name that is not in FAMILIES."""
+    return load_family(name).spec_model

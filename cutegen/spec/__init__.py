@@ -4,13 +4,14 @@ from cutegen.spec.base import KernelSpec
 from cutegen.spec.dims import Dim
 from cutegen.spec.document import KeyPath, SpecDocument
 from cutegen.spec.load import load_document, load_text
-from cutegen.spec.parse import parse_spec
+from cutegen.spec.parse import SchemaError, parse_spec
 from cutegen.spec.tensors import TensorDecl, parse_tensor
 
 __all__ = [
     "Dim",
     "KernelSpec",
     "KeyPath",
+    "SchemaError",
     "SpecDocument",
     "TensorDecl",
     "load_document",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -124,7 +124,9 @@ class Bench(Section):
 
 
 class KernelSpec(Section):
-    """The keys that specs of all families share."""
+    """The keys that specs of all families share. meaning: those that say what is computed, not how."""
+
+    meaning: ClassVar[frozenset[str]] = frozenset({"dims", "tensors"})
 
     cutegen: Literal[1] = Field(description="Version of the spec language.")
     kernel: str = Field(description="The kernel family.")

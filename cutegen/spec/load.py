@@ -140,6 +140,9 @@ class _Reader:
         elif "mapping values are not allowed" in problem:
             problem = "`:` cannot stand here"
             remedy = "check the indentation of this line, and quote text that holds `: `"
+        elif self.text[at : at + 1] == "\t":
+            self.find(rules.YAML_TAB.id, at, at + 1, "a tab separates these", "separate with spaces")
+            return
         elif "cannot start any token" in problem:
             remedy = "quote text that starts with this character"
         self.find(rules.YAML_SYNTAX.id, at, at + 1, f"YAML: {problem}", remedy)

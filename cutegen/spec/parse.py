@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from cutegen.diagnostics import Rule, SpecError, register, suggest
+from cutegen.diagnostics import Diagnostic, Rule, SpecError, register, suggest
 from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec
 from cutegen.spec.dims import BAD_NAME, Dim
@@ -54,11 +54,20 @@ NAME_COLLISION = register(Rule(
 ))  # fmt: skip
 
 
+class SchemaError(SpecError):
+    """Findings about keys, types, values and names. partial: the spec without the sections that are wrong, when what
+    is computed can be read nevertheless, so that its expressions can be checked in the same run."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic], partial: KernelSpec | None = None) -> None:
+        super().__init__(diagnostics)
+        self.partial = partial
+
+
 _YAML_1_1 = ("yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF", "y", "Y", "n", "N")
 
 
 def parse_spec(doc: SpecDocument) -> KernelSpec:
-    """The typed spec of doc's family. Raises SpecError with every finding about keys, types, values and names."""
+    """The typed spec of doc's family. Raises SchemaError with every finding about keys, types, values and names."""
     # The registry only names modules; the family's model is imported when a spec asks for it.
     from cutegen.families import registry
 
@@ -66,10 +75,10 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
     if not isinstance(family, str) or family not in registry.FAMILIES:
         known = f"kernel families: {', '.join(registry.FAMILIES)}"
         if "kernel" not in doc.data:
-            raise SpecError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
+            raise SchemaError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
         remedy = _join(suggest(str(family), registry.FAMILIES), known)
         message = f"`kernel` names no family: {_describe(family)}"
-        raise SpecError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
+        raise SchemaError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
     model: type[KernelSpec] = registry.load_spec_model(family)
     findings = list(_check_names(doc.data))
     try:
@@ -81,8 +90,18 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
         # The first finding about a key tells the cause: a name that collides is not unknown as well.
         keys = [f.path if f.key else None for f in findings]
         first = [f for i, f in enumerate(findings) if not f.key or f.path not in keys[:i]]
-        raise SpecError(doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in first)
+        shown = [doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in first]
+        raise SchemaError(shown, _validate_rest(model, doc.data, {f.path[0] for f in findings if f.path}))
     return spec
+
+
+def _validate_rest(model: type[KernelSpec], data: dict[str, Data], wrong: set[str | int]) -> KernelSpec | None:
+    if wrong & model.meaning:
+        return None
+    try:
+        return model.model_validate({key: value for key, value in data.items() if key not in wrong})
+    except ValidationError:
+        return None
 
 
 def _check_names(data: dict[str, Data]) -> Iterator[Finding]:

@@ -31,8 +31,8 @@ YAML_SYNTAX = register(Rule(
     "tensors: {a: bf16[m, k]}",
 ))  # fmt: skip
 YAML_TAB = register(Rule(
-    "yaml-tab", "indentation is made of spaces",
-    "YAML forbids tabs in indentation, because their width is not defined.",
+    "yaml-tab", "lines are indented and values separated by spaces",
+    "YAML forbids tabs in indentation, because their width is not defined. A tab may stand in text and in comments.",
     "tiling:\n\ttile: [128, 256, 64]",
 ))  # fmt: skip
 YAML_TAG = register(Rule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -110,6 +110,8 @@ class Tune(Section):
 class GemmSpec(KernelSpec):
     """A dense matrix product with an epilogue: D = epilogue(A @ B)."""
 
+    meaning: ClassVar[frozenset[str]] = KernelSpec.meaning | {"mainloop", "epilogue"}
+
     kernel: Literal["gemm"] = Field(description="The kernel family.")
     arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
     mainloop: Expression = Field(
@@ -117,9 +119,9 @@ class GemmSpec(KernelSpec):
     )
     accumulate: Accumulate = Accumulate()
     epilogue: dict[str, Expression] = Field(
-        min_length=1,
+        default={},
         description="Expressions over `acc`, the f32 product. A key that is a tensor is an output; any other key is a "
-        "local; a tensor that is only read is an input.",
+        "local; a tensor that is only read is an input. Left out, the one tensor that `mainloop` does not read is acc.",
     )
     tiling: Tiling = Tiling()
     pipeline: Pipeline = Pipeline()
@@ -134,6 +136,3 @@ class GemmSpec(KernelSpec):
         for name in self.tma:
             if name not in self.tensors:
                 yield unknown_name(UNKNOWN_TENSOR.id, name, self.tensors, ("tma", name), "no tensor is named")
-
-
-SPEC_MODEL = GemmSpec

@@ -1,0 +1,205 @@
+"""validate, list, new, schema, docs, and the error boundary of every command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from cutegen import cli
+from cutegen.cli import console, main
+from cutegen.diagnostics import CutegenError
+
+GOOD = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[m, k]
+  b: bf16[n, k]
+  d: bf16[m, n]
+epilogue:
+  d: relu(acc)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CUTEGEN_TRACEBACK", raising=False)
+    Path("good.yaml").write_text(GOOD)
+    Path("bad.yaml").write_text(GOOD.replace("relu", "rely") + "pipeline: {stage: 4}\n")
+    Path("good.lock.yaml").write_text("")
+    return tmp_path
+
+
+def test_validate_says_ok(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.lock.yaml").unlink()
+    assert main(["validate", "good.yaml"]) == 0
+    assert capsys.readouterr() == ("good.yaml: ok\n", "")
+
+
+def test_validate_a_folder_reports_schema_and_expressions_together(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("good.lock.yaml").unlink()
+    assert main(["validate", "."]) == 1
+    out, err = capsys.readouterr()
+    assert out == "good.yaml: ok\n"
+    assert "bad.yaml:9:6: error[unknown-op]" in err
+    assert "bad.yaml:10:12: error[unknown-key]" in err
+    assert "2 specs, 1 with findings" in err
+
+
+def test_validate_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.lock.yaml").unlink()
+    assert main(["validate", "--json", "good.yaml", "bad.yaml"]) == 1
+    out, err = capsys.readouterr()
+    good, bad = json.loads(out)
+    assert good == {"spec": "good.yaml", "ok": True, "findings": []}
+    assert [(f["rule"], f["line"]) for f in bad["findings"]] == [("unknown-op", 9), ("unknown-key", 10)]
+    assert err == ""
+
+
+@pytest.mark.parametrize("argument", ["nothing.yaml", "empty", "good"])
+def test_missing_specs_are_usage_errors(argument: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    assert main(["validate", argument]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+
+
+def test_missing_spec_suggests_the_one_that_exists(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["validate", "god.yaml"])
+    assert "did you mean `good.yaml`?" in capsys.readouterr().err
+
+
+def test_new_spec_validates_and_is_never_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "gemm", "mine", "-o", "made/here"]) == 0
+    path = Path("made/here/mine.yaml")
+    assert capsys.readouterr().out == f"{path}\n"
+    assert main(["validate", str(path)]) == 0
+    path.write_text("my work")
+    assert main(["new", "gemm", "mine", "-o", "made/here"]) == 2
+    assert path.read_text() == "my work"
+
+
+@pytest.mark.parametrize(("family", "name"), [("gem", "x"), ("gemm", "my-gemm"), ("gemm", "../x"), ("gemm", "class")])
+def test_new_refuses_bad_names(family: str, name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(folder.rglob("*"))
+    assert main(["new", family, name, "-o", "made"]) == 2
+    assert "= help:" in capsys.readouterr().err
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert main(["list", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {op["name"] for op in data["ops"]} >= {"relu", "gelu_tanh"}
+    assert [f["name"] for f in data["families"]] == ["gemm"]
+    assert all(row["name"] in text for rows in data.values() for row in rows)
+
+
+def test_schema(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["schema", "gemm", "-o", "s.json"]) == 0
+    assert json.loads(printed) == json.loads(Path("s.json").read_text())
+    assert main(["schema", "gem"]) == 2
+
+
+def test_docs_check_finds_a_stale_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs"]) == 0
+    assert main(["docs", "--check"]) == 0
+    capsys.readouterr()
+    (folder / "docs" / "rules.md").write_text("old")
+    assert main(["docs", "--check"]) == 1
+    assert capsys.readouterr().out == "docs/rules.md: stale\n"
+    assert (folder / "docs" / "rules.md").read_text() == "old"
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["validate"], ["validate", "--nothing", "x"], ["new", "gemm"]])
+def test_usage_errors_exit_2(arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Usage: cutegen" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (CutegenError("no", "do this", exit_code=1), 1, "error: no\n  = help: do this\n"),
+        (KeyboardInterrupt(), 130, "\ninterrupted\n"),
+        (OSError(28, "No space left on device", "/x/y"), 2, "error: /x/y: No space left on device\n"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied\n"),
+        (ZeroDivisionError("division by zero\nmore"), 2, "internal error: ZeroDivisionError: division by zero\n"),
+        (RecursionError("deep"), 2, "internal error: RecursionError: deep\n"),
+        (MemoryError(), 2, "internal error: MemoryError: \n"),
+    ],
+)
+def test_error_boundary(
+    error: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def fail() -> None:
+        raise error
+
+    monkeypatch.delenv("CUTEGEN_TRACEBACK", raising=False)
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, name: fail)
+    assert main(["fail"]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(message)
+    assert "Traceback" not in err
+
+
+def test_traceback_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setenv("CUTEGEN_TRACEBACK", "1")
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, name: fail)
+    with pytest.raises(ZeroDivisionError):
+        main(["fail"])
+
+
+def start(*arguments: str, **options: object) -> subprocess.Popen[str]:
+    code = "import sys; from cutegen.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], text=True, env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, **options,  # type: ignore[call-overload]
+    )  # fmt: skip
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    process = start("schema")
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["validate", "--help"], ["schema"], ["list"], ["new", "--help"]])
+def test_quick_commands_import_neither_torch_nor_cutlass(arguments: list[str]) -> None:
+    code = (
+        "import sys; from cutegen.cli import main; code = main(sys.argv[1:]); "
+        "assert not {'torch', 'cutlass', 'rich'} & set(sys.modules); sys.exit(code)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def test_table_aligns_numbers_to_the_right() -> None:
+    text = click.unstyle(console.table(("name", "us"), [("a", "9.5"), ("long", "10.25")]))
+    assert text == "name     us\na       9.5\nlong  10.25"
+    assert click.unstyle(console.table(("name", "us"), [])) == "name  us"

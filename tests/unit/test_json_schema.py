@@ -1,0 +1,77 @@
+"""The JSON schema and the generated pages: they accept what the tool accepts, and the committed copies are current."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from cutegen.cli.author import shipped_specs
+from cutegen.cli.reference import all_rules, pages
+from cutegen.families.registry import FAMILIES, load_spec_model
+from cutegen.spec import load_document
+from cutegen.spec.schema import json_schema
+
+ROOT = Path(__file__).parent.parent.parent
+STARTERS = [ROOT / "cutegen" / "families" / family / "starter.yaml" for family in FAMILIES]
+
+
+def schema() -> dict[str, Any]:
+    return json_schema(load_spec_model("gemm"))
+
+
+def errors(data: object) -> list[str]:
+    return [e.json_path for e in jsonschema.Draft7Validator(schema()).iter_errors(data)]
+
+
+def test_schema_is_valid() -> None:
+    jsonschema.Draft7Validator.check_schema(schema())
+
+
+@pytest.mark.parametrize("path", [*shipped_specs(), *STARTERS], ids=lambda p: p.stem)
+def test_shipped_specs_are_accepted(path: Path) -> None:
+    assert errors(load_document(path).data) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"colour": 1}, "$"), ({"pipeline": {"stages": 0}}, "$.pipeline.stages"), ({"cutegen": 2}, "$.cutegen"),
+        ({"tiling": {"tile": [128, 256]}}, "$.tiling.tile"), ({"tma": {"a": {"swizle": 1}}}, "$.tma.a"),
+        ({"scheduler": "fast"}, "$.scheduler"), ({"tensors": {}}, "$.tensors"),
+        ({"dims": {"n": [1, 2, 3]}}, "$.dims.n"),
+        ({"device": "h9"}, "$.device"), ({"m": [0]}, "$.m[0]"), ({"pdl": {"wait": 1}}, "$.pdl.wait"),
+    ],
+)  # fmt: skip
+def test_schema_finds_what_the_tool_finds(change: dict[str, object], place: str) -> None:
+    data = load_document(STARTERS[0]).data
+    assert errors({**data, **change}) == [place]
+
+
+def test_every_key_is_described() -> None:
+    root = schema()
+    for section in (root, *root["$defs"].values()):
+        for key, field in section["properties"].items():
+            target = root["$defs"].get(field.get("$ref", "").rpartition("/")[2], {})
+            assert field.get("description") or target.get("description"), key
+
+
+def test_committed_pages_are_current() -> None:
+    for name, text in pages().items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, f"{name}: run `cutegen docs`"
+
+
+def test_rules_of_every_package_are_collected() -> None:
+    rules = all_rules()
+    assert {"yaml-tab", "unknown-key", "unknown-op", "smem-capacity", "not-yet-supported"} <= set(rules)
+    for rule in rules.values():
+        assert rule.summary, rule.id
+        assert rule.explanation, rule.id
+        assert not rule.summary.endswith("."), rule.id
+
+
+def test_schema_is_json() -> None:
+    assert json.loads((ROOT / "docs" / "schema" / "gemm.json").read_text(encoding="utf-8")) == schema()
