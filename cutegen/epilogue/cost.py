@@ -28,7 +28,7 @@ class Traffic:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """flops: per element of the m x n (x batch) accumulator. reads, writes: each tensor once; host scalars are free.
-    error: largest absolute error of the ops used, relative to max(1, |argument|); see `EpilogueOp.error`."""
+    error: the largest `EpilogueOp.error` of the ops used."""
 
     flops: int
     reads: tuple[Traffic, ...]

@@ -1,0 +1,156 @@
+"""Epilogue functions on the device: what they compile to for sm_90a, and what the same source computes in Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+cutlass = pytest.importorskip("cutlass")
+
+import cutlass.cute as cute  # noqa: E402
+from cutlass.cute.runtime import make_fake_compact_tensor  # noqa: E402
+
+from cutegen.device import activation  # noqa: E402
+from cutegen.epilogue import OPS  # noqa: E402
+
+pytestmark = pytest.mark.dsl
+
+# PTX of the body, loads, stores and addresses aside: what an epilogue pays per element.
+EXPECTED = {
+    "absolute": "abs.f32",
+    "minimum": "min.NaN.f32",
+    "maximum": "max.NaN.f32",
+    "relu": "max.NaN.f32",
+    "square": "mul.f32",
+    "exp": "mul.f32 ex2.approx.ftz.f32",
+    "divide": "rcp.approx.ftz.f32 mul.f32",
+    "tanh": "tanh.approx.f32",
+    "sigmoid": "mul.f32 tanh.approx.f32 fma.rn.f32",
+    "silu": "mul.f32 tanh.approx.f32 fma.rn.f32",
+    "gelu_tanh": "mul.f32 mul.f32 fma.rn.f32 mul.f32 tanh.approx.f32 fma.rn.f32",
+    "gelu_erf": f"abs.f32 min.NaN.f32 {'fma.rn.f32 ' * 6} ex2.approx.ftz.f32 max.NaN.f32 mul.f32 sub.f32",
+}
+
+
+@cute.kernel
+def apply(x: cute.Tensor, y: cute.Tensor, function: cutlass.Constexpr):
+    i = cute.arch.thread_idx()[0]
+    y[i] = function(x[i], x[i + 128])
+
+
+def compile_to_ptx(function: Callable[..., Any], folder: Path) -> str:
+    """The PTX of a kernel that applies function(Float32, Float32) once a thread."""
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor):
+        apply(x, y, function).launch(grid=[1, 1, 1], block=[128, 1, 1])
+
+    operands = [make_fake_compact_tensor(cutlass.Float32, (256,)) for _ in range(2)]
+    cute.compile(launch, *operands, options=f"--gpu-arch sm_90a --keep-ptx --dump-dir {folder}")
+    (ptx,) = folder.glob("*.ptx")
+    return ptx.read_text()
+
+
+def arithmetic(ptx: str) -> list[str]:
+    lines = [line.split() for line in ptx.splitlines() if line.startswith("\t")]
+    return [
+        words[0] for words in lines if words and words[0].endswith(".f32") and words[0][:2] not in ("ld", "st", "mo")
+    ]
+
+
+def on_two(name: str) -> Callable[..., Any]:
+    function = getattr(activation, name)
+    return function if name in ("minimum", "maximum", "divide") else lambda x, _: function(x)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_compiles_to_few_instructions(name: str, tmp_path: Path) -> None:
+    ptx = compile_to_ptx(on_two(name), tmp_path)
+    assert ".local" not in ptx
+    assert "call" not in ptx
+    # The compiler may order independent instructions as it likes.
+    assert sorted(arithmetic(ptx)) == sorted(EXPECTED[name].split())
+    assert sum(word.split(".")[0] in ("tanh", "ex2", "rcp") for word in arithmetic(ptx)) <= 1
+
+
+def test_every_op_has_a_device_function() -> None:
+    assert {op.device for op in OPS.values()} | {"divide"} == set(EXPECTED)
+
+
+def test_division_by_a_number_is_a_product(tmp_path: Path) -> None:
+    assert arithmetic(compile_to_ptx(lambda x, _: activation.divide(x, 3.0), tmp_path)) == ["mul.f32"]
+
+
+@pytest.mark.parametrize(("dtype", "cvt"), [("BFloat16", "cvt.rn.bf16.f32"), ("Float16", "cvt.rn.f16.f32")])
+def test_stored_rounds(dtype: str, cvt: str, tmp_path: Path) -> None:
+    ptx = compile_to_ptx(lambda x, _: activation.stored(x, getattr(cutlass, dtype)), tmp_path)
+    assert cvt in ptx
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module computing with Python floats and exact functions: its formulas, checked without a GPU."""
+
+    def pick(choose: Callable[..., float]) -> Callable[..., float]:
+        return lambda x, y, nan: math.nan if math.isnan(x) or math.isnan(y) else choose(x, y)
+
+    arch = SimpleNamespace(fmin=pick(min), fmax=pick(max), rcp_approx=lambda x: 1.0 / x)
+    functions = SimpleNamespace(absf=abs, exp2=lambda x, fastmath: 2.0**x, tanh=lambda x, fastmath: math.tanh(x))
+    monkeypatch.setattr(activation, "cute", SimpleNamespace(arch=arch, math=functions))
+    monkeypatch.setattr(activation, "Float32", float)
+    return activation
+
+
+def phi(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2.0))
+
+
+def logistic(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+EXACT: dict[str, Callable[[float], float]] = {
+    "absolute": abs,
+    "relu": lambda x: max(x, 0.0),
+    "square": lambda x: x * x,
+    "exp": math.exp,
+    "tanh": math.tanh,
+    "sigmoid": logistic,
+    "silu": lambda x: x * logistic(x),
+    "gelu_tanh": lambda x: 0.5 * x * (1.0 + math.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_formula(name: str, in_python: Any) -> None:
+    for i in range(-2000, 2001):
+        x = i / 200.0
+        assert getattr(in_python, name)(x) == pytest.approx(EXACT[name](x), rel=1e-9, abs=1e-14)
+
+
+def test_gelu_erf_keeps_its_bounds(in_python: Any) -> None:
+    for i in range(-20000, 20001):
+        x = i / 2000.0
+        error = abs(in_python.gelu_erf(x) - x * phi(x))
+        assert error <= min(2.0**-22, abs(x) * 2.0**-20.9)
+        if -4.0 < x < 0.0:
+            assert error <= 2.0**-13 * abs(x * phi(x))
+
+
+def test_special_values(in_python: Any) -> None:
+    inf = math.inf
+    for name in (*EXACT, "gelu_erf"):
+        assert math.isnan(getattr(in_python, name)(math.nan)), name
+    assert in_python.gelu_erf(inf) == inf
+    assert abs(in_python.gelu_erf(-inf)) < 2.0**-46
+    assert (in_python.relu(inf), in_python.silu(inf), in_python.gelu_tanh(inf)) == (inf, inf, inf)
+    assert (in_python.sigmoid(-inf), in_python.sigmoid(inf), in_python.tanh(-inf)) == (0.0, 1.0, -1.0)
+    for f in (in_python.minimum, in_python.maximum):
+        assert math.isnan(f(math.nan, 1.0))
+        assert math.isnan(f(1.0, math.nan))
+    assert in_python.divide(1.0, -4.0) == -0.25
