@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import click
 
 from cutegen import __version__
-from cutegen.diagnostics import CutegenError
+from cutegen.cli.console import note
+from cutegen.diagnostics import CutegenError, suggest
 
 # command -> module:function; a module is imported when its command is asked for
 COMMANDS = {
@@ -39,9 +40,15 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            hint = suggest(args[0], COMMANDS)
+            ctx.fail(f"there is no command `{args[0]}`{f'; {hint}' if hint else ''}")
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
@@ -63,13 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except CutegenError as error:
-        click.echo(error.report(), err=True)
+        note(error.report())
         return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        note("interrupted")
         return 130
     except BrokenPipeError:
         # The reader went away (`cutegen list | head`); keep the interpreter from complaining when it flushes.
@@ -77,12 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        note(f"error: {where}{error.strerror or error}")
         return 2
     except Exception as error:
         first = str(error).strip().splitlines()[:1]
-        click.echo(f"internal error: {type(error).__name__}: {first[0] if first else ''}", err=True)
-        click.echo(f"  = help: this is a bug in cutegen; {TRACEBACK}=1 shows where", err=True)
+        note(f"internal error: {type(error).__name__}: {first[0] if first else ''}")
+        note(f"  = help: this is a bug in cutegen; {TRACEBACK}=1 shows where")
         return 2
 
 

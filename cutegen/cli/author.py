@@ -53,12 +53,12 @@ def list_(as_json: bool) -> None:
     specs = []
     for path in shipped_specs():
         data = load_document(path).data
-        specs.append((path.stem, str(data.get("kernel")), str(data.get("arch")), _summary(path)))
+        specs.append((_shorten(path), str(data.get("kernel")), str(data.get("arch")), _summary(path)))
     ops = [(name, op.arity_text(), op.doc) for name, op in OPS.items()]
     if as_json:
         console.print_json({
             "families": [dict(zip(("name", "summary"), row)) for row in families],
-            "specs": [dict(zip(("name", "kernel", "arch", "summary"), row)) for row in specs],
+            "specs": [dict(zip(("path", "kernel", "arch", "summary"), row)) for row in specs],
             "ops": [dict(zip(("name", "arguments", "summary"), row)) for row in ops],
         })  # fmt: skip
         return
@@ -141,12 +141,10 @@ def docs(check: bool, folder: Path) -> int:
 
 
 def shipped_specs() -> list[Path]:
-    """The specs that come with cutegen: in the wheel, or in the repository it runs from."""
-    package = Path(__file__).parent.parent
-    folder = package / "_data" / "specs"
-    if not folder.is_dir():
-        folder = package.parent / "specs"
-    return console.specs_in(folder)
+    """The specs that come with cutegen."""
+    from cutegen.render.environment import data_folder
+
+    return console.specs_in(data_folder("specs"))
 
 
 def _check_family(name: str) -> None:
@@ -156,6 +154,11 @@ def _check_family(name: str) -> None:
     if name not in FAMILIES:
         hint = suggest(name, FAMILIES) or f"families: {', '.join(FAMILIES)}"
         raise CutegenError(f"`{name}` is no kernel family", hint, exit_code=2)
+
+
+def _shorten(path: Path) -> str:
+    """Relative to the current folder where it is in it, so that the line can be pasted into a command."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _summary(path: Path) -> str:

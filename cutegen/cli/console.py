@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,12 @@ from typing import Any, TypeVar
 import click
 
 from cutegen.diagnostics import CutegenError, SpecError, suggest
+
+_MARKS = (
+    (re.compile(r"(?:^|(?<=: ))(?:internal )?error(?:\[[a-z0-9-]+\])?:", re.MULTILINE), "red"),
+    (re.compile(r"(?<=\| ) *\^+$", re.MULTILINE), "red"),
+    (re.compile(r"^  = help:", re.MULTILINE), "cyan"),
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -72,7 +79,9 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """A line about the run, on stderr."""
+    """A line about the run, on stderr; the marks of an error report are coloured."""
+    for pattern, colour in _MARKS:
+        text = pattern.sub(click.style(r"\g<0>", fg=colour, bold=True), text)
     click.echo(text, err=True)
 
 

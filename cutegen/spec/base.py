@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.config import JsonDict
 
 from cutegen.diagnostics import Rule, register, suggest
 from cutegen.hardware import DEVICES
 from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
+from cutegen.spec.names import IDENTIFIER
 from cutegen.spec.refusal import Finding, Refusal
-from cutegen.spec.tensors import TensorDecl, parse_tensor
+from cutegen.spec.tensors import TENSOR_PATTERN, TensorDecl, parse_tensor
 
 MAX_EXPRESSION = 1024
 
@@ -85,7 +87,9 @@ Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator
 Tensor = Annotated[
     TensorDecl,
     BeforeValidator(_declare),
-    WithJsonSchema({"type": "string", "$comment": "tensor declaration", "examples": ["bf16[m, k]"]}),
+    WithJsonSchema(
+        {"type": "string", "$comment": "tensor declaration", "examples": ["bf16[m, k]"], "pattern": TENSOR_PATTERN}
+    ),
 ]
 Expression = Annotated[
     str, Field(max_length=MAX_EXPRESSION, json_schema_extra={"$comment": "expression", "examples": ["relu(acc)"]})
@@ -99,6 +103,10 @@ def _check_product(name: str) -> str:
 
 
 Product = Annotated[str, AfterValidator(_check_product), WithJsonSchema({"type": "string", "enum": list(DEVICES)})]
+
+
+# Which keys a map from names may have; editors read it, `parse_spec` says it in words.
+NAMES: JsonDict = {"propertyNames": {"pattern": f"^{IDENTIFIER.pattern}$"}}
 
 
 def knob(description: str) -> Any:
@@ -133,11 +141,13 @@ class KernelSpec(Section):
     arch: str = Field(description="The architecture to generate for.")
     dims: dict[str, Positive | Range] = Field(
         default={},
+        json_schema_extra=NAMES,
         description="What is known of the dims when the kernel is generated: an integer is a compile-time constant, "
         "`[low, high]` a promised range; a dim that is absent is dynamic.",
     )
     tensors: dict[str, Tensor] = Field(
         min_length=1,
+        json_schema_extra=NAMES,
         description="The operands of a call, in order: `dtype[dims]`, dims as torch has them, the last one contiguous "
         "unless `@dim` says otherwise. `f32` is a number passed by value, `f32[]` a device tensor with one element, "
         "`?` at the end means that it may be None.",

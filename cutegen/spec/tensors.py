@@ -34,6 +34,8 @@ _ALIASES = {
     "fp32": "f32", "fp8": "e4m3", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "int8": "i8", "int32": "i32",
 }  # fmt: skip
 _FORM = re.compile(r"\s*(?P<dtype>\w+)\s*(?P<shape>\[(?P<dims>[^\[\]]*)\])?\s*(?:@\s*(?P<at>\w+))?\s*(?P<opt>\?)?\s*")
+# The same form for JSON schema, whose expressions know no named groups.
+TENSOR_PATTERN = f"^{re.sub('[?]P<[a-z]+>', '?:', _FORM.pattern)}$"
 
 
 @dataclass(frozen=True, slots=True)

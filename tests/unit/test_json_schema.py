@@ -36,6 +36,14 @@ def test_shipped_specs_are_accepted(path: Path) -> None:
     assert errors(load_document(path).data) == []
 
 
+def test_everything_that_can_be_written_is_accepted() -> None:
+    """What the spec reference shows of tensors, and one value for each kind of knob."""
+    data = load_document(STARTERS[0]).data
+    tensors = {"a": "bf16[m, ceil(k/128)]@m", "b": "e4m3[ l , n/2, 8 ]?", "s": "f32", "p": "f32[]", "d": "bf16[m, n]"}
+    knobs = {"tiling": {"tile": "auto", "cluster": [2, 1], "swap_ab": False}, "tma": {"a": {"swizzle": 32}}}
+    assert errors({**data, **knobs, "tensors": tensors, "dims": {"n": 4, "m": [1, 2]}, "device": "h200"}) == []
+
+
 @pytest.mark.parametrize(
     ("change", "place"),
     [
@@ -43,6 +51,7 @@ def test_shipped_specs_are_accepted(path: Path) -> None:
         ({"tiling": {"tile": [128, 256]}}, "$.tiling.tile"), ({"tma": {"a": {"swizle": 1}}}, "$.tma.a"),
         ({"scheduler": "fast"}, "$.scheduler"), ({"tensors": {}}, "$.tensors"),
         ({"dims": {"n": [1, 2, 3]}}, "$.dims.n"),
+        ({"tensors": {"a": "bf16(m)"}}, "$.tensors.a"), ({"dims": {"a-b": 4}}, "$.dims"),
         ({"device": "h9"}, "$.device"), ({"m": [0]}, "$.m[0]"), ({"pdl": {"wait": 1}}, "$.pdl.wait"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from cutegen.spec.base import (
+    NAMES,
     UNKNOWN_TENSOR,
     Auto,
     Expression,
@@ -120,6 +121,7 @@ class GemmSpec(KernelSpec):
     accumulate: Accumulate = Accumulate()
     epilogue: dict[str, Expression] = Field(
         default={},
+        json_schema_extra=NAMES,
         description="Expressions over `acc`, the f32 product. A key that is a tensor is an output; any other key is a "
         "local; a tensor that is only read is an input. Left out, the one tensor that `mainloop` does not read is acc.",
     )
