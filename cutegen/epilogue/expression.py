@@ -145,7 +145,7 @@ class _Converter:
 
     def convert(self, node: ast.expr, depth: int) -> Expr | None:
         span = self.span(node)
-        if depth > MAX_DEPTH:
+        if depth > MAX_DEPTH and not isinstance(node, ast.Constant | ast.Name):
             self.refuse(EXPRESSION, node, f"the expression nests deeper than {MAX_DEPTH} levels", _SPLIT)
             return None
         match node:

@@ -1,0 +1,149 @@
+"""Text to tree: what is accepted, what is refused, and where the finding points."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutegen.epilogue.expression import (
+    Binary,
+    Call,
+    Expr,
+    Name,
+    Negate,
+    Number,
+    Stored,
+    fold,
+    is_constant,
+    parse_expression,
+    walk,
+)
+
+NOWHERE = (0, 0)
+ACC, X = Name("acc", NOWHERE), Name("x", NOWHERE)
+
+
+def number(value: float) -> Number:
+    return Number(value, NOWHERE)
+
+
+def parse(text: str) -> Expr:
+    findings: list[object] = []
+    tree = parse_expression(text, lambda *finding: findings.append(finding))
+    assert tree is not None, findings
+    assert not findings
+    return tree
+
+
+def refusals(text: str) -> list[tuple[str, str]]:
+    """(rule, the text it points at) of each finding."""
+    found: list[tuple[str, str]] = []
+    tree = parse_expression(text, lambda rule, span, message, remedy: found.append((rule, text[slice(*span)])))
+    assert tree is None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("acc", ACC),
+        ("  acc  ", ACC),
+        ("acc - x - 1", Binary("-", Binary("-", ACC, X, NOWHERE), number(1.0), NOWHERE)),
+        ("acc - (x - 1)", Binary("-", ACC, Binary("-", X, number(1.0), NOWHERE), NOWHERE)),
+        ("acc + x * 2", Binary("+", ACC, Binary("*", X, number(2.0), NOWHERE), NOWHERE)),
+        ("-acc / x", Binary("/", Negate(ACC, NOWHERE), X, NOWHERE)),
+        ("-(acc / x)", Negate(Binary("/", ACC, X, NOWHERE), NOWHERE)),
+        ("relu(acc)", Call("relu", (ACC,), NOWHERE)),
+        ("min(acc, x, .5)", Call("min", (ACC, X, number(0.5)), NOWHERE)),
+        ("stored(x)", Stored("x", NOWHERE)),
+        ("1_000 * acc", Binary("*", number(1000.0), ACC, NOWHERE)),
+        ("relu(\n  acc\n)", Call("relu", (ACC,), NOWHERE)),
+        ("a @ b", Binary("@", Name("a", NOWHERE), Name("b", NOWHERE), NOWHERE)),
+    ],
+)
+def test_trees(text: str, tree: Expr) -> None:
+    assert parse(text) == tree
+
+
+def test_spans_count_from_the_start_of_the_text() -> None:
+    text = "  relu(acc\n   + bias) * 0.5"
+    spans = {type(node).__name__ + text[slice(*node.span)] for node in walk(parse(text))}
+    assert spans == {
+        "Binaryrelu(acc\n   + bias) * 0.5", "Callrelu(acc\n   + bias)", "Binaryacc\n   + bias", "Nameacc", "Namebias",
+        "Number0.5",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", [("expression-syntax", "")]),
+        ("   ", [("expression-syntax", " ")]),
+        ("acc +", [("expression-syntax", "+")]),
+        ("acc bias", [("expression-syntax", "b")]),
+        ("acc # x", [("expression-syntax", "#")]),
+        ("acc \\ x", [("expression-syntax", "\\")]),
+        ("acc\x00", [("expression-syntax", "\x00")]),
+        ("acc × 2", [("expression-syntax", "×")]),
+        ("ａcc", [("expression-syntax", "ａ")]),
+        ("'acc'", [("expression-syntax", "'acc'")]),
+        ("acc ** 2 + True", [("expression-syntax", "acc ** 2"), ("expression-syntax", "True")]),
+        ("acc.x", [("expression-syntax", "acc.x")]),
+        ("lambda: acc", [("expression-syntax", "lambda: acc")]),
+        ("(y := acc)", [("expression-syntax", "y := acc")]),
+        ("[acc]", [("expression-syntax", "[acc]")]),
+        ("acc, x", [("expression-syntax", "acc, x")]),
+        ("relu(*acc)", [("expression-syntax", "*acc")]),
+        ("relu(x=acc)", [("expression-syntax", "acc")]),
+        ("relu(**acc)", [("expression-syntax", "acc")]),
+        ("acc(1)", [("unknown-op", "acc")]),
+        ("__import__('os')", [("unknown-op", "__import__")]),
+        ("relu.f(acc)", [("expression-syntax", "relu.f")]),
+        ("relu()", [("op-arity", "relu()")]),
+        ("max(acc)", [("op-arity", "max(acc)")]),
+        ("stored(1)", [("op-arity", "stored(1)")]),
+        ("1e39 + 1e999 - acc", [("expression-number", "1e39"), ("expression-number", "1e999")]),
+        ("acc[0]", [("not-yet-supported", "acc[0]")]),
+        ("acc > x", [("not-yet-supported", "acc > x")]),
+        ("not acc", [("not-yet-supported", "not acc")]),
+        ("sum(acc, n) + foo(x)", [("not-yet-supported", "sum(acc, n)"), ("unknown-op", "foo")]),
+    ],
+)
+def test_refusals(text: str, found: list[tuple[str, str]]) -> None:
+    assert refusals(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 1025,
+        "-" * 1000 + "x",
+        "(" * 500 + "x" + ")" * 500,
+        "relu(" * 200 + "x" + ")" * 200,
+        "+".join("x" * 100),
+        "x" + "[0]" * 300,
+        "x" + ".y" * 500,
+        "9" * 1000,
+        "0x" + "f" * 1000,
+    ],
+)
+def test_large_input_is_refused_and_survived(text: str) -> None:
+    assert len(refusals(text)) == 1
+
+
+def test_unknown_ops_are_suggested() -> None:
+    remedies: list[str] = []
+    for text in ("gelu(acc)", "sigmod(acc)", "zzz(acc)"):
+        parse_expression(text, lambda rule, span, message, remedy: remedies.append(remedy))
+    assert remedies[0].startswith("did you mean `gelu_tanh` or `gelu_erf`?")
+    assert remedies[1].startswith("did you mean `sigmoid`?")
+    assert remedies[2].startswith("ops: ")
+
+
+def test_folding() -> None:
+    assert fold(parse("2 * (x + 1) / -4"), {"x": 3.0}) == -2.0
+    assert fold(parse("1 / (x - 3)"), {"x": 3.0}) is None
+    assert fold(parse("1e38 * 10"), {}) is None
+    assert fold(parse("relu(1)"), {}) is None
+    assert fold(parse("acc"), {}) is None
+    assert is_constant(parse("x * relu(2)"), {"x"})
+    assert not is_constant(parse("stored(x)"), {"x"})
