@@ -81,8 +81,8 @@ def pin(spec: Path, keys: tuple[str, ...]) -> None:
 
     The kernel stays the same. What is not pinned stays in the lock.
     """
+    from cutegen.files import write_text
     from cutegen.resolve import pin_decisions, resolve_file, save_lock
-    from cutegen.resolve.lock import write_text
 
     resolution = resolve_file(spec)
     print_notes(resolution.notes)

@@ -35,7 +35,7 @@ def fragment_origin(thread: Int32) -> tuple[Int32, Int32]:
 
 
 def fragment_offset(i: int) -> tuple[int, int]:
-    """(row, column) of element i of a fragment relative to `fragment_origin`: pairs, then 8 rows down, then 8 columns on."""
+    """(row, column) of element i of a fragment, from `fragment_origin`: pairs, then 8 rows on, then 8 columns."""
     return (i // 2) % 2 * 8, i // 4 * 8 + i % 2
 
 

@@ -18,7 +18,7 @@ def store_atom(tensor, staged_layout, tile):
 
 
 def partition(atom, smem, gmem, cta=0, multicast=1):
-    """((TMA, stages), (TMA, rest...)) views of one operand for CTA `cta` of the `multicast` CTAs that share its loads."""
+    """Views ((TMA, stages), (TMA, rest...)) for CTA `cta` of the `multicast` CTAs that share an operand's loads."""
     return cpasync.tma_partition(
         atom, cta, cute.make_layout(multicast), cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 2)
     )

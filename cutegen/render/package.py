@@ -24,7 +24,7 @@ class Resolved(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RenderedPackage:
-    """files: text by file name, headers included."""
+    """files: text by path below the package's folder, headers included."""
 
     name: str
     digest: str
@@ -34,10 +34,11 @@ class RenderedPackage:
 def render_package(resolved: Resolved) -> RenderedPackage:
     """The package of one resolved kernel; equal bytes for equal input on any machine."""
     bodies = load_family(resolved.family).render(resolved)
-    files = {name: _header(resolved, body) + body for name, body in sorted(bodies.items())}
+    files = {name: with_header(resolved.name, resolved.digest, body) for name, body in sorted(bodies.items())}
     return RenderedPackage(resolved.name, resolved.digest, files)
 
 
-def _header(resolved: Resolved, body: str) -> str:
+def with_header(name: str, kernel: str, body: str) -> str:
+    """`body` below the mark, the spec's name and the digests of the resolved kernel and of the body."""
     digest = hashlib.sha256(body.encode()).hexdigest()
-    return f"{MARK}\n# Spec: {resolved.name}. Kernel: {resolved.digest[:32]}. Body: {digest[:32]}.\n\n"
+    return f"{MARK}\n# Spec: {name}. Kernel: {kernel[:32]}. Body: {digest[:32]}.\n\n{body}"

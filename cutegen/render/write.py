@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from cutegen.diagnostics import CutegenError
+from cutegen.files import write_text
 from cutegen.render.package import MARK, RenderedPackage
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A file whose text differs from what would be rendered. kind: missing, changed or stale (not rendered any more)."""
+    """A file that differs from what would be rendered. kind: missing, changed or stale (not rendered any more)."""
 
     path: Path
     kind: str
@@ -33,8 +32,8 @@ def compare_package(package: RenderedPackage, folder: Path) -> tuple[Drift, ...]
                 (old or "").splitlines(True), text.splitlines(True), f"{path} (on disk)", f"{path} (rendered)"
             )
             drifts.append(Drift(path, "missing" if old is None else "changed", "".join(lines)))
-    for path in sorted(target.glob("*.py")):
-        if path.name not in package.files and _is_generated(path):
+    for path in sorted(target.rglob("*.py")):
+        if path.relative_to(target).as_posix() not in package.files and _is_generated(path):
             drifts.append(Drift(path, "stale", ""))
     return tuple(drifts)
 
@@ -53,24 +52,10 @@ def write_package(package: RenderedPackage, folder: Path) -> tuple[Path, ...]:
         if drift.kind == "stale":
             drift.path.unlink()
         else:
-            write_text(drift.path, package.files[drift.path.name])
+            write_text(drift.path, package.files[drift.path.relative_to(target).as_posix()])
     if target.parent == folder and not (folder / "__init__.py").exists() and folder.name.isidentifier():
         write_text(folder / "__init__.py", f'{MARK}\n"""Kernels rendered by cutegen, one package per spec."""\n')
     return tuple(drift.path for drift in changed)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replaces `path` by `text` in one step: a reader sees the old file or the new one, never a torn one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path) -> str | None:

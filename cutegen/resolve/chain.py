@@ -9,7 +9,8 @@ from typing import Any
 
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.families.registry import load_family
-from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock, write_text
+from cutegen.files import write_text
+from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
 from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, parse_spec
 
 

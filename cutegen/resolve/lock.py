@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,25 +86,6 @@ def _damaged(path: Path, what: str) -> CutegenError:
     return CutegenError(
         f"{path} {what}", "restore it from version control, or decide anew with `cutegen lock --upgrade`"
     )
-
-
-def write_text(path: Path, text: str) -> bool:
-    """Write a file as a whole: a temporary file beside it, then a rename. False when it already reads so."""
-    try:
-        if path.read_text(encoding="utf-8") == text:
-            return False
-    except (OSError, UnicodeDecodeError):
-        pass
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return True
 
 
 def meaning(doc: SpecDocument) -> str:

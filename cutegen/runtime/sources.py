@@ -60,7 +60,7 @@ def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, op
 
 def _imported(text: str, module: str, path: Path) -> list[str]:
     """Sources of the modules that `text` imports, directly or not, from this package or its own, in a fixed order."""
-    roots = {PACKAGE: Path(__file__).parents[1]}
+    roots = {PACKAGE: Path(__file__).parents[__name__.count(".") - 1]}
     top, *inner = module.split(".")
     if top not in roots:
         roots[top] = path.parents[len(inner) - 1] if inner else path.parent

@@ -9,6 +9,7 @@ from cutegen.epilogue import cost, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedTiling
+from cutegen.render.layout import bracketed, statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class PlanText:
     dims: str
     reduced: str
     approximation: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: str
+    outputs: str
     tilings: tuple[TilingText, ...]
     dispatch: tuple[RowText, ...]
     input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
+    results: str
     dim_names: tuple[str, ...]
     reference_a: str
     reference_b: str
@@ -60,7 +61,6 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
     shapes = tensor_shapes(problem)
     dims = [d for d in (problem.batch, problem.m, problem.n, problem.k) if d is not None]
     work = cost(problem.epilogue)
-    inputs = tuple(_argument(name, shapes) for name in problem.inputs)
     product = " * ".join(d.name for d in dims if d is not problem.k)
     per_output = f" + {work.flops} * {product}" if work.flops else ""
     return PlanText(
@@ -71,19 +71,22 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in dims) + "}",
         reduced=problem.k.name,
         approximation=repr(work.error),
-        inputs=inputs,
-        outputs=tuple(_argument(name, shapes) for name in problem.outputs),
+        inputs=_arguments("inputs = ", problem.inputs, shapes),
+        outputs=_arguments("outputs = ", problem.outputs, shapes),
         tilings=tuple(_tiling(t) for t in resolved.tilings),
         dispatch=tuple(
             RowText(" and ".join(f'dims["{dim}"] {op} {value}' for dim, op, value in row.when), row.tiling)
             for row in resolved.dispatch
         ),
         input_names=problem.inputs,
-        output_names=problem.outputs,
+        results=", ".join(problem.outputs) if len(problem.outputs) > 1 else f"({problem.outputs[0]},)",
         dim_names=tuple(d.name for d in dims),
         reference_a=_reference(problem.a, problem, transposed=False),
         reference_b=_reference(problem.b, problem, transposed=True),
-        reference_lines=(*torch_operand_lines(problem.epilogue), *torch_lines(problem.epilogue)),
+        reference_lines=tuple(
+            statement(line, indent=8)
+            for line in (*torch_operand_lines(problem.epilogue), *torch_lines(problem.epilogue))
+        ),
         flops=f"2 * {' * '.join(d.name for d in dims)}{per_output}",
         bytes=tuple(_bytes(shapes.values())),
     )
@@ -91,6 +94,14 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
 
 def _extent(dim: ProblemDim) -> str:
     return str(dim.value) if dim.value is not None else f"({dim.lo}, {dim.hi})"
+
+
+def _arguments(before: str, names: Iterable[str], shapes: dict[str, TensorShape]) -> str:
+    """A tuple of TensorArg and ScalarArg."""
+    items = tuple(_argument(name, shapes) for name in names)
+    if len(items) > 1:
+        return "(\n" + "".join(f"        {item},\n" for item in items) + "    )"
+    return bracketed("(", items, ")", indent=4, used=len(before), is_tuple=True)
 
 
 def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
@@ -103,7 +114,7 @@ def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
         parts.append(f"multiple={s.multiple}")
     if s.tma:
         parts.append(f"axes={s.axes}")
-    return f"TensorArg({', '.join(parts)})"
+    return bracketed("TensorArg(", parts, ")", indent=8, used=1)
 
 
 def _tiling(tiling: ResolvedTiling) -> TilingText:
@@ -122,6 +133,7 @@ def _reference(t: MatrixOperand, problem: GemmProblem, *, transposed: bool) -> s
 
 def _bytes(shapes: Iterable[TensorShape]) -> Iterable[str]:
     """Every tensor once: the bytes that must move at least."""
-    for i, s in enumerate(shapes):
+    terms = list(shapes)
+    for i, s in enumerate(terms):
         factors = " * ".join((*(d.name for d in s.dims), str(s.dtype.bytes)))
-        yield f"{'' if i == 0 else '+ '}{factors}  # {s.name}"
+        yield f"{'+ ' if i else ''}{factors}{',' if s is terms[-1] else ''}  # {s.name}"

@@ -10,7 +10,8 @@ from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.plan_rendering import plan_text
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.resolved import ResolvedGemm
-from cutegen.render import render_template
+from cutegen.render.environment import render_template
+from cutegen.render.layout import bracketed, statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class ReorderedText:
 @dataclass(frozen=True, slots=True)
 class FakeText:
     text: str
-    lines: tuple[str, ...]
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class KernelText:
     epilogue_lines: tuple[str, ...]
     epilogue_arguments: tuple[str, ...]
     epilogue_targets: str
+    origin: str
+    offset: str
     a: MatrixText
     b: MatrixText
     outputs: tuple[TileText, ...]
@@ -159,6 +162,8 @@ def kernel_text(resolved: ResolvedGemm) -> KernelText:
         **{s.name: f"o.{s.name}" for s in host_scalars},
         **{c.name: f"r_{c.name}[i].to(Float32)" for c in tiles},
     }
+    row = "row" if any(o.kind == "column_vector" for o in vector_operands) else "_"
+    column = "column" if any(o.kind == "row_vector" for o in vector_operands) else "_"
     both = [_shares(resolved, 1), _shares(resolved, 0)]
     return KernelText(
         name=resolved.name,
@@ -171,8 +176,10 @@ def kernel_text(resolved: ResolvedGemm) -> KernelText:
         device_modules=tuple(sorted(modules)),
         activations=device_imports(program),
         epilogue_parameters=tuple(f"{name}: Float32" for name in ("acc", *names)),
-        epilogue_lines=device_lines(program),
+        epilogue_lines=tuple(statement(line, indent=4) for line in device_lines(program)),
         epilogue_arguments=("acc[first + i]", *(values[name] for name in names)),
+        origin=f"{row}, {column}",
+        offset=f"{'at_m' if row == 'row' else '_'}, {'at_n' if column == 'column' else '_'}",
         epilogue_targets=", ".join(f"r_{o.name}[i]" for o in outputs),
         a=a,
         b=b,
@@ -294,12 +301,12 @@ def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[s
 def _fake(name: str, shapes: dict[str, TensorShape]) -> FakeText:
     s = shapes.get(name)
     if s is None:
-        return FakeText(f"{name}: f32", ("Float32(0.0),",))
+        return FakeText(f"{name}: f32", "Float32(0.0)")
     divisibility = f"divisibility={s.multiple}" if s.multiple > 1 else ""
     extents = _tuple(d.name if d.value is None else str(d.value) for d in s.dims)
     strides = _tuple("1" if axis == s.contiguous else f"cute.sym_int64({divisibility})" for axis in range(len(s.dims)))
-    head, tail = f"make_fake_tensor({s.dtype.cutlass}, {extents}, ", f", assumed_align={s.align}),"
-    return FakeText(s.text, (head + strides + tail,))
+    parts = (s.dtype.cutlass, extents, strides, f"assumed_align={s.align}")
+    return FakeText(s.text, bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
 
 
 def _tuple(items: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.runtime.gemm import GemmTiling
@@ -80,6 +80,8 @@ class DispatchRow:
 @dataclass(frozen=True, slots=True)
 class ResolvedGemm:
     """Everything the templates need. digest: hash of the meaning of spec and decisions, not of comments or evidence."""
+
+    family: ClassVar[str] = "gemm"
 
     name: str
     arch: str

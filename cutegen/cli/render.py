@@ -1,0 +1,73 @@
+"""`cutegen render`: specs to generated packages, or what would change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cutegen.cli.console import json_option, note, print_json, say, specs_argument
+from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.render import compare_package, make_standalone, render_package, write_package
+from cutegen.resolve import resolve_file, save_lock
+
+OUTPUT = Path("generated")
+
+
+@click.command()
+@specs_argument
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file differs from what would be rendered.")
+@click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
+@click.option("--locked", is_flag=True, help="Refuse a spec whose lock is missing, stale or illegal.")
+@click.option("--standalone", is_flag=True, help="Copy what the package uses of cutegen beside its kernel.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=OUTPUT, show_default=True, help="Folder.")
+@json_option
+def render(
+    specs: list[Path], check: bool, diff: bool, locked: bool, standalone: bool, output: Path, as_json: bool
+) -> int:
+    """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
+    results, failures = [], 0
+    owners: dict[str, Path] = {}
+    for path in specs:
+        try:
+            resolution = resolve_file(path, locked=locked or check)
+            name = resolution.resolved.name
+            if name in owners:
+                raise CutegenError(f"{path} and {owners[name]} would both render to {output / name}", "rename one")
+            owners[name] = path
+            package = render_package(resolution.resolved)
+            if standalone:
+                package = make_standalone(package)
+            for text in resolution.notes:
+                note(f"{path}: {text}")
+            if check or diff:
+                drifts = compare_package(package, output)
+                failures += bool(drifts)
+                changed = [{"file": str(d.path), "kind": d.kind} for d in drifts]
+                if not as_json:
+                    _show(path, drifts, diff)
+            else:
+                save_lock(resolution, path)
+                written = write_package(package, output)
+                changed = [{"file": str(p), "kind": "written"} for p in written]
+                if not as_json:
+                    say(f"{path}: {output / name}: {f'{len(written)} files written' if written else 'unchanged'}")
+            results.append({"spec": str(path), "package": str(output / name), "changed": changed})
+        except (SpecError, CutegenError) as error:
+            failures += 1
+            results.append({"spec": str(path), "error": str(error)})
+            note(error.report())
+    if as_json:
+        print_json(results)
+    return 1 if failures else 0
+
+
+def _show(path: Path, drifts: tuple, diff: bool) -> None:  # type: ignore[type-arg]
+    if not drifts:
+        say(f"{path}: up to date")
+    for drift in drifts:
+        say(f"{path}: {drift.path} is {drift.kind}")
+        if diff and drift.diff:
+            say(drift.diff)
+    if drifts and not diff:
+        note(f"  = help: run `cutegen render {path}` and commit the result")

@@ -1,0 +1,48 @@
+"""A rendered package that needs no cutegen: the parts of device/ and runtime/ it imports are copied into it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from cutegen.render.package import RenderedPackage, with_header
+
+PACKAGE = Path(__file__).resolve().parent.parent
+INNER = "_cutegen"
+_IMPORT = re.compile(r"^(\s*from )cutegen\.(?=(?:device|runtime)\b)", re.MULTILINE)
+
+
+def make_standalone(package: RenderedPackage) -> RenderedPackage:
+    """The package with every imported module of cutegen below NAME/_cutegen, and imports made relative."""
+    copies: dict[str, str] = {}
+    pending = [name for text in package.files.values() for name in _imports(text)]
+    while pending:
+        module = pending.pop()
+        path = PACKAGE.joinpath(*module.split(".")[1:])
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        name = "/".join((INNER, *file.relative_to(PACKAGE).parts))
+        if name not in copies and file.is_file():
+            copies[name] = text = file.read_text(encoding="utf-8")
+            pending += _imports(text)
+            pending.append(module.rpartition(".")[0])
+    copies.setdefault(f"{INNER}/__init__.py", '"""The parts of cutegen that this package uses."""\n')
+    files = {name: _relative(text, f".{INNER}.") for name, text in package.files.items()}
+    files |= {
+        name: with_header(package.name, package.digest, _relative(text, "." * name.count("/")))
+        for name, text in copies.items()
+    }
+    return RenderedPackage(package.name, package.digest, dict(sorted(files.items())))
+
+
+def _imports(text: str) -> list[str]:
+    """Modules of cutegen that a source imports; a name imported from a package may be a module."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cutegen."):
+            found += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+def _relative(text: str, prefix: str) -> str:
+    return _IMPORT.sub(lambda match: match[1] + prefix, text)
