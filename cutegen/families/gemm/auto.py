@@ -30,7 +30,7 @@ CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
     ("pingpong", 2, (128, 128, 64), "a square pingpong tile"),
     ("pingpong", 2, (64, 256, 64), "a flat pingpong tile"),
     ("cooperative", 2, (128, 128, 64), "a square tile for two warpgroups"),
-    ("cooperative", 3, (192, 256, 64), "three warpgroups share a tile of B"),
+    ("cooperative", 3, (192, 192, 64), "three warpgroups share a tile of B"),
     ("cooperative", 1, (64, 256, 64), "one warpgroup with few rows"),
     ("cooperative", 1, (64, 128, 64), "one warpgroup with few rows and columns"),
     ("pingpong", 2, (64, 128, 64), "a small pingpong tile"),
@@ -103,14 +103,17 @@ def candidates(
 
 
 def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
-    """The cores ordered by the cost model, with its reason; the sum over shapes of clocks / fewest clocks decides."""
+    """The cores ordered by the cost model, with its reason: by the sum over shapes of clocks / fewest clocks, then by
+    the work of the SMs, which tells candidates apart that all wait for memory."""
     memory = [memory_clocks(problem, shape, device) for shape in shapes]
     estimates = [
         [estimate(problem, _unfinished(core), shape, device, floor) for shape, floor in zip(shapes, memory)]
         for core in cores
     ]
     best = [min(row[i].clocks for row in estimates) for i in range(len(shapes))]
-    scores = [sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) for row in estimates]
+    scores = [
+        (sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)), sum(e.busy for e in row)) for row in estimates
+    ]
     reasons = {}
     for i in sorted(range(len(cores)), key=lambda i: scores[i]):
         e = estimates[i][-1]

@@ -15,6 +15,8 @@ from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_STEP, WARPGROUP_THR
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
 OTHER_REGISTERS = 32
+# What ptxas asks for beside the accumulators of one MMA instruction; it fails with C7602 where they do not fit.
+MMA_REGISTERS = 26
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -76,6 +78,30 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
         f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}) = {needed} accumulator registers a thread, "
         f"{c.consumer_registers} - {OTHER_REGISTERS} for the rest = {limit}",
         remedy,
+    )
+
+
+@declare(
+    FIT,
+    Rule(
+        "mma-registers",
+        "one MMA instruction fits the registers a thread is launched with",
+        "The compiler allots registers for what a CTA of that many threads is launched with, before setmaxnreg moves "
+        f"them. One instruction of 64 rows needs tile n / 2 accumulators a thread and {MMA_REGISTERS} registers more: "
+        "with three consumers, tile n is at most 192.",
+        "tiling: {tile: [192, 256, 64]}\nwarpgroups: {consumer: {count: 3}}",
+    ),
+    "tile",
+    "consumers",
+)
+def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    needed, launch = c.tile[1] // 2 + MMA_REGISTERS, arch.launch_registers(threads(c))
+    if needed <= launch:
+        return None
+    return (
+        f"one 64 x {c.tile[1]} {arch.mma} needs {c.tile[1] // 2} + {MMA_REGISTERS} = {needed} registers a thread, "
+        f"{threads(c)} threads are launched with {launch}",
+        f"with {c.consumers} consumers the widest tile n is {(launch - MMA_REGISTERS) * 2 // TILE_N[2] * TILE_N[2]}",
     )
 
 

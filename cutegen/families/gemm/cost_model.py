@@ -33,14 +33,15 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """tiles: CTA tiles, padded to whole clusters. waves: rounds of `slots` CTAs. clocks: of all of it.
+    """tiles: CTA tiles, padded to whole clusters. waves: rounds of `slots` CTAs. busy: clocks that the SMs work.
 
-    bound: what the clocks go to, "tensor core", "shared memory", "L2" or "device memory".
+    clocks: of all of it; bound: what they go to, "tensor core", "shared memory", "L2" or "device memory".
     """
 
     tiles: int
     slots: int
     waves: int
+    busy: int
     clocks: int
     bound: str
 
@@ -89,7 +90,7 @@ def estimate(problem: GemmProblem, c: Candidate, shape: Shape, device: Device, m
     bound = max(clocks, key=lambda name: clocks[name])
     # Pingpong hides all epilogues but the last behind the other warpgroup's tile.
     exposed = TILE_OVERHEAD_CLOCKS + 2 * (stored + loaded) // SMEM_BYTES_PER_CLOCK
-    total = waves * clocks[bound] + exposed * (waves if c.schedule == "cooperative" else 1)
-    if memory > total:
-        return Estimate(tiles, slots, waves, memory, "device memory")
-    return Estimate(tiles, slots, waves, total, bound)
+    busy = waves * clocks[bound] + exposed * (waves if c.schedule == "cooperative" else 1)
+    if memory > busy:
+        return Estimate(tiles, slots, waves, busy, memory, "device memory")
+    return Estimate(tiles, slots, waves, busy, busy, bound)

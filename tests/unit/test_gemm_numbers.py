@@ -1,0 +1,78 @@
+"""Derived numbers: SMEM map, bytes, arrivals, registers."""
+
+from __future__ import annotations
+
+import pytest
+from gemm_specs import FUSED, PLAIN, SM90, bind_text, candidate
+
+from cutegen.families.gemm.derived import derive
+
+PINGPONG = {"schedule": "pingpong", "tile": (128, 128, 64), "stages": 6, "store_stages": 2}
+
+
+def test_plain_kernel() -> None:
+    problem = bind_text(PLAIN)
+    d = derive(problem, candidate(problem))
+    assert (d.stage_bytes, d.threads, d.accumulator_registers, d.epilogue_tile) == (49152, 384, 128, (128, 32))
+    assert d.smem_bytes == 1024 + 4 * 49152 + 4 * 8192 == 230400
+    assert [(r.name, r.offset, r.bytes) for r in d.smem] == [
+        ("ab_barriers", 0, 64),
+        ("sA", 1024, 65536),
+        ("sB", 66560, 131072),
+        ("s_d", 197632, 32768),
+    ]
+
+
+def test_fused_epilogue_fields_stand_in_the_order_of_shared_storage() -> None:
+    problem = bind_text(FUSED)
+    d = derive(problem, candidate(problem, stages=3, store_stages=2, load_stages=3))
+    names = ["ab_barriers", "load_barriers", "s_bias", "s_scale", "sA", "sB", "s_d", "s_residual"]
+    assert [r.name for r in d.smem] == names
+    sizes = {r.name: r.bytes for r in d.smem}
+    assert sizes["s_bias"] == 256 * 4
+    assert sizes["s_scale"] == 128 * 4
+    assert sizes["load_barriers"] == 2 * 3 * 8
+    assert sizes["s_residual"] == 3 * 128 * 32 * 2
+    assert d.load_bytes == 128 * 32 * 2
+
+
+def test_pingpong_has_a_ring_and_vectors_per_group() -> None:
+    problem = bind_text(FUSED)
+    d = derive(problem, candidate(problem, **PINGPONG, load_stages=4))
+    sizes = {r.name: r.bytes for r in d.smem}
+    assert (d.epilogue_tile, d.epilogue_groups, d.subtiles, d.accumulator_registers) == ((64, 32), 2, 8, 128)
+    assert sizes["s_bias"] == 2 * 128 * 4
+    assert sizes["s_d"] == 2 * 2 * 64 * 32 * 2
+    assert sizes["s_residual"] == 4 * 64 * 32 * 2
+
+
+@pytest.mark.parametrize(
+    ("knobs", "arrivals"),
+    [
+        ({}, (1 + 2 - 1) * 8),
+        ({"multicast_b": 1}, 8),
+        ({"cluster": (2, 2), "multicast_a": 2}, (2 + 2 - 1) * 8),
+        ({"consumers": 1, "tile": (64, 256, 64)}, (1 + 2 - 1) * 4),
+        ({"consumers": 3, "tile": (192, 256, 64)}, (1 + 2 - 1) * 12),
+        (PINGPONG, (1 + 2 - 1) * 4),
+    ],
+)
+def test_empty_arrivals(knobs: dict[str, object], arrivals: int) -> None:
+    problem = bind_text(PLAIN)
+    assert derive(problem, candidate(problem, **knobs)).empty_arrivals == arrivals
+
+
+def test_narrow_epilogue_tile_where_32_columns_do_not_divide() -> None:
+    problem = bind_text(PLAIN)
+    assert derive(problem, candidate(problem, tile=(128, 208, 64))).epilogue_tile == (128, 16)
+
+
+def test_fields_are_aligned_disjoint_and_inside() -> None:
+    problem = bind_text(FUSED)
+    d = derive(problem, candidate(problem, stages=3))
+    end = 0
+    for region in d.smem:
+        assert region.offset % region.align == 0
+        assert region.offset >= end
+        end = region.offset + region.bytes
+    assert end <= d.smem_bytes <= SM90.smem_bytes

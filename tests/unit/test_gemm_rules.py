@@ -1,0 +1,91 @@
+"""Every rule about knobs refuses what it should, in numbers, and lets its neighbour pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gemm_specs import FUSED, PLAIN, SM90, bind_text, candidate
+
+from cutegen.families.gemm.refusal import FIT, FORM
+from cutegen.families.gemm.rules import refusals
+
+N_MAJOR_B = PLAIN.replace("bf16[n, k]", "bf16[n, k]@n")
+M_MAJOR_A = PLAIN.replace("bf16[m, k]", "bf16[m, k]@m")
+PINGPONG: dict[str, Any] = {"schedule": "pingpong", "tile": (128, 128, 64)}
+C3: dict[str, Any] = {
+    "tile": (192, 192, 64), "stages": 3, "consumers": 3, "producer_registers": 32, "consumer_registers": 160,
+}  # fmt: skip
+
+# (rule, spec, illegal knobs, what the reason and the remedy say, legal neighbour)
+CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = [
+    ("consumer-count", PLAIN, {"consumers": 4}, ("1 to 3", "not 4"), {"consumers": 2}),
+    ("consumer-count", PLAIN, PINGPONG | {"consumers": 1}, ("pingpong", "2", "not 1"), PINGPONG),
+    ("tile-m", PLAIN, {"tile": (64, 256, 64)}, ("tile m = 64", "2 warpgroups x 64 rows = 128", "use 128"), {}),
+    ("tile-m", PLAIN, {"tile": (192, 128, 64)}, ("192", "128 or 256"), {"tile": (256, 128, 64)}),
+    ("tile-m", PLAIN, PINGPONG | {"tile": (96, 128, 64)}, ("96", "64 or 128"), PINGPONG),
+    ("tile-m", PLAIN, {"tile": (384, 64, 64), "stages": 2}, ("384 rows", "256"), {}),
+    ("tile-n", PLAIN, {"tile": (128, 200, 64)}, ("tile n = 200", "192 or 208"), {"tile": (128, 208, 64)}),
+    ("tile-n", PLAIN, {"tile": (128, 272, 64)}, ("272", "use 256"), {"tile": (128, 256, 64)}),
+    ("tile-k", PLAIN, {"tile": (128, 256, 72)}, ("tile k = 72", "16", "64 or 80"), {"tile": (128, 256, 64)}),
+    ("swizzle", PLAIN, {"tile": (128, 256, 32), "swizzle_b": 64}, ("K-major", "32 x 2 B = 64 B", "128-byte"),
+     {"tile": (128, 256, 32), "swizzle_a": 64, "swizzle_b": 64}),
+    ("swizzle", PLAIN, {"swizzle_a": 96}, ("96", "128, 64, 32"), {"swizzle_a": 64}),
+    ("swizzle", N_MAJOR_B, {"tile": (128, 208, 64), "multicast_b": 1}, ("N-major", "208 x 2 B = 416 B", "swizzle 32"),
+     {"tile": (128, 192, 64)}),
+    ("swizzle", M_MAJOR_A, {"tile": (128, 128, 96), "swizzle_b": 64, "swizzle_a": 96}, ("96",),
+     {"tile": (128, 128, 96), "swizzle_b": 64}),
+    ("cluster", PLAIN, {"cluster": (3, 1), "multicast_b": 1}, ("3 x 1 = 3",), {"cluster": (4, 1), "multicast_b": 4}),
+    ("cluster", PLAIN, {"cluster": (4, 2), "multicast_b": 4}, ("4 x 2 = 8", "at most 4"), {}),
+    ("multicast", PLAIN, {"multicast_a": 2}, ("multicast 2 of `a`", "1 CTA along n", "use 1"), {}),
+    ("multicast", PLAIN, {"multicast_b": 4}, ("multicast 4", "2 CTAs along m", "use 2 or 1"), {"multicast_b": 1}),
+    ("multicast", PLAIN, {"tile": (128, 16, 64), "cluster": (4, 1), "multicast_b": 4}, ("slices of 4", "of 32"),
+     {"tile": (128, 32, 64), "cluster": (4, 1), "multicast_b": 4}),
+    ("multicast", N_MAJOR_B, {"tile": (128, 64, 64)}, ("slices of 32", "multiple of 64"), {"tile": (128, 128, 64)}),
+    ("stages", PLAIN, {"stages": 1}, ("1 stages", "2 to 16"), {"stages": 2}),
+    ("stages", PLAIN, {"stages": 17, "tile": (128, 16, 16), "swizzle_a": 32, "swizzle_b": 32}, ("17",), {}),
+    ("epilogue-stages", PLAIN, {"store_stages": 1}, ("1 epilogue stages", "2 to 16"), {"store_stages": 2}),
+    ("load-stages", PLAIN, {"load_stages": 2}, ("2 load stages", "no (m, n) tensor"), {"load_stages": 0}),
+    ("load-stages", FUSED, {"load_stages": 17, "stages": 2}, ("17 load stages",), {"load_stages": 2, "stages": 2}),
+    ("register-values", PLAIN, {"producer_registers": 42}, ("42 producer", "40 or 48"), {"producer_registers": 40}),
+    ("register-values", PLAIN, {"consumer_registers": 264}, ("264 consumer", "24..256", "256"), {}),
+    ("register-values", PLAIN, {"producer_registers": 176, "consumer_registers": 160}, ("176", "384", "168"), {}),
+    ("not-yet-supported", PLAIN, {"scheduler": "dynamic_persistent"}, ("dynamic_persistent", "static_persistent"), {}),
+    ("not-yet-supported", PLAIN, {"split_k": 2}, ("split_k = 2",), {}),
+    ("not-yet-supported", PLAIN, {"swap_ab": True}, ("swap_ab",), {}),
+    ("register-file", PLAIN, {"consumer_registers": 240}, ("40 + 2 x 240", "66560", "64512", "at most 232"), {}),
+    ("accumulator-registers", PLAIN, {"tile": (256, 256, 64), "stages": 2},
+     ("256 x 256 / (128 x 2) = 256", "232 - 32", "200", "widest tile n is 192"), {"tile": (256, 192, 64), "stages": 2}),
+    ("accumulator-registers", PLAIN, {"tile": (256, 208, 64), "stages": 2}, ("208", "200"),
+     {"tile": (256, 208, 64), "stages": 2, "producer_registers": 24, "consumer_registers": 240}),
+    ("mma-registers", PLAIN, C3 | {"tile": (192, 208, 64)}, ("104 + 26 = 130", "512 threads", "128", "n is 192"), C3),
+    ("smem-capacity", PLAIN, {"stages": 7}, ("7 stages x 48 KiB + 33 KiB = 369 KiB", "227 KiB", "fits is 4"),
+     {"stages": 4}),
+    ("smem-capacity", PLAIN, {"tile": (128, 256, 256), "stages": 2}, ("2 stages x 192 KiB", "smaller tile"), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "spec", "illegal", "said", "legal"), CASES, ids=[case[0] for case in CASES])
+def test_rule(rule: str, spec: str, illegal: dict[str, Any], said: tuple[str, ...], legal: dict[str, Any]) -> None:
+    problem = bind_text(spec)
+    found = list(refusals(problem, candidate(problem, **illegal), SM90))
+    assert rule in [r.rule for r in found]
+    told = next(f"{r.reason}; {r.remedy}" for r in found if r.rule == rule)
+    for part in said:
+        assert part in told
+    assert not [r for r in refusals(problem, candidate(problem, **legal), SM90) if r.rule == rule]
+
+
+def test_every_rule_has_a_case() -> None:
+    import inspect
+
+    rules = set()
+    for predicate in (*FORM, *FIT):
+        rules.add(inspect.getclosurevars(predicate).nonlocals["rule"].id)
+    assert rules == {case[0] for case in CASES}
+
+
+def test_budgets_are_not_asked_about_illegal_forms() -> None:
+    problem = bind_text(PLAIN)
+    found = [r.rule for r in refusals(problem, candidate(problem, tile=(100, 200, 72), stages=16), SM90)]
+    assert found == ["tile-m", "tile-n", "tile-k"]

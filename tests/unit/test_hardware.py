@@ -1,0 +1,33 @@
+"""Facts per arch and device, against the installed DSL where it knows them."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from cutegen.hardware import ARCHS, DEVICES, default_device
+
+
+@pytest.mark.parametrize("name", ARCHS)
+def test_smem_is_what_the_dsl_reports(name: str) -> None:
+    utils = pytest.importorskip("cutlass.utils")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the new name does not exist in older releases
+        assert utils.get_smem_capacity_in_bytes(name.removesuffix("a")) == ARCHS[name].smem_bytes
+
+
+def test_every_device_has_an_arch_and_sm_90a_a_default() -> None:
+    assert {d.arch for d in DEVICES.values()} <= set(ARCHS)
+    assert default_device("sm_90a") == DEVICES["h200"]
+    assert default_device("sm_100a") is None
+
+
+def test_the_dense_rate_is_clock_times_sms_times_4096() -> None:
+    for device in DEVICES.values():
+        assert device.flops_16bit == pytest.approx(device.clock_hz * device.sms * 4096, rel=0.001)
+
+
+@pytest.mark.parametrize(("threads", "registers"), [(256, 256), (384, 168), (512, 128)])
+def test_launch_registers(threads: int, registers: int) -> None:
+    assert ARCHS["sm_90a"].launch_registers(threads) == registers
