@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
@@ -42,6 +43,7 @@ class PlanText:
     dims: str
     reduced: str
     approximation: str
+    epilogue: tuple[str, ...]
     inputs: str
     outputs: str
     tilings: tuple[TilingText, ...]
@@ -71,6 +73,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in dims) + "}",
         reduced=problem.k.name,
         approximation=repr(work.error),
+        epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
         inputs=_arguments("inputs = ", problem.inputs, shapes),
         outputs=_arguments("outputs = ", problem.outputs, shapes),
         tilings=tuple(_tiling(t) for t in resolved.tilings),
