@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cutegen.run.guard import Guarded, bits, guarded_like, poisoned_allocations
+from cutegen.run.judge import OutputError, as_tuple, judge, output_names, reference_outputs
 from cutegen.run.locate import describe
 from cutegen.run.shapes import Shape, complete, edge_shapes
 from cutegen.run.subject import Subject
-from cutegen.runtime.accuracy import compare, tolerance
 from cutegen.runtime.arguments import allocate
 
 Mode = Literal["numerics", "strides", "stream", "graph", "repeat", "empty"]
@@ -37,20 +37,6 @@ class Case:
     shape: Shape
     mode: Mode
     tiling: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class OutputError:
-    """Errors of one output in a case. relative, scaled: its tolerance; allowed: that at the largest error."""
-
-    name: str
-    relative: float
-    scaled: float
-    max_error: float
-    allowed: float
-    mean_error: float
-    mismatches: int
-    elements: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +159,14 @@ class _Run:
         _synchronize(once)
         kept = [bits(r).clone() for r in once]
         self._launch_and_judge(second, padded=False)
-        for name, result, before in zip(self._names(len(once)), once, kept):
+        for name, result, before in zip(output_names(self.subject, len(once)), once, kept):
             if not bool((bits(result) == before).all()):
                 self.faults.append(f"{name}: a later call changed the result of an earlier one")
         call_again, outputs = self._prepare(first, padded=False)
         again = call_again()
         _synchronize(again)
         self._judge(first, again, outputs, "in the second run")
-        for name, result, before in zip(self._names(len(once)), again, kept):
+        for name, result, before in zip(output_names(self.subject, len(once)), again, kept):
             if (n := int((bits(result) != before).sum())) and self.subject.deterministic:
                 self.faults.append(f"{name}: not repeatable: {n} words differ in a second run on the same inputs")
         return None
@@ -221,11 +207,11 @@ class _Run:
 
             def allocating() -> tuple[Any, ...]:
                 with poisoned_allocations():
-                    return _tuple(self.subject.kernel_fn(*inputs))
+                    return as_tuple(self.subject.kernel_fn(*inputs))
 
             return allocating, []
         plan = self.subject.plan
-        models = plan.allocate_outputs(*inputs) if plan else _tuple(self.subject.kernel_fn(*inputs))
+        models = plan.allocate_outputs(*inputs) if plan else as_tuple(self.subject.kernel_fn(*inputs))
         outputs = [guarded_like(m, padded=padded) for m in models]
         views = tuple(o.tensor for o in outputs)
 
@@ -236,20 +222,18 @@ class _Run:
         return launching, outputs
 
     def _judge(self, inputs: tuple[Any, ...], results: tuple[Any, ...], outputs: list[Guarded], when: str) -> None:
-        expected = _reference(self.subject, inputs)
-        plan, k = self.subject.plan, self.subject.reduction(self.case.shape, inputs)
+        expected = reference_outputs(self.subject, inputs)
+        k = self.subject.reduction(self.case.shape, inputs)
         suffix = f" {when}" if when else ""
         if len(expected) != len(results):
             self.faults.append(f"returns {len(results)} outputs, the reference {len(expected)}{suffix}")
             return
-        for i, (name, result, reference) in enumerate(zip(self._names(len(results)), results, expected)):
+        for i, (name, result, reference) in enumerate(zip(output_names(self.subject, len(results)), results, expected)):
             if result.shape != reference.shape:
                 self.faults.append(f"{name}: has shape {tuple(result.shape)}, the reference {tuple(reference.shape)}")
                 continue
-            allowed = tolerance(_dtype(result), k, plan.approximation if plan else 0.0, _dtype(reference))
-            found = compare(result, reference, allowed)
-            figures = (found.max_error, found.allowed, found.mean_error, found.mismatches, found.elements)
-            self.errors.append(OutputError(name, allowed.relative, allowed.scaled, *figures))
+            error, found = judge(name, result, reference, k, self.subject)
+            self.errors.append(error)
             if i < len(outputs) and (damage := outputs[i].damage()):
                 self.faults.append(f"{name}: {damage}{suffix}")
             if i < len(outputs) and (count := outputs[i].unwritten()):
@@ -263,37 +247,9 @@ class _Run:
         key = plan.dispatch(**self.case.shape) if plan and self.case.tiling is None else self.case.tiling
         return tilings[key]
 
-    def _names(self, count: int) -> list[str]:
-        plan = self.subject.plan
-        return [o.name for o in plan.outputs] if plan else [f"output {i}" for i in range(count)]
-
     def _skip(self, reason: str) -> Status:
         self.faults.append(reason)
         return "skipped"
-
-
-def _reference(subject: Subject, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The reference's outputs, its f32 products computed in f32: no TF32, no 16-bit partial sums."""
-    import torch
-
-    matmul = torch.backends.cuda.matmul
-    names = ("allow_tf32", "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
-    before = [getattr(matmul, n) for n in names]
-    try:
-        for n in names:
-            setattr(matmul, n, False)
-        return _tuple(subject.reference_fn(*inputs))
-    finally:
-        for n, value in zip(names, before):
-            setattr(matmul, n, value)
-
-
-def _tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _dtype(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _needs_cuda(inputs: Sequence[Any]) -> str | None:

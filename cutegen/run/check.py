@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cutegen.run.cases import CaseResult, OutputError
+from cutegen.run.cases import CaseResult
+from cutegen.run.judge import OutputError
 from cutegen.run.shapes import Shape
 from cutegen.run.worker import CASE_SECONDS, OnCase, run_cases
 

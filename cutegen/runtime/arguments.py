@@ -7,6 +7,7 @@ after the compiled kernel refused a call.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +74,14 @@ def step_of(dim: str, tensors: Sequence[Argument]) -> int:
         if isinstance(t, TensorArg) and t.contiguous is not None and t.dims[t.contiguous] == dim:
             step = math.lcm(step, t.multiple)
             if len(t.dims) > 1:  # packed rows: the row pitch is this extent
-                step = math.lcm(step, max(1, t.align // torch_dtype(t.dtype).itemsize))
+                step = math.lcm(step, max(1, t.align // _bytes(t.dtype)))
     return step
+
+
+def _bytes(dtype: str) -> int:
+    """Element size by the number in a dtype's name (bfloat16, float8_e4m3fn): known without importing torch."""
+    bits = re.search(r"\d+", dtype)
+    return int(bits[0]) // 8 if bits else 1
 
 
 def complete_dims(declared: Mapping[str, Extent], given: Dims) -> dict[str, int]:

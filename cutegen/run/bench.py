@@ -1,0 +1,236 @@
+"""`cutegen bench`: kernels and baselines measured against each other in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Protocol
+
+from cutegen.diagnostics import CutegenError
+from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel
+from cutegen.run.device import Launch, Rates
+from cutegen.run.environment import Reading
+from cutegen.run.intervals import Interval, median_interval, round_orders, speed_ratio
+from cutegen.run.shapes import Shape, complete
+from cutegen.run.subject import Subject
+
+MIN_ROUNDS, ROUNDS = 5, 9
+SLICE_SECONDS = 0.06
+# Warm-up: passes over all candidates until the total time changes by less than this twice in a row, or the time is up.
+STEADY, STEADY_SECONDS = 0.01, 4.0
+
+
+class Device(Protocol):
+    """What measuring needs of a device; tests give one without a GPU."""
+
+    l2_bytes: int
+
+    def free_bytes(self) -> int: ...
+    def synchronize(self) -> None: ...
+    def other_processes(self) -> int: ...
+    def prepare(self, launches: Sequence[Launch]) -> Any: ...
+    def sample(self, prepared: Any, seconds: float) -> tuple[float, Reading | None]: ...
+    def host_seconds(self, launch: Launch) -> float: ...
+    def measure_rates(self, dtype: str) -> Rates: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    rounds: int = ROUNDS
+    slice_seconds: float = SLICE_SECONDS
+    baselines: tuple[str, ...] = ()
+    against: str = ""
+
+
+@dataclass
+class Measured:
+    """One candidate's figures. samples: seconds per launch, by round. speed: relative to `against` in the same rounds.
+
+    share: of the floor that the rates of this run set. right: outputs after timing (None: not comparable).
+    """
+
+    candidate: Candidate
+    samples: list[float] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    host_seconds: float = 0.0
+    time: Interval | None = None
+    speed: Interval | None = None
+    share: float | None = None
+    right: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        c, t = self.candidate, self.time
+        assert t is not None
+        worst = max(c.errors, key=lambda e: e.max_error, default=None)
+        return {
+            "name": c.name,
+            "baseline": c.is_baseline,
+            "does": c.does,
+            "tiling": c.tiling,
+            "sets": len(c.inputs),
+            "flops": c.flops,
+            "bytes": c.moved,
+            "seconds": _interval(t),
+            "tflops": c.flops / t.median / 1e12 if c.flops else None,
+            "terabytes_per_second": c.moved / t.median / 1e12 if c.moved else None,
+            "speed": _interval(self.speed) if self.speed else None,
+            "share_of_floor": self.share,
+            "host_seconds": self.host_seconds,
+            "sm_mhz": [r.sm_mhz for r in self.readings],
+            "watts": [r.watts for r in self.readings],
+            "right": self.right,
+            "max_error": worst.max_error if worst else None,
+            "allowed": worst.allowed if worst else None,
+            "samples": self.samples,
+        }
+
+
+@dataclass
+class ProblemReport:
+    """One shape. against: the candidate that speeds refer to. skipped: name -> reason."""
+
+    shape: Shape
+    against: str
+    measured: list[Measured]
+    skipped: dict[str, str]
+    warm_up_seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return all(m.right is not False for m in self.measured if not m.candidate.is_baseline)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "against": self.against,
+            "warm_up_seconds": self.warm_up_seconds,
+            "candidates": [m.to_json() for m in self.measured],
+            "skipped": self.skipped,
+        }
+
+
+def measure_problem(
+    subjects: Sequence[Subject],
+    shape: Shape,
+    device: Device,
+    rates: Rates,
+    settings: Settings,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> ProblemReport:
+    """Measures kernels that share their dims, and their baselines, on one problem.
+
+    CutegenError: no kernel runs it, or `settings.against` names nobody.
+    """
+    skipped: dict[str, str] = {}
+    candidates = _bind(subjects, shape, device, settings, skipped, on_progress)
+    names = [c.name for c in candidates]
+    against = settings.against or next((c.name for c in candidates if c.is_baseline), names[0])
+    if against not in names:
+        raise CutegenError(f"nothing named {against!r} was measured", f"choose from {', '.join(names)}", exit_code=2)
+    for c in candidates:
+        c.judge()
+    wrong = {c.name for c in candidates if c.right is False}
+    prepared = []
+    for c in candidates:
+        on_progress(f"capturing {c.name}")
+        prepared.append(device.prepare(c.launches))
+        c.poison()
+    measured = [Measured(c) for c in candidates]
+    on_progress("warming up")
+    warm = warm_up(device, prepared, settings.slice_seconds)
+    for number, order in enumerate(round_orders(len(candidates), settings.rounds)):
+        on_progress(f"round {number + 1} of {settings.rounds}")
+        for i in order:
+            seconds, reading = device.sample(prepared[i], settings.slice_seconds)
+            measured[i].samples.append(seconds)
+            measured[i].readings += [reading] if reading else []
+    device.synchronize()
+    reference = measured[names.index(against)].samples
+    for m in measured:
+        c = m.candidate
+        c.judge()
+        m.right = None if c.right is None else c.right and c.name not in wrong
+        m.time = median_interval(m.samples)
+        m.speed = speed_ratio(reference, m.samples) if c.name != against else None
+        m.host_seconds = device.host_seconds(c.launches[0])
+        if c.flops and c.moved:
+            m.share = rates.floor(c.flops, c.moved) / m.time.median
+    return ProblemReport(shape, against, measured, skipped, warm)
+
+
+def _bind(
+    subjects: Sequence[Subject],
+    shape: Shape,
+    device: Device,
+    settings: Settings,
+    skipped: dict[str, str],
+    on_progress: Callable[[str], None],
+) -> list[Candidate]:
+    """Kernels first, then baselines. Every kernel rotates through as many sets as the first one."""
+    kernels: list[Candidate] = []
+    seen: set[tuple[object, ...]] = set()
+    for subject in subjects:
+        on_progress(f"preparing {subject.name}")
+        try:
+            own = complete(subject, shape, "shape")
+            sets = len(kernels[0].inputs) if kernels else None
+            kernels.append(bind_kernel(subject, own, device, 2 * len(subjects) + 1, sets))
+        except (CutegenError, TypeError, ValueError, RuntimeError, AssertionError) as error:
+            skipped[subject.name] = f"{type(error).__name__}: {error}"
+    if not kernels:
+        raise CutegenError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
+    _tell_apart(kernels)
+    baselines: list[Candidate] = []
+    for kernel in kernels:
+        on_progress(f"baselines of {kernel.name}")
+        baselines += bind_baselines(kernel, settings.baselines, seen, skipped)
+    return kernels + baselines
+
+
+def _tell_apart(kernels: Iterable[Candidate]) -> None:
+    """Numbers the second and later kernels of one name."""
+    count: dict[str, int] = {}
+    for kernel in kernels:
+        count[kernel.name] = count.get(kernel.name, 0) + 1
+        if count[kernel.name] > 1:
+            kernel.name += f" #{count[kernel.name]}"
+
+
+def warm_up(device: Device, prepared: Sequence[Any], slice_seconds: float) -> float:
+    """Runs everything in turn until the total is steady; returns the seconds of kernel time it took."""
+    spent, before, steady = 0.0, float("inf"), 0
+    while spent < STEADY_SECONDS and steady < 2:
+        total = sum(device.sample(p, slice_seconds)[0] for p in prepared)
+        spent += slice_seconds * len(prepared)
+        steady = steady + 1 if abs(total - before) <= STEADY * total else 0
+        before = total
+    return spent
+
+
+def _interval(value: Interval) -> dict[str, float]:
+    return {"median": value.median, "low": value.low, "high": value.high, "coverage": value.coverage}
+
+
+def row(m: Measured) -> tuple[str, ...]:
+    """The cells under `HEADER`."""
+    c, t = m.candidate, m.time
+    assert t is not None
+    speed = f"{m.speed.median:.3f} [{m.speed.low:.3f}, {m.speed.high:.3f}]" if m.speed else "1"
+    words = {True: "right", False: "WRONG", None: "not compared"}
+    return (
+        c.name,
+        c.tiling or c.does,
+        f"{t.median * 1e6:.2f}",
+        f"{c.flops / t.median / 1e12:.1f}" if c.flops else "",
+        f"{c.moved / t.median / 1e12:.2f}" if c.moved else "",
+        f"{m.share:.0%}" if m.share else "",
+        speed,
+        f"{m.host_seconds * 1e6:.1f}",
+        f"{median(r.sm_mhz for r in m.readings):.0f}" if m.readings else "",
+        f"{median(r.watts for r in m.readings):.0f}" if m.readings else "",
+        words[m.right],
+    )
+
+
+HEADER = ("candidate", "what", "us", "TFLOP/s", "TB/s", "of floor", "speed", "host us", "MHz", "W", "result")

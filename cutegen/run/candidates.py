@@ -1,0 +1,174 @@
+"""The kernels and baselines of one bench problem, bound to inputs that do not stay in L2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cutegen.run.baselines import Baseline, choose, list_baselines, signature
+from cutegen.run.judge import OutputError, as_tuple, judge, output_names, reference_outputs
+from cutegen.run.shapes import Shape
+from cutegen.run.subject import Subject
+
+# What all input and output sets of a candidate together exceed L2 by, and how much of the free memory they may take.
+L2_FACTOR, MEMORY_SHARE, MAX_SETS = 2, 0.5, 256
+
+
+class Memory(Protocol):
+    """What of a device decides how many sets of inputs there are."""
+
+    l2_bytes: int
+
+    def free_bytes(self) -> int: ...
+    def synchronize(self) -> None: ...
+
+
+@dataclass
+class Candidate:
+    """Something to time. launches: one call per set of inputs. results: the outputs of each set.
+
+    subject: whose outputs these should be; None where they are not comparable. is_baseline: it is no kernel of ours.
+    does: what it computes. tiling: the dispatch's choice. flops, moved: of one launch; None where unknown.
+    """
+
+    name: str
+    does: str
+    launches: list[Callable[[], Any]]
+    results: list[tuple[Any, ...]]
+    inputs: list[tuple[Any, ...]]
+    subject: Subject | None
+    shape: Shape
+    is_baseline: bool = False
+    tiling: str = ""
+    flops: int | None = None
+    moved: int | None = None
+    errors: list[OutputError] = field(default_factory=list)
+
+    def poison(self) -> None:
+        for outputs in self.results:
+            for tensor in outputs:
+                tensor.fill_(float("nan"))
+
+    def judge(self) -> None:
+        """Compares the first and the last set's outputs with the reference."""
+        if self.subject is None:
+            return
+        self.errors = []
+        for index in sorted({0, len(self.results) - 1}):
+            expected = reference_outputs(self.subject, self.inputs[index])
+            k = self.subject.reduction(self.shape, self.inputs[index])
+            names = output_names(self.subject, len(expected))
+            for name, result, reference in zip(names, self.results[index], expected):
+                self.errors.append(judge(name, result, reference, k, self.subject)[0])
+
+    @property
+    def right(self) -> bool | None:
+        """None: not compared."""
+        return not any(e.mismatches for e in self.errors) if self.errors else None
+
+
+def count_sets(bytes_per_set: int, memory: Memory, copies: int) -> int:
+    """Sets of inputs and outputs that exceed L2 twice, as far as memory allows; at least 2, so that none stays hot.
+
+    copies: how many candidates hold sets of their own."""
+    wanted = L2_FACTOR * memory.l2_bytes // max(bytes_per_set, 1) + 1
+    fitting = int(memory.free_bytes() * MEMORY_SHARE) // max(bytes_per_set * copies, 1)
+    return max(2, min(wanted, fitting, MAX_SETS))
+
+
+def bind_kernel(subject: Subject, shape: Shape, memory: Memory, copies: int, sets: int | None) -> Candidate:
+    """A kernel with its rotating inputs. sets: how many, or None to follow from L2."""
+    first = subject.inputs(shape)
+    plan = subject.plan
+    outputs = plan.allocate_outputs(*first) if plan else reference_outputs(subject, first)
+    size = tensor_bytes((*first, *outputs))
+    count = sets or count_sets(size, memory, copies)
+    inputs = [first] + [subject.inputs(shape) for _ in range(count - 1)]
+    results: list[tuple[Any, ...]] = []
+    launches: list[Callable[[], Any]] = []
+    for index, values in enumerate(inputs):
+        if subject.launch_fn is None:
+            results.append(as_tuple(subject.kernel_fn(*values)))
+            launches.append(_keeping(subject, values, results, index))
+        else:
+            own = plan.allocate_outputs(*values) if plan else as_tuple(subject.kernel_fn(*values))
+            results.append(own)
+            launches.append(_launching(subject.launch_fn, (*values, *own)))
+    roles, flops, moved = subject.roles, None, size
+    if plan:
+        flops, moved = plan._algorithmic_flops_bytes(**shape)
+    elif roles.m and roles.n and roles.k:
+        flops = 2 * shape[roles.m] * shape[roles.n] * shape[roles.k] * shape.get(roles.batch, 1)
+    tiling = plan.dispatch(**shape) if plan else ""
+    return Candidate(
+        subject.name, "", launches, results, inputs, subject, shape, tiling=tiling, flops=flops, moved=moved
+    )
+
+
+def bind_baselines(
+    kernel: Candidate, names: Sequence[str], seen: set[tuple[object, ...]], skipped: dict[str, str]
+) -> Iterator[Candidate]:
+    """The baselines of a plan on the same inputs; none where those of an equal plan are already `seen`.
+
+    skipped: gets the reason for every baseline that is left out.
+    """
+    subject = kernel.subject
+    if subject is None or subject.plan is None or signature(subject.plan) in seen:
+        return
+    prefix = f"{subject.name}: " if seen else ""
+    seen.add(signature(subject.plan))
+    chosen, left_out = choose(list(list_baselines(subject.plan)), names)
+    skipped.update({prefix + name: reason for name, reason in left_out.items()})
+    for baseline in chosen:
+        try:
+            yield _bind_baseline(baseline, kernel, subject, prefix)
+        except Exception as error:  # whatever a foreign library raises is the reason
+            lines = str(error).strip().splitlines()
+            skipped[prefix + baseline.name] = f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, prefix: str) -> Candidate:
+    assert subject.plan is not None
+    results = [tuple(t.clone() for t in outputs) for outputs in kernel.results] if baseline.complete else []
+    targets = results or kernel.results
+    launches = [baseline.bind(values, outputs) for values, outputs in zip(kernel.inputs, targets)]
+    for launch in launches:
+        launch()
+    return Candidate(
+        prefix + baseline.name,
+        baseline.does,
+        launches,
+        results,
+        kernel.inputs,
+        subject if baseline.complete else None,
+        kernel.shape,
+        is_baseline=True,
+        flops=kernel.flops,
+        moved=kernel.moved,
+    )
+
+
+def tensor_bytes(values: Sequence[Any]) -> int:
+    return sum(v.numel() * v.element_size() for v in values if hasattr(v, "element_size"))
+
+
+def _launching(launch: Callable[..., Any], values: tuple[Any, ...]) -> Callable[[], Any]:
+    return lambda: launch(*values)
+
+
+def _keeping(subject: Subject, values: tuple[Any, ...], results: list[Any], index: int) -> Callable[[], Any]:
+    """A launch that allocates its outputs: the last ones are kept for judging."""
+
+    def launch() -> None:
+        results[index] = as_tuple(subject.kernel_fn(*values))
+
+    return launch
+
+
+def common_dims(subjects: Sequence[Subject]) -> Mapping[tuple[str, ...], list[Subject]]:
+    """Subjects that can be compared on one problem, by the names of their dims, in the given order."""
+    groups: dict[tuple[str, ...], list[Subject]] = {}
+    for subject in subjects:
+        groups.setdefault(tuple(sorted(subject.dims)), []).append(subject)
+    return groups

@@ -1,0 +1,50 @@
+"""Statistics of interleaved rounds: medians, and intervals that assume no distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import median
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A median and the order statistics low, high around it, which enclose the true one with probability coverage."""
+
+    median: float
+    low: float
+    high: float
+    coverage: float
+
+
+def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """The narrowest symmetric pair of order statistics with at least this coverage of the median; with less than 6
+    values none has 95 %, and it is the smallest and the largest.
+
+    The k-th smallest and k-th largest of n independent values enclose the median of their distribution with
+    probability 1 - 2 P(B < k), B binomial (n, 1/2): David, Nagaraja, "Order Statistics", section 7.1.
+    """
+    ordered, n = sorted(values), len(values)
+    best, tail = 0, 0.0
+    coverage = 1.0 - 2.0 * 0.5**n
+    for k in range(n // 2):
+        tail += comb(n, k) * 0.5**n
+        if 1 - 2 * tail >= level:
+            best, coverage = k, 1 - 2 * tail
+    return Interval(median(ordered), ordered[best], ordered[n - 1 - best], coverage)
+
+
+def speed_ratio(reference: Sequence[float], times: Sequence[float]) -> Interval:
+    """Speed relative to a reference measured in the same rounds: the median of the rounds' ratios reference / time."""
+    return median_interval([r / t for r, t in zip(reference, times)])
+
+
+def round_orders(count: int, rounds: int) -> Iterator[list[int]]:
+    """The order of candidates in each round: everyone gets every position, and everyone follows every other, so that
+    what one candidate does to clocks and caches falls on all."""
+    for r in range(rounds):
+        order = [(i + r) % count for i in range(count)]
+        yield order if r // count % 2 == 0 else order[::-1]
