@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> bool:
-    """Replace `path` by `text` in one step: a reader sees the old file or the new one. False when it reads so already."""
+    """Replace `path` by `text` in one step, so that no reader sees a torn file. False when it reads so already."""
     try:
         if path.read_bytes() == text.encode():
             return False
