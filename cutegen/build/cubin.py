@@ -29,13 +29,13 @@ def read_cubin(data: bytes) -> tuple[CubinKernel, ...]:
     """The kernels of a cubin, by name. ValueError: it is not a complete one."""
     try:
         return _read(data)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, LookupError, OverflowError, ValueError) as error:
         raise ValueError(f"not a readable cubin: {error}") from error
 
 
 def _read(data: bytes) -> tuple[CubinKernel, ...]:
     if data[:5] != b"\x7fELF\x02":
-        raise ValueError("not a readable cubin: no 64-bit ELF header")
+        raise ValueError("no 64-bit ELF header")
     (table,) = struct.unpack_from("<Q", data, 0x28)
     size, count, names_at = struct.unpack_from("<HHH", data, 0x3A)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, table + i * size) for i in range(count)]
@@ -43,7 +43,7 @@ def _read(data: bytes) -> tuple[CubinKernel, ...]:
     sections = {_string(contents[names_at], h[0]): i for i, h in enumerate(headers)}
     symbols = _symbols(contents, headers, sections)
     numbers: dict[int, dict[str, int]] = {REGCOUNT: {}, FRAME_SIZE: {}}
-    for attribute, value in _attributes(contents[sections[".nv.info"]] if ".nv.info" in sections else b""):
+    for attribute, value in _attributes(contents[sections[".nv.info"]]):
         if attribute in numbers:
             index, number = struct.unpack("<II", value)
             numbers[attribute][symbols[index]] = number
@@ -57,11 +57,10 @@ def _read(data: bytes) -> tuple[CubinKernel, ...]:
 def _kernel(
     name: str, numbers: dict[int, dict[str, int]], contents: list[bytes], sections: dict[str, int]
 ) -> CubinKernel:
-    info = sections.get(f".nv.info.{name}")
-    attributes = dict(_attributes(contents[info])) if info is not None else {}
+    attributes = dict(_attributes(contents[sections[f".nv.info.{name}"]]))
     threads = struct.unpack("<III", attributes[REQNTID]) if REQNTID in attributes else None
     code = len(contents[sections[f".text.{name}"]])
-    return CubinKernel(name, numbers[REGCOUNT].get(name, 0), numbers[FRAME_SIZE].get(name, 0), threads, code)
+    return CubinKernel(name, numbers[REGCOUNT][name], numbers[FRAME_SIZE][name], threads, code)
 
 
 def _attributes(section: bytes) -> list[tuple[int, bytes]]:

@@ -45,12 +45,11 @@ def examine() -> tuple[tuple[Item, ...], tuple[Verdict, ...]]:
     items = (_python(), Item("cutegen", __version__, None), _dsl(), _tvm_ffi(), _nvdisasm(), *_running(), _cache())
     faults = {item.name: f"{item.name} {item.value}: {item.remedy}" for item in items if item.ok is False}
     compiling = [faults[name] for name in ("CuTe DSL", "TVM FFI", "nvdisasm") if name in faults]
-    gpu = probe_gpu()
     verdicts = [
         Verdict("validate, resolve, lock, render, explain", True),
         Verdict("build", not compiling, "; ".join(compiling)),
     ]
-    running = [*compiling, *([gpu.reason] if gpu.reason else [])]
+    running = [*compiling, *probe_gpu().reasons]
     return items, (*verdicts, Verdict("check, bench", not running, "; ".join(running)))
 
 

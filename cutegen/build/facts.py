@@ -77,7 +77,7 @@ class Facts:
 
 
 def read_facts(cubin: bytes, sass: str, ptx: str, remarks: str | None) -> Facts:
-    """ValueError: the cubin is not complete or does not hold exactly one kernel."""
+    """ValueError: the cubin does not hold one complete kernel, or remarks are there without ptxas's report."""
     kernels = read_cubin(cubin)
     if len(kernels) != 1:
         raise ValueError(f"the cubin holds {len(kernels)} kernels, expected one: {', '.join(k.name for k in kernels)}")
@@ -85,6 +85,8 @@ def read_facts(cubin: bytes, sass: str, ptx: str, remarks: str | None) -> Facts:
     instructions = _INSTRUCTION.findall(sass)
     limits = [rest for opcode, rest in instructions if opcode.startswith("USETMAXREG")]  # "UP0, 0xe8" or "0x28"
     spills = _SPILLS.search(remarks or "")
+    if remarks is not None and spills is None:
+        raise ValueError("the compiler's remarks do not hold ptxas's report")
     return Facts(
         entry=kernel.name,
         registers=kernel.registers,

@@ -61,7 +61,7 @@ def report_builds(
     from cutegen.runtime.sources import distribution_versions
 
     gpu = probe_gpu(reports[0].arch) if reports else probe_gpu()
-    ran = f"compiled, not run: {gpu.reason}" if gpu.reason else "compiled; `cutegen check` runs them"
+    ran = "compiled; `cutegen check` runs them" if gpu.ok else f"compiled, not run: {gpu.reasons[0]}"
     if as_json:
         console.print_json(
             {

@@ -118,7 +118,7 @@ class KernelCache:
                 path = Path(tempfile.mkdtemp(prefix="cutegen-", dir=parent))
                 break
             except OSError as error:
-                _warn(f"cannot write to {parent or tempfile.gettempdir()} ({error.strerror or error})")
+                warn_unusable(f"cannot write to {parent or tempfile.gettempdir()} ({error.strerror or error})")
         try:
             yield path
         finally:
@@ -140,7 +140,7 @@ class KernelCache:
         except OSError as error:
             if found := self.find(key):  # another process was first
                 return found
-            _warn(f"cannot keep a compiled kernel in {self.root} ({error.strerror or error})")
+            warn_unusable(f"cannot keep a compiled kernel in {self.root} ({error.strerror or error})")
             return None
         return Entry(path, facts)
 
@@ -155,7 +155,7 @@ class KernelCache:
         try:
             write_atomic(entry.path / name, json.dumps(value, indent=1))
         except OSError as error:
-            _warn(f"cannot write {entry.path / name} ({error.strerror or error})")
+            warn_unusable(f"cannot write {entry.path / name} ({error.strerror or error})")
 
     def _entry(self, key: str) -> Path:
         assert self.root is not None
@@ -185,5 +185,6 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _warn(text: str) -> None:
+def warn_unusable(text: str) -> None:
+    """Tells that the cache does not do its work, and what to set."""
     warnings.warn(f"{text}; set CUTEGEN_CACHE_DIR to a writable directory, or CUTEGEN_CACHE=0", CacheWarning, 3)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutegen.runtime.cache import Entry, KernelCache, default_root
+from cutegen.runtime.cache import Entry, KernelCache, default_root, warn_unusable
 from cutegen.runtime.sources import distribution_versions, dsl_version, kernel_key
 
 # Files of a cache entry. There are no remarks where the DSL does not pass on what ptxas said.
@@ -129,6 +129,7 @@ def _compile(cache: KernelCache, key: str, module: str, tiling: object, arch: st
         except Exception:
             if _has_room(staged):
                 raise
+            warn_unusable(f"no room for the files of a kernel in {staged.parent}")
         else:
             facts = {
                 "seconds": seconds,

@@ -37,21 +37,28 @@ class Torch:
 
 @dataclass(frozen=True, slots=True)
 class GpuStatus:
-    """ok: kernels for the arch run here. reason: why not, with the remedy. name, capability: of device 0, if any."""
+    """reasons: why kernels for the arch do not run here, with remedies. name, capability: of device 0, if any."""
 
-    ok: bool
-    reason: str = ""
+    reasons: tuple[str, ...] = ()
     name: str = ""
     capability: tuple[int, int] | None = None
 
+    @property
+    def ok(self) -> bool:
+        return not self.reasons
+
+    @property
+    def reason(self) -> str:
+        """All reasons in one line, hardware first; "" when ok."""
+        return "; ".join(self.reasons)
+
 
 def probe_gpu(arch: str = "sm_90a") -> GpuStatus:
-    """Looks for what running a kernel of `arch` needs, hardware first; what is missing is the reason."""
+    """Looks for what running a kernel of `arch` needs."""
     driver = probe_driver()
     name, capability = driver.devices[0] if driver.devices else ("", None)
     reasons = filter(None, (driver.error or _misfit(driver, arch), _torch_fault(probe_torch(), driver)))
-    reason = "; ".join(reasons)
-    return GpuStatus(not reason, reason, name, capability)
+    return GpuStatus(tuple(reasons), name, capability)
 
 
 def arch_capability(arch: str) -> tuple[int, int]:

@@ -1,0 +1,153 @@
+"""`cutegen build` on specs, end to end, without a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutegen.build.facts import find_nvdisasm
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
+]
+REPOSITORY = Path(__file__).parents[2]
+SPEC = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[m, k]
+  b: bf16[n, k]
+  d: bf16[m, n]
+tiling: {{tile: {tile}}}
+epilogue:
+  d: acc
+"""
+COMMAND = "import sys; from cutegen.cli import main; code = main(sys.argv[1:]); {after}; raise SystemExit(code)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("build")
+    (path / "wide.yaml").write_text(SPEC.format(tile=[128, 256, 64]))
+    (path / "square.yaml").write_text(SPEC.format(tile=[128, 128, 64]))
+    return path
+
+
+def run(
+    folder: Path, *arguments: str, after: str = "pass", python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-c", COMMAND.format(after=after), "build", *arguments],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CUTEGEN_CACHE_DIR": str(folder / "cache")},
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def kernels(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    return {kernel["spec"]: kernel for kernel in json.loads(process.stdout)["kernels"]}
+
+
+def test_build_then_build_from_the_cache(folder: Path) -> None:
+    first = run(folder, str(folder), "--json", "--keep", "kept")
+    assert first.returncode == 0, first.stdout + first.stderr
+    built = kernels(first)
+    assert set(built) == {"wide", "square"}
+    assert all(k["ok"] and not k["cached"] and k["compile_seconds"] > 0 for k in built.values())
+    assert built["wide"]["facts"]["opcodes"]["HGMMA.64x256x16.F32.BF16"] % 4 == 0
+    assert built["wide"]["plan"]["smem_bytes"] > 0
+    kept = {path.name for path in (folder / "kept" / "wide").glob("*/*")}
+    assert kept >= {"kernel.o", "kernel.ptx", "kernel.cubin", "kernel.sass", "entry.json"}
+
+    start = time.monotonic()
+    unused = "print([m for m in ('cutlass', 'torch', 'tvm_ffi') if m in sys.modules], file=sys.stderr)"
+    second = run(folder, str(folder), "--json", after=unused)
+    assert time.monotonic() - start < 2
+    assert "[]" in second.stderr
+    again = kernels(second)
+    assert all(k["cached"] for k in again.values())
+    assert {n: k["facts"] for n, k in again.items()} == {n: k["facts"] for n, k in built.items()}
+
+
+def test_the_runtime_finds_what_build_compiled(folder: Path) -> None:
+    assert run(folder, "wide.yaml").returncode == 0
+    entries = sorted(path.name for path in (folder / "cache" / "kernels").iterdir())
+    code = (
+        "from pathlib import Path; from cutegen.render import render_package, write_package\n"
+        "from cutegen.resolve import resolve_file\n"
+        "write_package(render_package(resolve_file(Path('wide.yaml')).resolved), Path('elsewhere'))\n"
+        "import sys; sys.path.insert(0, '.'); from elsewhere.wide import PLAN\n"
+        "assert not {'torch', 'cutlass'} & set(sys.modules); PLAN.warm_up()\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CUTEGEN_CACHE_DIR": str(folder / "cache")},
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert sorted(path.name for path in (folder / "cache" / "kernels").iterdir()) == entries
+
+
+def test_the_table_shows_plan_and_outcome(folder: Path) -> None:
+    process = run(folder, "wide.yaml")
+    assert "setmaxnreg" in process.stdout
+    assert "HGMMA.64x256x16" in process.stdout
+    assert "compiled" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def test_a_bad_spec_does_not_hide_the_others(folder: Path) -> None:
+    (folder / "bad").mkdir(exist_ok=True)
+    (folder / "bad" / "bad.yaml").write_text("cutegen: 1\nkernel: gemm\n")
+    process = run(folder, "bad/bad.yaml", "wide.yaml", "--json")
+    assert process.returncode == 1
+    assert "bad.yaml" in process.stderr
+    assert kernels(process)["wide"]["ok"]
+
+
+def test_specs_of_one_name_are_refused(folder: Path) -> None:
+    (folder / "twin").mkdir(exist_ok=True)
+    (folder / "twin" / "wide.yaml").write_text(SPEC.format(tile=[128, 128, 64]))
+    process = run(folder, "twin/wide.yaml", "wide.yaml")
+    assert process.returncode == 2
+    assert "several specs are named wide" in process.stderr
+
+
+def test_a_timeout_is_reported(folder: Path) -> None:
+    (folder / "slow").mkdir(exist_ok=True)
+    (folder / "slow" / "slow.yaml").write_text(SPEC.format(tile=[64, 256, 64]))
+    process = run(folder, "slow/slow.yaml", "--timeout", "0.05")
+    assert process.returncode == 1
+    assert "did not finish within 0.05 s" in process.stdout
+
+
+def test_without_the_dsl_it_says_what_to_install(folder: Path) -> None:
+    (folder / "new").mkdir(exist_ok=True)
+    (folder / "new" / "new.yaml").write_text(SPEC.format(tile=[64, 128, 64]))
+    code = (
+        "import sys; import cutegen.build.kernels as k; k.dsl_version = lambda: None\n"
+        "from cutegen.cli import main; raise SystemExit(main(['build', 'new/new.yaml']))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CUTEGEN_CACHE_DIR": str(folder / "cache")},
+    )  # fmt: skip
+    assert process.returncode == 2
+    assert "pip install 'cutegen[dsl]'" in process.stderr
+
+
+@pytest.mark.parametrize("python", filter(None, os.environ.get("CUTEGEN_DSL_PYTHONS", "").split(os.pathsep)))
+def test_shipped_specs_with_another_dsl(python: str, tmp_path: Path) -> None:
+    """CUTEGEN_DSL_PYTHONS: interpreters, each with another version of the DSL, that must compile every shipped spec."""
+    process = run(tmp_path, str(REPOSITORY / "specs"), "--json", python=python)
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]
+    assert all(kernel["ok"] for kernel in kernels(process).values())

@@ -1,0 +1,222 @@
+"""The build contract: each check on facts that break it and nothing else, and the readers of the compiler's texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cutegen.build import facts as facts_module
+from cutegen.build.contract import check_contract, holds
+from cutegen.build.cubin import read_cubin
+from cutegen.build.facts import Facts, disassemble, find_nvdisasm
+from cutegen.diagnostics import CutegenError
+from cutegen.families.code_plan import CodePlan
+
+PLAN = CodePlan(
+    threads=384,
+    registers=(40, 232),
+    accumulator_registers=128,
+    smem_bytes=230400,
+    mma="HGMMA.64x256x16",
+    mma_step=4,
+    tma_loads=2,
+    multicast=True,
+    tma_stores=1,
+)
+OPCODES = {
+    "HGMMA.64x256x16.F32.BF16": 8,
+    "UTMALDG.3D": 1,
+    "UTMALDG.3D.MULTICAST": 1,
+    "UTMASTG.3D": 8,
+    "SYNCS.EXCH.64": 8,
+    "WARPGROUP.DEPBAR.LE": 2,
+    "LDS": 3,  # begins like LDL and is none
+}
+FACTS = Facts(
+    entry="k",
+    registers=168,
+    threads=(384, 1, 1),
+    stack_bytes=0,
+    spill_store_bytes=0,
+    spill_load_bytes=0,
+    instructions=900,
+    code_bytes=14400,
+    opcodes=OPCODES,
+    set_registers=(40, 232),
+    ptx_waits=2,
+    warnings=(),
+)
+
+
+def opcodes(**changes: int) -> dict[str, dict[str, int]]:
+    """OPCODES with counts set; `_` stands for a dot in a name, and 0 takes it out."""
+    merged = OPCODES | {name.replace("_", "."): count for name, count in changes.items()}
+    return {"opcodes": {name: count for name, count in merged.items() if count}}
+
+
+def test_what_was_planned_holds() -> None:
+    assert holds(check_contract(PLAN, FACTS))
+
+
+@pytest.mark.parametrize(
+    ("broken", "changes"),
+    [
+        ("local-memory", {"stack_bytes": 1968}),
+        ("local-memory", {"spill_store_bytes": 40}),
+        ("local-memory", {"spill_load_bytes": 40}),
+        ("local-memory", opcodes(LDL_64=1)),
+        ("local-memory", opcodes(STL=1)),
+        ("ptxas-warnings", {"warnings": (("C7508", "'setmaxnreg' ignored"),)}),
+        ("ptxas-warnings", {"warnings": (("C7599", "something new"),)}),
+        ("cta-size", {"threads": None}),
+        ("cta-size", {"threads": (256, 1, 1)}),
+        ("cta-size", {"threads": (128, 3, 1)}),
+        ("setmaxnreg", {"set_registers": ()}),
+        ("setmaxnreg", {"set_registers": (40,)}),
+        ("setmaxnreg", {"set_registers": (24, 240)}),
+        ("mma", opcodes(HGMMA_64x256x16_F32_BF16=0)),
+        ("mma", opcodes(HGMMA_64x256x16_F32_BF16=6)),
+        ("mma", opcodes(HGMMA_64x128x16_F32_BF16=4)),
+        ("mma-waits", {"ptx_waits": 1}),
+        ("mma-waits", {"ptx_waits": 3}),
+        ("tma-load", opcodes(UTMALDG_3D=0)),
+        ("tma-multicast", opcodes(UTMALDG_3D=2, UTMALDG_3D_MULTICAST=0)),
+        ("tma-store", opcodes(UTMASTG_3D=0)),
+        ("mbarrier", opcodes(SYNCS_EXCH_64=0)),
+    ],
+)
+def test_each_break_fails_its_check_alone(broken: str, changes: dict[str, Any]) -> None:
+    failed = [check for check in check_contract(PLAN, replace(FACTS, **changes)) if check.ok is False]
+    assert [check.id for check in failed] == [broken]
+    assert failed[0].meaning
+
+
+def test_messages_have_the_numbers() -> None:
+    spilled = replace(FACTS, stack_bytes=1968, spill_store_bytes=11548, spill_load_bytes=11036)
+    check = check_contract(replace(PLAN, accumulator_registers=256), spilled)[0]
+    assert check.found == "1968 B stack, 0 LDL/STL, spills 11548 B out, 11036 B in"
+    assert "accumulators alone take 256 of the 232 registers" in check.meaning
+    serial = check_contract(PLAN, replace(FACTS, warnings=(("C7511", "x"), ("C7599", "a new complaint"))))[1]
+    assert "C7511: every MMA waits" in serial.meaning
+    assert "C7599: a new complaint" in serial.meaning
+
+
+def test_warnings_that_the_dsl_does_not_tell_are_not_passed() -> None:
+    check = next(c for c in check_contract(PLAN, replace(FACTS, warnings=None)) if c.id == "ptxas-warnings")
+    assert check.ok is None
+
+
+def test_no_multicast_planned_none_checked() -> None:
+    checks = check_contract(
+        replace(PLAN, multicast=False), replace(FACTS, **opcodes(UTMALDG_3D_MULTICAST=0, UTMALDG_3D=2))
+    )
+    assert holds(checks)
+    assert "tma-multicast" not in [check.id for check in checks]
+
+
+REMARKS = """\
+--- !Analysis
+Args:
+  - RemarkId:    1
+  - Remark:      'ptxas output: ptxas info    : (C7517) warpgroup.wait is injected in around line 21 by compiler to allow use of registers in function ''k_0''
+ptxas info    : (C7517) warpgroup.wait is injected in around line 99 by compiler to allow use of registers in function ''k_0''
+ptxas info    : (C7508) Potential Performance Loss: ''setmaxnreg'' ignored; unable to determine register count at entry.
+ptxas         .     1968 bytes stack frame, 11548 bytes spill stores, 11036 bytes spill loads
+'
+...
+"""  # noqa: E501
+SASS = """\
+\t.headerflags\t@"EF_CUDA_SM90"
+.text.k_0:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/               @P1 BRA `(.L_x_0) ;
+        /*0390*/                   USETMAXREG.DEALLOC.CTAPOOL 0x28 ;
+.L_x_0:
+        /*1940*/                   USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8 ;
+        /*22e0*/                   HGMMA.64x256x16.F32.BF16 R24, gdesc[UR12], RZ, !UPT ;
+        /*2330*/              @!P0 SYNCS.ARRIVE.TRANS64.ART0 RZ, [R8+URZ+0x20], R9 ;
+        /*10e40*/             @UP0 UTMASTG.3D [UR24], [UR14], desc[URZ] ;
+"""
+
+
+def read(monkeypatch: pytest.MonkeyPatch, remarks: str | None) -> Facts:
+    from cutegen.build.cubin import CubinKernel
+
+    monkeypatch.setattr(facts_module, "read_cubin", lambda data: (CubinKernel("k_0", 168, 0, None, 128),))
+    ptx = "wgmma.wait_group.sync.aligned \t1;\n\twgmma.wait_group.sync.aligned 0;\nwgmma.commit_group.sync.aligned;"
+    return facts_module.read_facts(b"", SASS, ptx, remarks)
+
+
+def test_texts_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = read(monkeypatch, REMARKS * 2)
+    assert facts.opcodes == {
+        "BRA": 1,
+        "HGMMA.64x256x16.F32.BF16": 1,
+        "LDC": 1,
+        "SYNCS.ARRIVE.TRANS64.ART0": 1,
+        "USETMAXREG.DEALLOC.CTAPOOL": 1,
+        "USETMAXREG.TRY_ALLOC.CTAPOOL": 1,
+        "UTMASTG.3D": 1,
+    }
+    assert (facts.instructions, facts.set_registers, facts.ptx_waits) == (7, (40, 232), 2)
+    assert (facts.spill_store_bytes, facts.spill_load_bytes) == (11548, 11036)
+    assert facts.warnings == (
+        ("C7517", "warpgroup.wait is injected by compiler to allow use of registers"),
+        ("C7508", "Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry."),
+    )
+
+
+def test_no_remarks_is_not_no_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = read(monkeypatch, None)
+    assert (facts.warnings, facts.spill_store_bytes) == (None, None)
+
+
+def test_remarks_without_the_report_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="ptxas's report"):
+        read(monkeypatch, "--- !Missed\nPass: ptxas\n...\n")
+
+
+def test_facts_survive_json() -> None:
+    for facts in (FACTS, replace(FACTS, threads=None, warnings=(("C7508", "x"),)), replace(FACTS, warnings=None)):
+        assert Facts.from_json(json.dumps(facts.to_json())) == facts
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": 1, "warnings": 3}', "\xff"]
+)
+def test_other_facts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        Facts.from_json(text.encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x7fELF\x02", b"\x7fELF\x02" + b"\0" * 60, b"\x7fELF\x02" + b"\xff" * 200, b"MZ" * 99]
+)
+def test_what_is_no_cubin_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not a readable cubin"):
+        read_cubin(data)
+
+
+def test_without_a_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts_module, "find_nvdisasm", lambda: None)
+    with pytest.raises(CutegenError, match="nvidia-cuda-nvdisasm"):
+        disassemble(b"")
+    monkeypatch.setattr(facts_module, "find_nvdisasm", lambda: "/bin/false")
+    with pytest.raises(CutegenError, match="cannot read the cubin"):
+        disassemble(b"")
+
+
+def test_disassembler_is_looked_for_on_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    def missing(name: str) -> None:
+        raise facts_module.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(facts_module.importlib.metadata, "files", missing)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_nvdisasm() is None
+    tool = tmp_path / "nvdisasm"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    assert find_nvdisasm() == str(tool)

@@ -1,0 +1,78 @@
+"""Compile processes: what one job does costs that job only. The kernel module is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cutegen.build.pool import run_jobs
+from cutegen.build.worker import Job, Outcome
+
+KERNEL = """\
+import os, signal, sys, time
+
+def compile_kernel(tiling, options):
+    print(f"compiling {tiling}", file=sys.stderr)
+    if tiling == "abort":
+        os.abort()
+    if tiling == "exit":
+        os._exit(3)
+    if tiling == "hang":
+        time.sleep(600)
+    if tiling == "torch":
+        import torch
+    raise RuntimeError("\\x1b[91mno layout\\x1b[0m\\nsecond line")
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pool_kernel.py").write_text(KERNEL)
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def outcomes(root: Path, *tilings: str, workers: int = 2, timeout_s: float = 30.0) -> list[Outcome]:
+    done: dict[int, Outcome] = {}
+    jobs = [Job(f"{i}", str(root), "pool_kernel", tiling, "sm_90a", None) for i, tiling in enumerate(tilings)]
+    run_jobs(jobs, workers, timeout_s, done.__setitem__)
+    return [done[i] for i in range(len(jobs))]
+
+
+def test_errors_and_crashes_cost_one_job(root: Path) -> None:
+    raised, aborted, exited, again = outcomes(root, "raise", "abort", "exit", "raise")
+    assert raised.error == again.error == "RuntimeError: no layout\n  second line"
+    assert aborted.error == "the compiler process died (SIGABRT)"
+    assert exited.error == "the compiler process died (exit code 3)"
+    assert raised.log == "compiling raise"
+    assert aborted.log.startswith("compiling abort")
+
+
+def test_a_hang_ends_in_time(root: Path) -> None:
+    start = time.monotonic()
+    hung, raised = outcomes(root, "hang", "raise", workers=1, timeout_s=2.0)
+    assert hung.error == "the compiler did not finish within 2 s"
+    assert raised.error.startswith("RuntimeError")
+    assert time.monotonic() - start < 20
+
+
+def test_workers_do_without_torch(root: Path) -> None:
+    assert "import of torch halted" in outcomes(root, "torch")[0].error
+
+
+def test_an_interrupt_leaves_no_process(root: Path) -> None:
+    def interrupt(index: int, outcome: Outcome) -> None:
+        raise KeyboardInterrupt
+
+    jobs = [Job(tiling, str(root), "pool_kernel", tiling, "sm_90a", None) for tiling in ("hang", "raise")]
+    before = children()
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(jobs, 2, 30.0, interrupt)
+    assert children() == before
+
+
+def children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
