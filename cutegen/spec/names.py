@@ -5,17 +5,34 @@ from __future__ import annotations
 import keyword
 import re
 
+from cutegen.dtypes import DTYPES
+
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 MAX_NAME = 48
 
-# Names with a meaning in expressions or in generated source, and the builtins that generated source calls.
+# A test compares the two sets with the scopes of generated source in which names of a spec stand.
+# Names with a meaning in expressions, in plans and their command line, and the builtins that generated source calls.
 RESERVED = frozenset(
     {
         *("acc", "stored", "auto", "self", "cute", "cutlass", "pipeline", "stream", "tiling", "sm_count", "torch"),
-        *("utils", "plan", "kernel", "abs", "bool", "dict", "enumerate", "float", "getattr", "int", "isinstance"),
-        *("len", "list", "max", "min", "object", "print", "range", "str", "sum", "super", "tuple", "type", "zip"),
+        *("plan", "kernel", "help", "check", "prof_type", "iterations", "make_fake_stream", "make_fake_tensor"),
+        *(dtype.cutlass for dtype in DTYPES.values()),
+        *("abs", "bool", "dict", "enumerate", "float", "getattr", "int", "isinstance", "len", "list", "max", "min"),
+        *("object", "print", "range", "str", "sum", "super", "tuple", "type", "zip"),
     }
 )
+# Names of kernel source in the scopes that tensors and locals share with it; dims do not reach them.
+KERNEL_NAMES = frozenset(
+    {
+        *("t", "mma", "raster", "storage", "warp", "warpgroup", "k_tiles", "clusters", "tile_m", "tile_n", "tile_k"),
+        *("mA", "mB", "sA", "sB", "sA_layout", "sB_layout", "tmaA", "tmaB", "tma", "cpasync", "cuda", "smem_tensor"),
+        *("ab_pipeline", "load_pipeline", "ab_barriers", "load_barriers", "const_expr", "dataclass", "Int64"),
+        *("LoadOperands", "TileLoadOperands", "ConsumeOperands", "RasterOrder", "SharedStorage", "SmemAllocator"),
+        *("OperandMajorMode", "ValueError"),
+    }
+)
+# What kernel source makes of the name of a tensor.
+DERIVED = ("m_{}", "s_{}", "s_{}_layout", "tma_{}")
 
 
 def name_problem(name: str) -> str | None:
@@ -29,15 +46,13 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def reserved_problem(name: str) -> str | None:
-    """Why a well-formed name cannot be given to a dim, tensor or local, or None."""
-    if name in RESERVED:
-        return "is reserved: it has a meaning in expressions or generated source"
+def reserved_problem(name: str, *, dim: bool = False) -> str | None:
+    """Why a well-formed name cannot be given to a dim, or to a tensor or local, or None."""
     # Here, not above: the epilogue package may read declarations, which need this module.
-    from cutegen.epilogue.ops import FUNCTIONS, OPS
+    from cutegen.epilogue.ops import OPS
 
-    if name in OPS:
+    if name in OPS or name in {op.device for op in OPS.values()}:
         return "is the name of an epilogue operation"
-    if name in FUNCTIONS:
-        return "is the name of a function in generated source"
+    if name in RESERVED or (name in KERNEL_NAMES and not dim):
+        return "is reserved: it has a meaning in expressions or generated source"
     return None

@@ -13,7 +13,7 @@ from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec
 from cutegen.spec.dims import BAD_NAME, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
-from cutegen.spec.names import name_problem, reserved_problem
+from cutegen.spec.names import DERIVED, name_problem, reserved_problem
 from cutegen.spec.refusal import Finding, Refusal
 from cutegen.spec.tensors import parse_tensor
 
@@ -107,6 +107,8 @@ def _validate_rest(model: type[KernelSpec], data: dict[str, Data], wrong: set[st
 def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
     """Dims, tensors and locals: well-formed, not reserved, one meaning each. Works on sections that do not validate."""
     sections = [(s, section) for s in ("tensors", "dims", "epilogue") if isinstance(section := data.get(s), dict)]
+    tensors = data.get("tensors")
+    tensors = tensors if isinstance(tensors, dict) else {}
     meaning: dict[str, str] = {}
     for section, content in sections:
         what = {"tensors": "a tensor", "dims": "a dim", "epilogue": "a local"}[section]
@@ -116,8 +118,11 @@ def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
                 continue  # an assigned tensor is an output
             if problem := name_problem(name):
                 yield Finding(BAD_NAME.id, f"`{name}` {problem}", path=path, key=True)
-            elif problem := reserved_problem(name):
+            elif problem := reserved_problem(name, dim=section == "dims"):
                 yield Finding(RESERVED_NAME.id, f"`{name}` {problem}", "choose another name", path, key=True)
+            elif original := next((t for t in tensors for form in DERIVED if form.format(t) == name), None):
+                message = f"`{name}` is what generated source makes of `{original}`"
+                yield Finding(NAME_COLLISION.id, message, "choose another name", path, key=True)
             elif meaning.setdefault(name, what) != what:
                 message = f"`{name}` is {meaning[name]} already and cannot be {what}, too"
                 yield Finding(NAME_COLLISION.id, message, "choose another name", path, key=True)
@@ -136,7 +141,7 @@ def _check_shape_names(tensors: dict[str, Data], meaning: dict[str, str]) -> Ite
             if dim.name is None:
                 continue
             assert isinstance(text, str)
-            if problem := reserved_problem(dim.name):
+            if problem := reserved_problem(dim.name, dim=True):
                 yield _dim_finding(RESERVED_NAME, f"`{dim.name}` {problem}", tensor, text, dim)
             elif meaning.setdefault(dim.name, "a dim") != "a dim":
                 message = f"`{dim.name}` is {meaning[dim.name]} already and cannot be a dim, too"

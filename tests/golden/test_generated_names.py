@@ -1,0 +1,100 @@
+"""Names of a spec stand beside names of generated source; the spec language refuses those that would clash."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from cutegen.diagnostics import SpecError
+from cutegen.render import render_package
+from cutegen.resolve import resolve_document
+from cutegen.spec import load_text
+from cutegen.spec.names import reserved_problem
+
+PROBE = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  zqt_a: bf16[{batch}zqd_m, zqd_k]@{major_a}
+  zqt_b: bf16[{batch}zqd_n, zqd_k]@{major_b}
+  zqt_row: f32[zqd_n]
+  zqt_column: bf16[zqd_m]
+  zqt_tile: bf16[{batch}zqd_m, zqd_n]
+  zqt_host: f32
+  zqt_device: f32[]
+  zqt_d: bf16[{batch}zqd_m, zqd_n]
+  zqt_e: f32[{batch}zqd_m, zqd_n]@{major_d}
+mainloop: zqt_a @ zqt_b
+epilogue:
+  zql_x: max(gelu_tanh(acc + zqt_row), silu(zqt_host), 0)
+  zqt_d: zql_x + zqt_tile * zqt_device
+  zqt_e: stored(zqt_d) + zqt_column
+warpgroups: {{schedule: {schedule}}}
+"""
+VARIANTS = [
+    PROBE.format(schedule=schedule, batch=batch, major_a=a, major_b=b, major_d=d)
+    for schedule, batch, (a, b, d) in itertools.product(
+        ("cooperative", "pingpong"),
+        ("", "zqd_l, "),
+        (("zqd_k", "zqd_k", "zqd_n"), ("zqd_m", "zqd_n", "zqd_m")),
+    )
+]
+
+
+def render(text: str) -> dict[str, str]:
+    return dict(render_package(resolve_document(load_text(text, "probe"), None).resolved).files)
+
+
+def scopes(tree: ast.Module) -> Iterator[set[str]]:
+    """The names bound or read in each scope, with those of scopes inside a function."""
+    for scope in ast.walk(tree):
+        if isinstance(scope, (ast.FunctionDef, ast.ClassDef, ast.Lambda)):
+            yield set(names(scope, whole=not isinstance(scope, ast.ClassDef)))
+
+
+def names(node: ast.AST, whole: bool) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Name):
+            yield child.id
+        elif isinstance(child, ast.arg):
+            yield child.arg
+        elif isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in child.names)
+        elif isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            yield child.name
+            if not whole:
+                continue
+        yield from names(child, whole)
+
+
+def test_names_that_would_clash_are_refused() -> None:
+    free: dict[str, set[str]] = {"dim": set(), "tensor": set()}
+    for files in map(render, VARIANTS):
+        for scope in (s for text in files.values() for s in scopes(ast.parse(text))):
+            generated = {name for name in scope if "zq" not in name}
+            for kind, prefixes in (("dim", ("zqd_",)), ("tensor", ("zqt_", "zql_"))):
+                if any(name.startswith(prefixes) for name in scope):
+                    free[kind] |= {name for name in generated if not reserved_problem(name, dim=kind == "dim")}
+    assert free == {"dim": set(), "tensor": set()}
+
+
+@pytest.mark.parametrize("extra", ["m_d", "s_d", "tma_d", "s_d_layout"])
+def test_names_that_are_made_from_others_are_refused(extra: str) -> None:
+    text = VARIANTS[0].replace("zqt_d", "d").replace("zqt_host", extra)
+    with pytest.raises(SpecError) as caught:
+        render(text)
+    assert [d.rule for d in caught.value.diagnostics] == ["name-collision"]
+
+
+@pytest.mark.parametrize("names", ["abcdefg", "ABCDEFG", "dcbaefg", "mnkldxy"])
+def test_short_names_never_clash(names: str) -> None:
+    """Operands may have each other's usual names; every file still compiles."""
+    text = VARIANTS[-1].replace("zqd_", "dim_")
+    for tensor, name in zip(("a", "b", "row", "column", "tile", "host", "device"), names):
+        text = text.replace(f"zqt_{tensor}", name)
+    for file, source in render(text).items():
+        compile(source, file, "exec")
