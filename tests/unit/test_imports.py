@@ -1,0 +1,127 @@
+"""Imports go one way, and commands that need no GPU stay away from the compiler and from torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gemm_specs import PLAIN
+
+ROOT = Path(__file__).parents[2]
+# Lowest first; the longest prefix of a name gives the layer. A module imports its own layer and lower ones.
+LAYERS = (
+    # The registry only names families and loads them when asked.
+    ("cutegen.dtypes", "cutegen.files", "cutegen.diagnostics", "cutegen.hardware", "cutegen.families.registry"),
+    ("cutegen.epilogue",),
+    ("cutegen.spec",),
+    # The engine that families render with; packages and files come later.
+    ("cutegen.render.environment", "cutegen.render.layout"),
+    ("cutegen.families",),
+    ("cutegen.resolve",),
+    ("cutegen.render",),
+    ("cutegen.build",),
+    ("cutegen.run",),
+    ("cutegen.cli",),
+)
+# What generated packages import: usable alone, and open to every layer.
+STANDALONE = ("cutegen.runtime", "cutegen.device")
+HEAVY = ("torch", "cutlass", "cuda", "tvm_ffi")
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted((ROOT / "cutegen").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def prefixed(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def layer(name: str) -> int:
+    if name in ("cutegen", "cutegen.families"):
+        return 0
+    fits = [(len(p), i) for i, prefixes in enumerate(LAYERS) for p in prefixes if prefixed(name, p)]
+    assert fits, f"{name} has no layer"
+    return max(fits)[1]
+
+
+def imports(path: Path, top_level: bool = False) -> Iterator[str]:
+    """Absolute names that a file imports; `from package import module` counts as package.module."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body if top_level else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else str(node.module)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_down(name: str) -> None:
+    ours = {i for i in imports(MODULES[name]) if prefixed(i, "cutegen")}
+    alone = next((p for p in STANDALONE if prefixed(name, p)), None)
+    if alone:
+        assert {i for i in ours if not prefixed(i, alone)} == set()
+        return
+    below = {i for i in ours if not any(prefixed(i, p) for p in STANDALONE)}
+    assert {i for i in below if layer(i) > layer(name)} == set()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_heavy_packages_are_imported_where_they_are_used(name: str) -> None:
+    heavy = {i for i in imports(MODULES[name]) if any(prefixed(i, h) for h in HEAVY)}
+    if prefixed(name, "cutegen.device"):
+        assert all(prefixed(i, "cutlass") or prefixed(i, "cuda") for i in heavy)
+        return
+    if heavy:
+        assert any(prefixed(name, p) for p in ("cutegen.runtime", "cutegen.build", "cutegen.run"))
+    assert not [i for i in imports(MODULES[name], top_level=True) if any(prefixed(i, h) for h in HEAVY)]
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top-level packages that a fresh interpreter holds after running the code."""
+    report = "\nimport sys\nprint('LOADED', *sorted({m.partition('.')[0] for m in sys.modules}))"
+    run = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, cwd=ROOT, check=True)
+    return set(run.stdout.rpartition("LOADED")[2].split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["validate", "SPEC"],
+        ["resolve", "SPEC"],
+        ["lock", "SPEC"],
+        ["pin", "SPEC"],
+        ["explain", "SPEC"],
+        ["explain", "tile-m"],
+        ["render", "SPEC", "-o", "OUT"],
+        ["schema"],
+        ["list"],
+    ],
+    ids=lambda arguments: "-".join(arguments[:2]).lower(),
+)
+def test_commands_that_load_neither_torch_nor_cutlass(arguments: list[str], tmp_path: Path) -> None:
+    spec = tmp_path / "plain.yaml"
+    spec.write_text(PLAIN)
+    given = [{"SPEC": str(spec), "OUT": str(tmp_path / "out")}.get(a, a) for a in arguments]
+    code = f"from cutegen.cli import main\ntry:\n    assert main({given!r}) == 0\nexcept SystemExit:\n    pass"
+    assert not loaded_after(code) & set(HEAVY)
+
+
+def test_what_generated_plans_import_needs_no_generator() -> None:
+    names = [name for name in MODULES if prefixed(name, "cutegen.runtime")]
+    loaded = loaded_after("import " + ", ".join(names))
+    assert not loaded & {"jinja2", "pydantic", "click", "ruamel", *HEAVY}

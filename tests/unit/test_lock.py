@@ -1,0 +1,216 @@
+"""The life of a lock: written, honoured, stale, illegal, damaged, upgraded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gemm_specs import PLAIN, values
+
+from cutegen.cli import main
+from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.resolve import Lock, lock_path, meaning, read_lock, resolve_file, save_lock
+from cutegen.spec import load_text
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "plain.yaml"
+    path.write_text(PLAIN)
+    return path
+
+
+def relock(path: Path, old: str, new: str) -> None:
+    text = lock_path(path).read_text()
+    assert old in text
+    lock_path(path).write_text(text.replace(old, new))
+
+
+def write_lock(path: Path) -> Lock:
+    resolution = resolve_file(path)
+    assert save_lock(resolution, path)
+    return resolution.lock
+
+
+def test_a_written_lock_reads_back_and_changes_nothing(spec: Path) -> None:
+    lock = write_lock(spec)
+    assert read_lock(lock_path(spec)) == lock
+    again = resolve_file(spec, locked=True)
+    assert again.lock == lock
+    assert again.notes == ()
+    assert not save_lock(again, spec)
+    assert {d.origin for d in again.resolved.decisions} == {"lock"}
+
+
+def test_the_lock_wins_over_auto(spec: Path) -> None:
+    write_lock(spec)
+    relock(spec, "tiling.tile: {value: [128, 256, 64]", "tiling.tile: {value: [256, 128, 64]")
+    resolution = resolve_file(spec, locked=True)
+    assert values(resolution)["tiling.tile"] == (256, 128, 64)
+    assert resolution.notes == ()
+
+
+def test_the_spec_wins_over_the_lock(spec: Path) -> None:
+    write_lock(spec)
+    spec.write_text(PLAIN + "tiling: {cluster: [1, 2]}\n")
+    resolution = resolve_file(spec)
+    assert values(resolution)["tiling.cluster"] == (1, 2)
+    assert "tiling.cluster: the spec now says [1, 2], the lock had [2, 1]" in resolution.notes
+    # Multicast of B to two CTAs along m became illegal with it; everything else stayed.
+    assert any(note.startswith("tma.b.multicast: 2 of the lock is decided anew:") for note in resolution.notes)
+    assert values(resolution)["tiling.tile"] == (128, 256, 64)
+    assert "tiling.cluster" not in resolution.lock.decisions
+
+
+def test_an_illegal_decision_is_decided_anew_and_told(spec: Path) -> None:
+    write_lock(spec)
+    relock(spec, "pipeline.stages: {value: 4", "pipeline.stages: {value: 7")
+    resolution = resolve_file(spec)
+    assert values(resolution)["pipeline.stages"] == 4
+    (note,) = resolution.notes
+    assert note.startswith("pipeline.stages: 7 of the lock is decided anew: 7 stages x 48 KiB")
+    with pytest.raises(CutegenError, match="does not hold") as caught:
+        resolve_file(spec, locked=True)
+    assert "7 stages x 48 KiB" in str(caught.value)
+    assert "cutegen lock" in caught.value.remedy
+
+
+def test_upgrade_decides_anew(spec: Path) -> None:
+    write_lock(spec)
+    relock(spec, "tiling.tile: {value: [128, 256, 64]", "tiling.tile: {value: [256, 128, 64]")
+    assert values(resolve_file(spec, upgrade=True))["tiling.tile"] == (128, 256, 64)
+    lock_path(spec).write_text("torn: [")
+    assert values(resolve_file(spec, upgrade=True))["tiling.tile"] == (128, 256, 64)
+
+
+def test_locked_wants_a_lock(spec: Path) -> None:
+    with pytest.raises(CutegenError, match="has no lock"):
+        resolve_file(spec, locked=True)
+
+
+def test_locked_refuses_a_stale_lock(spec: Path) -> None:
+    write_lock(spec)
+    spec.write_text(PLAIN + "dims: {k: 4096}\n")
+    assert resolve_file(spec).notes == ()
+    with pytest.raises(CutegenError, match="stale"):
+        resolve_file(spec, locked=True)
+
+
+def test_comments_order_and_evaluation_sections_make_no_lock_stale(spec: Path) -> None:
+    write_lock(spec)
+    lines = PLAIN.splitlines()
+    spec.write_text("\n".join(["# new", *lines[3:], *lines[:3], "bench: {shapes: [{m: 8, n: 8, k: 8}]}", "pipeline:"]))
+    assert resolve_file(spec, locked=True).notes == ()
+
+
+def test_a_decision_that_is_missing_is_made_and_told(spec: Path) -> None:
+    write_lock(spec)
+    text = lock_path(spec).read_text()
+    lock_path(spec).write_text("".join(line for line in text.splitlines(True) if "cluster" not in line.split(":")[0]))
+    resolution = resolve_file(spec)
+    assert resolution.notes == ("tiling.cluster: not in the lock; decided: [2, 1]",)
+    with pytest.raises(CutegenError, match="does not hold"):
+        resolve_file(spec, locked=True)
+
+
+def test_decisions_about_things_that_are_gone_are_dropped(spec: Path) -> None:
+    write_lock(spec)
+    spec.write_text(PLAIN.replace("  a:", "  x:") + "mainloop: x @ b\n")
+    notes = resolve_file(spec).notes
+    assert "tma.a.swizzle: the lock decides it, but this spec has no such knob; dropped" in notes
+    assert "tma.x.swizzle: not in the lock; decided: 128" in notes
+
+
+def test_evidence_is_kept(spec: Path) -> None:
+    write_lock(spec)
+    relock(spec, "evidence: []", 'evidence:\n  - {"device": "h200", "us": [1.5, 2]}')
+    resolution = resolve_file(spec, locked=True)
+    assert resolution.lock.evidence == ({"device": "h200", "us": [1.5, 2]},)
+    assert not save_lock(resolution, spec)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("evidence: []\n", "", "torn: `evidence` is missing"),
+        ("cutegen: 1", "cutegen: 2", "another version"),
+        ("decisions:\n", "decisions: [\n", "damaged: line"),
+        ("spec: ", "spec: 12 #", "is damaged: `spec` is text"),
+        ("evidence: []", "evidence: {}", "`evidence` a list"),
+        ("evidence: []", "evidence: []\nmore: 1", "unknown key `more`"),
+        ('reason: "the default of sm_90a"}', "reason: 3}", "decision `device` is no {value, reason}"),
+        ("cutegen: 1", "cutegen: 1\ncutegen: 1", "damaged: line 3"),
+    ],
+)
+def test_a_damaged_lock_is_named_with_a_way_out(spec: Path, old: str, new: str, said: str) -> None:
+    write_lock(spec)
+    relock(spec, old, new)
+    with pytest.raises(CutegenError) as caught:
+        resolve_file(spec)
+    assert said in caught.value.message
+    assert "plain.lock.yaml" in caught.value.message
+    assert "cutegen lock --upgrade" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tiling.tile: {value: [128, 256, 64]", "tiling.tile: {value: [128, 256]", "is not 3 positive integers"),
+        ("tiling.tile: {value: [128, 256, 64]", 'tiling.tile: {value: "big"', '"big" of the lock is not'),
+        ("pipeline.stages: {value: 4", "pipeline.stages: {value: true", "is not a positive integer"),
+        ("pipeline.stages: {value: 4", "pipeline.stages: {value: -4", "is not a positive integer"),
+        ('scheduler: {value: "static_persistent"', "scheduler: {value: [1]", "is not one of"),
+        ("pdl.wait: {value: false", "pdl.wait: {value: 0", "is not true or false"),
+        ('device: {value: "h200"', 'device: {value: "b200"', "no device of sm_90a"),
+    ],
+)
+def test_a_mistyped_decision_is_decided_anew(spec: Path, old: str, new: str, said: str) -> None:
+    good = write_lock(spec)
+    relock(spec, old, new)
+    resolution = resolve_file(spec)
+    assert len(resolution.notes) == 1
+    assert said in resolution.notes[0]
+    assert resolution.lock.decisions == good.decisions
+
+
+def test_a_lock_is_no_spec(spec: Path) -> None:
+    write_lock(spec)
+    with pytest.raises(CutegenError, match="is a lock"):
+        resolve_file(lock_path(spec))
+
+
+def test_an_illegal_spec_says_so_whatever_the_lock(spec: Path) -> None:
+    write_lock(spec)
+    spec.write_text(PLAIN + "tiling: {tile: [128, 200, 64]}\n")
+    with pytest.raises(SpecError) as caught:
+        resolve_file(spec)
+    assert [d.rule for d in caught.value.diagnostics] == ["tile-n"]
+
+
+def test_meaning_of_a_spec() -> None:
+    def of(text: str) -> str:
+        return meaning(load_text(text, "kernel"))
+
+    assert of(PLAIN) == of(PLAIN + "tiling: {tile: auto}\npipeline:\ntune: {stages: [3]}\n")
+    assert of(PLAIN) != of(PLAIN + "tiling: {tile: [128, 256, 64]}\n")
+    # The order of tensors is the order of arguments.
+    assert of(PLAIN) != of(PLAIN.replace("  a: bf16[m, k]\n  b: bf16[n, k]\n", "  b: bf16[n, k]\n  a: bf16[m, k]\n"))
+
+
+def test_the_command_writes_checks_and_upgrades(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lock", "--check", str(spec)]) == 1
+    assert not lock_path(spec).exists()
+    assert main(["lock", str(spec)]) == 0
+    assert main(["lock", "--check", str(spec)]) == 0
+    relock(spec, "tiling.raster.group: {value: 8", "tiling.raster.group: {value: 4")
+    assert main(["lock", str(spec)]) == 0
+    assert "value: 4, reason" in lock_path(spec).read_text()
+    assert main(["lock", "--upgrade", str(spec)]) == 0
+    assert "tiling.raster.group: {value: 8" in lock_path(spec).read_text()
+    assert main(["lock", "--upgrade", "--check", str(spec)]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_writing_leaves_no_temporary_files(spec: Path) -> None:
+    write_lock(spec)
+    assert sorted(p.name for p in spec.parent.iterdir()) == ["plain.lock.yaml", "plain.yaml"]

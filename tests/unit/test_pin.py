@@ -1,0 +1,141 @@
+"""`pin` writes decisions into a spec and changes nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gemm_specs import resolve_text, values
+
+from cutegen.cli import main
+from cutegen.diagnostics import CutegenError
+from cutegen.resolve import lock_path, pin_decisions, resolve_file, save_lock
+
+SPEC = """\
+# A product.
+cutegen: 1
+kernel: gemm   # the family
+arch: sm_90a
+
+tensors:
+  a:    "bf16[m, k]"
+  b:    'bf16[n, k]'   # K-major
+  d: bf16[m, n]
+
+tiling:
+  cluster: auto     # open
+  raster:
+    # groups come later
+    order: along_n  # measured
+pipeline:
+
+warpgroups: {consumer: {count: 2,
+                        registers: auto,  # open
+                       }}
+bench: {shapes: [{m: 8, n: 8, k: 8}]}
+# the end
+"""
+PINNED = """\
+# A product.
+cutegen: 1
+kernel: gemm   # the family
+arch: sm_90a
+
+tensors:
+  a:    "bf16[m, k]"
+  b:    'bf16[n, k]'   # K-major
+  d: bf16[m, n]
+
+tiling:
+  cluster: [2, 1]     # open
+  raster:
+    # groups come later
+    order: along_n  # measured
+    group: 8
+  tile: [128, 256, 64]
+  split_k: 1
+  swap_ab: false
+pipeline: {stages: 4, epilogue_stages: 4}
+
+warpgroups: {consumer: {count: 2,
+                        registers: 232,  # open
+                       }, schedule: cooperative, producer: {registers: 40}}
+bench: {shapes: [{m: 8, n: 8, k: 8}]}
+device: h200
+tma: {a: {multicast: 1, swizzle: 128}, b: {multicast: 2, swizzle: 128}}
+scheduler: static_persistent
+pdl: {wait: false, trigger: none}
+# the end
+"""
+
+
+def test_everything_pinned_reads_like_this_and_means_the_same() -> None:
+    before = resolve_text(SPEC)
+    text, after = pin_decisions(before, ())
+    assert text == PINNED
+    assert after.resolved.digest == before.resolved.digest
+    assert {d.origin for d in after.resolved.decisions} == {"spec"}
+    assert not after.lock.decisions
+    assert values(resolve_text(PINNED)) == values(before)
+    assert pin_decisions(after, ())[0] == PINNED
+
+
+def test_one_key_changes_one_line() -> None:
+    text, after = pin_decisions(resolve_text(SPEC), ["tiling.cluster"])
+    changed = [(a, b) for a, b in zip(SPEC.splitlines(), text.splitlines()) if a != b]
+    assert changed == [("  cluster: auto     # open", "  cluster: [2, 1]     # open")]
+    assert "tiling.cluster" not in after.lock.decisions
+    assert "tiling.tile" in after.lock.decisions
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "epilogue:\n  d: |\n    acc\n\n\n",
+        "epilogue:\n  d: >-\n    acc",
+        "tiling: {}",
+        "tiling: {\n}",
+        "tiling: {raster: {}}\n",
+        "tiling:\n    raster:\n        order:\n",
+        "check:\n  shapes:\n  - m: 8\n    n: 8\n    k: 8\n  - {m: 16,\n     n: 16, k: 16}\n",
+        "pipeline: {stages: }\n",
+        "tune: {tile: [[128, 256, 64]]}",
+    ],
+)
+def test_any_layout_survives(tail: str) -> None:
+    before = resolve_text(SPEC.split("tiling:")[0] + tail)
+    text, after = pin_decisions(before, ())
+    assert after.resolved.digest == before.resolved.digest
+    assert not after.lock.decisions
+    assert text.startswith(SPEC.split("tiling:")[0])
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "remedy"),
+    [
+        ("tiling.raster.order", "is written in the spec already", ""),
+        ("tiling.cluser", "is no decision", "did you mean `tiling.cluster`?"),
+        ("pipeline.load_stages", "is no decision", ""),
+    ],
+)
+def test_only_open_decisions_can_be_pinned(key: str, said: str, remedy: str) -> None:
+    with pytest.raises(CutegenError, match=said) as caught:
+        pin_decisions(resolve_text(SPEC), [key])
+    assert remedy in caught.value.remedy
+    assert caught.value.exit_code == 2
+
+
+def test_the_command_moves_decisions_from_lock_to_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "product.yaml"
+    path.write_text(SPEC)
+    save_lock(resolve_file(path), path)
+    lock_path(path).write_text(lock_path(path).read_text().replace("[128, 256, 64]", "[256, 128, 64]"))
+    digest = resolve_file(path, locked=True).resolved.digest
+    assert main(["pin", str(path), "--key", "tiling.tile"]) == 0
+    assert "  tile: [256, 128, 64]\n" in path.read_text()
+    assert "tiling.tile" not in lock_path(path).read_text()
+    assert resolve_file(path, locked=True).resolved.digest == digest
+    assert main(["pin", str(path)]) == 0
+    assert main(["pin", str(path)]) == 0
+    assert "nothing to pin" in capsys.readouterr().out
+    assert resolve_file(path, locked=True).resolved.digest == digest
