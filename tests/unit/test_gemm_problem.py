@@ -1,0 +1,138 @@
+"""Which tensor and which dim plays which role in a GEMM."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutegen.diagnostics import SpecError
+from cutegen.epilogue import Operand, Output
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, bind
+from cutegen.families.gemm.spec import GemmSpec
+from cutegen.spec import load_text, parse_spec
+
+
+def problem(tensors: str, rest: str = "") -> GemmProblem:
+    """tensors: one declaration a line, `a: bf16[m, k]`; rest: further sections."""
+    lines = "".join(f"  {line.strip()}\n" for line in tensors.strip().splitlines())
+    doc = load_text(f"cutegen: 1\nkernel: gemm\narch: sm_90a\ntensors:\n{lines}{rest}\n", "spec")
+    spec = parse_spec(doc)
+    assert isinstance(spec, GemmSpec)
+    return bind(spec, doc)
+
+
+def rules(tensors: str, rest: str = "") -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        problem(tensors, rest)
+    return [finding.rule for finding in caught.value.diagnostics]
+
+
+PLAIN = "a: bf16[m, k]\nb: bf16[n, k]\nd: bf16[m, n]"
+
+
+def test_plain_product() -> None:
+    p = problem(PLAIN)
+    assert (p.m, p.n, p.k, p.batch) == (*(ProblemDim(name, None, 1, None) for name in "mnk"), None)
+    assert p.a == MatrixOperand("a", p.a.dtype, "k", (0, 1), False)
+    assert p.b == MatrixOperand("b", p.b.dtype, "k", (0, 1), False)
+    assert p.epilogue.outputs == (Output("d", p.a.dtype, False, (0, 1), "n"),)
+    assert [(s.name, s.kind, s.text) for s in p.epilogue.statements] == [("d", "output", "acc")]
+    assert (p.inputs, p.outputs) == (("a", "b"), ("d",))
+
+
+def test_constants_and_ranges() -> None:
+    p = problem(PLAIN, "dims: {n: 4096, m: [1, 64]}")
+    assert (p.m, p.n) == (ProblemDim("m", None, 1, 64), ProblemDim("n", 4096, 4096, 4096))
+
+
+def test_integer_dims_take_the_name_of_their_role() -> None:
+    p = problem("a: bf16[rows, 512]\nb: bf16[4096, 512]\nd: bf16[rows, 4096]")
+    assert (p.m.name, p.n, p.k) == ("rows", ProblemDim("n", 4096, 4096, 4096), ProblemDim("k", 512, 512, 512))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "d", "majors", "axes"),
+    [
+        ("[m, k]@m", "[n, k]@n", "[m, n]@m", ("m", "n", "m"), ((0, 1), (0, 1), (0, 1))),
+        ("[k, m]", "[k, n]", "[n, m]", ("m", "n", "m"), ((1, 0), (1, 0), (1, 0))),
+        ("[k, m]@k", "[k, n]@k", "[n, m]@n", ("k", "k", "n"), ((1, 0), (1, 0), (1, 0))),
+        ("[l, m, k]", "[l, n, k]", "[l, m, n]", ("k", "k", "n"), ((1, 2, 0), (1, 2, 0), (1, 2, 0))),
+        ("[m, l, k]", "[l, k, n]", "[n, l, m]", ("k", "n", "m"), ((0, 2, 1), (2, 1, 0), (2, 0, 1))),
+        ("[l, m, k]", "[n, k]", "[l, m, n]", ("k", "k", "n"), ((1, 2, 0), (0, 1), (1, 2, 0))),
+        ("[m, k]", "[l, n, k]", "[l, m, n]", ("k", "k", "n"), ((0, 1), (1, 2, 0), (1, 2, 0))),
+    ],
+)
+def test_layouts(a: str, b: str, d: str, majors: tuple[str, ...], axes: tuple[tuple[int, ...], ...]) -> None:
+    p = problem(f"a: f16{a}\nb: f16{b}\nd: f32{d}")
+    output = p.epilogue.outputs[0]
+    assert (p.a.major, p.b.major, output.major) == majors
+    assert (p.a.axes, p.b.axes, output.axes) == axes
+    assert (p.a.batched, p.b.batched, output.batched) == ("l" in a, "l" in b, "l" in d)
+    assert (p.m.name, p.n.name, p.k.name, p.batch and p.batch.name) == ("m", "n", "k", "l" if "l" in d else None)
+
+
+def test_epilogue_operands() -> None:
+    p = problem(
+        """
+        c: bf16[n, l, m]
+        alpha: f32
+        x: bf16[l, m, k]
+        beta: f32[]
+        w: bf16[n, k]
+        row: f32[n]
+        rows: f16[l, n]
+        col: bf16[m]
+        cols: f32[l, m]
+        e: f32[l, m, n]
+        d: bf16[l, m, n]
+        """,
+        "mainloop: x @ w\n"
+        "epilogue:\n  d: stored(e) * rows + cols\n  e: alpha * acc + beta * c + row * col\n",
+    )  # fmt: skip
+    kinds = {o.name: (o.kind, o.batched, o.axes, o.major) for o in p.epilogue.operands}
+    assert kinds == {
+        "c": ("tile", True, (2, 0, 1), "m"),
+        "alpha": ("host_scalar", False, (), None),
+        "beta": ("device_scalar", False, (), None),
+        "row": ("row_vector", False, (0,), None),
+        "rows": ("row_vector", True, (1, 0), None),
+        "col": ("column_vector", False, (0,), None),
+        "cols": ("column_vector", True, (1, 0), None),
+    }
+    assert list(kinds) == ["c", "alpha", "beta", "row", "rows", "col", "cols"]
+    assert p.inputs == ("c", "alpha", "x", "beta", "w", "row", "rows", "col", "cols")
+    assert p.outputs == ("e", "d")
+    assert [s.name for s in p.epilogue.statements] == ["e", "d"]
+    assert all(isinstance(o, Operand) for o in p.epilogue.operands)
+
+
+@pytest.mark.parametrize(
+    ("dims", "found"),
+    [
+        ("{k: 4096}", []),
+        ("{k: 8}", []),
+        ("{k: 4}", ["tma-alignment", "tma-alignment"]),
+        ("{k: [1, 4]}", []),
+        ("{n: 12}", ["tma-alignment"]),
+        ("{m: 3}", []),
+    ],
+)
+def test_alignment_of_constants(dims: str, found: list[str]) -> None:
+    if found:
+        assert rules(PLAIN, f"dims: {dims}") == found
+    else:
+        problem(PLAIN, f"dims: {dims}")
+
+
+def test_alignment_counts_bytes() -> None:
+    assert problem("a: bf16[m, k]\nb: bf16[n, k]\nd: f32[m, n]", "dims: {n: 12}").n.value == 12
+    c = "a: bf16[m, k]\nb: bf16[n, k]\nc: bf16[m, n]\nv: bf16[n]\nd: f32[m, n]"
+    assert rules(c, "dims: {n: 12}\nepilogue: {d: acc + c + v}") == ["tma-alignment"]
+
+
+def test_everything_is_reported_at_once() -> None:
+    found = rules(
+        "a: bf16[m, k]\nb: f16[n, k]\nv: f32[nn]\nw: i32[n]\nd: bf16[m, n]\nu: f32[m]",
+        "dims: {k: 100}\nepilogue: {d: acc + v + w + foo(v), x: 'acc[0]'}",
+    )
+    twice = ["tma-alignment", "not-yet-supported"]
+    assert sorted(found) == sorted(["mma-dtypes", "epilogue-shape", "unknown-op", *twice, *twice])
