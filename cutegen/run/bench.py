@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from cutegen.diagnostics import CutegenError
-from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel
+from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel, common_dims
 from cutegen.run.device import Launch, Rates
 from cutegen.run.environment import Reading
 from cutegen.run.intervals import Interval, median_interval, round_orders, speed_ratio
-from cutegen.run.shapes import Shape, complete
+from cutegen.run.shapes import Shape, bench_shapes, complete
 from cutegen.run.subject import Subject
+from cutegen.runtime.arguments import TensorArg
 
 MIN_ROUNDS, ROUNDS = 5, 9
 SLICE_SECONDS = 0.06
 # Warm-up: passes over all candidates until the total time changes by less than this twice in a row, or the time is up.
 STEADY, STEADY_SECONDS = 0.01, 4.0
+
+
+OnProgress = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Progress nobody wants to see."""
 
 
 class Device(Protocol):
@@ -110,13 +117,74 @@ class ProblemReport:
         }
 
 
+@dataclass
+class BenchReport:
+    """Every problem measured. notes: what makes the figures less than they look, in words."""
+
+    environment: dict[str, Any]
+    rates: Rates
+    settings: Settings
+    problems: list[ProblemReport]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(p.ok for p in self.problems)
+
+    def to_json(self, command: str) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "command": command,
+            "environment": self.environment,
+            "rates": asdict(self.rates),
+            "rounds": self.settings.rounds,
+            "slice_seconds": self.settings.slice_seconds,
+            "interval": "order statistics around the median of rounds; speed: median of the rounds' ratios",
+            "inputs": "N(0, 1), the last operand scaled to unit variance of the product; sets exceed L2 twice",
+            "notes": self.notes,
+            "problems": [p.to_json() for p in self.problems],
+        }
+
+
+def measure(
+    subjects: Sequence[tuple[Subject, Sequence[Shape]]],
+    asked: Sequence[str],
+    device: Device,
+    environment: dict[str, Any],
+    settings: Settings,
+    on_progress: OnProgress = silent,
+) -> BenchReport:
+    """Measures every subject. Those with the same dims share their problems: the shapes `asked` for, else those that
+    the first one's spec lists, else a default list."""
+    notes = []
+    if others := device.other_processes():
+        notes.append(f"{others} other processes use the GPU: do not trust these figures")
+    on_progress("rates of this device")
+    rates = device.measure_rates(_operand_dtype(subjects[0][0]))
+    problems = []
+    listed = {subject.path: shapes for subject, shapes in subjects}
+    for group in common_dims([subject for subject, _ in subjects]).values():
+        for shape in bench_shapes(group[0], asked, listed[group[0].path]):
+            on_progress(" ".join(f"{d}={n}" for d, n in shape.items()))
+            problems.append(measure_problem(group, shape, device, rates, settings, on_progress))
+    if device.other_processes() and not others:
+        notes.append("another process came onto the GPU: do not trust these figures")
+    return BenchReport(environment, rates, settings, problems, tuple(notes))
+
+
+def _operand_dtype(subject: Subject) -> str:
+    """The dtype whose matmul rate bounds the kernel: that of its first input; bfloat16 for a file."""
+    first = subject.plan.inputs[0] if subject.plan else None
+    return first.dtype if isinstance(first, TensorArg) else "bfloat16"
+
+
 def measure_problem(
     subjects: Sequence[Subject],
     shape: Shape,
     device: Device,
     rates: Rates,
     settings: Settings,
-    on_progress: Callable[[str], None] = lambda text: None,
+    on_progress: OnProgress = silent,
 ) -> ProblemReport:
     """Measures kernels that share their dims, and their baselines, on one problem.
 
@@ -165,7 +233,7 @@ def _bind(
     device: Device,
     settings: Settings,
     skipped: dict[str, str],
-    on_progress: Callable[[str], None],
+    on_progress: OnProgress,
 ) -> list[Candidate]:
     """Kernels first, then baselines. Every kernel rotates through as many sets as the first one."""
     kernels: list[Candidate] = []
@@ -210,27 +278,3 @@ def warm_up(device: Device, prepared: Sequence[Any], slice_seconds: float) -> fl
 
 def _interval(value: Interval) -> dict[str, float]:
     return {"median": value.median, "low": value.low, "high": value.high, "coverage": value.coverage}
-
-
-def row(m: Measured) -> tuple[str, ...]:
-    """The cells under `HEADER`."""
-    c, t = m.candidate, m.time
-    assert t is not None
-    speed = f"{m.speed.median:.3f} [{m.speed.low:.3f}, {m.speed.high:.3f}]" if m.speed else "1"
-    words = {True: "right", False: "WRONG", None: "not compared"}
-    return (
-        c.name,
-        c.tiling or c.does,
-        f"{t.median * 1e6:.2f}",
-        f"{c.flops / t.median / 1e12:.1f}" if c.flops else "",
-        f"{c.moved / t.median / 1e12:.2f}" if c.moved else "",
-        f"{m.share:.0%}" if m.share else "",
-        speed,
-        f"{m.host_seconds * 1e6:.1f}",
-        f"{median(r.sm_mhz for r in m.readings):.0f}" if m.readings else "",
-        f"{median(r.watts for r in m.readings):.0f}" if m.readings else "",
-        words[m.right],
-    )
-
-
-HEADER = ("candidate", "what", "us", "TFLOP/s", "TB/s", "of floor", "speed", "host us", "MHz", "W", "result")

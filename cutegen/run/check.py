@@ -95,12 +95,17 @@ def check_kernel(
     shapes: Sequence[Shape] = (),
     timeout: float = CASE_SECONDS,
     on_case: OnCase | None = None,
-    name: str = "",
+    given: Path | None = None,
 ) -> CheckReport:
     """Checks the generated package or Python file at `path`, in another process.
 
-    shapes: problems to add to the edge shapes. timeout: seconds per case, after which it counts as hung.
+    shapes: problems to add to the edge shapes. timeout: seconds per case, after which it counts as hung. given: the
+    path that the report names, where it is another one.
     CutegenError: it cannot be loaded or compiled.
     """
     setup, results = run_cases(path, shapes, timeout, on_case)
-    return CheckReport(name or setup["name"], path, setup["digest"], setup["environment"], tuple(results))
+    gpu = setup["environment"]["gpu"]
+    if gpu is None and all(r.status == "raised" for r in results):
+        # Nothing ran and there is no GPU: that is the reason, not the kernel.
+        return CheckReport(setup["name"], given or path, not_run=f"no CUDA device; {results[0].detail[0]}")
+    return CheckReport(setup["name"], given or path, setup["digest"], setup["environment"], tuple(results))

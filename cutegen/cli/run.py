@@ -1,0 +1,316 @@
+"""Commands that run kernels: check, bench, and run, which goes the whole way as far as this machine can."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cutegen.cli import console
+from cutegen.diagnostics import CutegenError
+
+if TYPE_CHECKING:
+    from cutegen.run.bench import BenchReport
+    from cutegen.run.check import CheckReport
+    from cutegen.run.targets import Target
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_targets = click.argument("targets", nargs=-1, required=True, metavar="SPEC|FILE.py|PACKAGE...",
+                          callback=lambda ctx, parameter, value: target_files(map(Path, value)))  # fmt: skip
+_shapes = click.option("--shape", "shapes", multiple=True, metavar="m=..,n=..,k=..", help="A problem; may be repeated.")
+
+
+def target_files(paths: Iterable[Path]) -> list[Path]:
+    """Python files and generated packages as they are; specs, and the specs of a folder."""
+    found: list[Path] = []
+    for path in paths:
+        plain = path.suffix == ".py" or (path / "plan.py").is_file()
+        found += [path] if plain and path.exists() else console.spec_files([path])
+    return list(dict.fromkeys(found))
+
+
+@click.command()
+@_targets
+@_shapes
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+              metavar="SECONDS", help="A case that takes longer has hung.")  # fmt: skip
+@console.json_option
+def check(targets: list[Path], shapes: tuple[str, ...], timeout: float, as_json: bool) -> int:
+    """Prove kernels on problems made to break them: edge shapes, guard bands, odd strides, streams, graphs, repeats.
+
+    Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. Exit
+    code 1: a case failed; 2: not run, the reason is printed.
+    """
+    with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
+        reports = [_check(path, Path(scratch) / str(i), shapes, timeout) for i, path in enumerate(targets)]
+    done = [r for r in reports if not isinstance(r, CutegenError)]
+    if as_json:
+        console.print_json({
+            "ok": len(done) == len(reports) and all(r.ok for r in done),
+            "findings": [f for r in reports if isinstance(r, CutegenError) for f in console.findings(r)],
+            "checks": [r.to_json() for r in done],
+        })  # fmt: skip
+    else:
+        for report in reports:
+            _say_check(report)
+    return max(r.exit_code for r in reports)
+
+
+def _check(given: Path, scratch: Path, shapes: Sequence[str], timeout: float) -> CheckReport | CutegenError:
+    from cutegen.run.check import CheckReport
+    from cutegen.run.targets import open_target
+
+    try:
+        target = open_target(given, scratch)
+        if obstacle := target.obstacle():
+            return CheckReport(target.name, given, not_run=obstacle)
+        return check_target(target, shapes, timeout)
+    except CutegenError as error:
+        return error
+
+
+def check_target(target: Target, shapes: Sequence[str] = (), timeout: float = 60.0) -> CheckReport:
+    from cutegen.cli.progress import show_progress
+    from cutegen.run.check import check_kernel
+    from cutegen.run.shapes import parse_shape
+    from cutegen.run.subject import load_subject
+
+    subject = load_subject(target.path)
+    asked = [parse_shape(text, subject) for text in shapes] or list(target.check_shapes)
+    with show_progress(f"checking {target.name}") as on_progress:
+        return check_kernel(target.path, asked, timeout, lambda i, n, case: on_progress(i, n), target.given)
+
+
+def _say_check(report: CheckReport | CutegenError) -> None:
+    if isinstance(report, CutegenError):
+        console.note(report.report())
+        return
+    console.say(
+        f"{report.name}: {console.verdict(report.ok, '' if not report.not_run else 'not run')}: {report.summary()}"
+    )
+    if report.results:
+        console.say(console.table(report.header(), report.rows()))
+    for text in (*report.tolerances(), *report.findings()):
+        console.say(text)
+
+
+@click.command()
+@_targets
+@_shapes
+@click.option("--rounds", type=click.IntRange(5), default=9, show_default=True, help="Rounds over all candidates.")
+@click.option("--slice", "slice_ms", type=click.FloatRange(1, 10_000), default=60, show_default=True,
+              metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
+@click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="Only these (torch, quack, nvmath).")
+@click.option("--against", default="", metavar="NAME", help="What speeds are relative to; by default cuBLAS.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write the result with all samples as JSON.")  # fmt: skip
+@console.json_option
+def bench(
+    targets: list[Path],
+    shapes: tuple[str, ...],
+    rounds: int,
+    slice_ms: float,
+    baselines: tuple[str, ...],
+    against: str,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Measure kernels beside cuBLAS and other libraries, interleaved in one process.
+
+    Several targets with the same dims are measured against each other. Exit code 1: a kernel's result was wrong after
+    timing; 2: not run, the reason is printed.
+    """
+    from cutegen.run.bench import Settings
+    from cutegen.run.targets import open_target
+
+    settings = Settings(rounds, slice_ms / 1e3, baselines, against)
+    with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
+        opened = [open_target(path, Path(scratch) / str(i)) for i, path in enumerate(targets)]
+        report = bench_targets(opened, shapes, settings)
+    result = report.to_json(_repeat(targets, shapes, settings))
+    if output:
+        from cutegen.files import write_text
+
+        write_text(output, json.dumps(result, indent=2) + "\n")
+    if as_json:
+        console.print_json(result)
+    else:
+        say_bench(report, result["command"])
+    return int(not report.ok)
+
+
+def bench_targets(targets: Sequence[Target], shapes: Sequence[str], settings: Any) -> BenchReport:
+    """CutegenError (exit 2): this machine cannot measure them."""
+    from cutegen.run.bench import measure
+    from cutegen.run.device import CudaDevice
+    from cutegen.run.environment import describe_environment
+    from cutegen.run.subject import load_subject
+    from cutegen.runtime.gpu import probe_gpu
+
+    status = probe_gpu(next((t.arch for t in targets if t.arch), "sm_90a"))
+    if not status.ok:
+        raise CutegenError(f"not run: {status.reason}", exit_code=2)
+    subjects = [(load_subject(t.path), t.bench_shapes) for t in targets]
+    with _status_line() as on_progress:
+        return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress)
+
+
+def _repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str:
+    """The command that measures the same again."""
+    words = ["cutegen", "bench", *map(str, targets)]
+    for option, values in (("--shape", shapes), ("--baseline", settings.baselines)):
+        words += [word for value in values for word in (option, value)]
+    words += ["--against", settings.against] if settings.against else []
+    return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])
+
+
+@contextmanager
+def _status_line() -> Iterator[Callable[[str], None]]:
+    """One changing line on a terminal's stderr, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield status.update
+
+
+def say_bench(report: BenchReport, command: str) -> None:
+    from cutegen.run.table import HEADER, describe_problem, describe_run, row
+
+    for problem in report.problems:
+        console.say(f"\n{describe_problem(problem)}")
+        console.say(console.table(HEADER, map(row, problem.measured)))
+        for name, reason in problem.skipped.items():
+            console.say(f"skipped {name}: {reason}")
+    for text in describe_run(report):
+        console.say(text)
+    console.say(f"again: {command}")
+
+
+@dataclass
+class _Steps:
+    """The steps of one spec, each with its result in words. exit_code: the worst so far."""
+
+    spec: Path
+    as_json: bool
+    exit_code: int = 0
+    steps: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, step: str, text: str, *, code: int | None = 0, details: Any = None) -> None:
+        """code None: the step could not be done here, which is no failure."""
+        self.exit_code = max(self.exit_code, code or 0)
+        self.steps[step] = {"ok": None if code is None else not code, "result": text, "details": details}
+        if not self.as_json:
+            word = console.verdict(not code, "ok" if code == 0 else "-" if code is None else "failed")
+            console.say(f"  {step:<9} {word}  {text}")
+
+    def fail(self, step: str, error: CutegenError) -> None:
+        self.add(step, error.message.splitlines()[0], code=error.exit_code, details=console.findings(error))
+        if not self.as_json:
+            console.note(error.report())
+
+
+@click.command()
+@console.specs_argument
+@console.json_option
+def run(specs: list[Path], as_json: bool) -> int:
+    """The whole way for each spec: validate, render, build, and where a GPU for it is present check and bench.
+
+    Without one the result is "compiled, not run", with the reason, and exit code 0.
+    """
+    done = []
+    for spec in specs:
+        steps = _Steps(spec, as_json)
+        if not as_json:
+            console.say(str(spec))
+        _run_steps(steps)
+        done.append(steps)
+    if as_json:
+        console.print_json([{"spec": str(s.spec), "ok": not s.exit_code, "steps": s.steps} for s in done])
+    return max(s.exit_code for s in done)
+
+
+def _run_steps(steps: _Steps) -> None:
+    """Step by step, until one fails."""
+    from cutegen.cli.render import OUTPUT
+    from cutegen.render import render_package, write_package
+    from cutegen.resolve import resolve_file, save_lock
+    from cutegen.run.targets import open_target
+    from cutegen.runtime.gpu import probe_gpu
+
+    step = "validate"
+    try:
+        resolution = resolve_file(steps.spec)
+        resolved = resolution.resolved
+        auto = sum(d.origin == "auto" for d in resolved.decisions)
+        held = sum(d.origin == "lock" for d in resolved.decisions)
+        steps.add(step, f"{resolved.name} for {resolved.arch}; {held} decisions from the lock, {auto} made now")
+        step = "render"
+        save_lock(resolution, steps.spec)
+        written = write_package(render_package(resolved), OUTPUT)
+        steps.add(step, f"{OUTPUT / resolved.name}: {f'{len(written)} files written' if written else 'unchanged'}")
+        step = "build"
+        if not _build(steps, resolved):
+            return
+        status = probe_gpu(resolved.arch)
+        if not status.ok:
+            steps.add("check", f"compiled, not run: {status.reason}", code=None)
+            return
+        step = "check"
+        with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
+            target = open_target(steps.spec, Path(scratch))
+            report = check_target(target)
+            steps.add(step, report.summary(), code=report.exit_code, details=report.to_json())
+            if not report.ok:
+                if not steps.as_json:
+                    _say_check(report)
+                return
+            step = "bench"
+            _bench(steps, target)
+    except CutegenError as error:
+        steps.fail(step, error)
+
+
+def _build(steps: _Steps, resolved: Any) -> bool:
+    from cutegen.build import build_kernels
+    from cutegen.cli.progress import show_progress
+
+    with show_progress("compiling") as on_progress:
+        reports = build_kernels([resolved], on_progress=on_progress)
+    ok = all(r.ok for r in reports)
+    checks = [c for r in reports for c in r.checks]
+    kept = sum(c.ok is not False for c in checks)
+    seconds, cached = sum(r.outcome.seconds for r in reports), sum(r.outcome.cached for r in reports)
+    errors = "".join(f"; {r.tiling}: {r.outcome.error}" for r in reports if r.outcome.error)
+    broken = "".join(f"; {c.id}: planned {c.planned}, found {c.found}" for c in checks if c.ok is False)
+    text = f"{', '.join(r.tiling for r in reports)}: {kept} of {len(checks)} contract checks hold, {seconds:.1f} s"
+    steps.add("build", text + " (cached)" * (cached == len(reports)) + errors + broken, code=int(not ok),
+              details=[r.to_json() for r in reports])  # fmt: skip
+    return ok
+
+
+def _bench(steps: _Steps, target: Target) -> None:
+    from cutegen.run.bench import Settings
+
+    settings = Settings(baselines=target.baselines)
+    report = bench_targets([target], (), settings)
+    command = _repeat([steps.spec], (), settings)
+    speeds = []
+    for problem in report.problems:
+        kernel = problem.measured[0]
+        if kernel.speed:
+            shape = "x".join(map(str, problem.shape.values()))
+            speeds.append(f"{shape} {kernel.speed.low:.3f} to {kernel.speed.high:.3f} of {problem.against}")
+    steps.add("bench", "; ".join(speeds), code=int(not report.ok), details=report.to_json(command))
+    if not steps.as_json:
+        say_bench(report, command)
