@@ -47,8 +47,12 @@ def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: flo
         reports = build_kernels(
             list(kernels.values()), workers=jobs, keep=keep, timeout_s=timeout_s, on_progress=on_progress
         )
-    for error in errors.values():
-        console.note(f"{error.report()}\n")
+    for path, result in results.items():
+        if isinstance(result, CutegenError):
+            console.note(f"{result.report()}\n")
+        else:
+            for text in result.notes:
+                console.note(f"{path}: {text}")
     report_builds(reports, as_json, time.perf_counter() - start, errors)
     return max((e.exit_code for e in errors.values()), default=int(not all(r.ok for r in reports)))
 

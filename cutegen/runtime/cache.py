@@ -21,6 +21,7 @@ from typing import Any
 FORMAT = 1
 MANIFEST = "entry.json"
 LOCK_WAIT_S = 300.0  # longer than any compile: then the holder hangs, and working twice is better than hanging too
+ROOM = 4 << 20  # bytes a kernel's files may take: 0.2 MB as planned, 1 MB where it spills
 STALE_S = 3600.0  # an unpublished directory this old belongs to a process that died
 
 
@@ -107,23 +108,33 @@ class KernelCache:
 
     @contextlib.contextmanager
     def stage(self) -> Iterator[Path | None]:
-        """A fresh directory to fill and then publish: in the cache, else (with a warning, unless the cache is off) the
-        system's temporary directory, else None."""
+        """A fresh directory to fill and then publish: in the cache; where that is full or read-only, with a warning, in
+        the system's temporary directory; else None."""
         path = None
         for parent in ([self.root / "stage"] if self.root else []) + [None]:
             try:
-                if parent is not None:
-                    parent.mkdir(parents=True, exist_ok=True)
-                    self._sweep(parent)
-                path = Path(tempfile.mkdtemp(prefix="cutegen-", dir=parent))
+                path = self._stage_in(parent or Path(tempfile.gettempdir()))
                 break
             except OSError as error:
-                warn_unusable(f"cannot write to {parent or tempfile.gettempdir()} ({error.strerror or error})")
+                warn_unusable(f"cannot write to {parent or 'a temporary directory'} ({error.strerror or error})")
         try:
             yield path
         finally:
             if path is not None:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _stage_in(self, parent: Path) -> Path:
+        parent.mkdir(parents=True, exist_ok=True)
+        if self.root in parent.parents:
+            self._sweep(parent)
+        path = Path(tempfile.mkdtemp(prefix="cutegen-", dir=parent))
+        try:
+            (path / "room").write_bytes(b"\1" * ROOM)  # on a full disk the DSL fails with errors of any kind
+            (path / "room").unlink()
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return path
 
     def publish(self, key: str, staged: Path, facts: Mapping[str, Any]) -> Entry | None:
         """Moves a staged directory to its place in one step. None, with a warning, when that fails."""

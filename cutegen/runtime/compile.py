@@ -9,7 +9,6 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import os
 import shlex
 import shutil
 import threading
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutegen.runtime.cache import Entry, KernelCache, default_root, warn_unusable
+from cutegen.runtime.cache import Entry, KernelCache, default_root
 from cutegen.runtime.sources import distribution_versions, dsl_version, kernel_key
 
 # Files of a cache entry. There are no remarks where the DSL does not pass on what ptxas said.
@@ -122,26 +121,20 @@ def _compile(cache: KernelCache, key: str, module: str, tiling: object, arch: st
                 "pip install 'nvidia-cutlass-dsl>=4.6,<4.9' 'apache-tvm-ffi>=0.1.6,<0.2'"
             ) from error
         raise
-    start = time.perf_counter()
-    if staged is not None:
-        try:
-            seconds = _compile_files(instance, tiling, arch, key, staged)
-        except Exception:
-            if _has_room(staged):
-                raise
-            warn_unusable(f"no room for the files of a kernel in {staged.parent}")
-        else:
-            facts = {
-                "seconds": seconds,
-                "module": module,
-                "tiling": repr(tiling),
-                "arch": arch,
-                "distributions": dict(distribution_versions()),
-            }
-            entry = cache.publish(key, staged, facts) or Entry(staged, facts)
-            return Compiled(entry, None, cached=False, seconds=seconds)
-    function = instance(tiling, base_options(arch))
-    return Compiled(None, function, cached=False, seconds=time.perf_counter() - start)
+    if staged is None:
+        start = time.perf_counter()
+        function = instance(tiling, base_options(arch))
+        return Compiled(None, function, cached=False, seconds=time.perf_counter() - start)
+    seconds = _compile_files(instance, tiling, arch, key, staged)
+    facts = {
+        "seconds": seconds,
+        "module": module,
+        "tiling": repr(tiling),
+        "arch": arch,
+        "distributions": dict(distribution_versions()),
+    }
+    entry = cache.publish(key, staged, facts) or Entry(staged, facts)
+    return Compiled(entry, None, cached=False, seconds=seconds)
 
 
 def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key: str, staged: Path) -> float:
@@ -158,24 +151,10 @@ def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key:
     (staged / PTX).write_text(function.__ptx__)
     (staged / CUBIN).write_bytes(function.__cubin__)
     function.export_to_c(str(staged / OBJECT), function_name=_symbol(key))
-    if not (staged / OBJECT).stat().st_size:
-        raise OSError(f"{staged / OBJECT} is empty")
     if remarks.exists():
         (staged / REMARKS).write_text(remarks.read_text())
     shutil.rmtree(dump)
     return seconds
-
-
-def _has_room(directory: Path) -> bool:
-    """Whether a kernel's files could be written there: on a full disk the DSL fails with errors of any kind."""
-    probe = directory / "probe"
-    try:
-        probe.write_bytes(os.urandom(1 << 20))
-        return True
-    except OSError:
-        return False
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def _load(path: Path, key: str) -> Kernel:

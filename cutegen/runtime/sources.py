@@ -12,7 +12,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+# The package this module is in: cutegen, or a generated one that has a copy of it. Its sources can reach a kernel.
 PACKAGE = __name__.partition(".")[0]
+ROOT = Path(__file__).parents[len(__name__.split(".")) - 2]
 OWN_VARIABLE = "CUTE_DSL_LIBS"  # importing cutlass 4.6 sets it
 DISTRIBUTIONS = ("nvidia_cutlass_dsl", "apache_tvm_ffi")
 
@@ -25,8 +27,8 @@ def distribution_versions() -> Mapping[str, str]:
     metadata to list those with a prefix.
     """
     found: dict[str, str] = {}
-    for folder in map(Path, reversed(sys.path)):
-        for path in folder.glob("*.dist-info") if folder.is_dir() else ():
+    for folder in reversed(sys.path):
+        for path in Path(folder).glob("*.dist-info") if os.path.isdir(folder) else ():
             name, _, version = path.stem.partition("-")
             name = name.lower().replace("-", "_").replace(".", "_")
             if name.startswith(DISTRIBUTIONS):

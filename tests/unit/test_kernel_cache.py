@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -130,6 +132,24 @@ def test_key_follows_imported_modules_and_not_the_place(tmp_path: Path) -> None:
     assert key("here", 2) != key("there", 1)
 
 
+def test_a_copy_of_the_runtime_finds_the_sources_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "copied" / "g"
+    for folder in (package, package / "runtime", package / "device"):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    shutil.copy(sources.__file__, package / "runtime")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    copy = importlib.import_module("copied.g.runtime.sources")
+
+    def key(rows: int, text: str) -> str:
+        (package / "device" / "load.py").write_text(f"ROWS = {rows}\n")
+        made: str = copy.kernel_key(text, "copied.g.kernel", package / "kernel.py", Tiling(), "sm_90a", "")
+        return made
+
+    for text in ("from .device import load", "from copied.g.device import load", "import copied.g.device.load"):
+        assert key(1, text) != key(2, text)
+
+
 def test_imported_device_module_is_part_of_the_key() -> None:
     text = "from cutegen.device import tile_scheduler\nimport cutegen.runtime.gemm\n"
     found = sources._imported(text, "kernel", Path("kernel.py"))
@@ -174,7 +194,8 @@ def test_full_disk_still_compiles(kernels: Kernels) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
     out, err = compile_elsewhere(kernels, limit).communicate(timeout=60)
     assert out.split() == ["False", "False"], err
-    assert "CacheWarning: no room for the files of a kernel" in err
+    assert err.count("CacheWarning: cannot write to") == 2  # nor to the temporary directory
+    assert kernels.runs == 1
     assert not list((kernels.cache.root / "stage").iterdir())
 
 
@@ -191,6 +212,16 @@ def test_unwritable_root_is_a_warning(kernels: Kernels) -> None:
     kernels.cache = KernelCache(kernels.log / "below_a_file")
     with pytest.warns(CacheWarning, match="cannot write to"):
         assert kernels.compile() == (False, b"object " * 4096)
+
+
+def test_without_any_place_to_write_it_still_compiles(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")  # what a full disk gives
+
+    monkeypatch.setattr(cache_module.tempfile, "gettempdir", nowhere)
+    kernels.cache = KernelCache(kernels.log / "below_a_file")
+    with pytest.warns(CacheWarning, match="No usable temporary directory"):
+        assert kernels.compile() == (False, b"")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
