@@ -77,7 +77,7 @@ def choose(
         found = tuple(refusals(problem, choice.candidate, arch))
         if not found:
             return choice
-        if not nearest or len(found) < len(nearest):
+        if not nearest or (found[0].form, len(found)) < (nearest[0].form, len(nearest)):
             nearest = found
     return nearest
 

@@ -160,11 +160,11 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> Section:
         ("tiles", f"{e.tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
         ("waves", f"{e.waves} of {e.slots} CTAs; the last has {last} ({100 * last / e.slots:.0f}%)"),
         ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}"),
-        ("work", f"{flops / 1e9:.2f} GFLOP, {moved / 1e6:.2f} MB, {flops / moved:.0f} FLOP/B (ridge {_ridge(device)})"),
-        ("floor, tensor core", f"{compute:.1f} us at {device.flops_16bit / 1e12:.1f} TFLOP/s"),
-        ("floor, memory", f"{memory:.1f} us at {device.hbm_bytes_per_s / 1e12:.2f} TB/s"),
-        ("roofline", f"{max(compute, memory):.1f} us, {'compute' if compute >= memory else 'memory'}-bound"),
-        ("cost model", f"{1e6 * e.clocks / device.clock_hz:.1f} us, bound by {e.bound}; it ranks, it does not promise"),
+        ("work", f"{flops / 1e9:.4g} GFLOP, {moved / 1e6:.4g} MB, {flops / moved:.0f} FLOP/B (ridge {_ridge(device)})"),
+        ("floor, tensor core", f"{compute:.4g} us at {device.flops_16bit / 1e12:.1f} TFLOP/s"),
+        ("floor, memory", f"{memory:.4g} us at {device.hbm_bytes_per_s / 1e12:.2f} TB/s"),
+        ("roofline", f"{max(compute, memory):.4g} us, {'compute' if compute >= memory else 'memory'}-bound"),
+        ("cost model", f"{1e6 * e.clocks / device.clock_hz:.4g} us, bound by {e.bound}; it ranks, it does not promise"),
     )
     return Section(f"{shape} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
 

@@ -53,6 +53,7 @@ def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "tile",
     "consumers",
     "schedule",
+    element=0,
 )
 def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     m, sharing = c.tile[0], warpgroups_per_tile(c)
@@ -75,6 +76,7 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         "tiling: {tile: [128, 200, 64]}",
     ),
     "tile",
+    element=1,
 )
 def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     n, (low, high, step) = c.tile[1], TILE_N
@@ -93,6 +95,7 @@ def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         "tiling: {tile: [128, 256, 72]}",
     ),
     "tile",
+    element=2,
 )
 def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     k, step = c.tile[2], arch.mma_k_bytes // problem.a.dtype.bytes

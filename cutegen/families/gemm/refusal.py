@@ -14,12 +14,15 @@ from cutegen.hardware.arch import Arch
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a candidate is illegal. knobs: Candidate fields involved, the most to blame first."""
+    """Why a candidate is illegal. knobs: Candidate fields involved, the most to blame first; element: of the first one,
+    which number of it, None for all. form: it is about the form of a number, so what fits was not even asked."""
 
     rule: str
     knobs: tuple[str, ...]
     reason: str
     remedy: str
+    element: int | None
+    form: bool
 
 
 Finding: TypeAlias = "tuple[str, str] | None"  # reason, remedy
@@ -31,14 +34,14 @@ FORM: list[Predicate] = []
 FIT: list[Predicate] = []
 
 
-def declare(tier: list[Predicate], rule: Rule, *knobs: str) -> Callable[[Check], Predicate]:
+def declare(tier: list[Predicate], rule: Rule, *knobs: str, element: int | None = None) -> Callable[[Check], Predicate]:
     """Register `rule`, and turn a function that returns (reason, remedy) into its predicate, which blames `knobs`."""
     register(rule)
 
     def wrap(check: Check) -> Predicate:
         def predicate(problem: GemmProblem, candidate: Candidate, arch: Arch) -> Refusal | None:
             found = check(problem, candidate, arch)
-            return Refusal(rule.id, knobs, *found) if found else None
+            return Refusal(rule.id, knobs, *found, element, tier is FORM) if found else None
 
         predicate.__name__ = check.__name__
         predicate.__doc__ = rule.summary

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
-from cutegen.diagnostics import SpecError
+from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.families.gemm import spec_rules
 from cutegen.families.gemm.auto import Choice, choose
 from cutegen.families.gemm.candidate import KNOBS, Candidate, plain
@@ -145,10 +145,12 @@ def _about_written(refusals: Sequence[Refusal], written: Mapping[str, Any]) -> S
     return [r for r in refusals if any(k in written for k in r.knobs)] or refusals
 
 
-def _locate(doc: SpecDocument, problem: GemmProblem, written: Mapping[str, Any], refusal: Refusal) -> Any:
+def _locate(doc: SpecDocument, problem: GemmProblem, written: Mapping[str, Any], refusal: Refusal) -> Diagnostic:
     """The finding at the knob most to blame among those that are written."""
     field = next((k for k in refusal.knobs if k in written), None)
-    path = tuple(_key(problem, field).split(".")) if field else ("tensors",)
+    path: tuple[str | int, ...] = tuple(_key(problem, field).split(".")) if field else ("tensors",)
+    if field == refusal.knobs[0] and refusal.element is not None:
+        path += (refusal.element,)
     return doc.diagnostic(refusal.rule, path, refusal.reason, refusal.remedy, key=field is None)
 
 

@@ -1,30 +1,20 @@
-"""Rules about a spec that no choice of knobs can mend: device, lists of shapes, names under `tma`."""
+"""Rules about a spec that no choice of knobs can mend: lists of shapes, names under `tma`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cutegen.diagnostics import NOT_YET_SUPPORTED, Diagnostic, Rule, register, suggest
+from cutegen.diagnostics import Diagnostic, Rule, register
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm import problem_rules
 from cutegen.families.gemm.placement import TMA_ALIGNMENT
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.hardware import DEVICES
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import SpecDocument
 
-DEVICE = register(
-    Rule(
-        "device",
-        "`device` names a GPU of the spec's arch",
-        "The device gives the cost model its SM count, caches and rates; it does not change what the kernel runs on. "
-        f"Known: {', '.join(f'{d.name} ({d.arch})' for d in DEVICES.values())}.",
-        "device: b200   # with arch: sm_90a",
-    )
-)
 CONSTANT_M = register(
     Rule(
         "constant-m",
@@ -46,26 +36,9 @@ TMA_KNOB = register(
 
 def findings(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     """Every finding of these rules, located."""
-    yield from _device(spec, doc)
     yield from _m(spec, doc, problem)
     yield from _shapes(spec, doc, problem)
     yield from _tma(spec, doc, problem)
-    if spec.accumulate.promote_every != "auto":
-        path = ("accumulate", "promote_every")
-        yield doc.diagnostic(NOT_YET_SUPPORTED.id, path, "promote_every is not yet supported", "remove it", key=True)
-
-
-def _device(spec: GemmSpec, doc: SpecDocument) -> Iterator[Diagnostic]:
-    if spec.device is None:
-        return
-    fit = [d.name for d in DEVICES.values() if d.arch == spec.arch]
-    device = DEVICES.get(spec.device)
-    if device is None:
-        remedy = suggest(spec.device, fit) or f"devices of {spec.arch}: {', '.join(fit)}"
-        yield doc.diagnostic(DEVICE.id, ("device",), f"`{spec.device}` is no known device", remedy)
-    elif device.arch != spec.arch:
-        message = f"{device.name} is {device.arch}, this spec is for {spec.arch}"
-        yield doc.diagnostic(DEVICE.id, ("device",), message, f"devices of {spec.arch}: {', '.join(fit)}")
 
 
 def _m(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
@@ -74,7 +47,8 @@ def _m(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diag
         if dim.lo <= value and (dim.hi is None or value <= dim.hi) and dim.value in (None, value):
             continue
         promise = f"is {dim.value}" if dim.value is not None else f"is promised to be from {dim.lo} to {dim.hi}"
-        yield doc.diagnostic(CONSTANT_M.id, ("m", index), f"m = {value}, but `{dim.name}` {promise} in `dims`")
+        remedy = f"drop the value, or change `{dim.name}` in `dims`"
+        yield doc.diagnostic(CONSTANT_M.id, ("m", index), f"m = {value}, but `{dim.name}` {promise} in `dims`", remedy)
 
 
 def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:

@@ -60,7 +60,7 @@ def _changes(
         extents = read_shape(problem, shape)
         floor = memory_clocks(problem, extents, device)
         times = [estimate(problem, c, extents, device, floor).clocks * 1e6 / device.clock_hz for c in (now, then)]
-        rows.append((f"cost model for {extents}, us", f"{times[0]:.1f}", f"{times[1]:.1f}"))
+        rows.append((f"cost model for {extents}, us", f"{times[0]:.4g}", f"{times[1]:.4g}"))
     return tuple(row for row in rows if row[1] != row[2])
 
 

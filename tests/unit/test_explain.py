@@ -1,0 +1,97 @@
+"""`explain`: the plan in words, why-not, rules and ops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gemm_specs import FUSED, PLAIN
+
+from cutegen.cli import main
+from cutegen.cli.reference import all_rules
+from cutegen.epilogue import OPS
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "explain"
+
+
+@pytest.fixture
+def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def run(text: str, *options: str, code: int = 0) -> str:
+        path = tmp_path / "kernel.yaml"
+        path.write_text(text)
+        assert main(["explain", str(path), *options]) == code
+        captured = capsys.readouterr()
+        return captured.err if code else captured.out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("plain", PLAIN, ("--shape", "m=4096,n=4096,k=4096")),
+        ("fused_pingpong", FUSED + "warpgroups: {schedule: pingpong}\n", ("--shape", "m=100,n=264,k=72")),
+        ("why_not_tile", PLAIN, ("--why-not", "tile=256x256")),
+        ("why_not_stages", PLAIN, ("--why-not", "stages=7", "--shape", "m=4096,n=4096,k=4096")),
+        ("why_not_pingpong", FUSED, ("--why-not", "schedule=pingpong cluster=1x2")),
+    ],
+)
+def test_text(
+    name: str, text: str, options: tuple[str, ...], explain: Callable[..., str], golden: Callable[[Path, str], None]
+) -> None:
+    golden(GOLDEN / f"{name}.txt", explain(text, *options))
+
+
+def test_json_holds_the_same(explain: Callable[..., str]) -> None:
+    sections = {s["title"]: s for s in json.loads(explain(PLAIN, "--json"))}
+    assert sections["Shared memory"]["table"][1] == {
+        "offset": "1024", "bytes": "65536", "field": "sA", "holds": "bf16 (128, 64) x 4 stages",
+    }  # fmt: skip
+    assert sections["Decisions"]["table"][0]["knob"] == "device"
+
+
+def test_a_knob_that_is_as_wished(explain: Callable[..., str]) -> None:
+    assert "the kernel is like that" in explain(PLAIN, "--why-not", "tile=128x256")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--shape", "m=4096"), "the shape gives no `n`"),
+        (("--shape", "m=4096,n=1,k=1,x=3"), "`x`, which is no dim"),
+        (("--shape", "m=0,n=1,k=1"), "`m=0` is no dim and extent"),
+        (("--shape", "m=99999999999999"), "is no dim and extent"),
+        (("--why-not", "stagse=3"), "did you mean `stages`?"),
+        (("--why-not", "stages"), "names no knob and value"),
+        (("--why-not", " "), "the wish is empty"),
+        (("--why-not", "tile=big"), "no value of `tile`"),
+        (("--why-not", "schedule=both"), "one of cooperative, pingpong"),
+    ],
+)
+def test_what_cannot_be_read(options: tuple[str, ...], said: str, explain: Callable[..., str]) -> None:
+    assert said in explain(PLAIN, *options, code=2)
+
+
+def test_a_shape_keeps_promises(explain: Callable[..., str]) -> None:
+    text = PLAIN + "dims: {n: 512, k: [64, 128]}\n"
+    assert "m=64, n=512, k=128 on h200" in explain(text, "--shape", "m=64,k=128")
+    assert "n=8, but the spec says it is 512" in explain(text, "--shape", "m=64,n=8,k=128", code=2)
+    assert "k=256, but the spec says it is from 64 to 128" in explain(text, "--shape", "m=64,k=256", code=2)
+
+
+def test_every_rule_and_op_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in (*all_rules(), *OPS):
+        assert main(["explain", word]) == 0
+        out = capsys.readouterr().out
+        assert word in out
+        assert len(out.splitlines()) >= 2
+
+
+def test_unknown_words_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "smem-capacty"]) == 2
+    assert "did you mean `smem-capacity`?" in capsys.readouterr().err
+    assert main(["explain", "no_such.yaml"]) == 2
+    assert main(["explain", "relu", "--why-not", "tile=1x1"]) == 2
+    assert "go with a spec" in capsys.readouterr().err

@@ -1,0 +1,141 @@
+"""`auto`: ordered lists under constraints, the cost model where shapes are known, and the lock's view of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gemm_specs import FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_text, values
+
+from cutegen.diagnostics import SpecError
+from cutegen.families.gemm.auto import CLUSTERS, CORES, REGISTERS, Choice, candidates, choose
+from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks, traffic
+from cutegen.families.gemm.form_rules import CONSUMERS
+from cutegen.families.gemm.rules import refusals
+
+
+def decided(text: str) -> dict[str, object]:
+    return dict(values(resolve_text(text)))
+
+
+def test_the_default_is_the_first_of_the_list() -> None:
+    found = decided(PLAIN)
+    schedule, consumers, tile, _ = CORES[0]
+    assert (found["warpgroups.schedule"], found["warpgroups.consumer.count"], found["tiling.tile"]) == (
+        schedule,
+        consumers,
+        tile,
+    )
+    assert found["tiling.cluster"] == next(iter(CLUSTERS))
+    assert (found["pipeline.stages"], found["pipeline.epilogue_stages"]) == (4, 4)
+    assert "pipeline.load_stages" not in found
+
+
+def test_every_listed_candidate_is_legal_for_the_plain_problem() -> None:
+    problem = bind_text(PLAIN)
+    for choice in candidates(problem, {}, SM90, H200, ()):
+        assert not list(refusals(problem, choice.candidate, SM90)), choice.candidate
+
+
+def test_every_schedule_and_consumer_count_is_reachable() -> None:
+    assert {(s, c) for s, c, _, _ in CORES} == {(s, c) for s, counts in CONSUMERS.items() for c in counts}
+    assert set(REGISTERS) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [
+        ("warpgroups: {schedule: pingpong}", {"tiling.tile": (128, 192, 64), "pipeline.stages": 5}),
+        ("warpgroups: {consumer: {count: 1}}", {"tiling.tile": (128, 128, 64)}),
+        ("warpgroups: {consumer: {count: 3}}", {"warpgroups.consumer.registers": 160, "tiling.tile": (192, 192, 64)}),
+        ("tiling: {tile: [64, 256, 64]}", {"warpgroups.schedule": "pingpong"}),
+        ("tiling: {tile: [256, 208, 64]}", {"warpgroups.producer.registers": 24, "warpgroups.consumer.registers": 240}),
+        ("tiling: {tile: [128, 128, 32]}", {"tma.a.swizzle": 64, "tma.b.swizzle": 64}),
+        ("tiling: {cluster: [2, 2]}", {"tma.a.multicast": 2, "tma.b.multicast": 2}),
+        ("tiling: {cluster: [1, 1]}", {"tma.a.multicast": 1, "tma.b.multicast": 1}),
+        ("warpgroups: {producer: {registers: 56}}", {"warpgroups.consumer.registers": 224}),
+        ("warpgroups: {consumer: {registers: 240}}", {"warpgroups.producer.registers": 24}),
+        ("pipeline: {stages: 2}", {"pipeline.epilogue_stages": 4}),
+        ("pipeline: {epilogue_stages: 8}", {"pipeline.stages": 3}),
+        ("pdl: {wait: true, trigger: last_tile}", {"pdl.wait": True, "pdl.trigger": "last_tile"}),
+    ],
+)
+def test_written_knobs_are_constraints(knobs: str, expected: dict[str, object]) -> None:
+    found = decided(f"{PLAIN}{knobs}\n")
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_loaded_tiles_share_smem_with_the_stages() -> None:
+    found = decided(FUSED)
+    assert found["pipeline.stages"] == 4
+    assert found["pipeline.load_stages"] == 2
+    assert decided(FUSED + "tiling: {tile: [128, 128, 64]}\n")["pipeline.load_stages"] == 4
+
+
+def test_known_shapes_let_the_cost_model_decide() -> None:
+    narrow = decided(PLAIN + "dims: {m: 64, n: 8192, k: 4096}\n")
+    assert narrow["tiling.tile"][0] == 64  # type: ignore[index]
+    resolution = resolve_text(PLAIN + "instances: [{n: 8192, k: 4096}]\nm: [64]\n")
+    assert values(resolution) == narrow
+    tile = next(d for d in resolution.resolved.decisions if d.key == "tiling.tile")
+    assert "cost model for m=64, n=8192, k=4096" in tile.reason
+    assert decided(PLAIN + "dims: {m: 8192, n: 8192, k: 8192}\n")["tiling.tile"] == (128, 256, 64)
+
+
+@pytest.mark.parametrize(
+    "tail", ["bench: {shapes: [{m: 64, n: 8192, k: 64}]}", "check: {shapes: [{m: 1, n: 8, k: 8}]}"]
+)
+def test_bench_and_check_shapes_steer_nothing(tail: str) -> None:
+    plain, evaluated = resolve_text(PLAIN), resolve_text(f"{PLAIN}{tail}\n")
+    assert evaluated.resolved.digest == plain.resolved.digest
+    assert evaluated.lock == plain.lock
+
+
+def test_an_open_extent_leaves_the_list_as_it_is() -> None:
+    assert decided(PLAIN + "dims: {n: 8192, k: 4096}\n") == decided(PLAIN)
+
+
+def test_nothing_legal_blames_what_is_written() -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(PLAIN + "tiling: {tile: [256, 256, 64]}\n")
+    (finding,) = caught.value.diagnostics
+    assert finding.rule == "accumulator-registers"
+    assert finding.location is not None
+    assert finding.location.line == 8
+
+
+def test_the_nearest_candidate_speaks() -> None:
+    result = choose(bind_text(PLAIN), {"tile": (64, 256, 64), "schedule": "cooperative", "stages": 9}, SM90, H200, ())
+    assert not isinstance(result, Choice)
+    assert [r.rule for r in result] == ["smem-capacity"]
+
+
+def test_traffic_counts_each_tensor_once() -> None:
+    shape = Shape(128, 256, 512)
+    flops, moved = traffic(bind_text(PLAIN), shape)
+    assert flops == 2 * 128 * 256 * 512
+    assert moved == 2 * (128 * 512 + 256 * 512 + 128 * 256)
+    _, fused = traffic(bind_text(FUSED), shape)
+    assert fused == moved + 2 * 128 * 256 + 4 * (128 + 256)
+
+
+def test_batch_counts_where_a_tensor_has_it() -> None:
+    text = PLAIN.replace("a: bf16[m, k]", "a: bf16[l, m, k]").replace("d: bf16[m, n]", "d: bf16[l, m, n]")
+    _, moved = traffic(bind_text(text), Shape(8, 16, 32, 5))
+    assert moved == 2 * (5 * 8 * 32 + 16 * 32 + 5 * 8 * 16)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "shape", "tiles", "waves"),
+    [
+        ({}, Shape(4096, 4096, 64), 512, 4),
+        ({"cluster": (1, 1)}, Shape(129, 257, 64), 4, 1),
+        ({"cluster": (4, 1)}, Shape(129, 257, 64), 8, 1),
+        ({"cluster": (1, 1)}, Shape(128 * 133, 256, 64), 133, 2),
+    ],
+)
+def test_tiles_and_waves(knobs: dict[str, Any], shape: Shape, tiles: int, waves: int) -> None:
+    problem = bind_text(PLAIN)
+    e = estimate(problem, candidate(problem, **knobs), shape, H200, memory_clocks(problem, shape, H200))
+    assert (e.tiles, e.waves) == (tiles, waves)
+    assert e.clocks >= memory_clocks(problem, shape, H200)
