@@ -6,6 +6,7 @@ import keyword
 import re
 
 from cutegen.dtypes import DTYPES
+from cutegen.epilogue.ops import FUNCTIONS, OPS
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 MAX_NAME = 48
@@ -48,11 +49,10 @@ def name_problem(name: str) -> str | None:
 
 def reserved_problem(name: str, *, dim: bool = False) -> str | None:
     """Why a well-formed name cannot be given to a dim, or to a tensor or local, or None."""
-    # Here, not above: the epilogue package may read declarations, which need this module.
-    from cutegen.epilogue.ops import OPS
-
-    if name in OPS or name in {op.device for op in OPS.values()}:
+    if name in OPS:
         return "is the name of an epilogue operation"
+    if name in FUNCTIONS:
+        return "is the name of a function in generated source"
     if name in RESERVED or (name in KERNEL_NAMES and not dim):
         return "is reserved: it has a meaning in expressions or generated source"
     return None
