@@ -80,6 +80,7 @@ def test_compiles_to_few_instructions(name: str, tmp_path: Path) -> None:
 
 def test_every_op_has_a_device_function() -> None:
     assert {op.device for op in OPS.values()} | {"divide"} == set(EXPECTED)
+    assert {*EXACT, "minimum", "maximum", "gelu_erf", "divide"} == set(EXPECTED)
 
 
 def test_division_by_a_number_is_a_product(tmp_path: Path) -> None:

@@ -75,6 +75,10 @@ BOUNDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
 }
 
 
+def test_every_op_has_a_bound() -> None:
+    assert {op.device for op in OPS.values()} == {*BOUNDS, "minimum", "maximum"}
+
+
 @pytest.mark.parametrize("name", BOUNDS)
 def test_error_is_within_the_bound(name: str, arguments: Any) -> None:
     function = getattr(activation, name)
