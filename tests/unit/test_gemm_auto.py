@@ -65,11 +65,19 @@ def test_written_knobs_are_constraints(knobs: str, expected: dict[str, object]) 
     assert {key: found[key] for key in expected} == expected
 
 
-def test_loaded_tiles_share_smem_with_the_stages() -> None:
-    found = decided(FUSED)
-    assert found["pipeline.stages"] == 4
-    assert found["pipeline.load_stages"] == 2
-    assert decided(FUSED + "tiling: {tile: [128, 128, 64]}\n")["pipeline.load_stages"] == 4
+@pytest.mark.parametrize(
+    ("knobs", "stages", "loads"),
+    [
+        ("", 4, 2),
+        ("tiling: {tile: [128, 128, 64]}", 5, 4),
+        ("tiling: {tile: [128, 128, 64]}\npipeline: {stages: 6}", 6, 2),
+        ("pipeline: {stages: 3}", 3, 4),
+        ("pipeline: {load_stages: 1}", 4, 1),
+    ],
+)
+def test_loaded_tiles_share_smem_with_the_stages(knobs: str, stages: int, loads: int) -> None:
+    found = decided(f"{FUSED}{knobs}\n")
+    assert (found["pipeline.stages"], found["pipeline.load_stages"]) == (stages, loads)
 
 
 def test_known_shapes_let_the_cost_model_decide() -> None:

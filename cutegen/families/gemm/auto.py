@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks
-from cutegen.families.gemm.derived import derive, smem_map, threads, warpgroups_per_tile
+from cutegen.families.gemm.derived import accumulators, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.refusal import Refusal
@@ -52,8 +52,9 @@ CLUSTERS = {
 }
 # consumers -> setmaxnreg pairs (producer, consumer), each pair using up the register file.
 REGISTERS = {1: ((40, 232),), 2: ((40, 232), (24, 240)), 3: ((32, 160),)}
-RINGS = ((2, 2), (2, 1))  # (stored, loaded) epilogue stages to begin with
-RING_GROWTH = 4  # epilogue stages that leftover SMEM buys
+# (stored, loaded) epilogue slots to begin with, and the A/B stages that must remain: loads are waited for, stores not.
+RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
+RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
 RASTER_GROUP = 8
 
@@ -167,14 +168,12 @@ def complete(
         else:
             settle(f"no CTAs along {along} can share it", **{f"multicast_{side}": 1})
     producer, consumer = _registers(c, fixed, arch)
-    accumulators = derive(problem, c).accumulator_registers
-    reason = f"{accumulators} accumulators a thread; the pair uses up the register file of 1 + {c.consumers} warpgroups"
+    reason = f"{accumulators(c)} accumulators a thread; 1 + {c.consumers} warpgroups use up the register file"
     settle(reason, producer_registers=producer, consumer_registers=consumer)
     rings = _rings(problem, c, fixed, arch)
     settle("the most that fits SMEM beside the epilogue's rings", stages=rings.stages)
-    growth = f"2, and up to {RING_GROWTH} from SMEM that is left"
-    settle(growth, store_stages=rings.store_stages)
-    settle(growth if rings.load_stages else "the epilogue loads no tile", load_stages=rings.load_stages)
+    settle(f"2, and up to {RING_GROWTH} from SMEM that is left", store_stages=rings.store_stages)
+    settle(f"{RING_GROWTH} where 4 A/B stages remain, else 2", load_stages=rings.load_stages)
     along_n = bool(shapes) and sum(s.n > s.m for s in shapes) * 2 < len(shapes)
     why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
     settle(why_order, raster_order="along_n" if along_n else "along_m")
@@ -194,7 +193,7 @@ def _registers(c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int,
         if fixed.get("producer_registers", pair[0]) == pair[0] and fixed.get("consumer_registers", pair[1]) == pair[1]
     ]
     if pairs:
-        needed = c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c)) + OTHER_REGISTERS
+        needed = accumulators(c) + OTHER_REGISTERS
         return next((pair for pair in pairs if needed <= pair[1]), pairs[-1])
     count = threads(c)
     pool = arch.launch_registers(count) * count // WARPGROUP_THREADS
@@ -204,25 +203,25 @@ def _registers(c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int,
 
 
 def _rings(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> Candidate:
-    """Two slots of each epilogue ring, then the most A/B stages, then epilogue slots from what SMEM is left."""
+    """The first of RINGS that leaves its A/B stages, the most of those, then epilogue slots from what SMEM is left."""
     loads = any(o.kind == "tile" for o in problem.epilogue.operands)
+    most = min(RING_GROWTH, max(1, derive(problem, c).subtiles))
 
-    def fits(c: Candidate) -> bool:
-        return c.stages >= MIN_STAGES and smem_map(problem, c)[1] <= arch.smem_bytes
+    def fits(c: Candidate, stages: int) -> bool:
+        return c.stages >= stages and smem_map(problem, c)[1] <= arch.smem_bytes
 
-    for store, load in RINGS:
-        rings = {"store_stages": store, "load_stages": load if loads else 0}
+    for store, load, stages in RINGS:
+        rings = {"store_stages": store, "load_stages": min(load, most) if loads else 0}
         c = replace(c, **{field: fixed.get(field, value) for field, value in rings.items()})  # type: ignore[arg-type]
         c = replace(c, stages=fixed.get("stages") or most_stages(problem, c, arch))
-        if fits(c):
+        if fits(c, min(stages, fixed.get("stages", stages))):
             break
     else:
         return replace(c, stages=max(c.stages, MIN_STAGES))
-    most = min(RING_GROWTH, max(1, derive(problem, c).subtiles))
     for field in ("load_stages", "store_stages") if loads else ("store_stages",):
         while field not in fixed and getattr(c, field) < most:
             grown = replace(c, **{field: getattr(c, field) + 1})
-            if not fits(grown):
+            if not fits(grown, MIN_STAGES):
                 break
             c = grown
     return c

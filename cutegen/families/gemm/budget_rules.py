@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import derive, smem_map, threads, warpgroups_per_tile
+from cutegen.families.gemm.derived import accumulators, derive, smem_map, threads, warpgroups_per_tile
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, TILE_N
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.refusal import FIT, Finding, declare, kib
@@ -67,8 +67,7 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "schedule",
 )
 def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    sharing = warpgroups_per_tile(c)
-    needed, limit = c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * sharing), c.consumer_registers - OTHER_REGISTERS
+    sharing, needed, limit = warpgroups_per_tile(c), accumulators(c), c.consumer_registers - OTHER_REGISTERS
     if needed <= limit:
         return None
     widest = limit * WARPGROUP_THREADS * sharing // c.tile[0] // TILE_N[2] * TILE_N[2]

@@ -46,6 +46,11 @@ def threads(c: Candidate) -> int:
     return WARPGROUP_THREADS * (1 + c.consumers)
 
 
+def accumulators(c: Candidate) -> int:
+    """f32 accumulator registers of a consumer thread."""
+    return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c))
+
+
 def epilogue_tile(c: Candidate) -> tuple[int, int]:
     """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and 32 columns where they fit."""
     return (MMA_ROWS * warpgroups_per_tile(c), 32 if c.tile[1] % 32 == 0 else 16)
@@ -98,7 +103,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         epilogue_groups=c.consumers // sharing,
         subtiles=(tile_m // sub_m) * (tile_n // sub_n),
         threads=threads(c),
-        accumulator_registers=tile_m * tile_n // (WARPGROUP_THREADS * sharing),
+        accumulator_registers=accumulators(c),
         stage_bytes=(tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes) * tile_k,
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.epilogue.operands if o.kind == "tile"),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
