@@ -93,9 +93,8 @@ def _say_check(report: CheckReport | CutegenError) -> None:
     if isinstance(report, CutegenError):
         console.note(report.report())
         return
-    console.say(
-        f"{report.name}: {console.verdict(report.ok, '' if not report.not_run else 'not run')}: {report.summary()}"
-    )
+    word = "" if report.not_run else f"{console.verdict(report.ok)}: "
+    console.say(f"{report.name}: {word}{report.summary()}")
     if report.results:
         console.say(console.table(report.header(), report.rows()))
     for text in (*report.tolerances(), *report.findings()):

@@ -197,6 +197,7 @@ def measure_problem(
     if against not in names:
         raise CutegenError(f"nothing named {against!r} was measured", f"choose from {', '.join(names)}", exit_code=2)
     for c in candidates:
+        c.launch_all()
         c.judge()
     wrong = {c.name for c in candidates if c.right is False}
     prepared = []

@@ -104,8 +104,7 @@ def check_kernel(
     CutegenError: it cannot be loaded or compiled.
     """
     setup, results = run_cases(path, shapes, timeout, on_case)
-    gpu = setup["environment"]["gpu"]
-    if gpu is None and all(r.status == "raised" for r in results):
-        # Nothing ran and there is no GPU: that is the reason, not the kernel.
+    if setup["environment"]["gpu"] is None and all(any("CUDA" in text for text in r.detail) for r in results):
+        # Nothing ran for lack of a GPU: that is the reason, not the kernel.
         return CheckReport(setup["name"], given or path, not_run=f"no CUDA device; {results[0].detail[0]}")
     return CheckReport(setup["name"], given or path, setup["digest"], setup["environment"], tuple(results))

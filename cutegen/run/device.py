@@ -14,8 +14,8 @@ Launch = Callable[[], Any]
 
 # A graph holds enough launches that the gap between two replays, some microseconds, does not matter.
 GRAPH_SECONDS, GRAPH_LAUNCHES = 5e-3, 2000
-# Host times: launches queued behind a sleeping kernel; the driver's queue holds about 1,000 of them.
-HOST_LAUNCHES, HOST_BATCHES, SLEEP_SECONDS = 300, 5, 0.03
+# Host times: launches queued behind a kernel that sleeps some 25 ms; the driver's queue holds about 1,000 of them.
+HOST_LAUNCHES, HOST_BATCHES, SLEEP_CYCLES = 100, 3, 50_000_000
 # Buffers for the measured memory rate; far above any L2.
 RATE_BYTES, RATE_EXTENT, RATE_SECONDS = 1 << 30, 8192, 0.3
 
@@ -53,7 +53,7 @@ class CudaDevice:
         facts = torch.cuda.get_device_properties(torch.cuda.current_device())
         self.l2_bytes = int(facts.L2_cache_size)
         self.monitor = open_monitor(str(getattr(facts, "uuid", "")))
-        self._hertz = 1e3 * float(getattr(facts, "clock_rate", 0) or 2_000_000)
+        torch.zeros(1, device="cuda")  # this process counts among the device's from now on
 
     def free_bytes(self) -> int:
         import torch
@@ -103,7 +103,7 @@ class CudaDevice:
         samples = []
         for _ in range(HOST_BATCHES):
             torch.cuda.synchronize()
-            torch.cuda._sleep(int(SLEEP_SECONDS * self._hertz))
+            torch.cuda._sleep(SLEEP_CYCLES)
             for _ in range(HOST_LAUNCHES):
                 start = time.perf_counter()
                 launch()

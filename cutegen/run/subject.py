@@ -78,7 +78,7 @@ def load_subject(path: Path) -> Subject:
     except Exception as error:
         raise CutegenError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
     plan = getattr(module, "PLAN", None)
-    return _from_plan(plan, path) if isinstance(plan, KernelPlan) else _from_file(module, name, path)
+    return plan_subject(plan, path) if isinstance(plan, KernelPlan) else _from_file(module, name, path)
 
 
 def _load(path: Path, name: str) -> ModuleType:
@@ -99,7 +99,7 @@ def _execute(name: str, file: Path, search: list[str] | None) -> ModuleType:
     return module
 
 
-def _from_plan(plan: KernelPlan, path: Path) -> Subject:
+def plan_subject(plan: KernelPlan, path: Path) -> Subject:
     first, args = plan.outputs[0], (*plan.inputs, *plan.outputs)
     m, n, *batch = (first.dims[axis] for axis in first.axes)
     return Subject(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -93,6 +94,7 @@ class _Worker:
 
 def serve(pipe: Connection, path: Path, shapes: Sequence[Shape]) -> None:
     """The worker: loads and compiles the subject, then runs the cases it is asked for, until the pipe is closed."""
+    warnings.simplefilter("ignore")  # torch's, about settings of the check itself; findings go through the pipe
     try:
         subject = load_subject(path)
         cases = list(list_cases(subject, shapes))

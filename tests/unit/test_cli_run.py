@@ -1,0 +1,142 @@
+"""check, bench and run from the command line, on a machine with and without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cutegen.cli import main
+from cutegen.run.targets import open_target
+from cutegen.runtime.gpu import GpuStatus
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+SPEC = ROOT / "specs" / "gemm_bf16_sm90a.yaml"
+RIGHT = Path(__file__).parent / "kernels" / "right.py"
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(arch: str = "sm_90a") -> GpuStatus:
+        return GpuStatus(("no NVIDIA driver: install it",))
+
+    monkeypatch.setattr("cutegen.runtime.gpu.probe_gpu", probe)
+    monkeypatch.setattr("cutegen.run.targets.probe_gpu", probe)
+
+
+def test_check_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(RIGHT)]) == 0
+    out = capsys.readouterr().out
+    assert "right: ok: 13 of 17 cases pass (4 skipped); largest error" in out
+    assert "several waves" in out
+    assert "output 0: |error| <= 0.0039 |ref| + " in out
+
+
+def test_check_of_a_wrong_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(RIGHT.read_text().replace("math.ceil(a.shape[1] / tk)", "a.shape[1] // tk"))
+    assert main(["check", str(wrong), "--shape", "m=8,n=8,k=40", "--json"]) == 1
+    result = json.loads(capsys.readouterr().out)
+    (check,) = result["checks"]
+    assert (result["ok"], check["ok"], check["name"]) == (False, False, "wrong")
+    assert check["environment"]["torch"]
+    given = check["cases"][-1]
+    assert (given["case"]["shape"], given["status"]) == ({"m": 8, "n": 8, "k": 40}, "wrong")
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("target", [SPEC, ROOT / "generated" / "gemm_bf16_sm90a"])
+def test_check_without_a_gpu_says_why(target: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(target)]) == 2
+    assert capsys.readouterr().out == "gemm_bf16_sm90a: not run: no NVIDIA driver: install it\n"
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_file_that_needs_a_gpu_was_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "needs_gpu.py"
+    file.write_text(RIGHT.read_text().replace("torch.randn(m, k)", "torch.randn(m, k, device='cuda')"))
+    code = main(["check", str(file)])
+    out = capsys.readouterr().out
+    import torch
+
+    if not torch.cuda.is_available():
+        assert code == 2
+        assert "needs_gpu: not run: no CUDA device; " in out
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_bench_without_a_gpu_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(SPEC)]) == 2
+    assert capsys.readouterr().err == "error: not run: no NVIDIA driver: install it\n"
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_errors_of_one_target_do_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("cutegen: 1\nkernel: gemm\n")
+    assert main(["check", str(bad), str(RIGHT)]) == 1
+    captured = capsys.readouterr()
+    assert "bad.yaml" in captured.err
+    assert "right: ok" in captured.out
+    assert main(["check", str(tmp_path / "none.yaml")]) == 2
+    assert main(["check", str(RIGHT), "--shape", "m=8"]) == 0  # a file's defaults fill it up
+    assert main(["check", str(RIGHT), "--shape", "q=8"]) == 2
+    assert "right has no dim q" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.dsl
+def test_run_goes_as_far_as_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("cutlass")
+    monkeypatch.chdir(tmp_path)
+    spec = tmp_path / "gemm.yaml"
+    spec.write_text(SPEC.read_text())
+    assert main(["run", str(spec)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["validate", "ok"],
+        ["render", "ok"],
+        ["build", "ok"],
+        ["check", "-"],
+    ]
+    assert lines[-1].endswith("compiled, not run: no NVIDIA driver: install it")
+    assert (tmp_path / "generated" / "gemm" / "plan.py").is_file()
+    assert main(["run", str(spec), "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["ok"] is True
+    assert result["steps"]["check"] == {"ok": None, "result": lines[-1].split("  ")[-1], "details": None}
+    spec.write_text(SPEC.read_text().replace("acc", "ac", 1) + "\ntiling: {tile: [100, 1, 1]}\n")
+    assert main(["run", str(spec)]) == 1
+    captured = capsys.readouterr()
+    assert "validate  failed" in captured.out
+    assert "render" not in captured.out
+
+
+def test_spec_sections_reach_the_target(tmp_path: Path) -> None:
+    spec = tmp_path / "gemm.yaml"
+    text = SPEC.read_text().split("bench:")[0].split("check:")[0]
+    spec.write_text(
+        text + "check: {shapes: [{m: 8, n: 16, k: 24}]}\nbench: {suite: small, shapes: [{m: 64, n: 64, k: 64}]}\n"
+    )
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "small.yaml").write_text("shapes: [{m: 128, n: 128, k: 128}]\n")
+    target = open_target(spec, tmp_path / "scratch")
+    assert (target.name, target.arch, target.path) == ("gemm", "sm_90a", tmp_path / "scratch" / "gemm")
+    assert target.check_shapes == ({"m": 8, "n": 16, "k": 24},)
+    assert target.bench_shapes == ({"m": 64, "n": 64, "k": 64}, {"m": 128, "n": 128, "k": 128})
+
+
+@pytest.mark.parametrize("text", [None, "shapes: 3\n", "shapes: [{m: x}]\n", "[]\n"])
+def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "gemm.yaml"
+    spec.write_text(SPEC.read_text().split("bench:")[0] + "bench: {suite: small}\n")
+    if text:
+        (tmp_path / "suites").mkdir()
+        (tmp_path / "suites" / "small.yaml").write_text(text)
+    assert main(["bench", str(spec)]) == 1
+    assert "small.yaml" in capsys.readouterr().err
