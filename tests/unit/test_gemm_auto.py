@@ -112,6 +112,14 @@ def test_nothing_legal_blames_what_is_written() -> None:
     assert finding.location.line == 8
 
 
+@pytest.mark.parametrize("cluster", ["[200, 1]", "[7000, 7000]"])
+def test_the_cost_model_ranks_what_rules_refuse(cluster: str) -> None:
+    text = f"{PLAIN}dims: {{m: 64, n: 64, k: 64}}\ntiling: {{cluster: {cluster}}}\n"
+    with pytest.raises(SpecError) as caught:
+        resolve_text(text)
+    assert [d.rule for d in caught.value.diagnostics] == ["cluster"]
+
+
 def test_the_nearest_candidate_speaks() -> None:
     result = choose(bind_text(PLAIN), {"tile": (64, 256, 64), "schedule": "cooperative", "stages": 9}, SM90, H200, ())
     assert not isinstance(result, Choice)

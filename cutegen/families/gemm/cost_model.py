@@ -70,7 +70,7 @@ def estimate(problem: GemmProblem, c: Candidate, shape: Shape, device: Device, m
     grid_n = -(-shape.n // (tile_n * cluster_n)) * cluster_n
     tiles = grid_m * grid_n * shape.batch
     size = cluster_m * cluster_n
-    slots = max(device.sms // size, 1) * size  # an illegal cluster is ranked before its rule refuses it
+    slots = device.sms // size * size or device.sms  # an illegal cluster is ranked before its rule refuses it
     waves = -(-tiles // slots)
     depth = -(-shape.k // tile_k) * tile_k
     width = problem.a.dtype.bytes
