@@ -14,7 +14,7 @@ from cutegen.epilogue.rules import EXPRESSION, NOT_YET_SUPPORTED, NUMBER, OP_ARI
 
 MAX_BYTES = 1024
 MAX_DEPTH = 64
-MAX_F32 = 3.4028234663852886e38
+MIN_F32, MAX_F32 = 2.0**-126, 3.4028234663852886e38
 
 Span = tuple[int, int]
 """Offsets (start, end) of a part of an expression in its text, end exclusive."""
@@ -168,9 +168,9 @@ class _Converter:
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(EXPRESSION, node, f"`{_shorten(self.source(node))}` is not a number", _ALLOWED)
             return None
-        # Compared before float(): a 400-digit integer would overflow it.
-        if not abs(value) <= MAX_F32:
-            self.refuse(NUMBER, node, f"{_shorten(self.source(node))} is beyond the largest f32, {MAX_F32:.4g}", "")
+        if not fits_f32(value):
+            said = f"{_shorten(self.source(node))} is out of the range of f32"
+            self.refuse(NUMBER, node, said, f"0, or from {MIN_F32:.4g} to {MAX_F32:.4g}")
             return None
         return Number(float(value), self.span(node))
 
@@ -239,6 +239,11 @@ def _refusal(node: ast.expr) -> tuple[str, ast.expr, str, str]:
     return EXPRESSION, node, "this is no part of the expression language", _ALLOWED
 
 
+def fits_f32(value: int | float) -> bool:
+    """Whether a number is zero or a normal f32. Integers may have any size."""
+    return value == 0 or MIN_F32 <= abs(value) <= MAX_F32
+
+
 def is_constant(expr: Expr, constants: Container[str]) -> bool:
     """Whether `expr` depends on numbers and on locals in `constants` alone."""
     names = [node for node in walk(expr) if isinstance(node, Name | Stored)]
@@ -260,5 +265,5 @@ def fold(expr: Expr, constants: Mapping[str, float]) -> float | None:
             if x is None or y is None or (op == "/" and y == 0):
                 return None
             result = {"+": x + y, "-": x - y, "*": x * y, "/": x / y if y else math.nan}[op]
-            return result if abs(result) <= MAX_F32 else None
+            return result if fits_f32(result) else None
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 from cutegen.diagnostics import suggest
@@ -21,7 +22,7 @@ from cutegen.epilogue.expression import (
     is_constant,
     parse_expression,
     walk,
-)  # fmt: skip
+)
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.rules import (
     CONSTANT,
@@ -33,10 +34,9 @@ from cutegen.epilogue.rules import (
     STORED,
     UNDEFINED_NAME,
     UNUSED_LOCAL,
-)  # fmt: skip
+)
 
 MAX_STATEMENTS = 64
-_OTHER_OUTPUT = "declare one tensor to read and another to write"
 
 Path = tuple[str | int, ...]
 OperandKind = Literal["host_scalar", "device_scalar", "row_vector", "column_vector", "tile"]
@@ -111,9 +111,8 @@ def parse_epilogue(
     exist but are no values of the epilogue (dims, mainloop operands), for better messages.
     """
     if len(assignments) > MAX_STATEMENTS:
-        report(
-            STATEMENTS, ("epilogue",), f"the epilogue has {len(assignments)} assignments; at most {MAX_STATEMENTS} fit"
-        )
+        said = f"the epilogue has {len(assignments)} assignments; at most {MAX_STATEMENTS} are allowed"
+        report(STATEMENTS, ("epilogue",), said, "write some of them as one expression", key=True)
         return None
     ok = True
 
@@ -124,13 +123,13 @@ def parse_epilogue(
 
     trees: dict[str, Expr] = {}
     for name, text in assignments.items():
-        tree = parse_expression(text, lambda *finding, at=name: refuse(at, *finding))  # type: ignore[misc]
+        tree = parse_expression(text, partial(refuse, name))
         if tree is not None:
             trees[name] = tree
     values = ["acc", *inputs, *assignments]
     for name, tree in trees.items():
         for node in walk(tree):
-            _check_node(node, name, values, outputs, taken, lambda *finding, at=name: refuse(at, *finding))  # type: ignore[misc]
+            _check_node(node, name, values, outputs, taken, partial(refuse, name))
     if not ok:
         return None
     order = _order(trees, outputs, report)
@@ -148,23 +147,16 @@ def _check_node(
     """Names and `@`: what the syntax alone does not tell."""
     match node:
         case Name(name, span) if name == owner and name in outputs:
-            refuse(
-                NOT_YET_SUPPORTED, span, f"`{name}` reads itself: in-place outputs are not supported yet", _OTHER_OUTPUT
-            )
+            said = f"`{name}` reads itself: in-place outputs are not supported yet"
+            refuse(NOT_YET_SUPPORTED, span, said, "declare one tensor to read and another to write")
+        case Name(name, span) if name in taken:
+            known = f"values are {', '.join(values)}"
+            refuse(UNDEFINED_NAME, span, f"`{name}` is not a value of the epilogue", known)
+        case Name(name, span) if name in OPS or name == "stored":
+            refuse(UNDEFINED_NAME, span, f"`{name}` is an op and needs its arguments", f"write {name}(x)")
         case Name(name, span) if name not in values:
-            if name in taken:
-                refuse(
-                    UNDEFINED_NAME,
-                    span,
-                    f"`{name}` is not a value of the epilogue",
-                    "use acc, epilogue tensors, locals",
-                )
-            elif name in OPS or name == "stored":
-                refuse(UNDEFINED_NAME, span, f"`{name}` is an op and needs its arguments", f"write {name}(x)")
-            else:
-                known = ", ".join(values)
-                remedy = f"{suggest(name, values)} defined here: {known}".strip()
-                refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", remedy)
+            remedy = f"{suggest(name, values)} values are {', '.join(values)}".strip()
+            refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", remedy)
         case Stored(name, span) if name not in outputs:
             listed = ", ".join(outputs) or "none"
             refuse(STORED, span, f"`{name}` is not an output of this epilogue", f"outputs: {listed}")

@@ -21,8 +21,8 @@ EXPRESSION = _rule(
 )
 NUMBER = _rule(
     "expression-number",
-    "numbers in expressions are finite in f32",
-    "Epilogue values are f32, so a literal beyond 3.4e38 would be infinite.",
+    "numbers in expressions are normal f32 numbers or zero",
+    "Epilogue values are f32: a literal beyond 3.4e38 would be infinite, one below 1.2e-38 would lose its digits.",
 )
 UNKNOWN_OP = _rule(
     "unknown-op",

@@ -176,4 +176,7 @@ def test_cost() -> None:
     assert [(t.name, t.total(m=10, n=20, batch=3)) for t in work.reads] == [("v", 4 * 10 * 3), ("c", 2 * 600)]
     assert [t.total(m=10, n=20, batch=3) for t in work.writes] == [4 * 600]
     assert work.error == 0.0
+    outputs = (Output("d", BF16, False, (0, 1), "n"), Output("e", F32, False, (0, 1), "n"))
+    assert cost(program({"d": "acc", "e": "stored(d)"}, outputs=outputs)).error >= 2.0**-7
+    assert cost(program({"e": "acc", "d": "stored(e)"}, outputs=outputs)).error == 0.0
     assert cost(program({"d": "silu(acc)"})).error > cost(program({"d": "sigmoid(acc)"})).error > 0.0

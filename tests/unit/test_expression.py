@@ -102,6 +102,7 @@ def test_spans_count_from_the_start_of_the_text() -> None:
         ("max(acc)", [("op-arity", "max(acc)")]),
         ("stored(1)", [("op-arity", "stored(1)")]),
         ("1e39 + 1e999 - acc", [("expression-number", "1e39"), ("expression-number", "1e999")]),
+        ("acc / 1e-39", [("expression-number", "1e-39")]),
         ("acc[0]", [("not-yet-supported", "acc[0]")]),
         ("acc > x", [("not-yet-supported", "acc > x")]),
         ("not acc", [("not-yet-supported", "not acc")]),
@@ -143,6 +144,8 @@ def test_folding() -> None:
     assert fold(parse("2 * (x + 1) / -4"), {"x": 3.0}) == -2.0
     assert fold(parse("1 / (x - 3)"), {"x": 3.0}) is None
     assert fold(parse("1e38 * 10"), {}) is None
+    assert fold(parse("1e-30 * 1e-30"), {}) is None
+    assert fold(parse("1 - 1"), {}) == 0.0
     assert fold(parse("relu(1)"), {}) is None
     assert fold(parse("acc"), {}) is None
     assert is_constant(parse("x * relu(2)"), {"x"})
