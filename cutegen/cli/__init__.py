@@ -53,6 +53,12 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first sentence of each command, whole."""
+        with formatter.section("Commands"):
+            commands = ((name, self.get_command(ctx, name)) for name in COMMANDS)
+            formatter.write_dl([(name, c.get_short_help_str(200)) for name, c in commands if c and not c.hidden])
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="cutegen")

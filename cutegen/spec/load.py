@@ -105,6 +105,11 @@ class _Reader:
             raise SpecError(self.findings)
         for tab in re.finditer(r"^[ ]*(\t+)", self.text, re.MULTILINE):
             self.find(rules.YAML_TAB.id, *tab.span(1), "a tab indents this line", "indent with spaces")
+        # Before the parser: it skips directives that it does not know.
+        directive = re.match(r"(?:[ ]*(?:#.*)?\n)*(%.*)", self.text)
+        if directive:
+            self.find(rules.YAML_DIRECTIVE.id, *directive.span(1), "YAML directives are not read",
+                      "remove this line: specs are YAML 1.2")  # fmt: skip
         if self.findings:
             raise SpecError(self.findings)
 
@@ -125,13 +130,20 @@ class _Reader:
     def find_syntax(self, problem: str, at: int, opened: int) -> None:
         """The parser's words about text[at], in ours where they are known. opened: start of what it was reading."""
         first = self.document.place(opened, opened + 1).line
+        at = min(at, len(self.text.rstrip()))
         before = self.text[self.text.rfind("\n", 0, at) + 1 : at]
         remedy = ""
         if self.text[at : at + 1] == "[" and re.search(r"[\w\]]$", before):
             remedy = 'inside { } quote a declaration with brackets, {a: "bf16[m, k]"}, or write one tensor a line'
+        elif before.strip() and ("<block end>" in problem or "<document start>" in problem):
+            problem, remedy = "this cannot follow here", "quote the value as a whole, or remove what is too much"
         elif "<block end>" in problem:
             problem = "the indentation of this line fits none of the lines above"
             remedy = f"the keys of one map start in the same column; this map starts in line {first}"
+        elif "expected the node content" in problem:
+            problem = "a value is missing here"
+        elif "could not find expected ':'" in problem:
+            at, problem, remedy = opened, "this line is no `key: value`", "write a colon and a blank after the key"
         elif "end of stream" in problem:
             at, problem, remedy = opened, "a quote is not closed", "close it on the same line"
         elif "expected ',' or" in problem:
@@ -157,10 +169,6 @@ class _Reader:
                 if documents > 1:
                     self.find(rules.YAML_DOCUMENT.id, start, end, "a second document starts here", "one file, one spec")
                     return
-                if event.version or event.tags:
-                    at = self.text.find("%")
-                    self.find(rules.YAML_DIRECTIVE.id, at, self.text.find("\n", at), "YAML directives are not read",
-                              "remove this line: specs are YAML 1.2")  # fmt: skip
             elif isinstance(event, AliasEvent):
                 self.find(rules.YAML_ALIAS.id, start, end, f"alias `*{event.anchor}`", "write the value out")
                 self.add(stack, Node(None, start, end), plain=False)
@@ -186,7 +194,7 @@ class _Reader:
         elif not isinstance(self.root.data, dict) and not self.findings:
             kind = "a list" if isinstance(self.root.data, list) else "a single value"
             self.find(rules.NOT_A_MAP.id, self.root.start, self.root.end, f"the spec is {kind}, not a map",
-                      "a spec is `key: value` lines, the first of them `cutegen: 1`")  # fmt: skip
+                      "a spec is lines of a key, a colon, a blank and a value, such as `cutegen: 1`")  # fmt: skip
 
     def check_properties(self, event: ScalarEvent | CollectionStartEvent, start: int) -> int:
         """Refuse anchor and tag; give the offset where the value itself starts."""
