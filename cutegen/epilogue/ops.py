@@ -88,7 +88,7 @@ class GeluErf(EpilogueOp):
     device = "gelu_erf"
     torch = "torch.nn.functional.gelu({0})"
     flops = 12
-    error = 2.0**-18
+    error = 2.0**-17
 
 
 class Silu(EpilogueOp):
