@@ -6,7 +6,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# No deadline: the machine may be busy, and the tests say nothing about time.
+hypothesis.settings.register_profile("cutegen", deadline=None)
+hypothesis.settings.load_profile("cutegen")
 
 ACCEPT = os.environ.get("CUTEGEN_ACCEPT") == "1"
 

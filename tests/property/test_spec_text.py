@@ -6,7 +6,7 @@ import random
 from io import StringIO
 from pathlib import Path
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -57,7 +57,6 @@ def test_text_is_read_or_refused(text: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, len(LINES) - 1), HOSTILE), max_size=4))
-@settings(deadline=None)
 def test_a_damaged_spec_is_read_or_refused(damage: list[tuple[int, str]]) -> None:
     lines = list(LINES)
     for at, text in damage:
