@@ -91,6 +91,7 @@ Tensor = Annotated[
         {"type": "string", "$comment": "tensor declaration", "examples": ["bf16[m, k]"], "pattern": TENSOR_PATTERN}
     ),
 ]
+Name = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$", json_schema_extra={"$comment": "name"})]
 Expression = Annotated[
     str, Field(max_length=MAX_EXPRESSION, json_schema_extra={"$comment": "expression", "examples": ["relu(acc)"]})
 ]
@@ -126,9 +127,11 @@ class Check(Section):
 class Bench(Section):
     """What `cutegen bench` runs; no effect on the kernel."""
 
-    suite: str | None = Field(default=None, description="A named list of shapes, `specs/suites/NAME.yaml`.")
+    suite: Name | None = Field(default=None, description="A named list of shapes, `specs/suites/NAME.yaml`.")
     shapes: list[Shape] = Field(default=[], description="Problems to measure.")
-    baselines: list[str] = Field(default=["torch"], description="What to measure beside the kernel; `torch` is cuBLAS.")
+    baselines: list[Literal["torch", "quack", "nvmath"]] = Field(
+        default=["torch"], description="What to measure beside the kernel; `torch` is cuBLAS."
+    )
 
 
 class KernelSpec(Section):

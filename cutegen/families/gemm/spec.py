@@ -27,9 +27,8 @@ class Accumulate(Section):
     """How the product is summed."""
 
     dtype: Literal["f32"] = Field(default="f32", description="Element type of the accumulator.")
-    promote_every: Positive | Auto = Field(
-        default="auto",
-        description="K blocks summed in the tensor core before they are added to f32 registers; for fp8.",
+    promote_every: Positive | Auto = knob(
+        "K blocks summed in the tensor core before they are added to f32 registers; for fp8, only auto yet."
     )
 
 
@@ -46,8 +45,8 @@ class Tiling(Section):
     tile: Triple | Auto = knob("CTA tile [m, n, k] in elements.")
     cluster: Pair | Auto = knob("CTAs [m, n] of one cluster, which share loads by multicast.")
     raster: Raster = Raster()
-    split_k: Positive | Auto = knob("CTAs that share the K dim of one tile.")
-    swap_ab: bool | Auto = knob("Compute the transposed product, for small m.")
+    split_k: Positive | Auto = knob("CTAs that share the K dim of one tile; only 1 yet.")
+    swap_ab: bool | Auto = knob("Compute the transposed product, for small m; only false yet.")
 
 
 class Pipeline(Section):
@@ -128,7 +127,9 @@ class GemmSpec(KernelSpec):
     tiling: Tiling = Tiling()
     pipeline: Pipeline = Pipeline()
     warpgroups: Warpgroups = Warpgroups()
-    scheduler: Literal["static_persistent", "dynamic_persistent"] | Auto = knob("How CTAs get their tiles.")
+    scheduler: Literal["static_persistent", "dynamic_persistent"] | Auto = knob(
+        "How CTAs get their tiles; only static_persistent yet."
+    )
     tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")
     pdl: Pdl = Pdl()
     tune: Tune = Tune()
