@@ -37,7 +37,9 @@ def describe_environment() -> dict[str, Any]:
             "memory_bytes": facts.total_memory,
         }
         monitor = open_monitor(result["gpu"]["uuid"])
-        result["driver"] = monitor.driver() if isinstance(monitor, Monitor) else None
+        if isinstance(monitor, Monitor):
+            result["driver"] = monitor.driver()
+            result["gpu"]["power_limit_watts"] = monitor.power_limit()
     return result
 
 

@@ -41,7 +41,8 @@ def open_target(given: Path, scratch: Path) -> Target:
     if (given / "plan.py").is_file():
         plan = load_subject(given).plan
         if plan is None:
-            raise CutegenError(f"{given}/plan.py has no PLAN", "render it again", exit_code=2)
+            remedy = f"check its spec; a standalone package checks itself: python -m {given.name} --check"
+            raise CutegenError(f"{given}/plan.py has no PLAN of this cutegen", remedy, exit_code=2)
         return Target(given, given, plan.name, plan.arch)
     from cutegen.render import render_package, write_package
     from cutegen.resolve import resolve_file
