@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS, threads, warpgroups_per_tile
@@ -187,7 +185,7 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Finding:
         return None
     return (
         f"multicast of `{operand.name}` to {peers} CTAs cuts tile {'mn'[axis]} = {extent} into slices of "
-        f"{Fraction(extent, peers)}, not a multiple of {step}",
+        f"{extent / peers:g}, not a multiple of {step}",
         f"use a tile {'mn'[axis]} that is a multiple of {peers * step}, or multicast 1",
     )
 

@@ -1,0 +1,64 @@
+"""At the edge of every register and SMEM rule a kernel compiles as planned; one step beyond it does not."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+from gemm_specs import FUSED, PLAIN
+
+from cutegen.build import KernelReport, build_kernels
+from cutegen.build.facts import find_nvdisasm
+from cutegen.families.gemm import budget_rules
+from cutegen.resolve import resolve_document
+from cutegen.spec import load_text
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
+]
+PINGPONG = "warpgroups: {schedule: pingpong}\n"
+N_MAJOR_B = PLAIN.replace("b: bf16[n, k]", "b: bf16[k, n]")
+EDGES = {
+    "most_accumulators_of_two_consumers": FUSED + "tiling: {tile: [256, 208, 64]}\n",
+    "most_accumulators_in_pingpong": FUSED + PINGPONG + "tiling: {tile: [128, 208, 64]}\n",
+    "most_accumulators_of_one_consumer": FUSED + "warpgroups: {consumer: {count: 1}}\ntiling: {tile: [128, 192, 64]}\n",
+    "widest_mma_of_three_consumers": FUSED + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 192, 64]}\n",
+    "smallest_tile": FUSED + PINGPONG + "tiling: {tile: [64, 16, 16], cluster: [1, 1]}\n",
+    "narrowest_slices": N_MAJOR_B + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
+    "m_major_everything": PLAIN.replace("bf16[m, k]", "bf16[k, m]").replace("bf16[m, n]", "f32[n, m]"),
+    "four_ctas": PLAIN + "tiling: {cluster: [2, 2]}\n",
+}
+# (constant that states the limit, what breaks without it)
+BEYOND = {
+    "OTHER_REGISTERS": (
+        PLAIN + "tiling: {tile: [256, 224, 64]}\n"
+        "warpgroups: {consumer: {count: 2, registers: 240}, producer: {registers: 24}}\n"
+    ),
+    "MMA_REGISTERS": PLAIN + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 256, 64]}\n",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, KernelReport]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        texts = {**EDGES}
+        for constant, text in BEYOND.items():
+            patch.setattr(budget_rules, constant, 0)
+            texts[constant] = text
+        resolved = [resolve_document(load_text(text, name), None).resolved for name, text in texts.items()]
+        yield dict(zip(texts, build_kernels(resolved, workers=2)))
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_an_edge_keeps_the_contract(name: str, reports: dict[str, KernelReport]) -> None:
+    report = reports[name]
+    assert report.ok, (report.outcome.error, [check for check in report.checks if check.ok is False])
+
+
+@pytest.mark.parametrize("constant", BEYOND)
+def test_one_step_beyond_breaks_it(constant: str, reports: dict[str, KernelReport]) -> None:
+    assert not reports[constant].ok
