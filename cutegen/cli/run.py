@@ -83,8 +83,10 @@ def check_target(target: Target, shapes: Sequence[str] = (), timeout: float = 60
     from cutegen.run.shapes import parse_shape
     from cutegen.run.subject import load_subject
 
-    subject = load_subject(target.path)
-    asked = [parse_shape(text, subject) for text in shapes] or list(target.check_shapes)
+    asked = list(target.check_shapes)
+    if shapes:
+        subject = load_subject(target.path)
+        asked = [parse_shape(text, subject) for text in shapes]
     with show_progress(f"checking {target.name}") as on_progress:
         return check_kernel(target.path, asked, timeout, lambda i, n, case: on_progress(i, n), target.given)
 
