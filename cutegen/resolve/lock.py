@@ -54,8 +54,10 @@ def read_lock(path: Path) -> Lock | None:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, f"cannot be read: {error}") from None
+    except OSError as error:
+        raise _damaged(path, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _damaged(path, "is damaged: it is not UTF-8 text") from None
     try:
         data = load_text(text, "lock", path.as_posix()).data
     except SpecError as error:
@@ -101,8 +103,10 @@ def meaning(doc: SpecDocument) -> str:
 
 
 def _explicit(data: object) -> object:
-    """Without values that mean `auto`, and without maps that hold nothing else."""
+    """Without values that mean `auto`, maps that hold nothing else, and blanks."""
     if isinstance(data, dict):
         kept = {key: _explicit(value) for key, value in data.items()}
         return {key: value for key, value in kept.items() if value not in ("auto", None, {})}
+    if isinstance(data, str):
+        return "".join(data.split())  # declarations and expressions mean the same with any blanks
     return [_explicit(value) for value in data] if isinstance(data, list) else data

@@ -192,6 +192,7 @@ def test_meaning_of_a_spec() -> None:
         return meaning(load_text(text, "kernel"))
 
     assert of(PLAIN) == of(PLAIN + "tiling: {tile: auto}\npipeline:\ntune: {stages: [3]}\n")
+    assert of(PLAIN) == of(PLAIN.replace("bf16[m, k]", "'bf16[m,k]'"))
     assert of(PLAIN) != of(PLAIN + "tiling: {tile: [128, 256, 64]}\n")
     # The order of tensors is the order of arguments.
     assert of(PLAIN) != of(PLAIN.replace("  a: bf16[m, k]\n  b: bf16[n, k]\n", "  b: bf16[n, k]\n  a: bf16[m, k]\n"))

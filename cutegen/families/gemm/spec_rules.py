@@ -53,6 +53,13 @@ def _m(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diag
 
 def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     steps = alignments(problem)
+    for name, promise in spec.dims.items():
+        step, tensor = steps.get(name, (1, ""))
+        if isinstance(promise, tuple) and promise[1] // step * step < promise[0]:
+            message = f"no {name} from {promise[0]} to {promise[1]} is a multiple of {step}, as `{tensor}` needs"
+            yield doc.diagnostic(
+                problem_rules.TMA_ALIGNMENT, ("dims", name), message, f"include {_up(promise[1], step)}"
+            )
     for path, shapes in (
         (("instances",), spec.instances),
         (("check", "shapes"), spec.check.shapes),
@@ -63,8 +70,12 @@ def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator
                 step, tensor = steps.get(name, (1, ""))
                 if value % step:
                     message = f"{name} = {value} is contiguous in `{tensor}`: no multiple of {TMA_ALIGNMENT} bytes"
-                    remedy = f"use a multiple of {step}, such as {-(-value // step) * step}"
+                    remedy = f"use a multiple of {step}, such as {_up(value, step)}"
                     yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, (*path, index, name), message, remedy)
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
 
 
 def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
