@@ -101,5 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed by the caller: `>&-`
+        sys.stdout.flush()  # here, so that a full disk is an error with a message
     return result if isinstance(result, int) else 0

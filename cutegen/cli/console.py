@@ -47,10 +47,10 @@ def spec_argument(command: Command) -> Command:
 
 def spec_file(path: Path) -> Path:
     """The path itself; CutegenError (exit 2) when there is no such file."""
-    if path.is_file():
-        return path
     if path.is_dir():
         raise CutegenError(f"{path} is a folder", "name one spec in it", exit_code=2)
+    if path.exists():
+        return path
     folder = path.parent if path.parent.is_dir() else Path()
     names = [p.name for p in specs_in(folder)]
     hint = suggest(path.name, names) or "`cutegen list` shows the specs, `cutegen new gemm NAME` writes one"
@@ -70,7 +70,7 @@ def spec_files(paths: Iterable[Path]) -> list[Path]:
 
 def specs_in(folder: Path) -> list[Path]:
     """The specs of a folder, sorted; locks lie beside them and are none."""
-    return sorted(p for p in folder.glob("*.yaml") if not p.name.endswith(".lock.yaml"))
+    return sorted(p for p in folder.glob("*.yaml") if p.is_file() and not p.name.endswith(".lock.yaml"))
 
 
 def say(text: str = "") -> None:

@@ -67,6 +67,10 @@ def _check_range(value: tuple[int, int]) -> tuple[int, int]:
     return value
 
 
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _declare(value: object) -> TensorDecl:
     if not isinstance(value, str):
         raise ValueError("not text")
@@ -81,9 +85,9 @@ def _integers(count: int) -> WithJsonSchema:
 
 Auto: TypeAlias = Literal["auto"]
 Positive = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
-Pair = Annotated[tuple[Positive, Positive], Field(strict=False), _integers(2)]
-Triple = Annotated[tuple[Positive, Positive, Positive], Field(strict=False), _integers(3)]
-Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_check_range), _integers(2)]
+Pair = Annotated[tuple[Positive, Positive], BeforeValidator(_as_tuple), _integers(2)]
+Triple = Annotated[tuple[Positive, Positive, Positive], BeforeValidator(_as_tuple), _integers(3)]
+Range = Annotated[tuple[Positive, Positive], BeforeValidator(_as_tuple), AfterValidator(_check_range), _integers(2)]
 Tensor = Annotated[
     TensorDecl,
     BeforeValidator(_declare),
