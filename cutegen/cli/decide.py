@@ -10,7 +10,7 @@ import click
 from cutegen.cli import console
 from cutegen.diagnostics import CutegenError, suggest
 
-_upgrade = click.option("--upgrade", is_flag=True, help="Decide anew, whatever the lock says.")
+_upgrade = click.option("--upgrade", is_flag=True, help="Decide anew, whatever the lock says; evidence is dropped.")
 _locked = click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 
 
@@ -76,7 +76,8 @@ def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
 @click.command()
 @console.spec_argument
 @click.option("--key", "keys", multiple=True, help="Only this decision, such as tiling.tile; may be repeated.")
-def pin(spec: Path, keys: tuple[str, ...]) -> None:
+@console.json_option
+def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
     """Write decisions into the spec, where people review them; its comments and layout stay.
 
     The kernel stays the same. What is not pinned stays in the lock.
@@ -89,7 +90,12 @@ def pin(spec: Path, keys: tuple[str, ...]) -> None:
     text, pinned = pin_decisions(resolution, keys)
     changed = write_text(spec, text)
     save_lock(pinned, spec)
-    console.say(f"{spec}: {'written' if changed else 'nothing to pin'}")
+    if as_json:
+        before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}
+        now = [d.key for d in pinned.resolved.decisions if d.origin == "spec" and d.key not in before]
+        console.print_json({"spec": str(spec), "pinned": now, "notes": list(resolution.notes)})
+    else:
+        console.say(f"{spec}: {'written' if changed else 'nothing to pin'}")
 
 
 @click.command()

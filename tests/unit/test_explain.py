@@ -74,6 +74,10 @@ def test_what_cannot_be_read(options: tuple[str, ...], said: str, explain: Calla
     assert said in explain(PLAIN, *options, code=2)
 
 
+def test_constant_dims_are_a_shape(explain: Callable[..., str]) -> None:
+    assert "m=8, n=512, k=64 on h200" in explain(PLAIN + "dims: {m: 8, n: 512, k: 64}\n")
+
+
 def test_a_shape_keeps_promises(explain: Callable[..., str]) -> None:
     text = PLAIN + "dims: {n: 512, k: [64, 128]}\n"
     assert "m=64, n=512, k=128 on h200" in explain(text, "--shape", "m=64,k=128")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -138,4 +139,6 @@ def test_the_command_moves_decisions_from_lock_to_spec(tmp_path: Path, capsys: p
     assert main(["pin", str(path)]) == 0
     assert main(["pin", str(path)]) == 0
     assert "nothing to pin" in capsys.readouterr().out
+    assert main(["pin", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)["pinned"] == []
     assert resolve_file(path, locked=True).resolved.digest == digest

@@ -29,12 +29,15 @@ class Section:
 
 
 def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
-    """The plan section by section; with a shape (dim name -> extent), its tiles, waves and roofline as well."""
+    """The plan section by section; tiles, waves and roofline as well with a shape (dim name -> extent), or where all
+    dims are constant."""
     sections = [_problem(resolved)]
     for tiling in resolved.tilings:
         sections += [_roles(tiling), _pipelines(tiling), _smem(resolved, tiling), _registers(resolved)]
-    if shape is not None:
-        sections.append(_shape(resolved, read_shape(resolved.problem, shape)))
+    problem = resolved.problem
+    constant = all(dim.value is not None for dim in (problem.m, problem.n, problem.k, problem.batch) if dim)
+    if shape is not None or constant:
+        sections.append(_shape(resolved, read_shape(problem, shape or {})))
     return (*sections, decisions(resolved))
 
 
