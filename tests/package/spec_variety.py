@@ -1,0 +1,46 @@
+"""Valid specs with everything that templates tell apart: names long and short, layouts, operands, outputs, tiles."""
+
+from __future__ import annotations
+
+import random
+
+LONG = "a_name_as_long_as_the_spec_language_lets_it_be_1"  # 48 characters
+LOCAL = "value_before_it_is_stored"
+
+
+def varied_spec(number: int) -> str:
+    """A valid spec; another one for every number."""
+    rng = random.Random(number)
+
+    def pick(*choices: str) -> str:
+        return rng.choice(choices)
+
+    row, tile, out = pick("bias", "r", LONG), pick("residual", "c"), pick("d", "o", "output_of_the_whole_layer")
+    batch = pick("", "", "batch, ", "l, ")
+    schedule = pick("cooperative", "pingpong")
+    operand = pick("bf16", "f16")
+    tensors = [f"a: {operand}[{batch}{pick('m, k', 'k, m')}]", f"b: {operand}[{pick('', batch)}{pick('n, k', 'k, n')}]"]
+    expression = "acc"
+    if pick("", "row"):
+        tensors.append(f"{row}: {pick('f32', 'bf16')}[n]")
+        expression = f"{pick('gelu_tanh', 'silu', 'relu')}({expression} + {row})"
+    if pick("", "column"):
+        tensors.append(f"scale_of_rows: f32[{pick('', batch)}m]")
+        expression = f"scale_of_rows * {expression}"
+    if pick("", "scalars"):
+        tensors += ["alpha: f32", "beta: f32[]"]
+        expression = f"alpha * {expression} + beta"
+    if pick("", "tile"):
+        tensors.append(f"{tile}: {pick('bf16', 'f32')}[{batch}{pick('m, n', 'n, m')}]")
+        expression = f"{expression} + {tile} * 0.5"
+    tensors.append(f"{out}: {pick('bf16', 'f32', 'f16')}[{batch}{pick('m, n', 'n, m', 'm, n')}]")
+    statements = [f"{out}: {expression}"]
+    if pick("", "two outputs"):
+        tensors.append(f"second: f32[{batch}m, n]")
+        statements = [f"{LOCAL}: {expression}", f"{out}: {LOCAL}", f"second: max({LOCAL}, 0) * acc"]
+    lines = ["cutegen: 1", "kernel: gemm", "arch: sm_90a", "tensors:", *(f"  {t}" for t in tensors), "epilogue:"]
+    lines += [*(f"  {s}" for s in statements), f"warpgroups: {{schedule: {schedule}}}"]
+    lines.append(f"dims: {{n: {64 * (1 + number)}}}" if pick("", "dims") else f"m: [{number + 1}]")
+    if pick("", "tile"):
+        lines.append(f"tiling: {{tile: {pick('[128, 128, 64]', '[64, 128, 64]')}}}")
+    return "\n".join(lines) + "\n"
