@@ -121,9 +121,11 @@ class _Reader:
             mark = error.problem_mark or error.context_mark
             opened = error.context_mark.index if error.context_mark else 0
             self.find_syntax(error.problem or error.context or "", mark.index if mark else 0, opened)
-        except (YAMLError, ArithmeticError, ValueError, LookupError) as error:
-            # The scanner's own slips on malformed escapes and numbers (such as "\U99999999").
-            self.find(rules.YAML_SYNTAX.id, 0, 1, f"this is not YAML: {str(error).splitlines()[0]}")
+        except (YAMLError, ArithmeticError, ValueError, LookupError):
+            # What the scanner itself trips over: escapes beyond Unicode, such as "\UFFFFFFFF".
+            escape = re.search(r"\\U(?!0010|000[0-9A-Fa-f])\w{8}", self.text)
+            span = escape.span() if escape else (0, 1)
+            self.find(rules.YAML_SYNTAX.id, *span, "YAML: an escape names no character", "write the character itself")
         if self.findings:
             raise SpecError(self.findings)
 
