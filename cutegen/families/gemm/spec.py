@@ -97,7 +97,7 @@ class Pdl(Section):
 
 
 class Tune(Section):
-    """The candidates that `cutegen tune` measures; what is absent keeps its value."""
+    """Candidates for a tuner (there is none yet); what is absent keeps its value."""
 
     tile: list[Triple] = Field(default=[], description="Candidates for `tiling.tile`.")
     cluster: list[Pair] = Field(default=[], description="Candidates for `tiling.cluster`.")
