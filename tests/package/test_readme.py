@@ -1,0 +1,49 @@
+"""README and docs say what is there: excerpts are from the files, links lead somewhere, commands exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from cutegen.cli import root
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = root.list_commands(click.Context(root))
+EXCERPTS = re.findall(r"<!-- excerpt: (\S+) -->\n```\w*\n(.*?)```", README, re.DOTALL)
+
+
+def test_there_are_excerpts() -> None:
+    assert [Path(path).suffix for path, _ in EXCERPTS] == [".yaml", ".py"]
+
+
+@pytest.mark.parametrize(("path", "text"), EXCERPTS, ids=lambda value: value[:20])
+def test_excerpts_are_from_the_file(path: str, text: str) -> None:
+    source = (ROOT / path).read_text(encoding="utf-8")
+    for part in text.split("\n...\n"):
+        assert part.strip("\n") in source
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not link.startswith(("http://", "https://")):
+            assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_pages_show_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    shown = re.findall(r"\bcutegen ([a-z]+)", code) + re.findall(r"`cutegen ([a-z]+)", text)
+    assert set(shown) <= set(COMMANDS)
+
+
+def test_every_command_is_in_the_readme() -> None:
+    table = README.partition("## Commands")[2].partition("##")[0]
+    for command in set(COMMANDS) - {"docs"}:  # it is for those who change cutegen
+        assert re.search(rf"`{command}\b", table), command
