@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cutegen.families.gemm.auto import Choice, choose
+from cutegen.diagnostics import SpecError
+from cutegen.families.gemm.auto import GRID, Choice, choose
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem, bind
 from cutegen.hardware import ARCHS, DEVICES
@@ -37,6 +40,19 @@ tensors:
 epilogue:
   d: gelu_tanh(alpha * scale * acc + bias) + residual
 """
+# One spec at the edge of each register and SMEM rule, and of each layout.
+PINGPONG = "warpgroups: {schedule: pingpong}\n"
+N_MAJOR_B = PLAIN.replace("b: bf16[n, k]", "b: bf16[k, n]")
+EDGES = {
+    "most_accumulators_of_two_consumers": FUSED + "tiling: {tile: [256, 208, 64]}\n",
+    "most_accumulators_in_pingpong": FUSED + PINGPONG + "tiling: {tile: [128, 208, 64]}\n",
+    "most_accumulators_of_one_consumer": FUSED + "warpgroups: {consumer: {count: 1}}\ntiling: {tile: [128, 192, 64]}\n",
+    "widest_mma_of_three_consumers": FUSED + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 192, 64]}\n",
+    "smallest_tile": FUSED + PINGPONG + "tiling: {tile: [64, 16, 16], cluster: [1, 1]}\n",
+    "narrowest_slices": N_MAJOR_B + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
+    "m_major_everything": PLAIN.replace("bf16[m, k]", "bf16[k, m]").replace("bf16[m, n]", "f32[n, m]"),
+    "four_ctas": PLAIN + "tiling: {cluster: [2, 2]}\n",
+}
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 
 
@@ -59,3 +75,33 @@ def candidate(problem: GemmProblem, **knobs: Any) -> Candidate:
 def values(resolution: Resolution) -> Mapping[str, object]:
     """Decided values by dotted knob path."""
     return {d.key: d.value for d in resolution.resolved.decisions}
+
+
+def random_specs(seed: int, count: int) -> dict[str, str]:
+    """Accepted specs of any layout, epilogue, schedule, tile and cluster, by name; the same for the same arguments."""
+    rng, found = random.Random(seed), {}
+    epilogues = [
+        ("", "acc"),
+        ("bias: f32[n]", "relu(acc + bias)"),
+        ("scale: bf16[m]", "silu(acc * scale)"),
+        ("c: bf16[m, n]", "acc + c"),
+        ("c: f32[n, m]\n  alpha: f32\n  e: f16[m, n]", "alpha * acc + c * e"),
+    ]
+    while len(found) < count:
+        a, b = rng.choice(("m, k", "k, m")), rng.choice(("n, k", "k, n"))
+        d = rng.choice(("bf16[m, n]", "f32[m, n]", "f16[n, m]", "bf16[l, m, n]"))
+        batch = "l, " if "l" in d else ""
+        extra, expression = rng.choice(epilogues)
+        schedule, consumers, tile_m = rng.choice(GRID)
+        tile = [tile_m, rng.choice(range(16, 257, 16)), rng.choice((64, 64, 64, 32, 128))]
+        cluster = rng.choice(([1, 1], [2, 1], [1, 2], [2, 2], [4, 1]))
+        text = (
+            f"cutegen: 1\nkernel: gemm\narch: sm_90a\ntensors:\n  a: bf16[{batch}{a}]\n  b: bf16[{b}]\n"
+            + (f"  {extra}\n" if extra else "")
+            + f"  d: {d}\nepilogue: {{d: {expression}}}\ntiling: {{tile: {tile}, cluster: {cluster}}}\n"
+            f"warpgroups: {{schedule: {schedule}, consumer: {{count: {consumers}}}}}\n"
+        )
+        with contextlib.suppress(SpecError):
+            resolve_text(text)
+            found[f"random_{seed}_{len(found)}"] = text
+    return found

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterator
 
 import pytest
-from gemm_specs import FUSED, PLAIN
+from gemm_specs import EDGES, PLAIN
 
 from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
@@ -19,18 +19,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]
-PINGPONG = "warpgroups: {schedule: pingpong}\n"
-N_MAJOR_B = PLAIN.replace("b: bf16[n, k]", "b: bf16[k, n]")
-EDGES = {
-    "most_accumulators_of_two_consumers": FUSED + "tiling: {tile: [256, 208, 64]}\n",
-    "most_accumulators_in_pingpong": FUSED + PINGPONG + "tiling: {tile: [128, 208, 64]}\n",
-    "most_accumulators_of_one_consumer": FUSED + "warpgroups: {consumer: {count: 1}}\ntiling: {tile: [128, 192, 64]}\n",
-    "widest_mma_of_three_consumers": FUSED + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 192, 64]}\n",
-    "smallest_tile": FUSED + PINGPONG + "tiling: {tile: [64, 16, 16], cluster: [1, 1]}\n",
-    "narrowest_slices": N_MAJOR_B + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
-    "m_major_everything": PLAIN.replace("bf16[m, k]", "bf16[k, m]").replace("bf16[m, n]", "f32[n, m]"),
-    "four_ctas": PLAIN + "tiling: {cluster: [2, 2]}\n",
-}
 # (constant that states the limit, what breaks without it)
 BEYOND = {
     "OTHER_REGISTERS": (

@@ -1,0 +1,42 @@
+"""What the rules accept computes the right thing: specs at every edge, and any others, on the GPU."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from gemm_specs import EDGES, random_specs
+
+from cutegen.render import render_package, write_package
+from cutegen.resolve import resolve_document
+from cutegen.run.judge import judge, reference_outputs
+from cutegen.run.subject import load_subject
+from cutegen.spec import load_text
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+SPECS = {**EDGES, **random_specs(1, 24)}
+# Less than a tile, ragged in every dim, more than one wave.
+SHAPES = ({"m": 8, "n": 8, "k": 8}, {"m": 264, "n": 520, "k": 200}, {"m": 3000, "n": 2504, "k": 328})
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_numerics(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE", "0")
+    resolved = resolve_document(load_text(SPECS[name], name), None).resolved
+    write_package(render_package(resolved), tmp_path / "generated")
+    subject = load_subject(tmp_path / "generated" / name)
+    plan = subject.plan
+    assert plan
+    for shape in SHAPES:
+        dims = {dim: shape.get(dim, 3) for dim in plan.dims}  # 3 of a batch
+        inputs = plan.prepare_inputs(**dims)
+        outputs = plan.allocate_outputs(*inputs)
+        for output in outputs:
+            output.fill_(math.nan)
+        plan.launch_fn(*inputs, *outputs)
+        for output, reference in zip(outputs, reference_outputs(subject, inputs)):
+            _, found = judge(name, output, reference, dims["k"], subject)
+            assert not found.mismatches, (dims, resolved.tilings[0].numbers, found)
