@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -32,6 +33,11 @@ COMMANDS = {
     "docs": "cutegen.cli.author:docs",
 }
 TRACEBACK = "CUTEGEN_TRACEBACK"
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space, or write to another disk"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions, or write to another folder"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "a file is in the way: move it, or write to another folder"),
+}
 
 
 class LazyGroup(click.Group):
@@ -91,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         note(f"error: {where}{error.strerror or error}")
+        if remedy := _REMEDIES.get(error.errno or 0):
+            note(f"  = help: {remedy}")
         return 2
     except Exception as error:
         first = str(error).strip().splitlines()[:1]
