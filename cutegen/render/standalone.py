@@ -10,6 +10,8 @@ from cutegen.render.package import RenderedPackage, with_header
 
 PACKAGE = Path(__file__).resolve().parent.parent
 INNER = "_cutegen"
+# Rendered files are their owner's; copies of ours stay under our licence.
+LICENCE = "# Part of cutegen. SPDX-License-Identifier: Apache-2.0\n\n"
 _IMPORT = re.compile(r"^(\s*from )cutegen\.(?=(?:device|runtime)\b)", re.MULTILINE)
 
 
@@ -29,7 +31,7 @@ def make_standalone(package: RenderedPackage) -> RenderedPackage:
     copies.setdefault(f"{INNER}/__init__.py", '"""The parts of cutegen that this package uses."""\n')
     files = {name: _relative(text, f".{INNER}.") for name, text in package.files.items()}
     files |= {
-        name: with_header(package.name, package.digest, _relative(text, "." * name.count("/")))
+        name: with_header(package.name, package.digest, LICENCE + _relative(text, "." * name.count("/")))
         for name, text in copies.items()
     }
     return RenderedPackage(package.name, package.digest, dict(sorted(files.items())))

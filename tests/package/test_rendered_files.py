@@ -70,6 +70,7 @@ def test_files_are_laid_out_as_the_formatter_would(tmp_path: Path) -> None:
         pytest.skip("ruff is not installed")
     for number in range(COUNT):
         write(rendered(number), tmp_path / "generated")
+    write(make_standalone(rendered(0)), tmp_path / "generated" / "standalone")
     ours = 'lint.isort.known-first-party=["cutegen"]'
     for command in (["format", "--diff"], ["check"]):
         options = ["--no-cache", "--config", str(ROOT / "pyproject.toml"), "--config", ours]
@@ -89,6 +90,8 @@ def imported(text: str) -> Iterator[str]:
 def test_standalone_packages_import_nothing_of_cutegen(number: int) -> None:
     package = make_standalone(rendered(number))
     modules = {name.partition(".")[0] for text in package.files.values() for name in imported(text)}
+    for name, text in package.files.items():
+        assert ("Apache-2.0" in text) == name.startswith("_cutegen/")
     foreign = modules - set(sys.stdlib_module_names)
     assert foreign == {"cutlass", "cuda", "torch"}
 
