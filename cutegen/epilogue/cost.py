@@ -59,5 +59,5 @@ def cost(program: EpilogueProgram) -> Cost:
         writes=tuple(
             Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n")) for o in program.outputs
         ),
-        error=sum(OPS[call.op].error for call in calls) + sum(_ROUNDING_FLIP[dtype] for dtype in rounded),
+        error=sum((OPS[call.op].error for call in calls), 0.0) + sum(_ROUNDING_FLIP[dtype] for dtype in rounded),
     )
