@@ -47,3 +47,9 @@ def test_every_command_is_in_the_readme() -> None:
     table = README.partition("## Commands")[2].partition("##")[0]
     for command in set(COMMANDS) - {"docs"}:  # it is for those who change cutegen
         assert re.search(rf"`{command}\b", table), command
+
+
+def test_figures_are_those_of_the_performance_page() -> None:
+    section = README.partition("## Performance")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in section.splitlines() if line.startswith("|") and line not in page] == []

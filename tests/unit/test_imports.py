@@ -25,7 +25,7 @@ LAYERS = (
     ("cutegen.render",),
     ("cutegen.build",),
     ("cutegen.run",),
-    ("cutegen.cli",),
+    ("cutegen.cli", "cutegen.__main__"),
 )
 # What generated packages import: usable alone, and open to every layer.
 STANDALONE = ("cutegen.runtime", "cutegen.device")
