@@ -1,0 +1,51 @@
+"""What a generated MLA decode plan and its kernels share: the numbers of one kernel instance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROW_BLOCK = 64  # query rows (query_len x heads) of one CTA: the rows of one warpgroup's WGMMA
+KEY_BLOCK = 64  # keys of one K buffer; a work unit is a pair of them
+
+
+@dataclass(frozen=True, slots=True)
+class MlaTiling:
+    """Resolved numbers of one MLA decode kernel; `resolve` computes them, the kernel reads and asserts them.
+
+    cluster: CTAs (row blocks) that share loads of the cache by multicast. page_size: tokens of one cache page.
+    threads: CTA size. producer_registers, consumer_registers: setmaxnreg values per thread. smem_bytes: size of
+    SharedStorage. overhead: what a request costs beside its key blocks, in pairs of blocks. join_ratio: cost of a pair
+    of blocks over cost of joining one more part, which bounds how finely a request is cut. max_splits: most parts of
+    one request, 0 for no bound. prefetch: pairs of blocks that are fetched to L2 ahead of their load.
+    """
+
+    cluster: int
+    page_size: int
+    threads: int
+    producer_registers: int
+    consumer_registers: int
+    smem_bytes: int
+    overhead: int
+    join_ratio: int
+    max_splits: int
+    prefetch: int
+
+
+def row_blocks(rows: int, cluster: int) -> int:
+    """CTAs along the rows of one request, a multiple of the cluster."""
+    return -(-rows // (ROW_BLOCK * cluster)) * cluster
+
+
+def parts_of(rows: int, cluster: int, sm_count: int) -> int:
+    """Parts that the keys of all requests are cut into: one CTA per SM in all."""
+    return max(1, sm_count // row_blocks(rows, cluster))
+
+
+def workspace_elements(rows: int, parts: int) -> int:
+    """f32 elements for the partial results of cut requests: per part two slots of (512 values and an LSE) a row."""
+    return 2 * parts * rows * 513
+
+
+def semaphore_count(rows: int, cluster: int, parts: int) -> int:
+    """int32 counters, one per row block and part; zero before the first launch, and left zero by every launch."""
+    return row_blocks(rows, cluster) * parts
