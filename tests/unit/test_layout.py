@@ -1,0 +1,51 @@
+"""The formatter's layout of lines that names of a spec made too long."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from cutegen.render.layout import WIDTH, lay_out
+
+A, B = "a" * 48, "b" * 48
+LINES = {
+    "a call": f"x = function({A}, {B}, 1, 2, 3, 4, 5, 6)",
+    "arguments that need a line each": f"x = function({A}, {B}, {A}, (1, 2))",
+    "a call in a call": f"x = outer(inner({A}, {B}), another, and_another, and_one_more)",
+    "a head that is too long": f"{A} = {B}.{A}.get(1)",
+    "a subscript": f"{A}: Align[MemRange[Float32, cosize({A}_layout_of_it)], 1024]",
+    "a tuple": f"x = ({A}, {B}, {A})",
+    "a function": f"def f({A}: Float32, {B}: Float32, c: Float32):\n    return 1",
+    "strings with brackets": f'x = f("({A}", "[{B}", "\\\\", "]", 1234567890)',
+    "a comment behind": f"x = function({A}, {B}, 1)  # (m, n)",
+    "indented": f"if 1:\n    if 2:\n        x, y = function({A}, b={B}[1])",
+    "short": "x = f(a)  # short",
+}
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_it_is_stable_and_means_the_same(kind: str) -> None:
+    ruff = shutil.which("ruff", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
+    if ruff is None:
+        pytest.skip("ruff is not installed")
+    text = lay_out(LINES[kind] + "\n")
+    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(LINES[kind]))
+    assert max(map(len, text.splitlines())) <= WIDTH
+    command = [ruff, "format", "--isolated", f"--line-length={WIDTH}", "-"]
+    assert subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout == text
+
+
+def test_comments_go_above() -> None:
+    assert lay_out(f"    x = function({A}, {B})  # (m, n)").splitlines()[0] == "    # (m, n)"
+
+
+def test_prose_is_wrapped_and_literals_are_left_alone() -> None:
+    assert lay_out(f'"""{A} and {B} and {A}."""') == f'"""{A} and {B} and\n{A}."""'
+    assert lay_out(f'd = {{\n    "x": "{A}{B}{A}",\n}}').splitlines()[1].endswith(",  # noqa: E501")
+    kept = f"    d = {A} + {B} + {A}  # fmt: skip  # noqa: E501"
+    assert lay_out(kept) == kept
