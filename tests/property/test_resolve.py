@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.auto import Choice, choose
-from cutegen.families.gemm.candidate import KNOBS, RASTER_ORDERS, SCHEDULES
+from cutegen.families.gemm.candidate import RASTER_ORDERS, SCHEDULES, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.rules import refusals
@@ -161,7 +161,7 @@ def test_any_lock_is_survived(text: str, locked: dict[str, Any]) -> None:
     for key, value in locked.items():
         assert shown.get(key) == value or key in told
     problem = resolution.resolved.problem
-    fields = {k.field: values(resolution).get(".".join(k.path(problem)), 0) for k in KNOBS}
+    fields = {k.field: values(resolution).get(k.key, 0) for k in knobs_of(problem)}
     assert not list(refusals(problem, replace(candidate(problem), **fields), SM90))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gemm_specs import FUSED, PLAIN, SM90, bind_text, candidate
 
-from cutegen.families.gemm.refusal import FIT, FORM
+from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
 
 N_MAJOR_B = PLAIN.replace("bf16[n, k]", "bf16[n, k]@n")
@@ -80,7 +80,7 @@ def test_every_rule_has_a_case() -> None:
     import inspect
 
     rules = set()
-    for predicate in (*FORM, *FIT):
+    for predicate in (*BOOK.form, *BOOK.fit):
         rules.add(inspect.getclosurevars(predicate).nonlocals["rule"].id)
     assert rules == {case[0] for case in CASES}
 

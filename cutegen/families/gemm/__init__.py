@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cutegen.families.code_plan import CodePlan
-    from cutegen.families.gemm.explain import Section
+    from cutegen.families.explanation import Section
     from cutegen.families.gemm.problem import GemmProblem
-    from cutegen.families.gemm.resolve import Outcome
-    from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedTiling
+    from cutegen.families.gemm.resolved import ResolvedGemm
     from cutegen.families.gemm.spec import GemmSpec
+    from cutegen.families.resolved import Outcome, ResolvedTiling
+    from cutegen.runtime.gemm import GemmTiling
     from cutegen.spec import SpecDocument
 
 
@@ -46,7 +47,7 @@ class GemmFamily:
 
         return render(resolved)
 
-    def plan_code(self, resolved: ResolvedGemm, tiling: ResolvedTiling) -> CodePlan:
+    def plan_code(self, resolved: ResolvedGemm, tiling: ResolvedTiling[GemmTiling]) -> CodePlan:
         """What one instance is planned to compile to; `build` compares it with what the compiler made."""
         from cutegen.families.gemm.code_plan import plan_code
 
@@ -60,9 +61,9 @@ class GemmFamily:
 
     def explain_decisions(self, resolved: ResolvedGemm) -> Section:
         """Every knob with value, origin and reason."""
-        from cutegen.families.gemm.explain import decisions
+        from cutegen.families.explanation import explain_decisions
 
-        return decisions(resolved)
+        return explain_decisions(resolved.decisions)
 
     def why_not(self, spec: GemmSpec, resolved: ResolvedGemm, wish: str, shape: Mapping[str, int] | None) -> Section:
         """What stands against other knob values, such as `tile=256x256 stages=3`, or what they would give."""

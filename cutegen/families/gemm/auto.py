@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
+from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks
 from cutegen.families.gemm.derived import accumulators, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.refusal import Refusal
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.refusal import Refusal
 from cutegen.hardware import Arch, Device
 from cutegen.hardware.arch import SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS
 
@@ -59,14 +60,6 @@ MAX_CONSUMER_REGISTERS = 240
 RASTER_GROUP = 8
 
 Core: TypeAlias = "tuple[str, int, tuple[int, int, int], tuple[int, int]]"  # schedule, consumers, tile, cluster
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A legal candidate, and why each knob that was not fixed has its value (by Candidate field)."""
-
-    candidate: Candidate
-    reasons: dict[str, str]
 
 
 def choose(

@@ -9,7 +9,8 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import accumulators, derive, smem_map, threads, warpgroups_per_tile
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, TILE_N
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.refusal import FIT, Finding, declare, kib
+from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.refusal import Finding, kib
 from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
 
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
@@ -25,8 +26,7 @@ def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     return next(fits, 0)
 
 
-@declare(
-    FIT,
+@BOOK.declare_fit(
     Rule(
         "register-file",
         "producer and consumer registers of all warpgroups fit what the CTA is launched with",
@@ -52,8 +52,7 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     )
 
 
-@declare(
-    FIT,
+@BOOK.declare_fit(
     Rule(
         "accumulator-registers",
         f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers",
@@ -80,8 +79,7 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
     )
 
 
-@declare(
-    FIT,
+@BOOK.declare_fit(
     Rule(
         "mma-registers",
         "one MMA instruction fits the registers a thread is launched with",
@@ -104,8 +102,7 @@ def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     )
 
 
-@declare(
-    FIT,
+@BOOK.declare_fit(
     Rule(
         "smem-capacity",
         "the rings, vectors and barriers of a CTA fit its shared memory",

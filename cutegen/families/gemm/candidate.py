@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cutegen.families.knobs import Knob, boolean, integer, integers, word
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.problem import GemmProblem
@@ -47,75 +48,32 @@ class Candidate:
     pdl_trigger: str
 
 
-def _integer(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        raise ValueError("a positive integer")
-    return value
-
-
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
-
-
-def _integers(count: int) -> Callable[[object], tuple[int, ...]]:
-    def read(value: object) -> tuple[int, ...]:
-        if not isinstance(value, (list, tuple)) or len(value) != count:
-            raise ValueError(f"{count} positive integers, such as [{', '.join(['1'] * count)}]")
-        return tuple(_integer(v) for v in value)
-
-    return read
-
-
-def _word(words: tuple[str, ...]) -> Callable[[object], str]:
-    def read(value: object) -> str:
-        if value not in words:
-            raise ValueError(f"one of {', '.join(words)}")
-        return str(value)
-
-    return read
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """field: of Candidate. key: dotted path in a spec; `{a}`, `{b}` stand for the mainloop operands.
-
-    read: a plain YAML value to the field's type; ValueError says what is expected.
-    """
-
-    field: str
-    key: str
-    read: Callable[[object], Any]
-
-    def path(self, problem: GemmProblem) -> tuple[str, ...]:
-        return tuple(self.key.format(a=problem.a.name, b=problem.b.name).split("."))
-
-
+# `{a}`, `{b}` in a key stand for the mainloop operands.
 KNOBS: tuple[Knob, ...] = (
-    Knob("schedule", "warpgroups.schedule", _word(SCHEDULES)),
-    Knob("consumers", "warpgroups.consumer.count", _integer),
-    Knob("tile", "tiling.tile", _integers(3)),
-    Knob("cluster", "tiling.cluster", _integers(2)),
-    Knob("stages", "pipeline.stages", _integer),
-    Knob("store_stages", "pipeline.epilogue_stages", _integer),
-    Knob("load_stages", "pipeline.load_stages", _integer),
-    Knob("producer_registers", "warpgroups.producer.registers", _integer),
-    Knob("consumer_registers", "warpgroups.consumer.registers", _integer),
-    Knob("multicast_a", "tma.{a}.multicast", _integer),
-    Knob("multicast_b", "tma.{b}.multicast", _integer),
-    Knob("swizzle_a", "tma.{a}.swizzle", _integer),
-    Knob("swizzle_b", "tma.{b}.swizzle", _integer),
-    Knob("raster_order", "tiling.raster.order", _word(RASTER_ORDERS)),
-    Knob("raster_group", "tiling.raster.group", _integer),
-    Knob("scheduler", "scheduler", _word(SCHEDULERS)),
-    Knob("split_k", "tiling.split_k", _integer),
-    Knob("swap_ab", "tiling.swap_ab", _boolean),
-    Knob("pdl_wait", "pdl.wait", _boolean),
-    Knob("pdl_trigger", "pdl.trigger", _word(PDL_TRIGGERS)),
+    Knob("schedule", "warpgroups.schedule", word(*SCHEDULES)),
+    Knob("consumers", "warpgroups.consumer.count", integer()),
+    Knob("tile", "tiling.tile", integers(3)),
+    Knob("cluster", "tiling.cluster", integers(2)),
+    Knob("stages", "pipeline.stages", integer()),
+    Knob("store_stages", "pipeline.epilogue_stages", integer()),
+    Knob("load_stages", "pipeline.load_stages", integer()),
+    Knob("producer_registers", "warpgroups.producer.registers", integer()),
+    Knob("consumer_registers", "warpgroups.consumer.registers", integer()),
+    Knob("multicast_a", "tma.{a}.multicast", integer()),
+    Knob("multicast_b", "tma.{b}.multicast", integer()),
+    Knob("swizzle_a", "tma.{a}.swizzle", integer()),
+    Knob("swizzle_b", "tma.{b}.swizzle", integer()),
+    Knob("raster_order", "tiling.raster.order", word(*RASTER_ORDERS)),
+    Knob("raster_group", "tiling.raster.group", integer()),
+    Knob("scheduler", "scheduler", word(*SCHEDULERS)),
+    Knob("split_k", "tiling.split_k", integer()),
+    Knob("swap_ab", "tiling.swap_ab", boolean),
+    Knob("pdl_wait", "pdl.wait", boolean),
+    Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
 )
 
 
-def plain(value: object) -> object:
-    """A knob's value as YAML and JSON hold it: tuples become lists."""
-    return [plain(v) for v in value] if isinstance(value, tuple) else value
+def knobs_of(problem: GemmProblem) -> tuple[Knob, ...]:
+    """KNOBS with the names of the problem's operands."""
+    names = {"a": problem.a.name, "b": problem.b.name}
+    return tuple(replace(knob, key=knob.key.format(**names)) for knob in KNOBS)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from cutegen.families.code_plan import CodePlan
-from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedTiling
+from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.resolved import ResolvedTiling
 from cutegen.hardware.arch import ARCHS, WARPGROUP_THREADS
+from cutegen.runtime.gemm import GemmTiling
 
 
-def plan_code(resolved: ResolvedGemm, tiling: ResolvedTiling) -> CodePlan:
+def plan_code(resolved: ResolvedGemm, tiling: ResolvedTiling[GemmTiling]) -> CodePlan:
     numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
     m, n, k = numbers.tile
     sharing = numbers.consumers if resolved.schedule == "cooperative" else 1  # warpgroups that share a tile

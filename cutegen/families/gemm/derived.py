@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.resolved import SmemRegion
+from cutegen.families.resolved import SmemRegion, lay_out_struct
 from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS
 
 MMA_ROWS = 64  # of one warpgroup's instruction
@@ -84,12 +84,7 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
         if o.kind == "tile":
             what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
             fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))
-    regions, offset = [], 0
-    for name, size, align, what in fields:
-        offset = -(-offset // align) * align
-        regions.append(SmemRegion(name, offset, size, align, what))
-        offset += size
-    return tuple(regions), -(-offset // TENSOR_ALIGN) * TENSOR_ALIGN
+    return lay_out_struct(fields)
 
 
 def derive(problem: GemmProblem, c: Candidate) -> Derived:

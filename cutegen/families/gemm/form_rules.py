@@ -6,7 +6,8 @@ from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS, threads, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.refusal import FIT, FORM, Finding, declare, near
+from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.refusal import Finding, near
 from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, Arch
 
 TILE_N = (16, 256, 16)  # instruction columns; stmatrix stores pairs of 8-column blocks
@@ -19,8 +20,7 @@ MAX_STAGES = 16
 CONSUMERS = {"cooperative": (1, 2, 3), "pingpong": (2,)}
 
 
-@declare(
-    FORM,
+@BOOK.declare_form(
     Rule(
         "consumer-count",
         "the schedule sets how many consumer warpgroups there are",
@@ -39,8 +39,7 @@ def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"a {c.schedule} schedule has {words} consumer warpgroups, not {c.consumers}", f"use {words}"
 
 
-@declare(
-    FORM,
+@BOOK.declare_form(
     Rule(
         "tile-m",
         "tile m is a multiple of 64 rows per warpgroup that shares the tile, and at most 256",
@@ -65,8 +64,7 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"tile m = {m} is not a multiple of {groups} ({c.schedule})", remedy
 
 
-@declare(
-    FORM,
+@BOOK.declare_form(
     Rule(
         "tile-n",
         "tile n is a multiple of 16 between 16 and 256",
@@ -83,8 +81,7 @@ def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"tile n = {n} is not a multiple of {step} in {low}..{high}", f"use {near(n, step, low, high)}"
 
 
-@declare(
-    FORM,
+@BOOK.declare_form(
     Rule(
         "tile-k",
         "tile k is a multiple of the MMA's K extent: 16 for 16-bit types",
@@ -132,18 +129,17 @@ _SWIZZLE = Rule(
 )
 
 
-@declare(FIT, _SWIZZLE, "swizzle_a", "tile")
+@BOOK.declare_fit(_SWIZZLE, "swizzle_a", "tile")
 def swizzle_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _swizzle(problem, c, "a")
 
 
-@declare(FIT, _SWIZZLE, "swizzle_b", "tile")
+@BOOK.declare_fit(_SWIZZLE, "swizzle_b", "tile")
 def swizzle_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _swizzle(problem, c, "b")
 
 
-@declare(
-    FORM,
+@BOOK.declare_form(
     Rule(
         "cluster",
         "a cluster is 1, 2 or 4 CTAs along m and along n, and at most 4 in all",
@@ -190,18 +186,17 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     )
 
 
-@declare(FIT, _MULTICAST, "multicast_a", "cluster", "tile")
+@BOOK.declare_fit(_MULTICAST, "multicast_a", "cluster", "tile")
 def multicast_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _multicast(problem, c, "a")
 
 
-@declare(FIT, _MULTICAST, "multicast_b", "cluster", "tile")
+@BOOK.declare_fit(_MULTICAST, "multicast_b", "cluster", "tile")
 def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _multicast(problem, c, "b")
 
 
-@declare(
-    FORM,
+@BOOK.declare_form(
     Rule(
         "stages",
         f"the A/B ring has {MIN_STAGES} to {MAX_STAGES} stages",
@@ -216,8 +211,7 @@ def stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"{c.stages} stages; the ring has {MIN_STAGES} to {MAX_STAGES}", "leave it `auto` for the most that fits"
 
 
-@declare(
-    FORM,
+@BOOK.declare_form(
     Rule(
         "epilogue-stages",
         f"the ring of stored epilogue tiles has {MIN_STAGES} to {MAX_STAGES} stages",
@@ -232,8 +226,7 @@ def epilogue_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"{c.store_stages} epilogue stages; the ring has {MIN_STAGES} to {MAX_STAGES}", "use 2, or leave it `auto`"
 
 
-@declare(
-    FORM,
+@BOOK.declare_form(
     Rule(
         "load-stages",
         f"the ring of loaded epilogue tiles has 1 to {MAX_STAGES} stages, and exists when the epilogue reads a tile",
@@ -273,28 +266,28 @@ def _register_value(c: Candidate, arch: Arch, role: str, value: int) -> Finding:
     return None
 
 
-@declare(FORM, _REGISTER_VALUES, "producer_registers", "consumers")
+@BOOK.declare_form(_REGISTER_VALUES, "producer_registers", "consumers")
 def producer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _register_value(c, arch, "producer", c.producer_registers)
 
 
-@declare(FORM, _REGISTER_VALUES, "consumer_registers", "consumers")
+@BOOK.declare_form(_REGISTER_VALUES, "consumer_registers", "consumers")
 def consumer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _register_value(c, arch, "consumer", c.consumer_registers)
 
 
-@declare(FORM, NOT_YET_SUPPORTED, "scheduler")
+@BOOK.declare_form(NOT_YET_SUPPORTED, "scheduler")
 def scheduler(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if c.scheduler == "static_persistent":
         return None
     return f"scheduler {c.scheduler} is not yet supported", "use static_persistent"
 
 
-@declare(FORM, NOT_YET_SUPPORTED, "split_k")
+@BOOK.declare_form(NOT_YET_SUPPORTED, "split_k")
 def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return None if c.split_k == 1 else (f"split_k = {c.split_k} is not yet supported", "use 1")
 
 
-@declare(FORM, NOT_YET_SUPPORTED, "swap_ab")
+@BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
 def swap_ab(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return ("swap_ab is not yet supported", "use false") if c.swap_ab else None

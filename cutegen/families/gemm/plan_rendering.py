@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from cutegen.epilogue import cost, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
-from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedTiling
+from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.resolved import ResolvedTiling
 from cutegen.render.layout import bracketed, statement
+from cutegen.runtime.gemm import GemmTiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
     return bracketed("TensorArg(", parts, ")", indent=8, used=1)
 
 
-def _tiling(tiling: ResolvedTiling) -> TilingText:
+def _tiling(tiling: ResolvedTiling[GemmTiling]) -> TilingText:
     texts = (
         FieldText(f.name, repr(getattr(tiling.numbers, f.name)), tiling.sources[f.name]) for f in fields(tiling.numbers)
     )

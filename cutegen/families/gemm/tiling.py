@@ -5,11 +5,11 @@ from __future__ import annotations
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, Derived, derive, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.resolved import PipelinePlan, ResolvedTiling, Role
+from cutegen.families.resolved import PipelinePlan, ResolvedTiling, Role
 from cutegen.runtime.gemm import GemmTiling
 
 
-def describe_tiling(problem: GemmProblem, c: Candidate) -> ResolvedTiling:
+def describe_tiling(problem: GemmProblem, c: Candidate) -> ResolvedTiling[GemmTiling]:
     d = derive(problem, c)
     numbers = GemmTiling(
         tile=c.tile,

@@ -1,0 +1,163 @@
+"""Every knob gets a value with its origin: written ones are constraints, locked ones too until a rule refuses them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cutegen.diagnostics import Diagnostic, SpecError
+from cutegen.families.knobs import Knob, plain
+from cutegen.families.refusal import Refusal
+from cutegen.families.resolved import Decision, Origin
+from cutegen.hardware import DEVICES, Device, default_device
+
+if TYPE_CHECKING:
+    from cutegen.spec import KernelSpec, SpecDocument
+
+Locked: TypeAlias = Mapping[str, tuple[object, str]]  # key -> (value, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A legal candidate, and why each knob that was not fixed has its value (by candidate field)."""
+
+    candidate: Any
+    reasons: dict[str, str]
+
+
+# The first legal candidate with some knobs fixed (by candidate field), for a device; else what refuses the nearest.
+Choose: TypeAlias = Callable[[Mapping[str, Any], Device], "Choice | tuple[Refusal, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """decisions: the device, then every knob in the table's order. notes: locked decisions that were not kept."""
+
+    candidate: Any
+    device: Device
+    decisions: tuple[Decision, ...]
+    notes: tuple[str, ...]
+
+
+def decide(
+    spec: KernelSpec, doc: SpecDocument, knobs: Sequence[Knob], locked: Locked, choose: Choose,
+    found: Sequence[Diagnostic], anchor: str,
+) -> Decided:  # fmt: skip
+    """SpecError with every finding, those already `found` among them, when no candidate with the written knobs is
+    legal. anchor: the key at which a finding stands that involves no written knob."""
+    device, why_device, notes = _device(spec, locked)
+    written = written_knobs(spec, knobs)
+    keys = {knob.field: knob.key for knob in knobs}
+    kept, unread = _read_locked(knobs, locked, written)
+    notes += unread
+    while True:
+        result = choose({k: v for k, (v, _) in kept.items()} | written, device)
+        if isinstance(result, Choice):
+            break
+        blamed = next((k for refusal in result for k in refusal.knobs if k in kept), next(reversed(kept), None))
+        if blamed is None:
+            located = [_locate(doc, keys, anchor, written, r) for r in _about_written(result, written)]
+            raise SpecError([*found, *located])
+        value = json.dumps(plain(kept.pop(blamed)[0]))
+        notes.append(f"{keys[blamed]}: {value} of the lock is decided anew: {result[0].reason}")
+    if found:
+        raise SpecError(found)
+    decisions = [Decision("device", device.name, *why_device)]
+    for knob in knobs:
+        origin: Origin
+        if knob.field in written:
+            origin, reason = "spec", "written"
+        elif knob.field in kept:
+            origin, reason = "lock", kept[knob.field][1]
+        else:
+            origin, reason = "auto", result.reasons[knob.field]
+        decisions.append(Decision(knob.key, getattr(result.candidate, knob.field), origin, reason))
+    return Decided(result.candidate, device, tuple(decisions), tuple(notes))
+
+
+def written_knobs(spec: KernelSpec, knobs: Iterable[Knob]) -> dict[str, Any]:
+    """Values that the spec gives, by candidate field; what is `auto` is absent."""
+    written = {}
+    for knob in knobs:
+        value: Any = spec
+        for step in knob.path:
+            value = value.get(step) if isinstance(value, dict) else getattr(value, step, None)
+        if value is not None and value != "auto":
+            written[knob.field] = value
+    return written
+
+
+def kernel_digest(
+    spec: KernelSpec, name: str, problem: Mapping[str, object], decisions: Iterable[Decision], numbers: object
+) -> str:
+    """Hash of what a kernel is. problem: in plain data. numbers: of the instances."""
+    meaning = {
+        "cutegen": spec.cutegen,
+        "kernel": spec.kernel,
+        "name": name,
+        "arch": spec.arch,
+        "problem": problem,
+        "decisions": {d.key: plain(d.value) for d in decisions},
+        "numbers": asdict(numbers),  # type: ignore[call-overload]
+    }
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+
+def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str], list[str]]:
+    default = default_device(spec.arch)
+    assert default, f"no device of {spec.arch}"
+    written = DEVICES.get(spec.device) if spec.device else None
+    if spec.device:
+        return written or default, ("spec", "written"), []
+    value, reason = locked.get("device", (None, ""))
+    kept = DEVICES.get(value) if isinstance(value, str) else None
+    if kept and kept.arch == spec.arch:
+        return kept, ("lock", reason), []
+    notes = [f"device: {json.dumps(value)} of the lock is no device of {spec.arch}; decided anew"] if value else []
+    return default, ("auto", f"the default of {spec.arch}"), notes
+
+
+def _read_locked(
+    knobs: Iterable[Knob], locked: Locked, written: Mapping[str, Any]
+) -> tuple[dict[str, tuple[Any, str]], list[str]]:
+    """Locked decisions by candidate field, without those that the spec writes; and notes about those of no use."""
+    kept: dict[str, tuple[Any, str]] = {}
+    notes = []
+    keys = {knob.key: knob for knob in knobs}
+    for key, (value, reason) in locked.items():
+        if key == "device":
+            continue
+        knob = keys.get(key)
+        if knob is None:
+            notes.append(f"{key}: the lock decides it, but this spec has no such knob; dropped")
+            continue
+        try:
+            read = knob.read(value)
+        except ValueError as error:
+            notes.append(f"{key}: {json.dumps(value)} of the lock is not {error}; decided anew")
+            continue
+        if knob.field not in written:
+            kept[knob.field] = (read, reason)
+        elif written[knob.field] != read:
+            now = json.dumps(plain(written[knob.field]))
+            notes.append(f"{key}: the spec now says {now}, the lock had {json.dumps(value)}")
+    return kept, notes
+
+
+def _about_written(refusals: Sequence[Refusal], written: Mapping[str, Any]) -> Sequence[Refusal]:
+    """Refusals that involve a written knob; the others are consequences, unless there is nothing else to say."""
+    return [r for r in refusals if any(k in written for k in r.knobs)] or refusals
+
+
+def _locate(
+    doc: SpecDocument, keys: Mapping[str, str], anchor: str, written: Mapping[str, Any], refusal: Refusal
+) -> Diagnostic:
+    """The finding at the knob most to blame among those that are written."""
+    field = next((k for k in refusal.knobs if k in written), None)
+    path: tuple[str | int, ...] = tuple(keys[field].split(".")) if field else (anchor,)
+    if field == refusal.knobs[0] and refusal.element is not None:
+        path += (refusal.element,)
+    return doc.diagnostic(refusal.rule, path, refusal.reason, refusal.remedy, key=field is None)

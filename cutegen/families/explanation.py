@@ -1,0 +1,110 @@
+"""Sections that explain a kernel of any family: decisions, roles, pipelines, and a picture of its shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.diagnostics import CutegenError, suggest
+from cutegen.families.knobs import show
+from cutegen.families.refusal import kib
+from cutegen.families.resolved import Decision, ResolvedTiling
+from cutegen.hardware import ARCHS, Device
+
+BAR_WIDTH = 96  # characters of the picture
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """lines: text above the table. header, rows: the table; both empty when there is none."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def explain_decisions(decisions: Iterable[Decision]) -> Section:
+    """Every knob with its value, where that comes from, and why."""
+    rows = tuple((d.key, show(d.value), d.origin, d.reason) for d in decisions)
+    return Section("Decisions", header=("knob", "value", "from", "because"), rows=rows)
+
+
+def explain_roles(tiling: ResolvedTiling[Any]) -> Section:
+    rows = tuple((r.name, _span(r.warps), str(r.registers), r.does) for r in tiling.roles)
+    return Section(f"Roles of the {tiling.numbers.threads} threads", (), ("role", "warps", "registers", "does"), rows)
+
+
+def _span(warps: tuple[int, int]) -> str:
+    return f"{warps[0]}" if warps[0] == warps[1] else f"{warps[0]}..{warps[1]}"
+
+
+def explain_pipelines(tiling: ResolvedTiling[Any]) -> Section:
+    header = ("ring", "kind", "from", "to", "stages", "bytes", "full when", "empty when")
+    rows = tuple(
+        (p.name, p.kind, p.producer, p.consumer, str(p.stages), str(p.stage_bytes), p.full, p.empty)
+        for p in tiling.pipelines
+    )
+    return Section("Pipelines", (), header, rows)
+
+
+def explain_smem(arch: str, tiling: ResolvedTiling[Any]) -> Section:
+    capacity, used = ARCHS[arch].smem_bytes, tiling.numbers.smem_bytes
+    rows = tuple((f"{r.offset}", f"{r.bytes}", r.name, r.what) for r in tiling.smem)
+    line = f"{used} of {capacity} bytes ({100 * used / capacity:.1f}%), {kib(capacity - used)} free"
+    return Section("Shared memory", (line, *_bar(tiling, capacity)), ("offset", "bytes", "field", "holds"), rows)
+
+
+def _bar(tiling: ResolvedTiling[Any], capacity: int) -> tuple[str, ...]:
+    """The map to scale, one letter a field, and which letter is which; fields too small for a letter are left out."""
+    drawn = ["."] * BAR_WIDTH
+    legend = []
+    wide = [region for region in tiling.smem if region.bytes * BAR_WIDTH >= capacity]
+    for letter, region in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 3, wide):
+        first, last = region.offset * BAR_WIDTH // capacity, (region.offset + region.bytes) * BAR_WIDTH // capacity
+        drawn[first:last] = letter * (last - first)
+        legend.append(f"{letter} {region.name}")
+    return (f"|{''.join(drawn)}|", f" {', '.join(legend)}, . free or too small to draw")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a spec says of one dim of a shape. hi None: open. lo == hi: a constant, which a shape need not give."""
+
+    name: str
+    lo: int
+    hi: int | None
+
+
+def read_extents(dims: Iterable[Extent], shape: Mapping[str, int]) -> list[int]:
+    """The extent of each dim from a shape by name; CutegenError (exit 2) for what does not fit."""
+    dims = list(dims)
+    names = [dim.name for dim in dims]
+    for name in shape:
+        if name not in names:
+            hint = suggest(name, names) or f"the dims are {', '.join(names)}"
+            raise CutegenError(f"the shape gives `{name}`, which is no dim of this kernel", hint, exit_code=2)
+    extents = []
+    for dim in dims:
+        extent = shape.get(dim.name, dim.lo if dim.lo == dim.hi else None)
+        if extent is None:
+            wanted = ",".join(f"{d.name}={min(4096, d.hi or 4096)}" for d in dims if d.lo != d.hi)
+            raise CutegenError(f"the shape gives no `{dim.name}`", f"write --shape {wanted}", exit_code=2)
+        if extent < dim.lo or (dim.hi is not None and extent > dim.hi):
+            promise = f"is {dim.lo}" if dim.lo == dim.hi else f"is from {dim.lo} to {dim.hi}"
+            raise CutegenError(f"the shape gives {dim.name}={extent}, but the spec says it {promise}", exit_code=2)
+        extents.append(extent)
+    return extents
+
+
+def roofline(device: Device, flops: int, moved: int) -> tuple[tuple[str, str], ...]:
+    """Rows (what, value): the work in FLOPs and bytes, and the time that a device's data sheet needs for it."""
+    compute, memory = 1e6 * flops / device.flops_16bit, 1e6 * moved / device.hbm_bytes_per_s
+    ridge = f"{device.flops_16bit / device.hbm_bytes_per_s:.0f}"
+    return (
+        ("work", f"{flops / 1e9:.4g} GFLOP, {moved / 1e6:.4g} MB, {flops / moved:.0f} FLOP/B (ridge {ridge})"),
+        ("floor, tensor core", f"{compute:.4g} us at {device.flops_16bit / 1e12:.1f} TFLOP/s"),
+        ("floor, memory", f"{memory:.4g} us at {device.hbm_bytes_per_s / 1e12:.2f} TB/s"),
+        ("roofline", f"{max(compute, memory):.4g} us, {'compute' if compute >= memory else 'memory'}-bound"),
+    )

@@ -1,0 +1,73 @@
+"""Knobs: the table that names a family's user-level choices in a spec and in a lock, and how values are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+MAX_INTEGER = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """field: of the family's candidate. key: dotted path in a spec.
+
+    read: a plain YAML value to the field's type; ValueError says what is expected.
+    """
+
+    field: str
+    key: str
+    read: Callable[[object], Any]
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(self.key.split("."))
+
+
+def integer(low: int = 1, high: int = MAX_INTEGER) -> Callable[[object], int]:
+    words = "a positive integer" if (low, high) == (1, MAX_INTEGER) else f"an integer from {low} to {high}"
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(words)
+        return value
+
+    return read
+
+
+def boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def integers(count: int) -> Callable[[object], tuple[int, ...]]:
+    one = integer()
+
+    def read(value: object) -> tuple[int, ...]:
+        if not isinstance(value, (list, tuple)) or len(value) != count:
+            raise ValueError(f"{count} positive integers, such as [{', '.join(['1'] * count)}]")
+        return tuple(one(v) for v in value)
+
+    return read
+
+
+def word(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
+def plain(value: object) -> object:
+    """A knob's value as YAML and JSON hold it: tuples become lists."""
+    return [plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+def show(value: object) -> str:
+    """A knob's value as a spec would have it."""
+    return value if isinstance(value, str) else json.dumps(plain(value))

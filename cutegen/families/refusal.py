@@ -1,0 +1,87 @@
+"""The vocabulary of rules about knobs: a refusal, the predicate that gives it, and how one is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from cutegen.diagnostics import Rule, register
+from cutegen.hardware.arch import Arch
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a candidate is illegal. knobs: candidate fields involved, the most to blame first; element: of the first one,
+    which number of it, None for all. form: it is about the form of a number, so what fits was not even asked."""
+
+    rule: str
+    knobs: tuple[str, ...]
+    reason: str
+    remedy: str
+    element: int | None
+    form: bool
+
+
+Finding: TypeAlias = "tuple[str, str] | None"  # reason, remedy
+Check: TypeAlias = Callable[[Any, Any, Arch], Finding]  # problem, candidate, arch
+Predicate: TypeAlias = Callable[[Any, Any, Arch], "Refusal | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """A family's rules about knobs. form: whether each number has the right form; fit: computed with numbers that
+    have."""
+
+    form: list[Predicate] = field(default_factory=list)
+    fit: list[Predicate] = field(default_factory=list)
+
+    def refusals(self, problem: object, candidate: object, arch: Arch) -> Iterator[Refusal]:
+        """Every rule that refuses the candidate, lazily; what fits is asked once the form is right."""
+        formed = True
+        for predicate in self.form:
+            if refusal := predicate(problem, candidate, arch):
+                formed = False
+                yield refusal
+        for predicate in self.fit if formed else ():
+            if refusal := predicate(problem, candidate, arch):
+                yield refusal
+
+    def declare_form(self, rule: Rule, *knobs: str, element: int | None = None) -> Callable[[Check], Predicate]:
+        """Register `rule`, and turn a function that returns (reason, remedy) into its predicate, which blames
+        `knobs`."""
+        return _declare(self.form, True, rule, knobs, element)
+
+    def declare_fit(self, rule: Rule, *knobs: str) -> Callable[[Check], Predicate]:
+        """The same for a rule about what fits."""
+        return _declare(self.fit, False, rule, knobs, None)
+
+
+def _declare(
+    tier: list[Predicate], form: bool, rule: Rule, knobs: tuple[str, ...], element: int | None
+) -> Callable[[Check], Predicate]:
+    register(rule)
+
+    def wrap(check: Check) -> Predicate:
+        def predicate(problem: Any, candidate: Any, arch: Arch) -> Refusal | None:
+            found = check(problem, candidate, arch)
+            return Refusal(rule.id, knobs, *found, element, form) if found else None
+
+        predicate.__name__ = check.__name__
+        predicate.__doc__ = rule.summary
+        tier.append(predicate)
+        return predicate
+
+    return wrap
+
+
+def kib(size: int) -> str:
+    """Bytes as KiB, with one decimal where it matters: 49152 -> `48 KiB`."""
+    return f"{size / 1024:.1f}".removesuffix(".0") + " KiB"
+
+
+def near(value: int, step: int, low: int, high: int) -> str:
+    """The legal values on both sides of one that is not."""
+    below = min(max(value // step * step, low), high)
+    above = min(max(below + step, low), high) if value > low else below
+    return f"{below}" if below == above else f"{below} or {above}"

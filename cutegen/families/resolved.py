@@ -1,0 +1,94 @@
+"""What resolved kernels of every family are made of: decisions, instances, shared memory, pipelines and roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+Origin = Literal["spec", "lock", "auto"]
+Numbers = TypeVar("Numbers")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One user-level knob and why it has its value. key: dotted path in the spec, such as `tiling.tile`."""
+
+    key: str
+    value: object
+    origin: Origin
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SmemRegion:
+    """One field of SharedStorage, in order. offset and bytes in bytes; what: dtype, shape and stages in words."""
+
+    name: str
+    offset: int
+    bytes: int
+    align: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """One ring of buffers. kind: how it is filled or drained, such as TmaAsync. full, empty: what completes a full and
+    an empty barrier."""
+
+    name: str
+    kind: str
+    producer: str
+    consumer: str
+    stages: int
+    stage_bytes: int
+    full: str
+    empty: str
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One warp-specialised role. warps: inclusive range of warp indices in the CTA."""
+
+    name: str
+    warps: tuple[int, int]
+    registers: int
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTiling(Generic[Numbers]):
+    """One kernel instance: its literal numbers, and for each where it comes from (`field -> spec key or formula`)."""
+
+    name: str
+    numbers: Numbers
+    sources: dict[str, str]
+    smem: tuple[SmemRegion, ...]
+    pipelines: tuple[PipelinePlan, ...]
+    roles: tuple[Role, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchRow:
+    """`when`: comparisons that must all hold, such as ("m", "<=", 128); empty for the last row."""
+
+    when: tuple[tuple[str, str, int], ...]
+    tiling: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """resolved: the family's resolved kernel. notes: locked decisions that could not be kept, and why."""
+
+    resolved: Any
+    notes: tuple[str, ...]
+
+
+def lay_out_struct(fields: list[tuple[str, int, int, str]]) -> tuple[tuple[SmemRegion, ...], int]:
+    """Regions of (name, bytes, alignment, what) in order, and the size of the whole, as CuTe lays out a struct."""
+    regions, offset = [], 0
+    for name, size, align, what in fields:
+        offset = -(-offset // align) * align
+        regions.append(SmemRegion(name, offset, size, align, what))
+        offset += size
+    widest = max(align for _, _, align, _ in fields)
+    return tuple(regions), -(-offset // widest) * widest

@@ -1,0 +1,85 @@
+"""`explain --why-not`: what stands against other values of some knobs, or what they would give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from cutegen.diagnostics import CutegenError, suggest
+from cutegen.families.decide import Choice, Choose
+from cutegen.families.explanation import Section
+from cutegen.families.knobs import Knob, show
+from cutegen.hardware import Device
+
+# Last steps of paths that say too little alone.
+AMBIGUOUS = ("count", "registers", "order", "group", "multicast", "swizzle", "wait", "trigger", "max")
+
+# Rows (what, now, then) of derived numbers of two candidates.
+Compare: TypeAlias = Callable[[Any, Any], Sequence[tuple[str, str, str]]]
+Complete: TypeAlias = Callable[[str, list[int]], list[int]]
+
+
+def answer_wish(
+    wish: str, now: Any, knobs: Sequence[Knob], device: Device, choose: Choose,
+    written: Mapping[str, Any], core: Sequence[str], compare: Compare, complete: Complete,
+) -> Section:  # fmt: skip
+    """What the wished knobs give beside the kernel's `core` knobs; if that is illegal, why, and what they give with
+    only the written knobs fixed. complete: fills up a short list of numbers. CutegenError (exit 2): unreadable."""
+    wished = read_wish(knobs, wish, complete)
+    kept = {field: getattr(now, field) for field in core}
+    lines: list[str] = []
+    for fixed, said in (
+        ({**written, **kept, **wished}, "legal"),
+        ({**written, **wished}, "legal, with other choices beside it"),
+    ):
+        result = choose(fixed, device)
+        if isinstance(result, Choice):
+            then = result.candidate
+            changes = [(k.key, show(getattr(now, k.field)), show(getattr(then, k.field))) for k in knobs]
+            rows = tuple(row for row in (*changes, *compare(now, then)) if row[1] != row[2])
+            lines.append(
+                f"{said}; what it would change:" if rows else "nothing stands against it: the kernel is like that"
+            )
+            return Section(f"Why not {wish}?", tuple(lines), ("", "now", "then") if rows else (), rows)
+        refused = [line for r in result for line in (f"refused[{r.rule}]: {r.reason}", f"  = help: {r.remedy}")]
+        lines += refused if refused != lines else []
+    return Section(f"Why not {wish}?", tuple(lines))
+
+
+def read_wish(knobs: Sequence[Knob], wish: str, complete: Complete) -> dict[str, Any]:
+    """`tile=256x256 stages=3` as values by candidate field. Knobs go by path, last step or field name."""
+    names = _names(knobs)
+    values: dict[str, Any] = {}
+    for part in wish.replace(",", " ").split():
+        name, _, text = part.partition("=")
+        knob = names.get(name)
+        if knob is None or not text:
+            hint = suggest(name, names) if text else ""
+            remedy = hint or 'write it like "KNOB=VALUE KNOB=VALUE"; knobs: ' + ", ".join(sorted(names))
+            raise CutegenError(f"`{part}` names no knob and value", remedy, exit_code=2)
+        values[knob.field] = _read(knob, text, complete)
+    if not values:
+        raise CutegenError("the wish is empty", 'write it like "KNOB=VALUE KNOB=VALUE"', exit_code=2)
+    return values
+
+
+def _read(knob: Knob, text: str, complete: Complete) -> Any:
+    value: object = text
+    if text in ("true", "false"):
+        value = text == "true"
+    elif all(part.isascii() and part.isdigit() and len(part) < 10 for part in text.split("x")):
+        numbers = complete(knob.field, [int(part) for part in text.split("x")])
+        value = numbers if len(numbers) > 1 else numbers[0]
+    try:
+        return knob.read(value)
+    except ValueError as error:
+        raise CutegenError(f"`{text}` is no value of `{knob.field}`: it takes {error}", exit_code=2) from None
+
+
+def _names(knobs: Sequence[Knob]) -> dict[str, Knob]:
+    names: dict[str, Knob] = {}
+    for knob in knobs:
+        names |= dict.fromkeys((knob.key, knob.field), knob)
+        if knob.path[-1] not in AMBIGUOUS:
+            names[knob.path[-1]] = knob
+    return names
