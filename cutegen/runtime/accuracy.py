@@ -18,6 +18,17 @@ An element passes when
     tiny           the smallest subnormal of the output dtype.
 
 A missing or doubled product moves an element by about scale / sqrt(K), far above accumulation(K) for every K < 10**5.
+
+Attention, out of queries and keys of variance 1:
+
+    out   u * |reference| * 2 + scale * (6 * u + accumulation(576) + accumulation(keys)), scale by row of the output.
+          The weights are rounded to the dtype of the values, each with its own relative error up to u: one dominant
+          weight gives the row a relative error u, which the rounding of the output doubles. The sum of many has their
+          size times a random walk, met with 6 standard deviations; the row's own size is that of the sum, because the
+          output is as wide as the random values are many. A score's error is the relative error of its weight.
+    lse   (1 + |reference|) * accumulation(576) + 2**-22 * sqrt(keys): the error of a score, which counts as it is; no
+          score that matters is larger than the LSE, nor, unless a row is peaked, than some units. The sum of keys
+          weights is in f32.
 """
 
 from __future__ import annotations
@@ -27,26 +38,51 @@ from dataclasses import dataclass
 from typing import Any
 
 HALF_ULP = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+_SCORE = 576  # products of a score
 _TINY = {"bfloat16": 2.0**-133, "float16": 2.0**-24, "float32": 2.0**-149, "float64": 2.0**-1074}
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """relative: times |reference|. scaled: times the rms of the reference. tiny: absolute."""
+    """relative: times |reference|. scaled: times the rms of the reference, over all of it, or over its last axis
+    (by_row). absolute: added."""
 
     relative: float
     scaled: float
-    tiny: float
+    absolute: float
+    by_row: bool = False
 
     def __str__(self) -> str:
-        return f"{self.relative:.2g} |ref| + {self.scaled:.2g} rms(ref)"
+        terms = [f"{self.relative:.2g} |ref|"]
+        if self.scaled:
+            terms.append(f"{self.scaled:.2g} {'row ' * self.by_row}rms(ref)")
+        if self.absolute > 1e-7:  # not a subnormal
+            terms.append(f"{self.absolute:.2g}")
+        return " + ".join(terms)
 
 
 def tolerance(dtype: str, k: int, approximation: float = 0.0, reference: str = "float64") -> Tolerance:
     """The module's formula. dtype, reference: torch names of the output's and the reference output's dtype."""
     relative = HALF_ULP[dtype] + (HALF_ULP[reference] if reference != "float64" else 0.0)
-    accumulation = 2.0**-22 * (k / 16 + (6 if reference == "float64" else 12) * math.sqrt(k))
-    return Tolerance(relative, accumulation + approximation, _TINY[dtype])
+    return Tolerance(relative, _accumulation(k, reference) + approximation, _TINY[dtype])
+
+
+def attention_tolerance(dtype: str, keys: int, reference: str = "float64") -> Tolerance:
+    """Of the output of attention over up to `keys` keys, whose values have `dtype`, too."""
+    u = HALF_ULP[dtype]
+    relative = 2 * u + (HALF_ULP[reference] if reference != "float64" else 0.0)
+    scaled = 6 * u + _accumulation(_SCORE, reference) + _accumulation(keys, reference)
+    return Tolerance(relative, scaled, _TINY[dtype], by_row=True)
+
+
+def logsumexp_tolerance(keys: int, reference: str = "float64") -> Tolerance:
+    """Of the logarithm of the sum over up to `keys` exponentials of scores."""
+    score = _accumulation(_SCORE, reference)
+    return Tolerance(score, 0.0, score + 2.0**-22 * math.sqrt(keys))
+
+
+def _accumulation(k: int, reference: str) -> float:
+    return 2.0**-22 * (k / 16 + (6 if reference == "float64" else 12) * math.sqrt(k))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +111,12 @@ def compare(actual: Any, reference: Any, allowed: Tolerance) -> Comparison:
 
     x, ref = actual.double(), reference.double()
     finite = torch.isfinite(ref)
-    scale = ref[finite].square().mean().sqrt().item() if bool(finite.any()) else 0.0
+    squares = torch.where(finite, ref, 0.0).square()
+    axes = (-1,) if allowed.by_row else tuple(range(ref.dim()))
+    count = finite.sum(axes, keepdim=True).clamp(min=1)
+    scale = (squares.sum(axes, keepdim=True) / count).sqrt()
     error = (x - ref).abs()
-    limit = ref.abs() * allowed.relative + (scale * allowed.scaled + allowed.tiny)
+    limit = ref.abs() * allowed.relative + (scale * allowed.scaled + allowed.absolute)
     same = (finite & (error <= limit)) | (x == ref) | (x.isnan() & ref.isnan())
     comparable = error.isfinite()
     shown = torch.where(comparable, error, 0.0)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from cutegen.runtime.accuracy import compare, tolerance
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.accuracy import compare
+from cutegen.runtime.base import BasePlan
 
 
-def benchmark_kernel_argparse(plan: KernelPlan, arguments: Sequence[str] | None = None) -> int:
+def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = None) -> int:
     """Runs the command line of a plan. Returns 0, 1 (wrong result) or 2 (usage, no device it can run on)."""
     free = [d for d, extent in plan.dims.items() if not isinstance(extent, int)]
     parser = argparse.ArgumentParser(prog=f"python -m generated.{plan.name}", description=f"{plan.name}, {plan.arch}")
@@ -29,14 +29,14 @@ def benchmark_kernel_argparse(plan: KernelPlan, arguments: Sequence[str] | None 
         return 2
 
 
-def _run(plan: KernelPlan, dims: dict[str, int], options: argparse.Namespace) -> int:
+def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> int:
     import torch
 
     if plan.device == "cuda" and not torch.cuda.is_available():
         print(f"not run: no CUDA device; {plan.name} needs {plan.arch}", file=sys.stderr)
         return 2
     kernel = plan.plan(*plan.prepare_inputs(**dims))
-    values = (*kernel.input_tensors, *kernel.output_tensors)
+    values = (*kernel.input_tensors, *kernel.output_tensors, *kernel.scratch_tensors)
     shape = " ".join(f"{d}={extent}" for d, extent in {**plan.dims, **dims}.items())
     print(f"{plan.name} {shape}\n{kernel.tiling}")
     kernel.launch_fn(*values)
@@ -63,11 +63,12 @@ def _run(plan: KernelPlan, dims: dict[str, int], options: argparse.Namespace) ->
     return code
 
 
-def _check(plan: KernelPlan, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> int:
+def _check(plan: BasePlan, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> int:
     expected = plan.reference_fn(*inputs, precision="float64")
     code = 0
-    for arg, out, ref in zip(plan.outputs, outputs, (expected,) if len(outputs) == 1 else expected):
-        allowed = tolerance(arg.dtype, plan.reduction_extent(inputs), plan.approximation, arg.dtype)
+    references = (expected,) if len(outputs) == 1 else expected
+    for i, (arg, out, ref) in enumerate(zip(plan.outputs, outputs, references)):
+        allowed = plan.output_tolerance(i, inputs, arg.dtype)
         found = compare(out, ref, allowed)
         word = "wrong" if found.mismatches else "right"
         print(

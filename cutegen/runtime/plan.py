@@ -1,4 +1,4 @@
-"""KernelPlan: what every generated plan.py subclasses. Importing this module imports neither torch nor cutlass.
+"""KernelPlan: what every generated GEMM plan subclasses. Importing this module imports neither torch nor cutlass.
 
 A generated plan gives, as class attributes:
 
@@ -29,15 +29,13 @@ and at module level:
 
 from __future__ import annotations
 
-import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
+from cutegen.runtime.accuracy import Tolerance, tolerance
 from cutegen.runtime.arguments import (
     Argument,
-    Extent,
+    Fault,
     ScalarArg,
     TensorArg,
     allocate,
@@ -47,136 +45,22 @@ from cutegen.runtime.arguments import (
     normalise_strides,
     torch_dtype,
 )
+from cutegen.runtime.base import BasePlan
 
 
-@dataclass(frozen=True, slots=True)
-class CuteKernel:
-    """One problem, ready to launch: `launch_fn(*input_tensors, *output_tensors)` allocates and compiles nothing.
+class KernelPlan(BasePlan):
+    """A product with an epilogue. The module docstring lists what a subclass gives."""
 
-    algorithmic_flops_bytes_fn() -> (FLOPs, bytes) of this problem. autotune_configs: tilings that could run it, by key.
-    """
-
-    kernel_fn: Callable[..., Any]
-    launch_fn: Callable[..., None]
-    input_tensors: tuple[Any, ...]
-    output_tensors: tuple[Any, ...]
-    tiling: Any
-    autotune_configs: Mapping[str, Any]
-    algorithmic_flops_bytes_fn: Callable[[], tuple[int, int]]
-
-
-class _Table(dict[Any, Any]):
-    """A dict that computes what is missing: the lookups of the hot path cost one C call."""
-
-    def __init__(self, compute: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.compute, self.lock = compute, threading.Lock()
-
-    def __missing__(self, key: Any) -> Any:
-        with self.lock:
-            if key not in self:
-                self[key] = self.compute(key)
-        return self[key]
-
-
-class KernelPlan:
-    """A kernel, its dispatch and its reference. The module docstring lists what a subclass gives.
-
-    on_miss: what a launch does when its tiling is not compiled yet: "compile", "warn" (and compile), or "error".
-    """
-
-    name: ClassVar[str]
-    arch: ClassVar[str]
-    dims: ClassVar[Mapping[str, Extent]]
-    inputs: ClassVar[tuple[Argument, ...]]
-    outputs: ClassVar[tuple[TensorArg, ...]]
+    family = "gemm"
     reduced: ClassVar[str]
-    tilings: ClassVar[Mapping[str, Any]]
     epilogue: ClassVar[Mapping[str, str]] = {}
     approximation: ClassVar[float] = 0.0
-    device: ClassVar[str] = "cuda"
-
-    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile") -> None:
-        self.on_miss = on_miss
-        self._kernels = _Table(self._compile_late)
-        self._sm_counts = _Table(self.sm_count)
-        self.launch_fn = self.make_launch()
-
-    # -- what a generated plan defines --
 
     def _reference(self, *inputs: Any) -> tuple[Any, ...]:
         raise NotImplementedError
 
-    def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
-        raise NotImplementedError
-
-    def compile(self, key: str) -> Callable[..., None]:
-        raise NotImplementedError
-
-    def dispatch(self, **dims: int) -> str:
-        (only,) = self.tilings
-        return only
-
-    def _autotune_configs(self) -> Mapping[str, Any]:
-        return self.tilings
-
-    # -- compile keys --
-
-    def get_warmup_keys(self) -> tuple[str, ...]:
-        """Every key that `dispatch` can return."""
-        return tuple(self.tilings)
-
-    def warm_up(self, keys: Sequence[str] | None = None) -> None:
-        """Compiles (or loads from the cache) the kernels of `keys`, by default all, so that no launch has to."""
-        for key in self.get_warmup_keys() if keys is None else keys:
-            if key not in self._kernels:
-                self._kernels[key] = self.compile(key)
-
-    def _compile_late(self, key: str) -> Callable[..., None]:
-        text = f"{self.name}: kernel {key!r} is not compiled; call warm_up() before serving"
-        if self.on_miss == "error":
-            raise RuntimeError(text)
-        if self.on_miss == "warn":
-            warnings.warn(text + "; compiling now", RuntimeWarning, stacklevel=4)
-        return self.compile(key)
-
-    def sm_count(self, index: int) -> int:
-        """SMs of CUDA device `index`. ValueError: the device cannot run this kernel."""
-        import torch
-
-        facts = torch.cuda.get_device_properties(index)
-        have, need = f"sm_{facts.major}{facts.minor}", self.arch.rstrip("af")
-        if have != need:
-            raise ValueError(
-                f"{self.name}: device {index} ({facts.name}) is {have}; the kernel is built for {self.arch}"
-            )
-        return int(facts.multi_processor_count)
-
-    # -- calls --
-
-    def plan(self, *inputs: Any) -> CuteKernel:
-        """Outputs allocated, tiling chosen and compiled for these inputs. TypeError, ValueError: they do not fit."""
-        self._refuse(self.inputs, inputs)
-        outputs = self.allocate_outputs(*inputs)
-        dims = bind_dims(self.dims, self.inputs, inputs)
-        key = self.dispatch(**dims)
-        if all(dims.values()):
-            self.warm_up([key])
-        return CuteKernel(
-            self.kernel_fn,
-            self.launch_fn,
-            inputs,
-            outputs,
-            self.tilings[key],
-            self._autotune_configs(),
-            lambda: self._algorithmic_flops_bytes(**dims),
-        )
-
-    def kernel_fn(self, *inputs: Any) -> Any:
-        """The output (a tuple when there are several), newly allocated, computed on the current stream."""
-        outputs = self.allocate_outputs(*inputs)
-        self.launch_fn(*inputs, *outputs)
-        return outputs if len(outputs) > 1 else outputs[0]
+    def problem_dims(self, *inputs: Any) -> dict[str, int]:
+        return bind_dims(self.dims, self.inputs, inputs)
 
     def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
         """Uninitialised outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
@@ -211,15 +95,13 @@ class KernelPlan:
                 values.append(allocate(arg, extents, self.device).normal_(0.0, scale))
         return tuple(values)
 
-    def reduction_extent(self, inputs: Sequence[Any]) -> int:
-        """The extent of the contracted dim in these inputs."""
-        return bind_dims(self.dims, self.inputs, inputs)[self.reduced]
+    def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
+        k = self.problem_dims(*inputs)[self.reduced]
+        return tolerance(self.outputs[output].dtype, k, self.approximation, reference)
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """`launch_fn(*inputs, *outputs)`, on the current stream; with `key`, always that tiling.
-
-        Work per call: two emptiness tests, promised upper bounds, two dict lookups and the compiled call, which checks
-        shapes, strides, dtypes, devices and alignment itself. Only when it refuses are the reasons looked for.
+        """Work per call: two emptiness tests, promised upper bounds, two dict lookups and the compiled call, which
+        checks shapes, strides, dtypes, devices and alignment itself. Only when it refuses are the reasons looked for.
         """
         kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.outputs)
         probe = len(self.inputs)
@@ -261,8 +143,5 @@ class KernelPlan:
                     found.setdefault(dim, (dim, i, axis))
         return tuple(found.values())
 
-    def _refuse(self, args: Sequence[Argument], values: Sequence[Any], cause: Exception | None = None) -> None:
-        """Raises what is wrong with a call, all of it; returns when nothing is."""
-        if faults := find_faults(self.dims, args, values, self.device, self.reduced):
-            error = TypeError if any(f.error is TypeError for f in faults) else ValueError
-            raise error(f"{self.name}: " + "\n  ".join(f.text for f in faults)) from cause
+    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
+        return find_faults(self.dims, args, values, self.device, self.reduced)

@@ -71,7 +71,7 @@ def test_tolerance_grows_with_k_and_stays_below_one_product(k, dtype):
 def test_half_ulps_are_torchs():
     for name, dtype in DTYPES.items():
         assert HALF_ULP[name] == torch.finfo(dtype).eps / 2
-        assert tolerance(name, 1).tiny == torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+        assert tolerance(name, 1).absolute == torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
 
 
 def test_nan_and_infinity():

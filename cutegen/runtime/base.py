@@ -1,0 +1,185 @@
+"""What the plans of all families share. Importing this module imports neither torch nor cutlass."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from cutegen.runtime.accuracy import Tolerance
+from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg
+
+
+@dataclass(frozen=True, slots=True)
+class CuteKernel:
+    """One problem, ready to launch: `launch_fn(*input_tensors, *output_tensors, *scratch_tensors)` allocates and
+    compiles nothing.
+
+    algorithmic_flops_bytes_fn() -> (FLOPs, bytes) of this problem. autotune_configs: tilings that could run it, by key.
+    """
+
+    kernel_fn: Callable[..., Any]
+    launch_fn: Callable[..., None]
+    input_tensors: tuple[Any, ...]
+    output_tensors: tuple[Any, ...]
+    tiling: Any
+    autotune_configs: Mapping[str, Any]
+    algorithmic_flops_bytes_fn: Callable[[], tuple[int, int]]
+    scratch_tensors: tuple[Any, ...] = ()
+
+
+class Table(dict[Any, Any]):
+    """A dict that computes what is missing: the lookups of the hot path cost one C call."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.compute, self.lock = compute, threading.Lock()
+
+    def __missing__(self, key: Any) -> Any:
+        with self.lock:
+            if key not in self:
+                self[key] = self.compute(key)
+        return self[key]
+
+
+class BasePlan:
+    """A kernel, its dispatch and its reference.
+
+    dims: what a problem is made of, and what `prepare_inputs` takes: a constant or an inclusive range each. inputs,
+    outputs, scratch: what a launch passes, in this order. Scratch tensors with floating-point elements need no
+    contents; those with integers are zero before the first launch, and every launch leaves them zero.
+
+    on_miss: what a launch does when its tiling is not compiled yet: "compile", "warn" (and compile), or "error".
+    """
+
+    name: ClassVar[str]
+    arch: ClassVar[str]
+    family: ClassVar[str]
+    tilings: ClassVar[Mapping[str, Any]]
+    device: ClassVar[str] = "cuda"
+    dims: Mapping[str, Extent]
+    inputs: tuple[Argument, ...]
+    outputs: tuple[TensorArg, ...]
+    scratch: tuple[TensorArg, ...] = ()
+
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile") -> None:
+        self.on_miss = on_miss
+        self._kernels = Table(self._compile_late)
+        self._sm_counts = Table(self.sm_count)
+        self.launch_fn = self.make_launch()
+
+    # -- what a family or a generated plan defines --
+
+    def compile(self, key: str) -> Callable[..., None]:
+        raise NotImplementedError
+
+    def make_launch(self, key: str | None = None) -> Callable[..., None]:
+        """`launch_fn(*inputs, *outputs, *scratch)`, on the current stream; with `key`, always that tiling."""
+        raise NotImplementedError
+
+    def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
+        """Fresh random inputs of one problem."""
+        raise NotImplementedError
+
+    def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
+        """Uninitialised outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
+        raise NotImplementedError
+
+    def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
+        """Scratch tensors that are large enough for these inputs, whichever tiling runs."""
+        return ()
+
+    def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
+        """The outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
+        raise NotImplementedError
+
+    def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
+        """How far output number `output` may be from its reference, whose dtype has the torch name `reference`."""
+        raise NotImplementedError
+
+    def problem_dims(self, *inputs: Any) -> dict[str, int]:
+        """The dims that these inputs make up. It may read tensors, which waits for the device."""
+        raise NotImplementedError
+
+    def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
+        """Every reason why `values` cannot be passed as `args`."""
+        raise NotImplementedError
+
+    def dispatch(self, **dims: int) -> str:
+        """The key of the tiling for a problem."""
+        (only,) = self.tilings
+        return only
+
+    def _autotune_configs(self) -> Mapping[str, Any]:
+        return self.tilings
+
+    # -- compile keys --
+
+    def get_warmup_keys(self) -> tuple[str, ...]:
+        """Every key that `dispatch` can return."""
+        return tuple(self.tilings)
+
+    def warm_up(self, keys: Sequence[str] | None = None) -> None:
+        """Compiles (or loads from the cache) the kernels of `keys`, by default all, so that no launch has to."""
+        for key in self.get_warmup_keys() if keys is None else keys:
+            if key not in self._kernels:
+                self._kernels[key] = self.compile(key)
+
+    def _compile_late(self, key: str) -> Callable[..., None]:
+        text = f"{self.name}: kernel {key!r} is not compiled; call warm_up() before serving"
+        if self.on_miss == "error":
+            raise RuntimeError(text)
+        if self.on_miss == "warn":
+            warnings.warn(text + "; compiling now", RuntimeWarning, stacklevel=4)
+        return self.compile(key)
+
+    def sm_count(self, index: int) -> int:
+        """SMs of CUDA device `index`. ValueError: the device cannot run this kernel."""
+        import torch
+
+        facts = torch.cuda.get_device_properties(index)
+        have, need = f"sm_{facts.major}{facts.minor}", self.arch.rstrip("af")
+        if have != need:
+            raise ValueError(
+                f"{self.name}: device {index} ({facts.name}) is {have}; the kernel is built for {self.arch}"
+            )
+        return int(facts.multi_processor_count)
+
+    # -- calls --
+
+    def plan(self, *inputs: Any) -> CuteKernel:
+        """Outputs and scratch allocated, tiling chosen and compiled for these inputs. TypeError, ValueError: they do
+        not fit."""
+        self._refuse(self.inputs, inputs)
+        outputs = self.allocate_outputs(*inputs)
+        dims = self.problem_dims(*inputs)
+        key = self.dispatch(**dims)
+        if all(o.numel() for o in outputs) and all(dims.values()):
+            self.warm_up([key])
+        return CuteKernel(
+            self.kernel_fn,
+            self.launch_fn,
+            inputs,
+            outputs,
+            self.tilings[key],
+            self._autotune_configs(),
+            lambda: self._algorithmic_flops_bytes(**dims),
+            self.allocate_scratch(*inputs),
+        )
+
+    def kernel_fn(self, *inputs: Any) -> Any:
+        """The output (a tuple when there are several), newly allocated, computed on the current stream."""
+        outputs = self.allocate_outputs(*inputs)
+        self.launch_fn(*inputs, *outputs, *self.allocate_scratch(*inputs))
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    def _refuse(self, args: Sequence[Argument], values: Sequence[Any], cause: Exception | None = None) -> None:
+        """Raises what is wrong with a call, all of it; returns when nothing is."""
+        if faults := self._find_faults(args, values):
+            error = TypeError if any(f.error is TypeError for f in faults) else ValueError
+            raise error(f"{self.name}: " + "\n  ".join(f.text for f in faults)) from cause

@@ -1,0 +1,88 @@
+"""Random problems of MLA decode, made so that a kernel which reads what it should not, or misses a key, is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+QUERY_DIM = 576
+# What a page table may hold past a request's pages: a serving stack leaves old or marked entries there.
+GARBAGE = (2_147_480_000, -1, -(2**31))
+# Pages of the pool that belong to nobody, and columns of the table past the longest request.
+SPARE_PAGES, SPARE_COLUMNS = 3, 2
+# Lengths around the blocks of 64 keys, pairs of them, and every page size.
+EDGES = (0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257)
+PEAK = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """lengths: of the requests, kv_len being the largest: all "equal", drawn at "random", "edges" of blocks and pages,
+    few tokens and one "long" request, or none ("empty"). peaked: the last keys of a request get nearly all the weight,
+    so that the error of a missed or invented key is of the size of the output. pitch: the cache is one layer of a pool
+    of three, whose pages lie side by side."""
+
+    lengths: Literal["equal", "random", "edges", "long", "empty"] = "equal"
+    peaked: bool = False
+    pitch: bool = False
+
+
+EQUAL = Draw()
+
+
+def draw_inputs(
+    draw: Draw, dims: Mapping[str, int], page_size: int, dtype: Any, device: str
+) -> tuple[Any, Any, Any, Any]:
+    """(q, kv_cache, block_table, seq_lens). Shapes follow from dims alone, so that equal problems can replace each
+    other's contents."""
+    import torch
+
+    batch, kv_len = dims["batch"], dims["kv_len"]
+    lengths = torch.tensor(_lengths(draw.lengths, batch, kv_len), dtype=torch.int32)
+    width = -(-kv_len // page_size)
+    pages = batch * width + SPARE_PAGES
+    layers = 3 if draw.pitch else 1
+    pool = torch.full((pages, layers, page_size, QUERY_DIM), float("nan"), dtype=dtype, device=device)
+    cache = pool[:, layers // 2]
+    table = torch.randperm(pages)[: batch * width].view(batch, width)
+    slots = torch.arange(width * page_size).view(width, page_size)
+    valid = (slots < lengths.view(-1, 1, 1)).to(device)  # [batch, width, page_size]
+    used = table[(torch.arange(width) * page_size < lengths.view(-1, 1))].to(device)
+    cache[used] = torch.randn(len(used), page_size, QUERY_DIM, dtype=dtype, device=device)
+    if draw.peaked:
+        last = ((slots >= lengths.view(-1, 1, 1) - 2 - dims["query_len"]).to(device) & valid).nonzero(as_tuple=True)
+        where = table.to(device)[last[0], last[1]], last[2]
+        cache[where] = cache[where] * PEAK
+    cache[table.to(device)[~valid.all(2)]] = _blank(cache, table.to(device), valid)
+    padded = torch.tensor(GARBAGE, dtype=torch.int64)[torch.randint(len(GARBAGE), (batch, width + SPARE_COLUMNS))]
+    padded[:, :width] = torch.where(torch.arange(width) * page_size < lengths.view(-1, 1), table, padded[:, :width])
+    q = torch.randn(batch, dims["query_len"], dims["heads"], QUERY_DIM, dtype=dtype, device=device)
+    return q, cache, padded.int().to(device), lengths.to(device)
+
+
+def _blank(cache: Any, table: Any, valid: Any) -> Any:
+    """The pages that are not full, with NaN past the length."""
+    partial = ~valid.all(2)
+    return cache[table[partial]].masked_fill(~valid[partial].unsqueeze(-1), float("nan"))
+
+
+def _lengths(kind: str, batch: int, longest: int) -> list[int]:
+    import torch
+
+    if kind == "empty":
+        return [0] * batch
+    if kind == "equal" or batch == 0:
+        return [longest] * batch
+    if kind == "long":
+        found = torch.randint(0, min(longest, 100) + 1, (batch,)).tolist()
+    elif kind == "random":
+        found = torch.randint(0, longest + 1, (batch,)).tolist()
+    else:
+        edges = [n for n in (*EDGES, longest - 1) if 0 <= n <= longest]
+        start = int(torch.randint(len(edges), ()))
+        found = [edges[(start + i) % len(edges)] for i in range(batch)]
+    if kind != "edges" and batch > 2:  # padded rows of a captured batch
+        found[int(torch.randint(batch, ()))] = 0
+    found[int(torch.randint(batch, ()))] = longest
+    return found

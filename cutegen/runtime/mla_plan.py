@@ -1,0 +1,374 @@
+"""MlaPlan: what every generated MLA decode plan subclasses. Importing this module imports neither torch nor cutlass.
+
+A generated plan gives, as class attributes:
+
+    name, arch          "mla_decode_bf16_sm90a", "sm_90a"
+    dtype               of queries, cache and output: "bfloat16" or "float16"
+    heads, query_len    promised at run time: a constant, or an inclusive range such as (16, 128)
+    page_size           tokens of a cache page
+    causal              token t of query_len sees the keys below length - (query_len - 1) + t; else all of them
+    split_q             queries come as two tensors, q_nope and q_pe, instead of q (default False)
+    lse_base            "e" (default) or "2"
+    lse_layout          "bhs" (default): [batch, heads, query_len]; "bsh": [batch, query_len, heads]
+    tilings             {"seesaw": MlaTiling(...)}: a tiling's key is also its compile key
+
+and as methods:
+
+    compile(self, key)                                  the compiled kernel of tiling `key`, called as
+                                                        compiled(q | q_nope, q_pe, kv_cache, block_table, seq_lens,
+                                                        out, lse, workspace, semaphores, softmax_scale, parts)
+    choose_tiling(self, rows, batch, query_len)         the key for a problem, rows being query_len * heads; only when
+                                                        there are several tilings
+
+and at module level the lines that the docstring of cutegen/runtime/plan.py lists.
+
+A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale). Lengths and tables are read by the device alone:
+nothing waits for it, and a captured graph may be replayed after they changed. So only the caller can know that
+
+- the table's entries within a request's length are pages of the cache. Entries beyond it may hold anything.
+- a length is at least 0 and at most max_pages * page_size. Where it is 0, and for a token that sees no key, the output
+  is 0 and its LSE +inf. Cache slots beyond a length may hold anything, NaN included.
+
+Scratch: `workspace` (f32, any contents) and `semaphores` (i32, zero before the first launch, left zero by every one).
+`workspace_shapes` tells their sizes. Launches that may run at the same time need scratch of their own. kernel_fn keeps
+scratch for each stream, and for each device one pair that all captured graphs share: replay those one after another,
+or capture launch_fn with scratch of your own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+from cutegen.runtime.accuracy import Tolerance, attention_tolerance, logsumexp_tolerance
+from cutegen.runtime.arguments import (
+    Argument,
+    Extent,
+    Fault,
+    ScalarArg,
+    TensorArg,
+    complete_dims,
+    find_faults,
+    normalise_strides,
+    torch_dtype,
+)
+from cutegen.runtime.base import BasePlan, Table
+from cutegen.runtime.mla import ROW_BLOCK, parts_of, row_blocks, semaphore_count, workspace_elements
+from cutegen.runtime.mla_inputs import EQUAL, Draw, draw_inputs
+from cutegen.runtime.mla_reference import attend
+
+LATENT_DIM, ROPE_DIM = 512, 64
+QUERY_DIM = LATENT_DIM + ROPE_DIM
+_OPEN: Extent = (1, None)
+
+
+class MlaPlan(BasePlan):
+    """Decode attention over a paged latent cache. The module docstring lists what a subclass gives.
+
+    dims: batch, query_len, heads, and kv_len, the length of a request or the largest of them.
+    """
+
+    family = "mla_decode"
+    dtype: ClassVar[str]
+    heads: ClassVar[Extent]
+    query_len: ClassVar[Extent]
+    page_size: ClassVar[int]
+    causal: ClassVar[bool]
+    split_q: ClassVar[bool] = False
+    lse_base: ClassVar[Literal["e", "2"]] = "e"
+    lse_layout: ClassVar[Literal["bhs", "bsh"]] = "bhs"
+
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile") -> None:
+        self.dims = {"batch": _OPEN, "query_len": self.query_len, "heads": self.heads, "kv_len": (0, None)}
+        self.extents: dict[str, Extent] = {
+            "batch": _OPEN,
+            "query_len": self.query_len,
+            "heads": self.heads,
+            "pages": _OPEN,
+            "page_size": self.page_size,
+            "max_pages": _OPEN,
+            "query_dim": QUERY_DIM,
+            "latent_dim": LATENT_DIM,
+            "rope_dim": ROPE_DIM,
+            "workspace": (0, None),
+            "semaphores": (0, None),
+        }
+        rows = ("batch", "query_len", "heads")
+        parts = (("q_nope", "latent_dim"), ("q_pe", "rope_dim")) if self.split_q else (("q", "query_dim"),)
+        self.queries = tuple(TensorArg(name, self.dtype, (*rows, dim), contiguous=3) for name, dim in parts)
+        self.inputs = (
+            *self.queries,
+            TensorArg("kv_cache", self.dtype, ("pages", "page_size", "query_dim"), contiguous=2),
+            TensorArg("block_table", "int32", ("batch", "max_pages"), contiguous=1, align=4),
+            TensorArg("seq_lens", "int32", ("batch",), contiguous=0, align=4),
+            ScalarArg("softmax_scale"),
+        )
+        lse = ("batch", "heads", "query_len") if self.lse_layout == "bhs" else rows
+        self.outputs = (
+            TensorArg("out", self.dtype, (*rows, "latent_dim"), contiguous=3),
+            TensorArg("lse", "float32", lse, contiguous=2, align=4),
+        )
+        self.scratch = (
+            TensorArg("workspace", "float32", ("workspace",), contiguous=0),
+            TensorArg("semaphores", "int32", ("semaphores",), contiguous=0, align=4),
+        )
+        self._sizes = Table(lambda key: self._size(*key))
+        self._own_scratch: dict[tuple[Any, Any], tuple[Any, Any]] = {}
+        super().__init__(on_miss)
+
+    # -- dispatch and sizes --
+
+    def choose_tiling(self, rows: int, batch: int, query_len: int) -> str:
+        (only,) = self.tilings
+        return only
+
+    def dispatch(self, **dims: int) -> str:
+        """The key for a problem; kv_len is not looked at: the host does not know lengths."""
+        batch, query_len = dims["batch"], dims["query_len"]
+        return self.choose_tiling(rows=query_len * dims["heads"], batch=batch, query_len=query_len)
+
+    def workspace_shapes(self, batch: int, rows: int, sm_count: int | None = None) -> dict[str, tuple[int, ...]]:
+        """The least shapes of workspace and semaphores for rows = query_len * heads, by name, whichever tiling runs;
+        sm_count: of the device, by default the current one. They do not grow with the batch."""
+        if sm_count is None:
+            import torch
+
+            sm_count = self._sm_counts[torch.cuda.current_device()]
+        sizes = [_scratch_sizes(t.cluster, rows, sm_count) for t in self.tilings.values()]
+        return {"workspace": (max(s[1] for s in sizes),), "semaphores": (max(s[2] for s in sizes),)}
+
+    def _size(self, device: int, key: str, rows: int) -> tuple[int, int, int]:
+        """(parts, elements of the workspace, counters) of a launch."""
+        return _scratch_sizes(self.tilings[key].cluster, rows, self._sm_counts[device])
+
+    # -- what a call allocates --
+
+    def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
+        import torch
+
+        try:
+            q = inputs[0]
+            batch, query_len, heads, _ = q.shape
+            lse = (batch, heads, query_len) if self.lse_layout == "bhs" else (batch, query_len, heads)
+            return (
+                torch.empty((batch, query_len, heads, LATENT_DIM), dtype=q.dtype, device=q.device),
+                torch.empty(lse, dtype=torch.float32, device=q.device),
+            )
+        except Exception as error:
+            self._refuse(self.inputs, inputs, error)
+            raise
+
+    def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
+        import torch
+
+        device = inputs[0].device
+        batch, query_len, heads, _ = inputs[0].shape
+        shapes = self.workspace_shapes(batch, query_len * heads, self._sm_counts[inputs[0].get_device()])
+        return (
+            torch.empty(shapes["workspace"], dtype=torch.float32, device=device),
+            torch.zeros(shapes["semaphores"], dtype=torch.int32, device=device),
+        )
+
+    def kernel_fn(self, *inputs: Any) -> tuple[Any, Any]:
+        """(out, lse), newly allocated, computed on the current stream; the module docstring tells about scratch."""
+        outputs = self.allocate_outputs(*inputs)
+        try:
+            scratch = self._find_scratch(inputs[0].device)
+        except Exception as error:
+            self._refuse(self.inputs, inputs, error)
+            raise
+        self.launch_fn(*inputs, *outputs, *scratch)
+        return outputs  # type: ignore[return-value]
+
+    def _find_scratch(self, device: Any) -> tuple[Any, Any]:
+        """Scratch that no other stream uses, large enough for every promised problem. It is never freed: graphs keep
+        its address. A graph that is captured before any plain call gets scratch of its own, zeroed by the graph."""
+        import torch
+
+        if device.type != "cuda":
+            capturing, stream = False, 0
+        else:
+            capturing = torch.cuda.is_current_stream_capturing()
+            stream = torch.cuda.current_stream(device).cuda_stream
+        found = self._own_scratch.get((device, "graphs" if capturing else stream))
+        if found is None:
+            found = self._make_scratch(device)
+            if not capturing:
+                self._own_scratch[device, stream] = found
+                if (device, "graphs") not in self._own_scratch:
+                    self._own_scratch[device, "graphs"] = self._make_scratch(device)
+                    if device.type == "cuda":
+                        torch.cuda.synchronize(device)  # zeroed before any other stream can look
+        return found
+
+    def _make_scratch(self, device: Any) -> tuple[Any, Any]:
+        import torch
+
+        sms = self._sm_counts[-1 if device.index is None else device.index]
+        rows = _largest(self.query_len) * _largest(self.heads)
+        blocks = max(sms, row_blocks(rows, max(t.cluster for t in self.tilings.values())))
+        # parts * rows is at most a row block for each SM, and each row block for one part.
+        workspace = torch.empty(workspace_elements(ROW_BLOCK * blocks, 1), dtype=torch.float32, device=device)
+        return workspace, torch.zeros(blocks, dtype=torch.int32, device=device)
+
+    # -- reference and random problems --
+
+    def reference_fn(self, *inputs: Any, precision: str = "float32") -> tuple[Any, Any]:
+        """(out, lse) by plain torch from the paged cache, on any device; it reads the lengths on the host."""
+        import torch
+
+        queries = inputs[: len(self.queries)]
+        q = torch.cat(queries, -1) if self.split_q else queries[0]
+        out, lse = attend(q, *inputs[len(queries) :], causal=self.causal, dtype=torch_dtype(precision))
+        if self.lse_base == "2":
+            lse = lse / math.log(2.0)
+        if self.lse_layout == "bhs":
+            lse = lse.transpose(1, 2).contiguous()
+        return out.to(torch_dtype(self.dtype)), lse.float()
+
+    def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
+        """Fresh random inputs, all requests having kv_len keys: tensors N(0, 1), softmax_scale 576 ** -0.5, pages
+        shuffled, NaN in all slots of the cache that no request reaches, garbage in the table beyond the lengths."""
+        return self.draw_inputs(EQUAL, **dims)
+
+    def draw_inputs(self, draw: Draw, **dims: int) -> tuple[Any, ...]:
+        """prepare_inputs with other lengths, and more."""
+        extents = complete_dims(self.dims, dims)
+        q, cache, table, lengths = draw_inputs(draw, extents, self.page_size, torch_dtype(self.dtype), self.device)
+        queries = (q[..., :LATENT_DIM].contiguous(), q[..., LATENT_DIM:].contiguous()) if self.split_q else (q,)
+        return (*queries, cache, table, lengths, QUERY_DIM**-0.5)
+
+    def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
+        longest = max(1, self._longest(inputs))
+        if output == 0:
+            return attention_tolerance(self.dtype, longest, reference)
+        return logsumexp_tolerance(longest, reference)
+
+    def problem_dims(self, *inputs: Any) -> dict[str, int]:
+        """kv_len: the longest request's, for which this waits for the device."""
+        batch, query_len, heads, _ = inputs[0].shape
+        return {"batch": batch, "query_len": query_len, "heads": heads, "kv_len": self._longest(inputs)}
+
+    def _longest(self, inputs: Sequence[Any]) -> int:
+        lengths = inputs[len(self.queries) + 2]
+        return int(lengths.max()) if lengths.numel() else 0
+
+    def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
+        """Of requests that all have kv_len keys."""
+        batch, query_len, heads, kv_len = (dims[d] for d in self.dims)
+        tokens = range(query_len) if self.causal else [query_len - 1] * query_len
+        seen = sum(max(0, kv_len - (query_len - 1) + t) for t in tokens)
+        rows = query_len * heads
+        return (
+            2 * batch * heads * seen * (QUERY_DIM + LATENT_DIM),
+            batch * kv_len * QUERY_DIM * 2  # the cache, once
+            + batch * rows * (QUERY_DIM + LATENT_DIM) * 2  # q and out
+            + batch * rows * 4,  # lse
+        )
+
+    # -- launching --
+
+    def make_launch(self, key: str | None = None) -> Callable[..., None]:
+        """Work per call: promised ranges, the merge of rows, sizes of the scratch, and the compiled call, which checks
+        shapes, strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
+        kernels, sizes, choose = self._kernels, self._sizes, self.choose_tiling
+        args = (*self.inputs, *self.outputs, *self.scratch)
+        cache = len(self.queries)
+        scale, out, end = cache + 3, cache + 4, len(args)
+        (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
+        merged = (*range(cache), out)
+        key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
+
+        def launch_fn(*values: Any) -> None:
+            try:
+                q, factor = values[0], values[scale]
+                batch, query_len, heads, _ = q.shape
+                rows = query_len * heads
+                chosen = key or choose(rows=rows, batch=batch, query_len=query_len)
+                parts, elements, counters = sizes[q.get_device(), chosen, rows]
+                if (
+                    len(values) != end
+                    or not (low_len <= query_len <= high_len and low_heads <= heads <= high_heads)
+                    or not (isinstance(factor, float) and 0.0 < factor < math.inf)
+                    or values[-2].numel() < elements
+                    or values[-1].numel() < counters
+                    or (query_len > 1 and not all(_rows_merge(values[i]) for i in merged))
+                ):
+                    raise ValueError("arguments")  # named below
+                if batch:
+                    kernels[chosen](*values[:scale], *values[out:], factor, parts)
+                    return
+            except Exception as error:
+                self._refuse(args, values, error)
+                fixed = normalise_strides(args, values)
+                if isinstance(values[scale], int):
+                    fixed = (*values[:scale], float(values[scale]), *values[out:])
+                if fixed is None:
+                    raise
+                launch_fn(*fixed)
+                return
+            self._refuse(args, values)
+
+        return launch_fn
+
+    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
+        faults = find_faults(self.extents, args, values, self.device, "")
+        return faults or list(self._later_faults({a.name: v for a, v in zip(args, values)}))
+
+    def _later_faults(self, values: dict[str, Any]) -> Iterator[Fault]:
+        """What the declarations cannot say, for arguments that fit them."""
+        q, scale = values[self.queries[0].name], values["softmax_scale"]
+        batch, query_len, heads, _ = q.shape
+        if not 0.0 < scale < math.inf:
+            yield Fault(ValueError, f"softmax_scale: is {scale}, needs a positive finite number")
+        for name in (*(a.name for a in self.queries), "out"):
+            if batch and query_len > 1 and name in values and not _rows_merge(values[name]):
+                token, head = values[name].stride()[1:3]
+                yield Fault(
+                    ValueError,
+                    f"{name}: stride(1) is {token} elements, needs heads * stride(2) = {heads} * {head} = "
+                    f"{heads * head}: tokens and heads are one dimension of rows; pass {name}.contiguous()",
+                )
+        for name, dim in (("kv_cache", "pages"), ("block_table", "max_pages")):
+            axis = 0 if dim == "pages" else 1
+            if batch and values[name].shape[axis] == 0:
+                yield Fault(ValueError, f"{name}: shape[{axis}] ({dim}) is 0; keep one page for requests of length 0")
+        if "semaphores" in values:
+            yield from self._scratch_faults(values, query_len * heads, batch, query_len)
+
+    def _scratch_faults(self, values: dict[str, Any], rows: int, batch: int, query_len: int) -> Iterator[Fault]:
+        device = values[self.queries[0].name].get_device()
+        key = self.choose_tiling(rows=rows, batch=batch, query_len=query_len)
+        parts, elements, counters = self._size(device, key, rows)
+        for name, needed in (("workspace", elements), ("semaphores", counters)):
+            if (have := values[name].numel()) < needed:
+                yield Fault(
+                    ValueError,
+                    f"{name}: has {have} elements; {rows} rows in {parts} parts need {needed}: "
+                    f"size it by workspace_shapes({batch}, {rows})",
+                )
+
+
+def _scratch_sizes(cluster: int, rows: int, sm_count: int) -> tuple[int, int, int]:
+    parts = parts_of(rows, cluster, sm_count)
+    return parts, workspace_elements(rows, parts), semaphore_count(rows, cluster, parts)
+
+
+def _rows_merge(tensor: Any) -> bool:
+    """Tokens and heads of [batch, query_len, heads, dim] lie in memory as one dimension of rows."""
+    _, token, head, _ = tensor.stride()
+    return bool(token == tensor.shape[2] * head)
+
+
+def _bounds(extent: Extent) -> tuple[int, float]:
+    if isinstance(extent, int):
+        return extent, extent
+    return extent[0], math.inf if extent[1] is None else extent[1]
+
+
+def _largest(extent: Extent) -> int:
+    """The upper end of a promise; a spec of this family always has one."""
+    high = extent if isinstance(extent, int) else extent[1]
+    assert high is not None
+    return high

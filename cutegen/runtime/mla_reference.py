@@ -1,0 +1,46 @@
+"""MLA decode in plain torch, from the paged cache."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def attend(
+    q: Any,
+    kv_cache: Any,
+    block_table: Any,
+    seq_lens: Any,
+    softmax_scale: float,
+    *,
+    causal: bool,
+    dtype: Any,
+    latent_dim: int = 512,
+) -> tuple[Any, Any]:
+    """(out [batch, query_len, heads, latent_dim], lse [batch, query_len, heads], natural logarithm), both in `dtype`.
+
+    q [batch, query_len, heads, dim], kv_cache [pages, page_size, dim], block_table [batch, max_pages], seq_lens
+    [batch]. A row without keys has output 0 and LSE +inf. Only what lies within the lengths is read.
+    """
+    import torch
+
+    batch, query_len, heads, dim = q.shape
+    page_size = kv_cache.shape[1]
+    out = torch.zeros(batch, query_len, heads, latent_dim, dtype=dtype, device=q.device)
+    lse = torch.full((batch, query_len, heads), math.inf, dtype=dtype, device=q.device)
+    for b, length in enumerate(seq_lens.tolist()):
+        if length <= 0:
+            continue
+        pages = block_table[b, : -(-length // page_size)].long()
+        keys = kv_cache[pages].reshape(-1, dim)[:length].to(dtype)
+        scores = q[b].to(dtype) @ keys.mT * softmax_scale  # [query_len, heads, length]
+        if causal and query_len > 1:
+            seen = torch.arange(length - query_len + 1, length + 1, device=q.device)  # keys that each token sees
+            hidden = torch.arange(length, device=q.device) >= seen[:, None]
+            scores = scores.masked_fill(hidden[:, None], -math.inf)
+        total = torch.logsumexp(scores, -1)
+        seeing = total > -math.inf
+        weights = torch.exp(scores - torch.where(seeing, total, 0.0)[..., None])
+        out[b] = weights @ keys[:, :latent_dim]
+        lse[b] = torch.where(seeing, total, math.inf)
+    return out, lse
