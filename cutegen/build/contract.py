@@ -94,14 +94,15 @@ def _warnings(facts: Facts) -> Check:
 
 
 def _mma(plan: CodePlan, facts: Facts) -> Check:
-    kind = plan.mma.partition(".")[0]
-    shapes = {op: n for op, n in facts.opcodes.items() if op.startswith(f"{kind}.")}
-    planned = sum(n for op, n in shapes.items() if op.startswith(f"{plan.mma}."))
+    kinds = {mma.opcode.partition(".")[0] for mma in plan.mma}
+    shapes = {op: n for op, n in facts.opcodes.items() if op.partition(".")[0] in kinds}
+    counts = [sum(n for op, n in shapes.items() if op.startswith(f"{mma.opcode}.")) for mma in plan.mma]
     return Check(
         "mma",
-        f"a multiple of {plan.mma_step} {plan.mma}",
+        ", ".join(f"a multiple of {mma.step} {mma.opcode}" for mma in plan.mma),
         ", ".join(f"{n} {op}" for op, n in shapes.items()) or "none",
-        planned > 0 and planned % plan.mma_step == 0 and planned == sum(shapes.values()),
+        all(count > 0 and count % mma.step == 0 for count, mma in zip(counts, plan.mma))
+        and sum(counts) == sum(shapes.values()),
         "the tile is not multiplied by the planned instructions: the kernel's tiled MMA and the tiling disagree",
     )
 

@@ -98,7 +98,7 @@ def _row(report: KernelReport) -> tuple[object, ...]:
     facts, outcome = report.outcome.facts, report.outcome
     if facts is None:
         return report.spec, report.tiling, console.verdict(False), *[""] * (len(HEADER) - 3)
-    mma = sum(n for op, n in facts.opcodes.items() if op.startswith(report.plan.mma))
+    mma = sum(n for op, n in facts.opcodes.items() if op.startswith(tuple(m.opcode for m in report.plan.mma)))
     return (
         report.spec,
         report.tiling,

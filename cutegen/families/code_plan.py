@@ -6,21 +6,28 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class MmaPlan:
+    """One MMA instruction. opcode: in the SASS, with its shape, such as "HGMMA.64x256x16". step: how many of them one
+    step of one warpgroup takes; their count is a multiple of it."""
+
+    opcode: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class CodePlan:
     """One instance. smem_bytes: of SharedStorage, which the kernel asserts while it is traced.
 
     threads: CTA size. registers: the setmaxnreg values, sorted. accumulator_registers: per thread, for the accumulator
-    alone. mma: SASS opcode with its shape, such as "HGMMA.64x256x16". mma_step: how many of them one k step of one
-    warpgroup takes; their count is a multiple of it. tma_loads: at least that many places load by TMA; multicast: some
-    of them to a whole cluster. tma_stores: at least that many places store by TMA.
+    alone. mma: every MMA instruction there is. tma_loads: at least that many places load by TMA; multicast: some of
+    them to a whole cluster. tma_stores: at least that many places store by TMA.
     """
 
     threads: int
     registers: tuple[int, ...]
     accumulator_registers: int
     smem_bytes: int
-    mma: str
-    mma_step: int
+    mma: tuple[MmaPlan, ...]
     tma_loads: int
     multicast: bool
     tma_stores: int

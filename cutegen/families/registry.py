@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 # name in `kernel:` -> module:object of the family
-FAMILIES = {"gemm": "cutegen.families.gemm:FAMILY"}
+FAMILIES = {"gemm": "cutegen.families.gemm:FAMILY", "mla_decode": "cutegen.families.mla_decode:FAMILY"}
 
 
 def load_family(name: str) -> Any:
@@ -18,3 +19,10 @@ def load_family(name: str) -> Any:
 def load_spec_model(name: str) -> Any:
     """The pydantic model of a family's spec; KeyError for a name that is not in FAMILIES."""
     return load_family(name).spec_model
+
+
+def load_proving(name: str) -> Any:
+    """How kernels of a family are proved and measured (families/proving.py); None: it computes products with rows,
+    columns and a contraction, as plain Python files are taken to do."""
+    module = FAMILIES[name].partition(":")[0] + ".proving"
+    return importlib.import_module(module).PROVING if importlib.util.find_spec(module) else None

@@ -133,19 +133,59 @@ class Bench(Section):
 
     suite: Name | None = Field(default=None, description="A named list of shapes, `specs/suites/NAME.yaml`.")
     shapes: list[Shape] = Field(default=[], description="Problems to measure.")
-    baselines: list[Literal["torch", "quack", "nvmath"]] = Field(
-        default=["torch"], description="What to measure beside the kernel; `torch` is cuBLAS."
-    )
+    baselines: list[str] = Field(default=[], description="What to measure beside the kernel.")
 
 
 class KernelSpec(Section):
-    """The keys that specs of all families share. meaning: those that say what is computed, not how."""
+    """The keys that specs of all families share. meaning: those that say what is computed, not how. promised: where a
+    family's specs say what is known of the dims, for messages."""
 
-    meaning: ClassVar[frozenset[str]] = frozenset({"dims", "tensors"})
+    meaning: ClassVar[frozenset[str]] = frozenset()
+    promised: ClassVar[str] = "in `dims`"
 
     cutegen: Literal[1] = Field(description="Version of the spec language.")
     kernel: str = Field(description="The kernel family.")
     arch: str = Field(description="The architecture to generate for.")
+    device: Product | None = Field(
+        default=None, description="The product whose SM count, caches and power steer the cost model; default per arch."
+    )
+    check: Check = Check()
+    bench: Bench = Bench()
+
+    def shape_dims(self) -> dict[str, tuple[int, int] | None]:
+        """What a shape gives an extent for: the promised (low, high), equal for a constant, or None."""
+        raise NotImplementedError
+
+    def cross_check(self) -> Iterator[Finding]:
+        """Findings that need two sections at once, with paths from the root."""
+        dims = self.shape_dims()
+        needed = [d for d, promise in dims.items() if promise is None or promise[0] != promise[1]]
+        for section, shapes in (("check", self.check.shapes), ("bench", self.bench.shapes)):
+            for index, shape in enumerate(shapes):
+                yield from self.check_shape((section, "shapes", index), shape, needed)
+
+    def check_shape(self, path: KeyPath, shape: Shape, needed: Iterable[str]) -> Iterator[Finding]:
+        """Findings about one shape at `path`; `needed`: the dims that it must give."""
+        dims = self.shape_dims()
+        for dim, value in shape.items():
+            low, high = dims.get(dim) or (value, value)
+            if dim not in dims:
+                yield unknown_name(UNKNOWN_DIM.id, dim, dims, (*path, dim), "no tensor has dim")
+            elif not low <= value <= high:
+                promise = f"{low}" if low == high else f"from {low} to {high}"
+                message = f"`{dim}` is {value} here, and {promise} {self.promised}"
+                yield Finding(SHAPE_RANGE.id, message, path=(*path, dim))
+        missing = [d for d in needed if d not in shape]
+        if missing:
+            remedy = f"the dims of this spec are {', '.join(dims)}"
+            yield Finding(MISSING_DIM.id, f"this shape gives no {', '.join(missing)}", remedy, path)
+
+
+class TensorSpec(KernelSpec):
+    """A spec that declares its tensors, and the dims that their shapes name."""
+
+    meaning: ClassVar[frozenset[str]] = frozenset({"dims", "tensors"})
+
     dims: dict[str, Positive | Range] = Field(
         default={},
         json_schema_extra=NAMES,
@@ -163,48 +203,26 @@ class KernelSpec(Section):
         default=[], description="The closed set of problems that build and tune cover, such as `{n: 28672, k: 4096}`."
     )
     m: list[Positive] = Field(default=[], description="Values of m that each instance is built and tuned for.")
-    device: Product | None = Field(
-        default=None, description="The product whose SM count, caches and power steer the cost model; default per arch."
-    )
-    check: Check = Check()
-    bench: Bench = Bench()
 
     def dim_names(self) -> dict[str, None]:
         """Every dim that a tensor's shape names, in order of first use."""
         shapes = (t.dims for t in self.tensors.values() if t.dims)
         return {d.name: None for dims in shapes for d in dims if d.name is not None}
 
+    def shape_dims(self) -> dict[str, tuple[int, int] | None]:
+        known = {d: (v, v) if isinstance(v, int) else v for d, v in self.dims.items()}
+        return {d: known.get(d) for d in self.dim_names()}
+
     def cross_check(self) -> Iterator[Finding]:
-        """Findings that need two sections at once, with paths from the root."""
         names = self.dim_names()
         yield from (
             unknown_name(UNKNOWN_DIM.id, d, names, ("dims", d), "no tensor has dim")
             for d in self.dims
             if d not in names
         )
-        open_dims = [d for d in names if not isinstance(self.dims.get(d), int)]
-        for path, shapes, complete in (
-            (("instances",), self.instances, False),
-            (("check", "shapes"), self.check.shapes, True),
-            (("bench", "shapes"), self.bench.shapes, True),
-        ):
-            for index, shape in enumerate(shapes):
-                yield from self._check_shape((*path, index), shape, open_dims if complete else [])
-
-    def _check_shape(self, path: KeyPath, shape: Shape, needed: Iterable[str]) -> Iterator[Finding]:
-        names = self.dim_names()
-        for dim, value in shape.items():
-            known = self.dims.get(dim)
-            low, high = known if isinstance(known, tuple) else (known, known)
-            if dim not in names:
-                yield unknown_name(UNKNOWN_DIM.id, dim, names, (*path, dim), "no tensor has dim")
-            elif low is not None and high is not None and not low <= value <= high:
-                promise = f"{low}" if low == high else f"from {low} to {high}"
-                yield Finding(SHAPE_RANGE.id, f"`{dim}` is {value} here, and {promise} in `dims`", path=(*path, dim))
-        missing = [d for d in needed if d not in shape]
-        if missing:
-            remedy = f"the dims of this spec are {', '.join(names)}"
-            yield Finding(MISSING_DIM.id, f"this shape gives no {', '.join(missing)}", remedy, path)
+        for index, shape in enumerate(self.instances):
+            yield from self.check_shape(("instances", index), shape, ())
+        yield from super().cross_check()
 
 
 def unknown_name(rule: str, name: str, known: Iterable[str], path: KeyPath, what: str) -> Finding:

@@ -24,7 +24,7 @@ UNKNOWN_KEY = register(Rule(
 ))  # fmt: skip
 MISSING_KEY = register(Rule(
     "missing-key", "required keys are there",
-    "Every spec has `cutegen`, `kernel`, `arch` and `tensors`; a gemm also has `epilogue`.",
+    "Every spec has `cutegen`, `kernel` and `arch`; what else a family requires is marked in the spec reference.",
 ))  # fmt: skip
 WRONG_TYPE = register(Rule(
     "wrong-type", "values have the type that the key asks for",

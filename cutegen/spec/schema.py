@@ -13,6 +13,8 @@ Schema: TypeAlias = dict[str, Any]
 
 # The dialect that every editor's YAML support knows; nothing newer is used.
 DIALECT = "http://json-schema.org/draft-07/schema#"
+# Keys that come behind those that say what a kernel is.
+LAST = ("device", "check", "bench", "tune")
 
 
 class _Generator(GenerateJsonSchema):
@@ -23,6 +25,8 @@ class _Generator(GenerateJsonSchema):
 def json_schema(model: type[BaseModel]) -> Schema:
     """JSON schema (draft 7) of a spec model."""
     body = model.model_json_schema(schema_generator=_Generator)
+    own = {key: field for key, field in body["properties"].items() if key not in LAST}
+    body["properties"] = own | {key: field for key, field in body["properties"].items() if key in LAST}
     title = f"cutegen spec, kernel: {body['properties']['kernel']['const']}"
     return {"$schema": DIALECT, **body, "title": title}
 

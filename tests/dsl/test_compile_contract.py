@@ -12,7 +12,7 @@ import pytest
 from cutegen.build.contract import check_contract
 from cutegen.build.cubin import read_cubin
 from cutegen.build.facts import Facts, entry_facts, find_nvdisasm
-from cutegen.families.code_plan import CodePlan
+from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.runtime.cache import KernelCache
 from cutegen.runtime.compile import CUBIN, REMARKS_SINCE, compile_kernel, find_source, instance_key
 from cutegen.runtime.sources import dsl_version
@@ -27,13 +27,12 @@ PLAN = CodePlan(
     registers=(40, 232),
     accumulator_registers=64,
     smem_bytes=164864,
-    mma="HGMMA.64x128x16",
-    mma_step=4,
+    mma=(MmaPlan("HGMMA.64x128x16", 4),),
     tma_loads=2,
     multicast=False,
     tma_stores=1,
 )
-LARGE = replace(PLAN, accumulator_registers=256, smem_bytes=197632, mma="HGMMA.64x256x16", mma_step=8)
+LARGE = replace(PLAN, accumulator_registers=256, smem_bytes=197632, mma=(MmaPlan("HGMMA.64x256x16", 8),))
 TELLS_WARNINGS = (dsl_version() or REMARKS_SINCE) >= REMARKS_SINCE
 
 
@@ -99,7 +98,7 @@ def test_accumulators_that_do_not_fit(cache: KernelCache) -> None:
     ("change", "broken"),
     [
         ({"mma": "HGMMA.64x256x16"}, "mma"),
-        ({"mma_step": 3}, "mma"),
+        ({"mma": (MmaPlan("HGMMA.64x128x16", 3),)}, "mma"),
         ({"threads": 256}, "cta-size"),
         ({"registers": (24, 240)}, "setmaxnreg"),
         ({"tma_loads": 99}, "tma-load"),

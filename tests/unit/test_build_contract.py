@@ -13,15 +13,14 @@ from cutegen.build.contract import check_contract, holds
 from cutegen.build.cubin import read_cubin
 from cutegen.build.facts import Facts, disassemble, find_nvdisasm
 from cutegen.diagnostics import CutegenError
-from cutegen.families.code_plan import CodePlan
+from cutegen.families.code_plan import CodePlan, MmaPlan
 
 PLAN = CodePlan(
     threads=384,
     registers=(40, 232),
     accumulator_registers=128,
     smem_bytes=230400,
-    mma="HGMMA.64x256x16",
-    mma_step=4,
+    mma=(MmaPlan("HGMMA.64x256x16", 4),),
     tma_loads=2,
     multicast=True,
     tma_stores=1,

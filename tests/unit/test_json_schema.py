@@ -19,16 +19,17 @@ ROOT = Path(__file__).parent.parent.parent
 STARTERS = [ROOT / "cutegen" / "families" / family / "starter.yaml" for family in FAMILIES]
 
 
-def schema() -> dict[str, Any]:
-    return json_schema(load_spec_model("gemm"))
+def schema(family: str = "gemm") -> dict[str, Any]:
+    return json_schema(load_spec_model(family))
 
 
-def errors(data: object) -> list[str]:
-    return [e.json_path for e in jsonschema.Draft7Validator(schema()).iter_errors(data)]
+def errors(data: Any) -> list[str]:
+    return [e.json_path for e in jsonschema.Draft7Validator(schema(data["kernel"])).iter_errors(data)]
 
 
-def test_schema_is_valid() -> None:
-    jsonschema.Draft7Validator.check_schema(schema())
+@pytest.mark.parametrize("family", FAMILIES)
+def test_schema_is_valid(family: str) -> None:
+    jsonschema.Draft7Validator.check_schema(schema(family))
 
 
 @pytest.mark.parametrize("path", [*shipped_specs(), *STARTERS], ids=lambda p: p.stem)
@@ -60,8 +61,24 @@ def test_schema_finds_what_the_tool_finds(change: dict[str, object], place: str)
     assert errors({**data, **change}) == [place]
 
 
-def test_every_key_is_described() -> None:
-    root = schema()
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"split_kv": 1}, None), ({"split_kv": "auto"}, None), ({"split_kv": {"max": 8}}, None),
+        ({"split_kv": {"max": "any"}}, None), ({"lse": {"base": 2}}, None), ({"heads": 1}, None),
+        ({"split_kv": 2}, "$.split_kv"), ({"split_kv": {"least": 2}}, "$.split_kv"), ({"heads": 0}, "$.heads"),
+        ({"lse": {"base": 10}}, "$.lse.base"), ({"dtype": "e4m3"}, "$.dtype"),
+        ({"scheduler": {"overhead": -1}}, "$.scheduler.overhead"),
+    ],
+)  # fmt: skip
+def test_schema_of_mla_decode(change: dict[str, object], place: str | None) -> None:
+    data = load_document(STARTERS[1]).data
+    assert errors({**data, **change}) == ([place] if place else [])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_key_is_described(family: str) -> None:
+    root = schema(family)
     for section in (root, *root["$defs"].values()):
         for key, field in section["properties"].items():
             target = root["$defs"].get(field.get("$ref", "").rpartition("/")[2], {})

@@ -11,7 +11,8 @@ from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, TILE_N
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding, kib
-from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
+from cutegen.families.register_rules import REGISTER_FILE, check_file
+from cutegen.hardware.arch import WARPGROUP_THREADS, Arch
 
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
@@ -26,30 +27,9 @@ def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     return next(fits, 0)
 
 
-@BOOK.declare_fit(
-    Rule(
-        "register-file",
-        "producer and consumer registers of all warpgroups fit what the CTA is launched with",
-        "setmaxnreg moves registers between the warpgroups of a CTA. A consumer that asks for more than the pool holds "
-        "waits for ever.",
-        "warpgroups: {producer: {registers: 40}, consumer: {count: 2, registers: 240}}",
-    ),
-    "consumer_registers",
-    "producer_registers",
-    "consumers",
-)
+@BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers", "consumers")
 def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    count = threads(c)
-    pool = arch.launch_registers(count) * count
-    used = WARPGROUP_THREADS * (c.producer_registers + c.consumers * c.consumer_registers)
-    if used <= pool:
-        return None
-    fits = ((pool // WARPGROUP_THREADS - c.producer_registers) // c.consumers) // SETMAXNREG_STEP * SETMAXNREG_STEP
-    return (
-        f"128 x ({c.producer_registers} + {c.consumers} x {c.consumer_registers}) = {used} registers, "
-        f"{count} threads are launched with {pool}",
-        f"beside a producer with {c.producer_registers}, consumers have at most {min(fits, SETMAXNREG_MAX)}",
-    )
+    return check_file(arch, threads(c), c.producer_registers, c.consumers, c.consumer_registers)
 
 
 @BOOK.declare_fit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.families.code_plan import CodePlan
+from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.resolved import ResolvedTiling
 from cutegen.hardware.arch import ARCHS, WARPGROUP_THREADS
@@ -20,8 +20,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedTiling[GemmTiling]) -> Cod
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
         accumulator_registers=m * n // (WARPGROUP_THREADS * sharing),
         smem_bytes=numbers.smem_bytes,
-        mma=f"HGMMA.{arch.mma_m}x{n}x{mma_k}",
-        mma_step=(m // arch.mma_m // sharing) * (k // mma_k),
+        mma=(MmaPlan(f"HGMMA.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
         tma_loads=2 + len(tiles),
         multicast=max(resolved.multicast_a, resolved.multicast_b) > 1,
         tma_stores=len(problem.epilogue.outputs),

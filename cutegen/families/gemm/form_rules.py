@@ -8,7 +8,8 @@ from cutegen.families.gemm.derived import MMA_ROWS, threads, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding, near
-from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, Arch
+from cutegen.families.register_rules import REGISTER_VALUES, check_value
+from cutegen.hardware.arch import Arch
 
 TILE_N = (16, 256, 16)  # instruction columns; stmatrix stores pairs of 8-column blocks
 MAX_TILE_M = 256  # rows of one TMA box
@@ -244,36 +245,14 @@ def load_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"{c.load_stages} load stages; the ring has 1 to {MAX_STAGES}", "use 2, or leave it `auto`"
 
 
-_REGISTER_VALUES = Rule(
-    "register-values",
-    f"setmaxnreg takes a multiple of {SETMAXNREG_STEP} from {SETMAXNREG_MIN} to {SETMAXNREG_MAX}",
-    "The producer gives registers up and the consumers take them, so the producer has at most what a thread is "
-    "launched with: the register file divided by the CTA's threads.",
-    "warpgroups: {producer: {registers: 42}}",
-)
-
-
-def _register_value(c: Candidate, arch: Arch, role: str, value: int) -> Finding:
-    if not (SETMAXNREG_MIN <= value <= SETMAXNREG_MAX and value % SETMAXNREG_STEP == 0):
-        return (
-            f"{value} {role} registers; setmaxnreg takes a multiple of {SETMAXNREG_STEP} "
-            f"in {SETMAXNREG_MIN}..{SETMAXNREG_MAX}",
-            f"use {near(value, SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX)}",
-        )
-    count = threads(c)
-    if role == "producer" and count <= arch.max_threads and value > (launch := arch.launch_registers(count)):
-        return f"the producer keeps {value} registers, {count} threads are launched with {launch} each", "use 40"
-    return None
-
-
-@BOOK.declare_form(_REGISTER_VALUES, "producer_registers", "consumers")
+@BOOK.declare_form(REGISTER_VALUES, "producer_registers", "consumers")
 def producer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return _register_value(c, arch, "producer", c.producer_registers)
+    return check_value(arch, threads(c), "producer", c.producer_registers)
 
 
-@BOOK.declare_form(_REGISTER_VALUES, "consumer_registers", "consumers")
+@BOOK.declare_form(REGISTER_VALUES, "consumer_registers", "consumers")
 def consumer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return _register_value(c, arch, "consumer", c.consumer_registers)
+    return check_value(arch, threads(c), "consumer", c.consumer_registers)
 
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "scheduler")

@@ -11,11 +11,12 @@ from cutegen.spec.base import (
     NAMES,
     UNKNOWN_TENSOR,
     Auto,
+    Bench,
     Expression,
-    KernelSpec,
     Pair,
     Positive,
     Section,
+    TensorSpec,
     Triple,
     knob,
     unknown_name,
@@ -107,10 +108,18 @@ class Tune(Section):
     )
 
 
-class GemmSpec(KernelSpec):
+class GemmBench(Bench):
+    """What `cutegen bench` runs; no effect on the kernel."""
+
+    baselines: list[Literal["torch", "quack", "nvmath"]] = Field(  # type: ignore[assignment]
+        default=["torch"], description="What to measure beside the kernel; `torch` is cuBLAS."
+    )
+
+
+class GemmSpec(TensorSpec):
     """A dense matrix product with an epilogue: D = epilogue(A @ B)."""
 
-    meaning: ClassVar[frozenset[str]] = KernelSpec.meaning | {"mainloop", "epilogue"}
+    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue"}
 
     kernel: Literal["gemm"] = Field(description="The kernel family.")
     arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
@@ -132,6 +141,7 @@ class GemmSpec(KernelSpec):
     )
     tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")
     pdl: Pdl = Pdl()
+    bench: GemmBench = GemmBench()
     tune: Tune = Tune()
 
     def cross_check(self) -> Iterator[Finding]:

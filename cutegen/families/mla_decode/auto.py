@@ -1,0 +1,66 @@
+"""`auto`: ordered lists with reasons; written knobs are constraints, and the first legal candidate wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cutegen.families.decide import Choice
+from cutegen.families.mla_decode.candidate import ANY, Candidate
+from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
+from cutegen.families.mla_decode.problem import MlaProblem
+from cutegen.families.mla_decode.rules import refusals
+from cutegen.families.refusal import Refusal
+from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
+
+# Best first. Measured on an H200: the two CTAs of a cluster wait for each other's buffers more than they save in L2.
+VARIANTS = {
+    "seesaw": "one CTA for each 64 rows; multicast over a cluster was not faster on an H200",
+    "seesaw_2cta": "two CTAs share each load of the cache",
+}
+# Knob -> value and reason; the values are what was fastest over batch 1 to 128 and 16 to 128 heads on an H200.
+MEASURED: dict[str, tuple[object, str]] = {
+    "max_splits": (ANY, "balances the SMs; 1 makes each request's result independent of the others"),
+    "overhead": (2, "measured: loading Q, storing O and filling the pipeline take as long as two pairs of blocks"),
+    "join_ratio": (25, "measured: a pair of key blocks takes as long as joining 25 parts"),
+    "prefetch": (1, "measured: one pair ahead in L2 hides the latency of memory, more does nothing"),
+}
+PRODUCER_REGISTERS = 24  # the load warp needs no more
+
+
+def choose(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Choice | tuple[Refusal, ...]:
+    """The first legal candidate with the `fixed` knobs (by Candidate field); else what refuses the nearest."""
+    nearest: tuple[Refusal, ...] = ()
+    for choice in candidates(problem, fixed, arch):
+        found = tuple(refusals(problem, choice.candidate, arch))
+        if not found:
+            return choice
+        if not nearest or len(found) < len(nearest):
+            nearest = found
+    return nearest
+
+
+def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:
+    """Candidates with the fixed knobs, best first."""
+    producer, consumer = _registers(fixed, arch)
+    for variant, why in VARIANTS.items():
+        if fixed.get("variant", variant) != variant:
+            continue
+        proposals = {"variant": (variant, why), **MEASURED}
+        values = {field: value for field, (value, _) in proposals.items()}
+        values |= {"producer_registers": producer, "consumer_registers": consumer}
+        candidate = Candidate(**(values | dict(fixed)))  # type: ignore[arg-type]
+        d = derive(problem, candidate)
+        held = f"O {d.output_registers} + S {d.score_registers} + P {d.probability_registers} registers a thread"
+        reasons = {field: reason for field, (_, reason) in proposals.items()}
+        reasons["consumer_registers"] = f"{held}; 1 + {CONSUMERS} warpgroups use up the register file"
+        reasons["producer_registers"] = "what one warp needs that issues bulk copies; the consumers get the rest"
+        yield Choice(candidate, reasons)
+
+
+def _registers(fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
+    """(producer, consumer): consumers get what the producer leaves, one of them being possibly written."""
+    pool = arch.launch_registers(THREADS) * THREADS // WARPGROUP_THREADS
+    producer = fixed.get("producer_registers", PRODUCER_REGISTERS)
+    left = (pool - producer) // CONSUMERS // SETMAXNREG_STEP * SETMAXNREG_STEP
+    return producer, fixed.get("consumer_registers", min(max(left, SETMAXNREG_MIN), SETMAXNREG_MAX))

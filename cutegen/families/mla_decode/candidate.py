@@ -1,0 +1,53 @@
+"""One concrete choice of every user-level knob, and the table that names the knobs in a spec and in a lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.families.knobs import Knob, integer, word
+
+# variant -> CTAs of its cluster
+VARIANTS = {"seesaw": 1, "seesaw_2cta": 2}
+MAX_OVERHEAD = 64  # pairs of blocks; a request that costs more than 8192 keys beside its own is no request
+MAX_JOIN_RATIO = 1024
+MAX_PREFETCH = 16  # pairs of blocks; 132 CTAs x 16 x 144 KiB are six times the L2 of an H200
+ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Every knob with a value.
+
+    max_splits: most parts of one request, or ANY. overhead, join_ratio, prefetch: as in MlaTiling. *_registers:
+    setmaxnreg per thread.
+    """
+
+    variant: str
+    max_splits: int | str
+    overhead: int
+    join_ratio: int
+    prefetch: int
+    producer_registers: int
+    consumer_registers: int
+
+    @property
+    def cluster(self) -> int:
+        return VARIANTS[self.variant]
+
+
+def _splits(value: object) -> int | str:
+    try:
+        return ANY if value == ANY else integer()(value)
+    except ValueError as error:
+        raise ValueError(f"{error} or {ANY}") from None
+
+
+KNOBS: tuple[Knob, ...] = (
+    Knob("variant", "variant", word(*VARIANTS)),
+    Knob("max_splits", "split_kv.max", _splits),
+    Knob("overhead", "scheduler.overhead", integer(0, MAX_OVERHEAD)),
+    Knob("join_ratio", "scheduler.join_ratio", integer(1, MAX_JOIN_RATIO)),
+    Knob("prefetch", "pipeline.prefetch", integer(0, MAX_PREFETCH)),
+    Knob("producer_registers", "warpgroups.producer.registers", integer()),
+    Knob("consumer_registers", "warpgroups.consumer.registers", integer()),
+)

@@ -1,0 +1,162 @@
+"""A resolved MLA decode in words, tables and a picture of its shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cutegen.families.decide import written_knobs
+from cutegen.families.explanation import (
+    Extent,
+    Section,
+    explain_decisions,
+    explain_pipelines,
+    explain_roles,
+    explain_smem,
+    read_extents,
+    roofline,
+)
+from cutegen.families.mla_decode.candidate import KNOBS, Candidate
+from cutegen.families.mla_decode.derived import CONSUMERS, derive
+from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor
+from cutegen.families.mla_decode.resolve import chooser
+from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
+from cutegen.families.wish import answer_wish
+from cutegen.hardware import ARCHS, DEVICES
+from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, parts_of, row_blocks, workspace_elements
+
+if TYPE_CHECKING:
+    from cutegen.families.mla_decode.spec import MlaSpec
+
+CORE = ("variant",)
+
+
+def explain(resolved: ResolvedMla, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
+    """The plan section by section; with a shape (batch, heads, query_len, kv_len) its parts and roofline as well."""
+    sections = [_problem(resolved)]
+    for tiling in resolved.tilings:
+        sections += [explain_roles(tiling), explain_pipelines(tiling), _free_groups(tiling), _barriers(tiling)]
+        sections += [explain_smem(resolved.arch, tiling), _registers(resolved, tiling)]
+        if shape is not None:
+            sections.append(_shape(resolved, tiling, shape))
+    return (*sections, explain_decisions(resolved.decisions))
+
+
+def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str, int] | None) -> Section:
+    """What the wished knobs give beside the kernel's variant; see `answer_wish`."""
+    problem = resolved.problem
+
+    def compare(now: Candidate, then: Candidate) -> list[tuple[str, str, str]]:
+        rows = []
+        if shape is not None:
+            sms = DEVICES[resolved.device].sms
+            _, heads, query_len, _ = read_shape(problem, shape)
+            blocks = [row_blocks(heads * query_len, c.cluster) for c in (now, then)]
+            parts = [parts_of(heads * query_len, c.cluster, sms) for c in (now, then)]
+            rows.append(("row blocks", str(blocks[0]), str(blocks[1])))
+            rows.append((f"parts on {sms} SMs", str(parts[0]), str(parts[1])))
+        before, after = derive(problem, now), derive(problem, then)
+        rows.append(("SMEM bytes", str(before.smem_bytes), str(after.smem_bytes)))
+        return rows
+
+    values = {d.key: d.value for d in resolved.decisions}
+    now = Candidate(**{knob.field: values[knob.key] for knob in KNOBS})  # type: ignore[arg-type]
+    device, written = DEVICES[resolved.device], written_knobs(spec, KNOBS)
+    return answer_wish(
+        wish, now, KNOBS, device, chooser(spec, problem), written, CORE, compare, lambda field, numbers: numbers
+    )
+
+
+def read_shape(problem: MlaProblem, shape: Mapping[str, int]) -> tuple[int, int, int, int]:
+    """(batch, heads, query_len, kv_len); constants need no mention. CutegenError (exit 2) for what does not fit."""
+    dims = (
+        Extent("batch", 1, None),
+        Extent("heads", *problem.heads),
+        Extent("query_len", *problem.query_len),
+        Extent("kv_len", 1, None),
+    )
+    batch, heads, query_len, kv_len = read_extents(dims, shape)
+    return batch, heads, query_len, kv_len
+
+
+def _problem(resolved: ResolvedMla) -> Section:
+    p = resolved.problem
+    sees = "keys up to its own place" if p.mask == "causal" else "all keys"
+    lines = (
+        f"out = softmax(softmax_scale q K^T) K[:, :{p.latent_dim}], K gathered from the pages of each request",
+        f"heads {_range(p.heads)}, query_len {_range(p.query_len)}; a new token sees {sees} ({p.mask})",
+    )
+    rows = tuple(_tensor(tensor) for tensor in (*p.inputs, *p.outputs, *p.scratch))
+    title = f"{resolved.name}: {resolved.variant} MLA decode for {resolved.arch}"
+    return Section(title, lines, ("tensor", "dtype", "shape", "is"), rows)
+
+
+def _range(extent: tuple[int, int]) -> str:
+    return f"{extent[0]}" if extent[0] == extent[1] else f"{extent[0]} to {extent[1]}"
+
+
+def _tensor(tensor: MlaTensor) -> tuple[str, str, str, str]:
+    return tensor.name, str(tensor.dtype), f"({', '.join(tensor.dims)})" if tensor.dims else "", tensor.is_
+
+
+def _free_groups(tiling: ResolvedMlaTiling) -> Section:
+    rows = tuple(
+        (f"k{g.buffer}", ", ".join(map(str, g.tiles)), f"consumer {g.warpgroup}", f"{g.arrivals} warps")
+        for g in tiling.free_groups
+    )
+    lines = ("A pair of blocks is loaded in this order; each group as soon as its last reader has left it.",)
+    return Section("Groups of tiles that are freed together", lines, ("buffer", "tiles", "freed by", "arrivals"), rows)
+
+
+def _barriers(tiling: ResolvedMlaTiling) -> Section:
+    rows = tuple((str(b.id), b.name, str(b.threads), b.says) for b in tiling.named_barriers)
+    return Section("Named barriers", (), ("id", "name", "threads", "behind it"), rows)
+
+
+def _registers(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> Section:
+    numbers, arch = tiling.numbers, ARCHS[resolved.arch]
+    columns = resolved.problem.latent_dim // CONSUMERS
+    output, score = ROW_BLOCK * columns // 128, ROW_BLOCK * KEY_BLOCK // 128
+    rest = numbers.consumer_registers - output - score
+    used = 128 * (numbers.producer_registers + CONSUMERS * numbers.consumer_registers)
+    launched = arch.launch_registers(numbers.threads) * numbers.threads
+    return Section(
+        "Registers",
+        (
+            f"a consumer thread: O {output} + S {score} + {rest} for P and the rest = {numbers.consumer_registers}",
+            f"the CTA: 128 x ({numbers.producer_registers} + {CONSUMERS} x {numbers.consumer_registers}) = {used} "
+            f"of the {launched} it is launched with",
+        ),
+    )
+
+
+def _shape(resolved: ResolvedMla, tiling: ResolvedMlaTiling, shape: Mapping[str, int]) -> Section:
+    problem, device, numbers = resolved.problem, DEVICES[resolved.device], tiling.numbers
+    batch, heads, query_len, kv_len = read_shape(problem, shape)
+    rows = heads * query_len
+    blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
+    pairs = -(-kv_len // (2 * KEY_BLOCK))
+    share = -(-batch * (pairs + numbers.overhead) // parts)
+    flops, moved = traffic(problem, batch, heads, query_len, kv_len)
+    padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
+    kib = workspace_elements(rows, parts) * 4 // 1024
+    table = (
+        ("rows", f"{heads} heads x {query_len} = {rows}: {blocks} x {ROW_BLOCK}, {100 * rows // (blocks * ROW_BLOCK)}% "
+                 "of them used"),
+        ("CTAs", f"{blocks} row blocks x {parts} parts = {blocks * parts} of {device.sms} SMs"),
+        ("keys", f"{batch} x {pairs} pairs of {KEY_BLOCK}-key blocks, and {numbers.overhead} pairs' worth a request"),
+        ("a part", f"at most {share} pairs' worth"),
+        ("workspace", f"{kib} KiB"),
+        *roofline(device, flops, moved),
+        ("with padded rows", f"{padded:.4g} us of tensor core"),
+    )  # fmt: skip
+    title = f"batch={batch}, heads={heads}, query_len={query_len}, kv_len={kv_len} on {device.name} (data-sheet rates)"
+    return Section(title, header=("", ""), rows=table)
+
+
+def traffic(problem: MlaProblem, batch: int, heads: int, query_len: int, kv_len: int) -> tuple[int, int]:
+    """(FLOPs, bytes) of one call: every key with every row, whatever the mask; each cache row read once."""
+    rows = batch * heads * query_len
+    flops = 2 * rows * kv_len * (problem.head_dim + problem.latent_dim)
+    values = batch * kv_len * problem.head_dim + rows * (problem.head_dim + problem.latent_dim)
+    return flops, values * problem.dtype.bytes + 4 * rows

@@ -1,0 +1,124 @@
+"""What an MLA decode spec computes: its tensors in order of a call, and what is promised of their extents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from cutegen.diagnostics import Diagnostic, SpecError
+from cutegen.dtypes import DTYPES, DType
+
+if TYPE_CHECKING:
+    from cutegen.families.mla_decode.spec import MlaSpec
+    from cutegen.spec import SpecDocument
+
+
+@dataclass(frozen=True, slots=True)
+class MlaTensor:
+    """One argument. dims: the torch shape in names and numbers; () for a number passed by value. is_: what it holds."""
+
+    name: str
+    dtype: DType
+    dims: tuple[str, ...]
+    is_: str
+
+
+@dataclass(frozen=True, slots=True)
+class MlaProblem:
+    """out[b, s, h] = sum over keys j of softmax_j(softmax_scale q[b, s, h] . k[b, j]) k[b, j, :latent_dim].
+
+    k[b, j] is row j % page_size of page block_table[b, j // page_size] of kv_cache, for j < seq_lens[b]; mask causal:
+    token s sees j < seq_lens[b] - (query_len - 1) + s. A row without a key has out 0 and lse +inf.
+    heads, query_len: promised (low, high), equal for a constant.
+    """
+
+    dtype: DType
+    heads: tuple[int, int]
+    query_len: tuple[int, int]
+    latent_dim: int
+    rope_dim: int
+    q: Literal["joined", "split"]
+    mask: Literal["causal", "none"]
+    page_size: int
+    lse_base: Literal["e", "2"]
+    lse_layout: Literal["bhs", "bsh"]
+
+    @property
+    def head_dim(self) -> int:
+        """Values of a row of Q and K."""
+        return self.latent_dim + self.rope_dim
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Promised (low, high) query rows of a request: query_len x heads."""
+        return self.heads[0] * self.query_len[0], self.heads[1] * self.query_len[1]
+
+    @property
+    def inputs(self) -> tuple[MlaTensor, ...]:
+        """In order of a call."""
+        rows, i32, f32 = ("batch", "query_len", "heads"), DTYPES["i32"], DTYPES["f32"]
+        latent, rope, both = str(self.latent_dim), str(self.rope_dim), str(self.head_dim)
+        queries = [MlaTensor("q", self.dtype, (*rows, both), "queries, latent part first")]
+        if self.q == "split":
+            queries = [
+                MlaTensor("q_nope", self.dtype, (*rows, latent), "latent part of the queries"),
+                MlaTensor("q_pe", self.dtype, (*rows, rope), "rotary part of the queries"),
+            ]
+        return (
+            *queries,
+            MlaTensor("kv_cache", self.dtype, ("pages", str(self.page_size), both), "paged K; V is its latent part"),
+            MlaTensor("block_table", i32, ("batch", "max_pages"), "page of every page_size keys, garbage past them"),
+            MlaTensor("seq_lens", i32, ("batch",), "keys of each request, 0 allowed"),
+            MlaTensor("softmax_scale", f32, (), "factor of the scores, a number"),
+        )
+
+    @property
+    def outputs(self) -> tuple[MlaTensor, ...]:
+        """In order of a call."""
+        names = {"b": "batch", "h": "heads", "s": "query_len"}
+        lse = tuple(names[letter] for letter in self.lse_layout)
+        base = "natural logarithm" if self.lse_base == "e" else "base 2"
+        return (
+            MlaTensor("out", self.dtype, ("batch", "query_len", "heads", str(self.latent_dim)), "attention output"),
+            MlaTensor("lse", DTYPES["f32"], lse, f"log-sum-exp of the scores, {base}, +inf without a key"),
+        )
+
+    @property
+    def scratch(self) -> tuple[MlaTensor, ...]:
+        """Buffers of the caller, behind the outputs: see cutegen.runtime.mla for their sizes."""
+        return (
+            MlaTensor("workspace", DTYPES["f32"], ("2 x parts x rows x 513",), "partial results of cut requests"),
+            MlaTensor("semaphores", DTYPES["i32"], ("row blocks x parts",), "zero at first, left zero by every launch"),
+        )
+
+
+def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
+    """The problem of a spec; SpecError with every finding about its extents."""
+    promises = spec.shape_dims()
+    heads, query_len = promises["heads"], promises["query_len"]
+    assert heads
+    assert query_len
+    problem = MlaProblem(
+        dtype=DTYPES[spec.dtype],
+        heads=heads,
+        query_len=query_len,
+        latent_dim=spec.latent_dim,
+        rope_dim=spec.rope_dim,
+        q=spec.q,
+        mask=spec.mask,
+        page_size=spec.kv_cache.page_size,
+        lse_base="2" if spec.lse.base == 2 else "e",
+        lse_layout=spec.lse.layout,
+    )
+    if found := list(_findings(problem, doc)):
+        raise SpecError(found)
+    return problem
+
+
+def _findings(problem: MlaProblem, doc: SpecDocument) -> Iterator[Diagnostic]:
+    from cutegen.families.mla_decode.problem_rules import CHECKS
+
+    for rule, path, check in CHECKS:
+        if found := check(problem):
+            yield doc.diagnostic(rule.id, path, *found)

@@ -1,0 +1,83 @@
+"""Rules about the extents of an MLA decode, which no choice of knobs can mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cutegen.diagnostics import Rule, register
+from cutegen.families.mla_decode.problem import MlaProblem
+from cutegen.families.refusal import Finding
+from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
+
+LATENT_DIM, ROPE_DIM = 512, 64
+PAGE_SIZES = (16, 32, 64, 128)
+MAX_HEADS = 128
+MAX_QUERY_LEN = 16
+
+Check = Callable[[MlaProblem], Finding]
+CHECKS: list[tuple[Rule, tuple[str, ...], Check]] = []  # rule, path of the blamed key, predicate
+
+
+def _declare(rule: Rule, *paths: tuple[str, ...]) -> Callable[[Callable[[MlaProblem, str], Finding]], None]:
+    """Register `rule`, and list its predicate for each of the keys; it gets the key's last step."""
+    register(rule)
+
+    def wrap(check: Callable[[MlaProblem, str], Finding]) -> None:
+        CHECKS.extend((rule, path, lambda problem, key=path[-1]: check(problem, key)) for path in paths)  # type: ignore[misc]
+
+    return wrap
+
+
+@_declare(
+    Rule(
+        "head-dims",
+        f"latent_dim is {LATENT_DIM} and rope_dim {ROPE_DIM}",
+        f"Each of the two consumer warpgroups holds {ROW_BLOCK} rows x 256 columns of O in registers, so O has "
+        f"{LATENT_DIM} columns. K has {ROPE_DIM} more: one tile of {KEY_BLOCK} keys x {ROPE_DIM}, whose place in SMEM "
+        "P takes once the scores are there.",
+        "latent_dim: 256",
+    ),
+    ("latent_dim",),
+    ("rope_dim",),
+)
+def head_dims(problem: MlaProblem, key: str) -> Finding:
+    value, only = getattr(problem, key), LATENT_DIM if key == "latent_dim" else ROPE_DIM
+    return None if value == only else (f"{key} is {value}; {only} is supported", f"use {only}, or leave it out")
+
+
+@_declare(
+    Rule(
+        "page-size",
+        f"a page has {', '.join(map(str, PAGE_SIZES[:-1]))} or {PAGE_SIZES[-1]} tokens",
+        f"A block of {KEY_BLOCK} keys is loaded page by page, so a page holds whole blocks or a block whole pages. A "
+        "page of fewer than 16 tokens would need more bulk copies than one thread can issue in time.",
+        "kv_cache: {page_size: 48}",
+    ),
+    ("kv_cache", "page_size"),
+)
+def page_size(problem: MlaProblem, key: str) -> Finding:
+    size = problem.page_size
+    if size in PAGE_SIZES:
+        return None
+    closest = [s for s in PAGE_SIZES if s < size][-1:] + [s for s in PAGE_SIZES if s > size][:1]
+    reason = f"a page has {size} tokens; a block of {KEY_BLOCK} keys is made of whole pages, or a page of whole blocks"
+    return reason, f"use {' or '.join(map(str, closest))}"
+
+
+@_declare(
+    Rule(
+        "promised-extent",
+        f"heads go up to {MAX_HEADS}, query_len to {MAX_QUERY_LEN}",
+        f"The rows of a request, query_len x heads, are cut into blocks of {ROW_BLOCK}; each has a CTA of its own that "
+        f"reads all keys. {MAX_HEADS} x {MAX_QUERY_LEN} rows are {MAX_HEADS * MAX_QUERY_LEN // ROW_BLOCK} blocks; with "
+        "more new tokens a prefill kernel is faster.",
+        "query_len: [1, 64]",
+    ),
+    ("heads",),
+    ("query_len",),
+)
+def promised_extent(problem: MlaProblem, key: str) -> Finding:
+    high, most = getattr(problem, key)[1], MAX_HEADS if key == "heads" else MAX_QUERY_LEN
+    if high <= most:
+        return None
+    return f"{key} goes up to {high}; {most} is the most", f"use at most {most}"

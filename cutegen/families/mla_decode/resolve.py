@@ -1,0 +1,56 @@
+"""From a problem, a spec's knobs and locked decisions to a ResolvedMla with every number and its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest
+from cutegen.families.mla_decode.auto import choose
+from cutegen.families.mla_decode.candidate import KNOBS, Candidate
+from cutegen.families.mla_decode.problem import MlaProblem
+from cutegen.families.mla_decode.resolved import ResolvedMla
+from cutegen.families.mla_decode.tiling import describe_tiling
+from cutegen.families.refusal import Refusal
+from cutegen.families.resolved import DispatchRow, Outcome
+from cutegen.hardware import ARCHS, Device
+
+if TYPE_CHECKING:
+    from cutegen.families.mla_decode.spec import MlaSpec
+    from cutegen.spec import SpecDocument
+
+
+def resolve(spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, locked: Locked) -> Outcome:
+    """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them.
+
+    SpecError with every finding when no candidate with the written knobs is legal.
+    """
+    decided = decide(spec, doc, KNOBS, locked, chooser(spec, problem), (), "kernel")
+    return Outcome(_assemble(spec, doc, problem, decided), decided.notes)
+
+
+def chooser(spec: MlaSpec, problem: MlaProblem) -> Choose:
+    """`choose` for this problem."""
+    arch = ARCHS[spec.arch]
+
+    def run(fixed: Mapping[str, Any], device: Device) -> Choice | tuple[Refusal, ...]:
+        return choose(problem, fixed, arch)
+
+    return run
+
+
+def _assemble(spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, decided: Decided) -> ResolvedMla:
+    c: Candidate = decided.candidate
+    tiling = describe_tiling(problem, c)
+    return ResolvedMla(
+        name=doc.name,
+        arch=spec.arch,
+        device=decided.device.name,
+        problem=problem,
+        variant=cast(Literal["seesaw", "seesaw_2cta"], c.variant),
+        tilings=(tiling,),
+        dispatch=(DispatchRow((), tiling.name),),
+        decisions=decided.decisions,
+        digest=kernel_digest(spec, doc.name, asdict(problem), decided.decisions, tiling.numbers),
+    )

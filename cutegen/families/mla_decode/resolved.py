@@ -1,0 +1,59 @@
+"""The resolved MLA decode: no `auto` left, every number with its origin. Templates, build, explain and the lock read
+it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from cutegen.families.mla_decode.problem import MlaProblem
+from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
+from cutegen.runtime.mla import MlaTiling
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarrier:
+    """A hardware barrier of the CTA. id: its number. threads: that arrive or wait. says: what holds behind it."""
+
+    id: int
+    name: str
+    threads: int
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreeGroup:
+    """Tiles of one K buffer that `warpgroup` gives back together. arrivals: warps, over the cluster, that free it."""
+
+    buffer: int
+    warpgroup: int
+    tiles: tuple[int, ...]
+    arrivals: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedMlaTiling(ResolvedTiling[MlaTiling]):
+    """One kernel instance. free_groups: in the order in which the load warp waits for them. q_bytes, tile_bytes: TMA
+    transaction bytes of Q and of one tile of K."""
+
+    named_barriers: tuple[NamedBarrier, ...]
+    free_groups: tuple[FreeGroup, ...]
+    q_bytes: int
+    tile_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedMla:
+    """Everything the templates need. digest: hash of the meaning of spec and decisions, not of comments or evidence."""
+
+    family: ClassVar[str] = "mla_decode"
+
+    name: str
+    arch: str
+    device: str
+    problem: MlaProblem
+    variant: Literal["seesaw", "seesaw_2cta"]
+    tilings: tuple[ResolvedMlaTiling, ...]
+    dispatch: tuple[DispatchRow, ...]
+    decisions: tuple[Decision, ...]
+    digest: str

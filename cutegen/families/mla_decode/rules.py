@@ -1,0 +1,105 @@
+"""Every rule about an MLA decode's knobs, each one predicate. Validation, `auto`, `--why-not` and docs/rules.md use
+these."""
+
+from __future__ import annotations
+
+from cutegen.diagnostics import Rule
+from cutegen.families.mla_decode.candidate import Candidate
+from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
+from cutegen.families.mla_decode.problem import MlaProblem
+from cutegen.families.mla_decode.rule_book import BOOK
+from cutegen.families.refusal import Finding, kib
+from cutegen.families.register_rules import REGISTER_FILE, REGISTER_VALUES, check_file, check_value
+from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
+from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
+
+# What a consumer thread needs beside O, S and P: descriptors, row statistics, loop state.
+OTHER_REGISTERS = 32
+
+refusals = BOOK.refusals
+
+
+@BOOK.declare_form(REGISTER_VALUES, "producer_registers")
+def producer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    return check_value(arch, THREADS, "producer", c.producer_registers)
+
+
+@BOOK.declare_form(REGISTER_VALUES, "consumer_registers")
+def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    return check_value(arch, THREADS, "consumer", c.consumer_registers)
+
+
+@BOOK.declare_form(
+    Rule(
+        "row-block-pairs",
+        f"seesaw_2cta needs an even number of {ROW_BLOCK}-row blocks for every promised heads and query_len",
+        f"The rows of a request, query_len x heads, are cut into blocks of {ROW_BLOCK}, a CTA each. Two CTAs of a "
+        "cluster work on two blocks of the same request; an odd block would need a partner that computes nothing.",
+        "heads: [16, 128]\nvariant: seesaw_2cta",
+    ),
+    "variant",
+)
+def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    if c.cluster == 1:
+        return None
+    for heads in _promised(problem.heads):
+        for query_len in _promised(problem.query_len):
+            rows = heads * query_len
+            blocks = -(-rows // ROW_BLOCK)
+            if blocks % c.cluster:
+                return (
+                    f"heads {heads} x query_len {query_len} = {rows} rows = {blocks} block{'s' * (blocks > 1)} of "
+                    f"{ROW_BLOCK}; {c.variant} needs a multiple of {c.cluster}",
+                    "use seesaw, or promise less, such as `heads: 128`",
+                )
+    return None
+
+
+def _promised(extent: tuple[int, int]) -> range:
+    return range(extent[0], extent[1] + 1)
+
+
+@BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers")
+def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    return check_file(arch, THREADS, c.producer_registers, CONSUMERS, c.consumer_registers)
+
+
+@BOOK.declare_fit(
+    Rule(
+        "attention-registers",
+        f"O, S and P leave a consumer thread {OTHER_REGISTERS} registers",
+        f"A consumer warpgroup holds {ROW_BLOCK} rows x 256 columns of O, the scores S of one {ROW_BLOCK} x "
+        f"{KEY_BLOCK} block and its P in 16 bits. Descriptors, row statistics and loop state need the rest; with less, "
+        "the compiler spills.",
+        "warpgroups: {consumer: {registers: 200}}",
+    ),
+    "consumer_registers",
+)
+def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    d = derive(problem, c)
+    held = d.output_registers + d.score_registers + d.probability_registers
+    if held + OTHER_REGISTERS <= c.consumer_registers:
+        return None
+    least = -(-(held + OTHER_REGISTERS) // SETMAXNREG_STEP) * SETMAXNREG_STEP
+    return (
+        f"O {d.output_registers} + S {d.score_registers} + P {d.probability_registers} = {held} registers a thread, "
+        f"{c.consumer_registers} leave {c.consumer_registers - held} of {OTHER_REGISTERS} for the rest",
+        f"use at least {least}, or leave it `auto`",
+    )
+
+
+@BOOK.declare_fit(
+    Rule(
+        "smem-tiles",
+        "Q, two blocks of K and the barriers fit the shared memory of a CTA",
+        f"Q is {ROW_BLOCK} rows x 576, each of the two K buffers {KEY_BLOCK} keys x 576; V is a part of K, and P takes "
+        "the place of the rotary part. `cutegen explain SPEC` draws the map.",
+    ),
+    "variant",
+)
+def smem_tiles(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    d = derive(problem, c)
+    if d.smem_bytes <= arch.smem_bytes:
+        return None
+    buffers = ", ".join(f"{region.name} {kib(region.bytes)}" for region in d.smem[-2:])
+    return f"{buffers} and the rest are {kib(d.smem_bytes)}, {arch.name} has {kib(arch.smem_bytes)}", "use sm_90a"

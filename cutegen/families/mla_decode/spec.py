@@ -1,0 +1,148 @@
+"""The spec of `kernel: mla_decode`. What is not written is `auto`: the first legal candidate, chosen by resolve."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, MAX_PREFETCH
+from cutegen.spec.base import Auto, Bench, KernelSpec, Positive, Range, Section, knob
+
+
+class KvCache(Section):
+    """The paged cache: 576 values a token, the latent part first, which is V as well."""
+
+    page_size: Positive = Field(default=64, description="Tokens of one page: 16, 32, 64 or 128.")
+    page_stride: Literal["any"] = Field(
+        default="any", description="Bytes from page to page: read at run time, any multiple of 16."
+    )
+
+
+class Lse(Section):
+    """The log-sum-exp of each row's scores, f32."""
+
+    base: Literal["e", 2] = Field(default="e", description="Base of the logarithm.")
+    layout: Literal["bhs", "bsh"] = Field(
+        default="bhs", description="Order of its dims: b batch, h heads, s query_len; bhs is FlashMLA's."
+    )
+    empty: Literal["+inf"] = Field(default="+inf", description="Its value for a row that sees no key; O is 0 there.")
+
+
+class SplitKv(Section):
+    """Into how many parts the keys of one request may be cut; the parts are joined in the same launch."""
+
+    max: Positive | Literal["any"] | Auto = knob(
+        "Most parts of one request. 1: none is ever cut, so a request's result does not depend on the others; any: "
+        "what balances the SMs."
+    )
+
+
+class Scheduler(Section):
+    """The costs by which keys are shared out evenly among the CTAs, on the device."""
+
+    overhead: Annotated[int, Field(ge=0, le=MAX_OVERHEAD)] | Auto = knob(
+        "What a request costs beside its keys, in pairs of 64-key blocks."
+    )
+    join_ratio: Annotated[int, Field(ge=1, le=MAX_JOIN_RATIO)] | Auto = knob(
+        "Cost of a pair of key blocks over that of joining one more part: bounds how finely a request is cut."
+    )
+
+
+class Pipeline(Section):
+    """How far loads run ahead; the two K buffers are fixed."""
+
+    prefetch: Annotated[int, Field(ge=0, le=MAX_PREFETCH)] | Auto = knob(
+        "Pairs of key blocks that are fetched to L2 ahead of their load."
+    )
+
+
+class Producer(Section):
+    """The warpgroup that issues TMA loads."""
+
+    registers: Positive | Auto = knob("Registers per thread, a multiple of 8 (setmaxnreg).")
+
+
+class Consumer(Section):
+    """The two warpgroups that run MMA and softmax."""
+
+    registers: Positive | Auto = knob("Registers per thread, a multiple of 8 (setmaxnreg).")
+
+
+class Warpgroups(Section):
+    """Registers of the warpgroups of a CTA."""
+
+    producer: Producer = Producer()
+    consumer: Consumer = Consumer()
+
+
+class MlaBench(Bench):
+    """What `cutegen bench` runs; no effect on the kernel."""
+
+    baselines: list[Literal["flash_mla", "flash_attn", "torch"]] = Field(  # type: ignore[assignment]
+        default=[], description="What to measure beside the kernel; what is not installed is skipped, with a word."
+    )
+
+
+class Tune(Section):
+    """Candidates for a tuner (there is none yet); what is absent keeps its value."""
+
+    variant: list[Literal["seesaw", "seesaw_2cta"]] = Field(default=[], description="Candidates for `variant`.")
+    overhead: list[int] = Field(default=[], description="Candidates for `scheduler.overhead`.")
+    join_ratio: list[Positive] = Field(default=[], description="Candidates for `scheduler.join_ratio`.")
+    prefetch: list[int] = Field(default=[], description="Candidates for `pipeline.prefetch`.")
+
+
+def _as_section(value: SplitKv | Literal[1] | Auto) -> SplitKv:
+    return value if isinstance(value, SplitKv) else SplitKv(max=value)
+
+
+class MlaSpec(KernelSpec):
+    """Multi-head latent attention of new tokens over a paged cache: O = softmax(scale Q K^T) V, split over the keys."""
+
+    meaning: ClassVar[frozenset[str]] = frozenset(
+        {"dtype", "heads", "query_len", "latent_dim", "rope_dim", "q", "mask", "kv_cache", "lse"}
+    )
+    promised: ClassVar[str] = "in the spec"
+
+    kernel: Literal["mla_decode"] = Field(description="The kernel family.")
+    arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
+    dtype: Literal["bf16", "f16"] = Field(description="Element type of Q, cache and O; scores and sums are f32.")
+    heads: Positive | Range = Field(
+        description="Query heads, which share one K and V: a number, or a promised range `[low, high]` within which "
+        "every call may choose."
+    )
+    query_len: Positive | Range = Field(
+        default=1, description="New tokens of each request, the same for all requests of a call; a number or a range."
+    )
+    latent_dim: Positive = Field(
+        default=512, description="Values of the latent part of a cache row, and of a row of O."
+    )
+    rope_dim: Positive = Field(default=64, description="Values of the rotary part, behind the latent one.")
+    q: Literal["joined", "split"] = Field(
+        default="joined", description="One tensor with latent and rotary part, or two: q_nope and q_pe."
+    )
+    mask: Literal["causal", "none"] = Field(
+        default="causal",
+        description="Which keys the new tokens see: causal, where the last token sees all and each one before it one "
+        "less; or all.",
+    )
+    kv_cache: KvCache = KvCache()
+    lse: Lse = Lse()
+    split_kv: Annotated[SplitKv | Literal[1] | Auto, AfterValidator(_as_section)] = Field(
+        default="auto",
+        validate_default=True,
+        description="Cutting of one request's keys: `1` is short for `{max: 1}`.",
+    )
+    variant: Literal["seesaw", "seesaw_2cta"] | Auto = knob(
+        "seesaw: a CTA for 64 rows, whose two warpgroups take turns; seesaw_2cta: two such CTAs share their loads."
+    )
+    scheduler: Scheduler = Scheduler()
+    pipeline: Pipeline = Pipeline()
+    warpgroups: Warpgroups = Warpgroups()
+    bench: MlaBench = MlaBench()
+    tune: Tune = Tune()
+
+    def shape_dims(self) -> dict[str, tuple[int, int] | None]:
+        heads, query_len = ((v, v) if isinstance(v, int) else v for v in (self.heads, self.query_len))
+        return {"batch": None, "heads": heads, "query_len": query_len, "kv_len": None}

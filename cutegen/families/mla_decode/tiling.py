@@ -1,0 +1,128 @@
+"""One candidate as a ResolvedMlaTiling: its numbers, where each comes from, SMEM map, pipelines and roles in words."""
+
+from __future__ import annotations
+
+from cutegen.families.mla_decode.candidate import ANY, Candidate
+from cutegen.families.mla_decode.derived import (
+    BUFFERS,
+    CONSUMERS,
+    NAMED_BARRIERS,
+    TILE_COLUMNS,
+    WARPS_PER_WARPGROUP,
+    Derived,
+    derive,
+)
+from cutegen.families.mla_decode.problem import MlaProblem
+from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
+from cutegen.families.resolved import PipelinePlan, Role
+from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling
+
+
+def describe_tiling(problem: MlaProblem, c: Candidate) -> ResolvedMlaTiling:
+    d = derive(problem, c)
+    numbers = MlaTiling(
+        cluster=c.cluster,
+        page_size=problem.page_size,
+        threads=d.threads,
+        producer_registers=c.producer_registers,
+        consumer_registers=c.consumer_registers,
+        smem_bytes=d.smem_bytes,
+        overhead=c.overhead,
+        join_ratio=c.join_ratio,
+        max_splits=0 if isinstance(c.max_splits, str) else c.max_splits,
+        prefetch=c.prefetch,
+    )
+    return ResolvedMlaTiling(
+        name=c.variant,
+        numbers=numbers,
+        sources=_sources(c),
+        smem=d.smem,
+        pipelines=_pipelines(problem, c, d),
+        roles=_roles(c),
+        named_barriers=NAMED_BARRIERS,
+        free_groups=d.free_groups,
+        q_bytes=d.q_bytes,
+        tile_bytes=d.tile_bytes,
+    )
+
+
+def _sources(c: Candidate) -> dict[str, str]:
+    """For each field of MlaTiling the spec key, or the formula with its numbers."""
+    return {
+        "cluster": f"variant {c.variant}",
+        "page_size": "kv_cache.page_size",
+        "threads": f"128 x ({CONSUMERS} consumer + 1 producer warpgroups)",
+        "producer_registers": "warpgroups.producer.registers",
+        "consumer_registers": "warpgroups.consumer.registers",
+        "smem_bytes": "end of sK, rounded up to 1024",
+        "overhead": "scheduler.overhead",
+        "join_ratio": "scheduler.join_ratio",
+        "max_splits": "split_kv.max" + (f" = {ANY}" if c.max_splits == ANY else ""),
+        "prefetch": "pipeline.prefetch",
+    }
+
+
+def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelinePlan, ...]:
+    tile, peers = d.tile_bytes, " over the cluster" if c.cluster > 1 else ""
+    copies = f" in {d.boxes} copies" if d.boxes > 1 else ""
+    block = tile * d.tiles
+    p_bytes = ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes
+    plans = [
+        PipelinePlan(
+            "q", "TmaAsync", "load warp", "both consumers", 1, d.q_bytes,
+            f"1 arrival and {d.q_bytes} bytes by TMA", f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM",
+        )
+    ]  # fmt: skip
+    for buffer in range(BUFFERS):
+        groups = [g for g in d.free_groups if g.buffer == buffer]
+        freed = "; ".join(
+            f"tiles {_span(g.tiles)}: {g.arrivals} warps of consumer {g.warpgroup}{peers}" for g in groups
+        )
+        plans.append(
+            PipelinePlan(
+                f"k{buffer}", "TmaAsync", "load warp", "both consumers", 1, block,
+                f"each of {d.tiles} tiles: 1 arrival and {tile} bytes by TMA{copies}", freed,
+            )
+        )  # fmt: skip
+    for group in range(CONSUMERS):
+        plans.append(
+            PipelinePlan(
+                f"p{group}", "named barrier", f"consumer {group}", f"consumer {1 - group}", 1, p_bytes,
+                f"P_READY_{group}", f"with tile {problem.latent_dim // TILE_COLUMNS} of k{group}",
+            )
+        )  # fmt: skip
+    plans.append(
+        PipelinePlan(
+            "out", "TmaStore", "both consumers", "TMA", 1, ROW_BLOCK * problem.latent_dim * problem.dtype.bytes,
+            "OWN_0, OWN_1", "the storing warp waits until TMA has read sQ",
+        )
+    )  # fmt: skip
+    return tuple(plans)
+
+
+def _span(tiles: tuple[int, ...]) -> str:
+    """0, 1, 2, 3, 8 -> `0..3, 8`."""
+    runs: list[list[int]] = []
+    for tile in tiles:
+        if runs and tile == runs[-1][-1] + 1:
+            runs[-1].append(tile)
+        else:
+            runs.append([tile])
+    return ", ".join(f"{r[0]}..{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
+
+
+def _roles(c: Candidate) -> tuple[Role, ...]:
+    roles = []
+    for group in range(CONSUMERS):
+        first = WARPS_PER_WARPGROUP * group
+        does = (
+            f"block {group} of every pair: S = Q K^T, softmax, P to SMEM; columns {256 * group}.."
+            f"{256 * group + 255} of O += P V of both blocks; then joins the parts of cut requests"
+        )
+        roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
+    first = WARPS_PER_WARPGROUP * CONSUMERS
+    load = "loads Q and the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
+    idle = "idle: a warpgroup gives registers up as a whole"
+    roles.append(Role("load warp", (first, first), c.producer_registers, load))
+    roles.append(Role("idle warps", (first + 1, first + WARPS_PER_WARPGROUP - 1), c.producer_registers, idle))
+    return tuple(roles)

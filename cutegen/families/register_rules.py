@@ -1,0 +1,48 @@
+"""Rules about setmaxnreg that every warp-specialised family shares."""
+
+from __future__ import annotations
+
+from cutegen.diagnostics import Rule
+from cutegen.families.refusal import Finding, near
+from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
+
+REGISTER_VALUES = Rule(
+    "register-values",
+    f"setmaxnreg takes a multiple of {SETMAXNREG_STEP} from {SETMAXNREG_MIN} to {SETMAXNREG_MAX}",
+    "The producer gives registers up and the consumers take them, so the producer has at most what a thread is "
+    "launched with: the register file divided by the CTA's threads.",
+    "warpgroups: {producer: {registers: 42}}",
+)
+REGISTER_FILE = Rule(
+    "register-file",
+    "producer and consumer registers of all warpgroups fit what the CTA is launched with",
+    "setmaxnreg moves registers between the warpgroups of a CTA. A consumer that asks for more than the pool holds "
+    "waits for ever.",
+    "warpgroups: {producer: {registers: 40}, consumer: {count: 2, registers: 240}}",
+)
+
+
+def check_value(arch: Arch, threads: int, role: str, value: int) -> Finding:
+    """role: producer or consumer, of a CTA with that many threads."""
+    if not (SETMAXNREG_MIN <= value <= SETMAXNREG_MAX and value % SETMAXNREG_STEP == 0):
+        return (
+            f"{value} {role} registers; setmaxnreg takes a multiple of {SETMAXNREG_STEP} "
+            f"in {SETMAXNREG_MIN}..{SETMAXNREG_MAX}",
+            f"use {near(value, SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX)}",
+        )
+    if role == "producer" and threads <= arch.max_threads and value > (launch := arch.launch_registers(threads)):
+        return f"the producer keeps {value} registers, {threads} threads are launched with {launch} each", "use 40"
+    return None
+
+
+def check_file(arch: Arch, threads: int, producer: int, consumers: int, consumer: int) -> Finding:
+    """consumers: warpgroups with `consumer` registers a thread, beside one with `producer`."""
+    pool = arch.launch_registers(threads) * threads
+    used = WARPGROUP_THREADS * (producer + consumers * consumer)
+    if used <= pool:
+        return None
+    fits = ((pool // WARPGROUP_THREADS - producer) // consumers) // SETMAXNREG_STEP * SETMAXNREG_STEP
+    return (
+        f"128 x ({producer} + {consumers} x {consumer}) = {used} registers, {threads} threads are launched with {pool}",
+        f"beside a producer with {producer}, consumers have at most {min(fits, SETMAXNREG_MAX)}",
+    )
