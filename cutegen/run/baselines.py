@@ -1,32 +1,17 @@
-"""What a generated GEMM is measured against, on the same inputs, in the same process."""
+"""What a generated product is measured against, on the same inputs, in the same process."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cutegen.families.proving import Baseline, Bind
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.plan import KernelPlan
-
-# (inputs, outputs) -> a launch that computes the same, or part of it, into the outputs or tensors of its own
-Bind = Callable[[tuple[Any, ...], tuple[Any, ...]], Callable[[], Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """bind raises when the library is missing or refuses; its message becomes the reason for skipping.
-
-    complete: it writes the plan's outputs, so that they can be compared. does: what it computes, in words.
-    """
-
-    name: str
-    does: str
-    bind: Bind
-    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +48,7 @@ class _Product:
 
 
 def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
-    """Every baseline that could apply to a GEMM plan, the one that ratios refer to first."""
+    """Every baseline that could apply to the plan of a product, the one that ratios refer to first."""
     product = _Product(plan)
     fused = _is_fused(plan)
     if fused:
@@ -181,16 +166,3 @@ def _bind_nvmath(product: _Product) -> Bind:
         return launch
 
     return bind
-
-
-def signature(plan: KernelPlan) -> tuple[object, ...]:
-    """Plans with equal signatures have equal baselines."""
-    return plan.inputs, plan.outputs, tuple(plan.epilogue.items())
-
-
-def choose(baselines: Sequence[Baseline], names: Sequence[str]) -> tuple[list[Baseline], Mapping[str, str]]:
-    """Those that were asked for (all, without names; cuBLAS always), and why the others are left out."""
-    chosen = [
-        b for b in baselines if not names or b.name in names or b.name.split(".")[0] in names or b is baselines[0]
-    ]
-    return chosen, {b.name: "not asked for" for b in baselines if b not in chosen}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
-from cutegen.run.baselines import Baseline, choose, list_baselines, signature
-from cutegen.run.judge import OutputError, as_tuple, judge, output_names, reference_outputs
+from cutegen.families.proving import Baseline
+from cutegen.run.baselines import list_baselines
+from cutegen.run.judge import OutputError, as_tuple, judge, reference_outputs
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject
 
@@ -29,7 +31,9 @@ class Candidate:
     """Something to time. launches: one call per set of inputs. results: the outputs of each set.
 
     subject: whose outputs these should be; None where they are not comparable. is_baseline: it is no kernel of ours.
-    does: what it computes. tiling: the dispatch's choice. flops, moved: of one launch; None where unknown.
+    does: what it computes. tiling: the dispatch's choice. flops, moved: of one launch; None where unknown. step: what a
+    model runs once per step beside, for all its layers. references: those computed so far, by number of the set;
+    candidates with the same inputs share them. sets: how many there were, also after they were let go.
     """
 
     name: str
@@ -44,6 +48,16 @@ class Candidate:
     flops: int | None = None
     moved: int | None = None
     errors: list[OutputError] = field(default_factory=list)
+    step: Callable[[], Any] | None = None
+    references: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    sets: int = 0
+
+    def __post_init__(self) -> None:
+        self.sets = len(self.inputs)
+
+    def release(self) -> None:
+        """Lets go of all tensors: the figures stay."""
+        self.launches, self.results, self.inputs, self.step, self.references = [], [], [], None, {}
 
     def launch_all(self) -> None:
         """Every set once, into poisoned outputs."""
@@ -62,11 +76,11 @@ class Candidate:
             return
         self.errors = []
         for index in sorted({0, len(self.results) - 1}):
-            expected = reference_outputs(self.subject, self.inputs[index])
-            k = self.subject.reduction(self.shape, self.inputs[index])
-            names = output_names(self.subject, len(expected))
-            for name, result, reference in zip(names, self.results[index], expected):
-                self.errors.append(judge(name, result, reference, k, self.subject)[0])
+            inputs = self.inputs[index]
+            if index not in self.references:
+                self.references[index] = reference_outputs(self.subject, inputs)
+            for i, (result, reference) in enumerate(zip(self.results[index], self.references[index])):
+                self.errors.append(judge(i, result, reference, inputs, self.subject, self.shape)[0])
 
     @property
     def right(self) -> bool | None:
@@ -91,16 +105,17 @@ def bind_kernel(subject: Subject, shape: Shape, memory: Memory, copies: int, set
     size = tensor_bytes((*first, *outputs))
     count = sets or count_sets(size, memory, copies)
     inputs = [first] + [subject.inputs(shape) for _ in range(count - 1)]
+    scratch = plan.allocate_scratch(*first) if plan else ()  # one for all sets, as in a model
     results: list[tuple[Any, ...]] = []
     launches: list[Callable[[], Any]] = []
     for index, values in enumerate(inputs):
         if subject.launch_fn is None:
             results.append(as_tuple(subject.kernel_fn(*values)))
-            launches.append(_keeping(subject, values, results, index))
+            launches.append(_keeping(partial(subject.kernel_fn, *values), results, index))
         else:
             own = plan.allocate_outputs(*values) if plan else as_tuple(subject.kernel_fn(*values))
             results.append(own)
-            launches.append(_launching(subject.launch_fn, (*values, *own)))
+            launches.append(_launching(subject.launch_fn, (*values, *own, *scratch)))
     roles, flops, moved = subject.roles, None, size
     if plan:
         flops, moved = plan._algorithmic_flops_bytes(**shape)
@@ -120,11 +135,12 @@ def bind_baselines(
     skipped: gets the reason for every baseline that is left out.
     """
     subject = kernel.subject
-    if subject is None or subject.plan is None or signature(subject.plan) in seen:
+    if subject is None or subject.plan is None or subject.plan.signature() in seen:
         return
     prefix = f"{subject.name}: " if seen else ""
-    seen.add(signature(subject.plan))
-    chosen, left_out = choose(list(list_baselines(subject.plan)), names)
+    seen.add(subject.plan.signature())
+    list_all: Any = subject.proving.list_baselines if subject.proving else list_baselines
+    chosen, left_out = choose(list(list_all(subject.plan)), names)
     skipped.update({prefix + name: reason for name, reason in left_out.items()})
     for baseline in chosen:
         try:
@@ -136,10 +152,14 @@ def bind_baselines(
 
 def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, prefix: str) -> Candidate:
     assert subject.plan is not None
-    results = [tuple(t.clone() for t in outputs) for outputs in kernel.results] if baseline.complete else []
+    copied = baseline.complete and not baseline.returns
+    results: list[tuple[Any, ...]] = [tuple(t.clone() for t in o) for o in kernel.results] if copied else []
     targets = results or kernel.results
     launches = [baseline.bind(values, outputs) for values, outputs in zip(kernel.inputs, targets)]
     launches[0]()  # what the library refuses, it refuses now
+    if baseline.returns:
+        results = [as_tuple(launch()) for launch in launches]
+        launches = [_keeping(launch, results, i) for i, launch in enumerate(launches)]
     return Candidate(
         prefix + baseline.name,
         baseline.does,
@@ -151,7 +171,18 @@ def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, pref
         is_baseline=True,
         flops=kernel.flops,
         moved=kernel.moved,
+        step=baseline.step(kernel.inputs[0], kernel.results[0]) if baseline.step else None,
+        references=kernel.references,
     )
+
+
+def choose(baselines: Sequence[Baseline], names: Sequence[str]) -> tuple[list[Baseline], Mapping[str, str]]:
+    """Those that were asked for (all, without names; the first one always), and why the others are left out."""
+    asked = {n.lower() for n in names}
+    chosen = [
+        b for b in baselines if not asked or {b.name.lower(), b.name.split(".")[0].lower()} & asked or b is baselines[0]
+    ]
+    return chosen, {b.name: "not asked for" for b in baselines if b not in chosen}
 
 
 def tensor_bytes(values: Sequence[Any]) -> int:
@@ -162,13 +193,13 @@ def _launching(launch: Callable[..., Any], values: tuple[Any, ...]) -> Callable[
     return lambda: launch(*values)
 
 
-def _keeping(subject: Subject, values: tuple[Any, ...], results: list[Any], index: int) -> Callable[[], Any]:
+def _keeping(launch: Callable[[], Any], results: list[Any], index: int) -> Callable[[], Any]:
     """A launch that allocates its outputs: the last ones are kept for judging."""
 
-    def launch() -> None:
-        results[index] = as_tuple(subject.kernel_fn(*values))
+    def keep() -> None:
+        results[index] = as_tuple(launch())
 
-    return launch
+    return keep
 
 
 def common_dims(subjects: Sequence[Subject]) -> Mapping[tuple[str, ...], list[Subject]]:

@@ -1,6 +1,7 @@
 """One case of a check: a problem, and a way of being adversarial about it.
 
-modes: numerics  poisoned outputs between guard bands, compared with the reference; inputs must come back unchanged
+modes: numerics  poisoned outputs and scratch between guard bands, compared with the reference; inputs must come back
+                 unchanged, and counters in the scratch zero
        strides   the same with outer strides longer than packed, NaN in the gaps of the inputs
        stream    a busy side stream on which the inputs become valid only late
        graph     captured in a CUDA graph, replayed with changed inputs
@@ -13,14 +14,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from cutegen.families.proving import Problem
 from cutegen.run.guard import Guarded, bits, guarded_like, poisoned_allocations
-from cutegen.run.judge import OutputError, as_tuple, judge, output_names, reference_outputs
+from cutegen.run.judge import OutputError, as_tuple, judge, output_name, reference_outputs
 from cutegen.run.locate import describe
 from cutegen.run.shapes import Shape, complete, edge_shapes
 from cutegen.run.subject import Subject
-from cutegen.runtime.arguments import allocate
 
 Mode = Literal["numerics", "strides", "stream", "graph", "repeat", "empty"]
 Status = Literal["pass", "wrong", "raised", "refused", "hang", "crashed", "skipped"]
@@ -37,6 +38,7 @@ class Case:
     shape: Shape
     mode: Mode
     tiling: str | None
+    draw: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +51,28 @@ class CaseResult:
 
 
 def list_cases(subject: Subject, shapes: Sequence[Shape] = ()) -> Iterator[Case]:
-    """Edge shapes of each tiling, some in every mode; then `shapes` (the spec's, the user's) on its own choice."""
+    """The problems that break such kernels, some in every mode; then `shapes` (the spec's, the user's) on the
+    subject's own choice of tiling."""
+    proving = subject.proving
+    for problem in proving.list_problems(subject.plan) if proving else _product_problems(subject):
+        for mode in problem.modes:
+            yield Case(problem.name, dict(problem.dims), cast(Mode, mode), problem.tiling, problem.draw)
+    for given in (*subject.shapes, *shapes):
+        shape = complete(subject, given, "check shape")
+        yield Case("given", shape, "numerics", None, proving.given_draw if proving else None)
+
+
+def _product_problems(subject: Subject) -> Iterator[Problem]:
     for key, tiling in subject.tilings.items():
         for name, shape in edge_shapes(subject, tiling):
-            yield Case(name, shape, "numerics", key)
-            if name in THOROUGH:
-                yield from (Case(name, shape, mode, key) for mode in ("strides", "stream", "graph", "repeat"))
-    for given in (*subject.shapes, *shapes):
-        yield Case("given", complete(subject, given, "check shape"), "numerics", None)
+            modes = ("numerics", "strides", "stream", "graph", "repeat") if name in THOROUGH else ("numerics",)
+            yield Problem(name, shape, key, modes)
     if subject.plan:
         roles = subject.roles
         base = next(shape for _, shape in edge_shapes(subject, next(iter(subject.tilings.values()))))
         for dim in (roles.m, roles.n, roles.batch, roles.k):
             if dim and not isinstance(subject.dims[dim], int):
-                yield Case(f"{dim} = 0", {**base, dim: 0}, "empty", None)
+                yield Problem(f"{dim} = 0", {**base, dim: 0}, None, ("empty",))
 
 
 def run_case(subject: Subject, case: Case, seed: int) -> CaseResult:
@@ -83,6 +93,22 @@ def run_case(subject: Subject, case: Case, seed: int) -> CaseResult:
 
 
 @dataclass
+class _Call:
+    """A launch: run() returns the results. outputs, scratch: the guarded tensors it writes (none where it allocates
+    itself)."""
+
+    run: Callable[[], tuple[Any, ...]]
+    outputs: list[Guarded] = field(default_factory=list)
+    scratch: dict[str, Guarded] = field(default_factory=dict)
+
+    def poison(self) -> None:
+        """All but counters, which every launch has to leave as they were."""
+        for buffer in (*self.outputs, *self.scratch.values()):
+            if buffer.tensor.is_floating_point():
+                buffer.poison()
+
+
+@dataclass
 class _Run:
     subject: Subject
     case: Case
@@ -98,7 +124,7 @@ class _Run:
     def strides(self) -> Status | None:
         inputs = []
         for value in self._inputs():
-            if getattr(value, "ndim", 0) >= 2 and value.is_floating_point():
+            if getattr(value, "ndim", 0) >= 2:
                 copy = guarded_like(value, padded=True).tensor
                 value = copy.copy_(value)
             inputs.append(value)
@@ -112,11 +138,10 @@ class _Run:
         if (reason := _needs_cuda(inputs)) is not None:
             return self._skip(reason)
         late = tuple(_poisoned_copy(v) for v in inputs)
-        call, outputs = self._prepare(late, padded=False)
-        call()  # compiled, caches filled
+        call = self._prepare(late, padded=False)
+        call.run()  # compiled, caches filled
         torch.cuda.synchronize()
-        for o in outputs:
-            o.poison()
+        call.poison()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -124,9 +149,9 @@ class _Run:
             for old, new in zip(late, inputs):
                 if isinstance(new, torch.Tensor):
                     old.copy_(new)
-            results = call()
+            results = call.run()
         stream.synchronize()
-        self._judge(inputs, results, outputs, "on a side stream")
+        self._judge(inputs, results, call, "on a side stream")
         return None
 
     def graph(self) -> Status | None:
@@ -135,38 +160,37 @@ class _Run:
         static = self._inputs()
         if (reason := _needs_cuda(static)) is not None:
             return self._skip(reason)
-        call, outputs = self._prepare(static, padded=False)
-        call()
+        call = self._prepare(static, padded=False)
+        call.run()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            results = call()
+            results = call.run()
         for replay in (1, 2):
             for old, new in zip(static, self._inputs()):
                 if isinstance(new, torch.Tensor):
                     old.copy_(new)  # host scalars are part of the graph
-            for o in outputs:
-                o.poison()
+            call.poison()
             graph.replay()
             torch.cuda.synchronize()
-            self._judge(static, results, outputs, f"in replay {replay} of the graph")
+            self._judge(static, results, call, f"in replay {replay} of the graph")
         return None
 
     def repeat(self) -> Status | None:
         first, second = self._inputs(), self._inputs()
-        call, _ = self._prepare(first, padded=False)
-        once = call()
+        once = self._prepare(first, padded=False).run()
         _synchronize(once)
         kept = [bits(r).clone() for r in once]
         self._launch_and_judge(second, padded=False)
-        for name, result, before in zip(output_names(self.subject, len(once)), once, kept):
+        names = [output_name(self.subject, i) for i in range(len(once))]
+        for name, result, before in zip(names, once, kept):
             if not bool((bits(result) == before).all()):
                 self.faults.append(f"{name}: a later call changed the result of an earlier one")
-        call_again, outputs = self._prepare(first, padded=False)
-        again = call_again()
+        call = self._prepare(first, padded=False)
+        again = call.run()
         _synchronize(again)
-        self._judge(first, again, outputs, "in the second run")
-        for name, result, before in zip(output_names(self.subject, len(once)), again, kept):
+        self._judge(first, again, call, "in the second run")
+        for name, result, before in zip(names, again, kept):
             if (n := int((bits(result) != before).sum())) and self.subject.deterministic:
                 self.faults.append(f"{name}: not repeatable: {n} words differ in a second run on the same inputs")
         return None
@@ -174,34 +198,34 @@ class _Run:
     def empty(self) -> Status | None:
         plan, shape = self.subject.plan, self.case.shape
         assert plan is not None
-        outputs = tuple(allocate(o, shape, plan.device) for o in plan.outputs)
-        to_refuse = shape[plan.reduced] == 0
+        inputs = plan.prepare_inputs(**shape)
+        reduced = self.subject.roles.k
+        to_refuse = bool(reduced) and shape[reduced] == 0
         try:
-            plan.launch_fn(*plan.prepare_inputs(**shape), *outputs)
+            plan.launch_fn(*inputs, *plan.allocate_outputs(*inputs), *plan.allocate_scratch(*inputs))
             if to_refuse:
-                self.faults.append(f"an empty {plan.reduced} was not refused")
+                self.faults.append(f"an empty {reduced} was not refused")
         except ValueError as error:
-            if not to_refuse or plan.reduced not in str(error):
+            if not to_refuse or reduced not in str(error):
                 self.faults.append(f"refused: {error}")
         return None
 
     # -- running and judging --
 
     def _inputs(self) -> tuple[Any, ...]:
-        return self.subject.inputs(self.case.shape)
+        return self.subject.inputs(self.case.shape, self.case.draw)
 
     def _launch_and_judge(self, inputs: tuple[Any, ...], *, padded: bool) -> None:
         before = [bits(v).clone() if hasattr(v, "stride") else None for v in inputs]
-        call, outputs = self._prepare(inputs, padded=padded)
-        results = call()
+        call = self._prepare(inputs, padded=padded)
+        results = call.run()
         _synchronize(results)
         for i, (value, old) in enumerate(zip(inputs, before)):
             if old is not None and not bool((bits(value) == old).all()):
                 self.faults.append(f"input {i} was changed")
-        self._judge(inputs, results, outputs, "")
+        self._judge(inputs, results, call, "")
 
-    def _prepare(self, inputs: tuple[Any, ...], *, padded: bool) -> tuple[Callable[[], tuple[Any, ...]], list[Guarded]]:
-        """A call that returns the results, and the guarded outputs that it writes (none where it allocates itself)."""
+    def _prepare(self, inputs: tuple[Any, ...], *, padded: bool) -> _Call:
         launch = self.subject.launcher(self.case.tiling)
         if launch is None:
 
@@ -209,38 +233,50 @@ class _Run:
                 with poisoned_allocations():
                     return as_tuple(self.subject.kernel_fn(*inputs))
 
-            return allocating, []
+            return _Call(allocating)
         plan = self.subject.plan
         models = plan.allocate_outputs(*inputs) if plan else as_tuple(self.subject.kernel_fn(*inputs))
         outputs = [guarded_like(m, padded=padded) for m in models]
         views = tuple(o.tensor for o in outputs)
+        scratch = {}
+        if plan:
+            models = plan.allocate_scratch(*inputs)
+            scratch = {a.name: guarded_like(t, padded=False) for a, t in zip(plan.scratch, models)}
+        for buffer in scratch.values():
+            if not buffer.tensor.is_floating_point():
+                buffer.tensor.zero_()
 
         def launching() -> tuple[Any, ...]:
-            launch(*inputs, *views)
+            launch(*inputs, *views, *(b.tensor for b in scratch.values()))
             return views
 
-        return launching, outputs
+        return _Call(launching, outputs, scratch)
 
-    def _judge(self, inputs: tuple[Any, ...], results: tuple[Any, ...], outputs: list[Guarded], when: str) -> None:
+    def _judge(self, inputs: tuple[Any, ...], results: tuple[Any, ...], call: _Call, when: str) -> None:
         expected = reference_outputs(self.subject, inputs)
-        k = self.subject.reduction(self.case.shape, inputs)
         suffix = f" {when}" if when else ""
         if len(expected) != len(results):
             self.faults.append(f"returns {len(results)} outputs, the reference {len(expected)}{suffix}")
             return
-        for i, (name, result, reference) in enumerate(zip(output_names(self.subject, len(results)), results, expected)):
+        for i, (result, reference) in enumerate(zip(results, expected)):
+            name = output_name(self.subject, i)
             if result.shape != reference.shape:
                 self.faults.append(f"{name}: has shape {tuple(result.shape)}, the reference {tuple(reference.shape)}")
                 continue
-            error, found = judge(name, result, reference, k, self.subject)
+            error, found = judge(i, result, reference, inputs, self.subject, self.case.shape)
             self.errors.append(error)
-            if i < len(outputs) and (damage := outputs[i].damage()):
+            if i < len(call.outputs) and (damage := call.outputs[i].damage()):
                 self.faults.append(f"{name}: {damage}{suffix}")
-            if i < len(outputs) and (count := outputs[i].unwritten()):
+            if i < len(call.outputs) and (count := call.outputs[i].unwritten()):
                 self.faults.append(f"{name}: {count} elements were never written{suffix}")
             if found.mismatches:
                 text = describe(self.subject, i, name, found, tuple(result.shape), self._tiling())
                 self.faults.append(f"{text}{suffix}")
+        for name, buffer in call.scratch.items():
+            if damage := buffer.damage():
+                self.faults.append(f"{name}: {damage}{suffix}")
+            if not buffer.tensor.is_floating_point() and (count := int(buffer.tensor.count_nonzero())):
+                self.faults.append(f"{name}: {count} counters are not zero after the launch{suffix}")
 
     def _tiling(self) -> Any:
         tilings, plan = self.subject.tilings, self.subject.plan
@@ -259,7 +295,7 @@ def _needs_cuda(inputs: Sequence[Any]) -> str | None:
 def _poisoned_copy(value: Any) -> Any:
     if not hasattr(value, "stride"):
         return value
-    return value.clone().fill_(float("nan")) if value.is_floating_point() else value.clone()
+    return value.clone().fill_(float("nan") if value.is_floating_point() else 0)
 
 
 def _synchronize(results: Sequence[Any]) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cutegen.run.subject import Subject
-from cutegen.runtime.accuracy import Comparison, compare, tolerance
+from cutegen.runtime.accuracy import Comparison, Tolerance, compare, tolerance
 
 
 @dataclass(frozen=True, slots=True)
 class OutputError:
-    """Errors of one output in a case. relative, scaled: its tolerance; allowed: that at the largest error."""
+    """Errors of one output in a case. tolerance: its terms; allowed: their sum at the largest error."""
 
     name: str
-    relative: float
-    scaled: float
+    tolerance: Tolerance
     max_error: float
     allowed: float
     mean_error: float
@@ -23,17 +23,21 @@ class OutputError:
     elements: int
 
 
-def judge(name: str, result: Any, reference: Any, k: int, subject: Subject) -> tuple[OutputError, Comparison]:
-    """Compares one output with its reference, at the tolerance that follows from their dtypes and from K."""
-    approximation = subject.plan.approximation if subject.plan else 0.0
-    allowed = tolerance(dtype_name(result), k, approximation, dtype_name(reference))
+def judge(
+    output: int, result: Any, reference: Any, inputs: tuple[Any, ...], subject: Subject, shape: Mapping[str, int]
+) -> tuple[OutputError, Comparison]:
+    """Compares an output with its reference, at the tolerance that follows from their dtypes and from the problem."""
+    if subject.plan:
+        allowed = subject.plan.output_tolerance(output, inputs, dtype_name(reference))
+    else:
+        allowed = tolerance(dtype_name(result), subject.reduction(shape, inputs), 0.0, dtype_name(reference))
     found = compare(result, reference, allowed)
     figures = (found.max_error, found.allowed, found.mean_error, found.mismatches, found.elements)
-    return OutputError(name, allowed.relative, allowed.scaled, *figures), found
+    return OutputError(output_name(subject, output), allowed, *figures), found
 
 
-def output_names(subject: Subject, count: int) -> list[str]:
-    return [o.name for o in subject.plan.outputs] if subject.plan else [f"output {i}" for i in range(count)]
+def output_name(subject: Subject, output: int) -> str:
+    return subject.plan.outputs[output].name if subject.plan else f"output {output}"
 
 
 def reference_outputs(subject: Subject, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

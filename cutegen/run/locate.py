@@ -12,19 +12,27 @@ WARPGROUP_ROWS = 64
 
 
 def describe(subject: Subject, output: int, name: str, found: Comparison, shape: tuple[int, ...], tiling: Any) -> str:
-    """The first wrong element of output number `output`, its place in its tile, and the box around all of them."""
+    """The first wrong element of output number `output`, its place in the kernel, and the box around all of them."""
     assert found.first is not None
-    m_axis, n_axis, *batch = _axes(subject, output, len(shape))
-    labels = {m_axis: "m", n_axis: "n", **dict.fromkeys(batch, "batch")}
-    index = ", ".join(f"{labels.get(axis, axis)}={i}" for axis, i in enumerate(found.first))
-    text = f"{name}[{index}] is {found.actual:.6g}, reference {found.expected:.6g}"
-    if m_axis is not None:
-        text += f" ({_place(found.first[m_axis], found.first[n_axis], tiling)})"
+    if subject.plan and subject.proving:
+        labels = subject.proving.name_axes(subject.plan, output)
+        place = subject.proving.locate(subject.plan, output, shape, found.first, tiling)
+    else:
+        labels, place = _locate_product(subject, output, found.first, tiling)
+    index = ", ".join(f"{label}={i}" for label, i in zip(labels, found.first))
+    text = f"{name}[{index}] is {found.actual:.6g}, reference {found.expected:.6g}" + f" ({place})" * bool(place)
     box = ", ".join(
-        f"{labels.get(axis, axis)} {lo}..{hi} of {size}" if lo != hi else f"{labels.get(axis, axis)} {lo} of {size}"
-        for axis, (lo, hi, size) in enumerate(zip(found.low, found.high, shape))
+        f"{label} {lo}..{hi} of {size}" if lo != hi else f"{label} {lo} of {size}"
+        for label, lo, hi, size in zip(labels, found.low, found.high, shape)
     )
     return f"{found.mismatches} of {found.elements} wrong, all within {box}; first {text}"
+
+
+def _locate_product(subject: Subject, output: int, index: tuple[int, ...], tiling: Any) -> tuple[list[str], str]:
+    m_axis, n_axis, *batch = _axes(subject, output, len(index))
+    labels = {m_axis: "m", n_axis: "n", **dict.fromkeys(batch, "batch")}
+    place = _place(index[m_axis], index[n_axis], tiling) if m_axis is not None else ""
+    return [labels.get(axis, str(axis)) for axis in range(len(index))], place
 
 
 def _axes(subject: Subject, output: int, rank: int) -> tuple[Any, ...]:

@@ -108,8 +108,10 @@ def bench_shapes(subject: Subject, asked: Iterable[str], listed: Iterable[Mappin
     shapes = [parse_shape(text, subject) for text in asked]
     shapes = shapes or [complete(subject, shape, f"bench of {subject.name}") for shape in listed]
     roles = subject.roles
-    if not shapes and not (roles.m and roles.n and roles.k):
+    if not shapes and not subject.proving and not (roles.m and roles.n and roles.k):
         shapes = [complete(subject, {}, str(subject.path))]
+    if not shapes and subject.proving:
+        shapes = [complete(subject, dims, "default shape") for dims in subject.proving.bench_dims(subject.plan)]
     for m, n, k in () if shapes else BENCH_SHAPES:
         batch = BENCH_BATCH if roles.batch else 1
         wanted = {roles.m: m // batch, roles.n: n, roles.k: k, roles.batch: batch}

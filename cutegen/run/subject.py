@@ -13,7 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from cutegen.diagnostics import CutegenError
+from cutegen.families.registry import load_proving
 from cutegen.runtime.arguments import Extent, step_of
+from cutegen.runtime.base import BasePlan
 from cutegen.runtime.plan import KernelPlan
 
 # What a plain file is taken for when it does not say: 16-bit operands with rows that TMA can read, this CTA tile.
@@ -37,7 +39,8 @@ class Subject:
     dims: every dim that get_inputs takes: a constant, an inclusive range, or (for a file) its default as the lower
     bound is unknown: (1, None). defaults: a file's default extents. steps: what each dim is varied in. kernel_fn
     allocates its outputs; launch_fn, where there is one, writes into given ones. tilings: CTA tile and more, by key;
-    None stands for the subject's own choice. deterministic: bitwise repeatable, so it promises.
+    None stands for the subject's own choice. deterministic: bitwise repeatable, so it promises. proving: of the plan's
+    family (families/proving.py); None: a product, which has `roles`.
     """
 
     name: str
@@ -46,7 +49,7 @@ class Subject:
     reference_fn: Callable[..., Any]
     get_inputs: Callable[..., Any]
     launch_fn: Callable[..., None] | None
-    plan: KernelPlan | None
+    plan: BasePlan | None
     dims: Mapping[str, Extent]
     defaults: Mapping[str, int]
     steps: Mapping[str, int]
@@ -55,11 +58,14 @@ class Subject:
     deterministic: bool
     shapes: tuple[Mapping[str, int], ...] = ()
     digest: str = ""
+    proving: Any = None
 
     def launcher(self, tiling: str | None) -> Callable[..., None] | None:
         return self.plan.make_launch(tiling) if self.plan and tiling else self.launch_fn
 
-    def inputs(self, dims: Mapping[str, int]) -> tuple[Any, ...]:
+    def inputs(self, dims: Mapping[str, int], draw: Any = None) -> tuple[Any, ...]:
+        if self.plan and draw is not None:
+            return self.plan.draw_inputs(draw, **dims)
         values = self.get_inputs(**{d: n for d, n in dims.items() if d in self.dims})
         return tuple(values) if isinstance(values, (tuple, list)) else (values,)
 
@@ -78,7 +84,7 @@ def load_subject(path: Path) -> Subject:
     except Exception as error:
         raise CutegenError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
     plan = getattr(module, "PLAN", None)
-    return plan_subject(plan, path) if isinstance(plan, KernelPlan) else _from_file(module, name, path)
+    return plan_subject(plan, path) if isinstance(plan, BasePlan) else _from_file(module, name, path)
 
 
 def _load(path: Path, name: str) -> ModuleType:
@@ -99,9 +105,7 @@ def _execute(name: str, file: Path, search: list[str] | None) -> ModuleType:
     return module
 
 
-def plan_subject(plan: KernelPlan, path: Path) -> Subject:
-    first, args = plan.outputs[0], (*plan.inputs, *plan.outputs)
-    m, n, *batch = (first.dims[axis] for axis in first.axes)
+def plan_subject(plan: BasePlan, path: Path) -> Subject:
     return Subject(
         name=plan.name,
         path=path,
@@ -112,12 +116,21 @@ def plan_subject(plan: KernelPlan, path: Path) -> Subject:
         plan=plan,
         dims=plan.dims,
         defaults={},
-        steps={d: step_of(d, args) for d in plan.dims},
-        roles=Roles(m, n, plan.reduced, "".join(batch)),
+        steps={d: step_of(d, (*plan.inputs, *plan.outputs)) for d in plan.dims},
+        roles=_roles(plan),
         tilings=plan.tilings,
         deterministic=True,
         digest=_digest(path),
+        proving=load_proving(plan.family),
     )
+
+
+def _roles(plan: BasePlan) -> Roles:
+    if not isinstance(plan, KernelPlan):
+        return Roles()
+    first = plan.outputs[0]
+    m, n, *batch = (first.dims[axis] for axis in first.axes)
+    return Roles(m, n, plan.reduced, "".join(batch))
 
 
 def _from_file(module: ModuleType, name: str, path: Path) -> Subject:

@@ -83,6 +83,10 @@ class BasePlan:
         """Fresh random inputs of one problem."""
         raise NotImplementedError
 
+    def draw_inputs(self, draw: Any, **dims: int) -> tuple[Any, ...]:
+        """prepare_inputs, made harder in a way that the family knows."""
+        raise NotImplementedError
+
     def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
         """Uninitialised outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
         raise NotImplementedError
@@ -109,6 +113,10 @@ class BasePlan:
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
         """Every reason why `values` cannot be passed as `args`."""
         raise NotImplementedError
+
+    def signature(self) -> tuple[Any, ...]:
+        """What is computed: plans with equal signatures have equal baselines."""
+        return self.family, self.inputs, self.outputs
 
     def dispatch(self, **dims: int) -> str:
         """The key of the tiling for a problem."""

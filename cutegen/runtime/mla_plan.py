@@ -119,6 +119,9 @@ class MlaPlan(BasePlan):
 
     # -- dispatch and sizes --
 
+    def signature(self) -> tuple[Any, ...]:
+        return *super().signature(), self.causal, self.lse_base, self.page_size
+
     def choose_tiling(self, rows: int, batch: int, query_len: int) -> str:
         (only,) = self.tilings
         return only

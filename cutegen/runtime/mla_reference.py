@@ -44,3 +44,28 @@ def attend(
         out[b] = weights @ keys[:, :latent_dim]
         lse[b] = torch.where(seeing, total, math.inf)
     return out, lse
+
+
+def attend_dense(
+    queries: tuple[Any, ...],
+    kv_cache: Any,
+    block_table: Any,
+    seq_lens: Any,
+    softmax_scale: float,
+    *,
+    causal: bool,
+    latent_dim: int = 512,
+) -> Any:
+    """The output alone, in the dtype of the queries, by a dense copy of the cache: nothing waits for the device."""
+    import torch
+
+    q = queries[0] if len(queries) == 1 else torch.cat(queries, -1)
+    query_len = q.shape[1]
+    keys = kv_cache[block_table.long().clamp(0, len(kv_cache) - 1)].flatten(1, 2)  # [batch, width, dim]
+    slots = torch.arange(keys.shape[1], device=q.device)
+    keys = keys.masked_fill((slots >= seq_lens[:, None])[..., None], 0.0)
+    seen = seq_lens[:, None] - (query_len - 1 - torch.arange(query_len, device=q.device)) * int(causal)
+    hidden = slots >= seen[..., None]  # [batch, query_len, width]
+    scores = torch.einsum("bthd,bkd->bthk", q, keys).float() * softmax_scale
+    scores = scores.masked_fill(hidden[:, :, None], -math.inf)
+    return torch.einsum("bthk,bkd->bthd", scores.softmax(-1).to(q.dtype), keys[..., :latent_dim]).nan_to_num()

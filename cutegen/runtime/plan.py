@@ -95,6 +95,9 @@ class KernelPlan(BasePlan):
                 values.append(allocate(arg, extents, self.device).normal_(0.0, scale))
         return tuple(values)
 
+    def signature(self) -> tuple[Any, ...]:
+        return *super().signature(), *self.epilogue.items()
+
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         k = self.problem_dims(*inputs)[self.reduced]
         return tolerance(self.outputs[output].dtype, k, self.approximation, reference)

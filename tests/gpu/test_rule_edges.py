@@ -37,6 +37,6 @@ def test_numerics(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         for output in outputs:
             output.fill_(math.nan)
         plan.launch_fn(*inputs, *outputs)
-        for output, reference in zip(outputs, reference_outputs(subject, inputs)):
-            _, found = judge(name, output, reference, dims["k"], subject)
+        for i, (output, reference) in enumerate(zip(outputs, reference_outputs(subject, inputs))):
+            _, found = judge(i, output, reference, inputs, subject, dims)
             assert not found.mismatches, (dims, resolved.tilings[0].numbers, found)

@@ -1,0 +1,66 @@
+"""What `check` and `bench` have to know about a family: the problems that break its kernels, where in a kernel an
+element is computed, and whom to measure against. Imports neither torch nor cutlass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+# (inputs, outputs) -> a launch that computes the same, or part of it, into the outputs or tensors of its own
+Bind = Callable[[tuple[Any, ...], tuple[Any, ...]], Callable[[], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem to run. tiling: the key to force, None for the dispatch's choice. modes: ways of being adversarial, of
+    those that cutegen/run/cases.py lists. draw: what else decides its random inputs, for the plan's draw_inputs."""
+
+    name: str
+    dims: Mapping[str, int]
+    tiling: str | None
+    modes: tuple[str, ...] = ("numerics",)
+    draw: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """bind raises when the library is missing or refuses; its message becomes the reason for skipping.
+
+    complete: it computes all of the plan's outputs, so that they can be compared. returns: its launch returns them,
+    instead of writing to those it was given. step: a launch that is needed once per step of a model, for all its
+    layers, and so is timed apart. does: what it computes, in words.
+    """
+
+    name: str
+    does: str
+    bind: Bind
+    complete: bool = True
+    returns: bool = False
+    step: Bind | None = None
+
+
+class Proving(Protocol):
+    """What a family gives, for its plans."""
+
+    given_draw: Any  # the draw of problems that a user gives to `check`
+
+    def list_problems(self, plan: Any) -> Iterator[Problem]:
+        """The problems to check, for each tiling."""
+        ...
+
+    def name_axes(self, plan: Any, output: int) -> Sequence[str]:
+        """Names of the axes of an output."""
+        ...
+
+    def locate(self, plan: Any, output: int, shape: Sequence[int], index: Sequence[int], tiling: Any) -> str:
+        """The place of an element of an output of `shape` in the kernel, in words."""
+        ...
+
+    def list_baselines(self, plan: Any) -> Iterator[Baseline]:
+        """Every baseline that could apply, the one that ratios refer to first."""
+        ...
+
+    def bench_dims(self, plan: Any) -> Iterator[Mapping[str, int]]:
+        """What to measure when nobody says."""
+        ...
