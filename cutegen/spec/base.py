@@ -137,11 +137,12 @@ class Bench(Section):
 
 
 class KernelSpec(Section):
-    """The keys that specs of all families share. meaning: those that say what is computed, not how. promised: where a
-    family's specs say what is known of the dims, for messages."""
+    """The keys that specs of all families share. meaning: those that say what is computed, not how. promised, no_dim:
+    for messages, where specs say what is known of the dims, and what is said of a name that is none."""
 
     meaning: ClassVar[frozenset[str]] = frozenset()
-    promised: ClassVar[str] = "in `dims`"
+    promised: ClassVar[str]
+    no_dim: ClassVar[str]
 
     cutegen: Literal[1] = Field(description="Version of the spec language.")
     kernel: str = Field(description="The kernel family.")
@@ -170,7 +171,7 @@ class KernelSpec(Section):
         for dim, value in shape.items():
             low, high = dims.get(dim) or (value, value)
             if dim not in dims:
-                yield unknown_name(UNKNOWN_DIM.id, dim, dims, (*path, dim), "no tensor has dim")
+                yield unknown_name(UNKNOWN_DIM.id, dim, dims, (*path, dim), self.no_dim)
             elif not low <= value <= high:
                 promise = f"{low}" if low == high else f"from {low} to {high}"
                 message = f"`{dim}` is {value} here, and {promise} {self.promised}"
@@ -185,6 +186,8 @@ class TensorSpec(KernelSpec):
     """A spec that declares its tensors, and the dims that their shapes name."""
 
     meaning: ClassVar[frozenset[str]] = frozenset({"dims", "tensors"})
+    promised: ClassVar[str] = "in `dims`"
+    no_dim: ClassVar[str] = "no tensor has dim"
 
     dims: dict[str, Positive | Range] = Field(
         default={},
@@ -216,9 +219,7 @@ class TensorSpec(KernelSpec):
     def cross_check(self) -> Iterator[Finding]:
         names = self.dim_names()
         yield from (
-            unknown_name(UNKNOWN_DIM.id, d, names, ("dims", d), "no tensor has dim")
-            for d in self.dims
-            if d not in names
+            unknown_name(UNKNOWN_DIM.id, d, names, ("dims", d), self.no_dim) for d in self.dims if d not in names
         )
         for index, shape in enumerate(self.instances):
             yield from self.check_shape(("instances", index), shape, ())

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
 
 Schema: TypeAlias = dict[str, Any]
@@ -88,6 +89,10 @@ def _option_words(option: Schema, root: Schema, many: bool) -> list[str]:
     if "enum" in option:
         return [f"`{value}`" for value in option["enum"]]
     if kind == "integer":
+        low, high = option["minimum"], option["maximum"]
+        noun = "integers" if many else "an integer"
+        if high < MAX_EXTENT:
+            return [f"{noun} from {low} to {high}"]
         return ["positive integers" if many else "a positive integer"]
     if kind == "array":
         count = f" {option['minItems']}" if "minItems" in option else ""

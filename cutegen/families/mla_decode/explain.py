@@ -32,7 +32,7 @@ CORE = ("variant",)
 
 
 def explain(resolved: ResolvedMla, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
-    """The plan section by section; with a shape (batch, heads, query_len, kv_len) its parts and roofline as well."""
+    """The plan section by section; with a shape (batch, query_len, heads, kv_len) its parts and roofline as well."""
     sections = [_problem(resolved)]
     for tiling in resolved.tilings:
         sections += [explain_roles(tiling), explain_pipelines(tiling), _free_groups(tiling), _barriers(tiling)]
@@ -50,7 +50,7 @@ def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str,
         rows = []
         if shape is not None:
             sms = DEVICES[resolved.device].sms
-            _, heads, query_len, _ = read_shape(problem, shape)
+            _, query_len, heads, _ = read_shape(problem, shape)
             blocks = [row_blocks(heads * query_len, c.cluster) for c in (now, then)]
             parts = [parts_of(heads * query_len, c.cluster, sms) for c in (now, then)]
             rows.append(("row blocks", str(blocks[0]), str(blocks[1])))
@@ -68,15 +68,15 @@ def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str,
 
 
 def read_shape(problem: MlaProblem, shape: Mapping[str, int]) -> tuple[int, int, int, int]:
-    """(batch, heads, query_len, kv_len); constants need no mention. CutegenError (exit 2) for what does not fit."""
+    """(batch, query_len, heads, kv_len); constants need no mention. CutegenError (exit 2) for what does not fit."""
     dims = (
         Extent("batch", 1, None),
-        Extent("heads", *problem.heads),
         Extent("query_len", *problem.query_len),
+        Extent("heads", *problem.heads),
         Extent("kv_len", 1, None),
     )
-    batch, heads, query_len, kv_len = read_extents(dims, shape)
-    return batch, heads, query_len, kv_len
+    batch, query_len, heads, kv_len = read_extents(dims, shape)
+    return batch, query_len, heads, kv_len
 
 
 def _problem(resolved: ResolvedMla) -> Section:
@@ -132,12 +132,12 @@ def _registers(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> Section:
 
 def _shape(resolved: ResolvedMla, tiling: ResolvedMlaTiling, shape: Mapping[str, int]) -> Section:
     problem, device, numbers = resolved.problem, DEVICES[resolved.device], tiling.numbers
-    batch, heads, query_len, kv_len = read_shape(problem, shape)
+    batch, query_len, heads, kv_len = read_shape(problem, shape)
     rows = heads * query_len
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
     pairs = -(-kv_len // (2 * KEY_BLOCK))
     share = -(-batch * (pairs + numbers.overhead) // parts)
-    flops, moved = traffic(problem, batch, heads, query_len, kv_len)
+    flops, moved = traffic(problem, batch, rows, kv_len)
     padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
     kib = workspace_elements(rows, parts) * 4 // 1024
     table = (
@@ -150,13 +150,13 @@ def _shape(resolved: ResolvedMla, tiling: ResolvedMlaTiling, shape: Mapping[str,
         *roofline(device, flops, moved),
         ("with padded rows", f"{padded:.4g} us of tensor core"),
     )  # fmt: skip
-    title = f"batch={batch}, heads={heads}, query_len={query_len}, kv_len={kv_len} on {device.name} (data-sheet rates)"
+    title = f"batch={batch}, query_len={query_len}, heads={heads}, kv_len={kv_len} on {device.name} (data-sheet rates)"
     return Section(title, header=("", ""), rows=table)
 
 
-def traffic(problem: MlaProblem, batch: int, heads: int, query_len: int, kv_len: int) -> tuple[int, int]:
-    """(FLOPs, bytes) of one call: every key with every row, whatever the mask; each cache row read once."""
-    rows = batch * heads * query_len
-    flops = 2 * rows * kv_len * (problem.head_dim + problem.latent_dim)
-    values = batch * kv_len * problem.head_dim + rows * (problem.head_dim + problem.latent_dim)
-    return flops, values * problem.dtype.bytes + 4 * rows
+def traffic(problem: MlaProblem, batch: int, rows: int, kv_len: int) -> tuple[int, int]:
+    """(FLOPs, bytes) of one call with `rows` query rows a request: every key with every row, whatever the mask; each
+    row of the cache is read once."""
+    width = problem.head_dim + problem.latent_dim
+    values = batch * (kv_len * problem.head_dim + rows * width)
+    return 2 * batch * rows * kv_len * width, values * problem.dtype.bytes + 4 * batch * rows

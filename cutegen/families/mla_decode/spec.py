@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, MAX_PREFETCH
 from cutegen.spec.base import Auto, Bench, KernelSpec, Positive, Range, Section, knob
+from cutegen.spec.refusal import Finding, Refusal
+
+Overhead = Annotated[int, Field(ge=0, le=MAX_OVERHEAD)]
+JoinRatio = Annotated[int, Field(ge=1, le=MAX_JOIN_RATIO)]
+Prefetch = Annotated[int, Field(ge=0, le=MAX_PREFETCH)]
 
 
 class KvCache(Section):
@@ -41,10 +46,8 @@ class SplitKv(Section):
 class Scheduler(Section):
     """The costs by which keys are shared out evenly among the CTAs, on the device."""
 
-    overhead: Annotated[int, Field(ge=0, le=MAX_OVERHEAD)] | Auto = knob(
-        "What a request costs beside its keys, in pairs of 64-key blocks."
-    )
-    join_ratio: Annotated[int, Field(ge=1, le=MAX_JOIN_RATIO)] | Auto = knob(
+    overhead: Overhead | Auto = knob("What a request costs beside its keys, in pairs of 64-key blocks.")
+    join_ratio: JoinRatio | Auto = knob(
         "Cost of a pair of key blocks over that of joining one more part: bounds how finely a request is cut."
     )
 
@@ -52,9 +55,7 @@ class Scheduler(Section):
 class Pipeline(Section):
     """How far loads run ahead; the two K buffers are fixed."""
 
-    prefetch: Annotated[int, Field(ge=0, le=MAX_PREFETCH)] | Auto = knob(
-        "Pairs of key blocks that are fetched to L2 ahead of their load."
-    )
+    prefetch: Prefetch | Auto = knob("Pairs of key blocks that are fetched to L2 ahead of their load.")
 
 
 class Producer(Section):
@@ -88,9 +89,16 @@ class Tune(Section):
     """Candidates for a tuner (there is none yet); what is absent keeps its value."""
 
     variant: list[Literal["seesaw", "seesaw_2cta"]] = Field(default=[], description="Candidates for `variant`.")
-    overhead: list[int] = Field(default=[], description="Candidates for `scheduler.overhead`.")
-    join_ratio: list[Positive] = Field(default=[], description="Candidates for `scheduler.join_ratio`.")
-    prefetch: list[int] = Field(default=[], description="Candidates for `pipeline.prefetch`.")
+    overhead: list[Overhead] = Field(default=[], description="Candidates for `scheduler.overhead`.")
+    join_ratio: list[JoinRatio] = Field(default=[], description="Candidates for `scheduler.join_ratio`.")
+    prefetch: list[Prefetch] = Field(default=[], description="Candidates for `pipeline.prefetch`.")
+
+
+def _refuse_bare_number(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool) and value != 1:
+        message = f"`split_kv: {value}` could mean exactly or at most {value}; of numbers only 1 stands alone"
+        raise Refusal([Finding("bad-value", message, f"write {{max: {value}}} for at most {value} parts")])
+    return value
 
 
 def _as_section(value: SplitKv | Literal[1] | Auto) -> SplitKv:
@@ -104,6 +112,7 @@ class MlaSpec(KernelSpec):
         {"dtype", "heads", "query_len", "latent_dim", "rope_dim", "q", "mask", "kv_cache", "lse"}
     )
     promised: ClassVar[str] = "in the spec"
+    no_dim: ClassVar[str] = "no dim is named"
 
     kernel: Literal["mla_decode"] = Field(description="The kernel family.")
     arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
@@ -129,7 +138,9 @@ class MlaSpec(KernelSpec):
     )
     kv_cache: KvCache = KvCache()
     lse: Lse = Lse()
-    split_kv: Annotated[SplitKv | Literal[1] | Auto, AfterValidator(_as_section)] = Field(
+    split_kv: Annotated[
+        SplitKv | Literal[1] | Auto, BeforeValidator(_refuse_bare_number), AfterValidator(_as_section)
+    ] = Field(
         default="auto",
         validate_default=True,
         description="Cutting of one request's keys: `1` is short for `{max: 1}`.",
@@ -145,4 +156,4 @@ class MlaSpec(KernelSpec):
 
     def shape_dims(self) -> dict[str, tuple[int, int] | None]:
         heads, query_len = ((v, v) if isinstance(v, int) else v for v in (self.heads, self.query_len))
-        return {"batch": None, "heads": heads, "query_len": query_len, "kv_len": None}
+        return {"batch": None, "query_len": query_len, "heads": heads, "kv_len": None}

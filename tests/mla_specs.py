@@ -1,0 +1,36 @@
+"""MLA decode specs as text, and what they are computed from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gemm_specs import SM90
+
+from cutegen.families.decide import Choice
+from cutegen.families.mla_decode.auto import choose
+from cutegen.families.mla_decode.candidate import Candidate
+from cutegen.families.mla_decode.problem import MlaProblem, bind
+from cutegen.spec import load_text, parse_spec
+
+MLA = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: bf16
+heads: [16, 128]
+query_len: [1, 4]
+"""
+PAIRED = MLA.replace("[16, 128]", "128")  # an even number of row blocks, whatever query_len
+
+
+def bind_mla(text: str) -> MlaProblem:
+    document = load_text(text, "kernel", "kernel.yaml")
+    return bind(parse_spec(document), document)  # type: ignore[arg-type]
+
+
+def mla_candidate(problem: MlaProblem, **knobs: Any) -> Candidate:
+    """The default candidate of a problem with some knobs replaced, legal or not."""
+    choice = choose(problem, {}, SM90)
+    assert isinstance(choice, Choice)
+    return replace(choice.candidate, **knobs)  # type: ignore[no-any-return]

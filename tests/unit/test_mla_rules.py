@@ -1,0 +1,95 @@
+"""Every rule about an MLA decode refuses what it should, in numbers, and lets its neighbour pass."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from gemm_specs import SM90
+from mla_specs import MLA, PAIRED, bind_mla, mla_candidate
+
+from cutegen.diagnostics import SpecError
+from cutegen.families.mla_decode.problem_rules import CHECKS
+from cutegen.families.mla_decode.rule_book import BOOK
+from cutegen.families.mla_decode.rules import refusals
+from cutegen.hardware import ARCHS, Arch
+
+TWO = {"variant": "seesaw_2cta"}
+SM120 = ARCHS["sm_120a"]
+
+# (rule, spec, illegal knobs, what the reason and the remedy say, legal neighbour, arch that refuses)
+CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arch]] = [
+    ("register-values", MLA, {"producer_registers": 42}, ("42 producer", "40 or 48"), {"producer_registers": 24}, SM90),
+    ("register-values", MLA, {"consumer_registers": 264}, ("264 consumer", "24..256", "256"), {}, SM90),
+    ("register-values", MLA, {"producer_registers": 176}, ("176", "384", "168"), {}, SM90),
+    ("register-file", MLA, {"producer_registers": 40}, ("40 + 2 x 240", "66560", "64512", "at most 232"),
+     {"producer_registers": 40, "consumer_registers": 232}, SM90),
+    ("attention-registers", MLA, {"consumer_registers": 208}, ("128 + S 32 + P 16 = 176", "leave 32 of 40", "216"),
+     {"consumer_registers": 216}, SM90),
+    ("row-block-pairs", MLA, TWO, ("heads 16 x query_len 1 = 16 rows = 1 block of 64", "multiple of 2"), {}, SM90),
+    ("row-block-pairs", PAIRED.replace("128", "[64, 65]").replace("[1, 4]", "2"), TWO, ("heads 65", "= 3 blocks"), {},
+     SM90),
+    ("row-block-pairs", PAIRED.replace("128", "64").replace("[1, 4]", "[2, 3]"), TWO, ("query_len 3 = 192 rows",), {},
+     SM90),
+    ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "218 KiB", "99 KiB"), {}, SM120),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "spec", "illegal", "said", "legal", "arch"), CASES, ids=[case[0] for case in CASES])
+def test_rule(
+    rule: str, spec: str, illegal: dict[str, Any], said: tuple[str, ...], legal: dict[str, Any], arch: Arch
+) -> None:
+    problem = bind_mla(spec)
+    found = list(refusals(problem, mla_candidate(problem, **illegal), arch))
+    assert rule in [r.rule for r in found]
+    told = next(f"{r.reason}; {r.remedy}" for r in found if r.rule == rule)
+    for part in said:
+        assert part in told
+    assert not list(refusals(problem, mla_candidate(problem, **legal), SM90))
+
+
+def test_every_rule_has_a_case() -> None:
+    rules = {inspect.getclosurevars(p).nonlocals["rule"].id for p in (*BOOK.form, *BOOK.fit)}
+    assert rules == {case[0] for case in CASES}
+
+
+@pytest.mark.parametrize("text", [PAIRED, MLA.replace("[16, 128]", "64").replace("[1, 4]", "4")])
+def test_two_ctas_where_every_promised_call_has_pairs(text: str) -> None:
+    problem = bind_mla(text)
+    assert not list(refusals(problem, mla_candidate(problem, **TWO), SM90))
+
+
+@pytest.mark.parametrize(
+    ("rule", "old", "new", "said"),
+    [
+        ("head-dims", "dtype", "latent_dim: 256\ndtype", ("latent_dim is 256", "512")),
+        ("head-dims", "dtype", "rope_dim: 128\ndtype", ("rope_dim is 128", "64")),
+        ("page-size", "dtype", "kv_cache: {page_size: 48}\ndtype", ("48 tokens", "use 32 or 64")),
+        ("page-size", "dtype", "kv_cache: {page_size: 1}\ndtype", ("1 tokens", "use 16")),
+        ("page-size", "dtype", "kv_cache: {page_size: 256}\ndtype", ("256 tokens", "use 128")),
+        ("promised-extent", "[16, 128]", "[16, 256]", ("heads goes up to 256", "at most 128")),
+        ("promised-extent", "[1, 4]", "17", ("query_len goes up to 17", "at most 16")),
+    ],
+)
+def test_problem_rule(rule: str, old: str, new: str, said: tuple[str, ...]) -> None:
+    with pytest.raises(SpecError) as caught:
+        bind_mla(MLA.replace(old, new))
+    (found,) = caught.value.diagnostics
+    assert found.rule == rule
+    for part in said:
+        assert part in f"{found.message}; {found.remedy}"
+
+
+def test_problem_rules_are_said_at_once_and_at_their_keys() -> None:
+    text = MLA.replace("[16, 128]", "129").replace("[1, 4]", "17")
+    with pytest.raises(SpecError) as caught:
+        bind_mla(text + "latent_dim: 1\nrope_dim: 1\nkv_cache: {page_size: 3}\n")
+    found = caught.value.diagnostics
+    assert {d.rule for d in found} == {rule.id for rule, _, _ in CHECKS}
+    assert [d.location.line for d in found if d.location] == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("size", [16, 32, 64, 128])
+def test_supported_pages(size: int) -> None:
+    assert bind_mla(MLA + f"kv_cache: {{page_size: {size}}}\n").page_size == size
