@@ -1,0 +1,103 @@
+"""MLA decode on the CPU the way the kernel does it: parts of a request leave partial results in the workspace, counters
+in the semaphores, and are joined. Faults can be planted by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+
+from cutegen.runtime.arguments import find_faults
+from cutegen.runtime.mla import MlaTiling
+from cutegen.runtime.mla_plan import MlaPlan
+
+PARTS_KEYS = 512
+
+
+def tiling(page_size: int = 16, cluster: int = 1) -> MlaTiling:
+    return MlaTiling(cluster, page_size, 384, 24, 240, 222_000, 1, 1, 0, 1)
+
+
+class CpuMla(MlaPlan):
+    name, arch, device = "mla", "sm_90a", "cpu"
+    dtype, page_size, causal = "bfloat16", 16, True
+    heads, query_len = (2, 5), (1, 3)
+    tilings: ClassVar = {"seesaw": tiling()}
+
+    def __init__(self, fault: str = "", **options: Any) -> None:
+        self.fault = fault
+        self.launched: list[str] = []
+        super().__init__(**options)
+
+    def sm_count(self, index: int) -> int:
+        return 4
+
+    def compile(self, key: str) -> Callable[..., None]:
+        def kernel(*values: Any) -> None:
+            args = (*self.inputs[:-1], *self.outputs, *self.scratch)
+            if find_faults(self.extents, args, values[:-2], self.device, ""):
+                raise ValueError("Mismatched Tensor on argument")  # as TVM FFI does, in words that help nobody
+            self.launched.append(key)
+            queries, rest = values[: len(self.queries)], values[len(self.queries) :]
+            run(self, torch.cat(queries, -1), *rest)
+
+        return kernel
+
+
+def run(
+    plan: CpuMla, q: Any, cache: Any, table: Any, lengths: Any, out: Any, lse: Any, workspace: Any, semaphores: Any,
+    scale: float, parts: int,
+) -> None:  # fmt: skip
+    fault = plan.fault
+    if fault == "page stride":
+        cache = cache.as_strided(cache.shape, (cache.shape[1] * cache.stride(1), cache.stride(1), 1))
+    batch, tokens, heads, _ = q.shape
+    rows = tokens * heads
+    slots = workspace[: 2 * parts * rows * 513].view(-1, rows, 513)
+    if fault == "workspace":
+        workspace.as_strided((1,), (1,), workspace.storage_offset() + workspace.numel()).zero_()
+    for b in range(batch):
+        length = int(lengths[b]) + (fault == "past the length" and int(lengths[b]) % 64 != 0)
+        if fault == "tail" and length > 64:
+            length -= length % 64
+        pages = table[b, : -(-length // plan.page_size)].long()
+        if fault == "table":
+            pages = table[b].long()
+        keys = cache[pages].reshape(-1, cache.shape[2])[:length].float()
+        seen = length - (tokens - 1 - torch.arange(tokens)) * int(plan.causal and fault != "causal")
+        cuts = list(range(0, max(length, 1), PARTS_KEYS))[:parts] or [0]
+        for i, start in enumerate(cuts):
+            stop = length if i == len(cuts) - 1 else cuts[i + 1]
+            o, total = piece(q[b].float(), keys[start:stop], scale, seen - start)
+            slots[i, :, :512], slots[i, :, 512] = o.view(rows, 512), total.view(rows)
+            semaphores[i] += 1
+        count = len(cuts) + (fault == "stale slot")
+        join(out[b], lse, b, slots[:count], tokens, heads, plan)
+        semaphores[: len(cuts)] = int(fault == "counters" and b == batch - 1)
+    if fault == "chance" and batch:
+        out += torch.randn(()).to(out.dtype) * 1e-3
+
+
+def piece(q: Any, keys: Any, scale: float, seen: Any) -> tuple[Any, Any]:
+    scores = q @ keys.mT * scale
+    hidden = torch.arange(len(keys)) >= seen[:, None, None]
+    scores = scores.masked_fill(hidden, -math.inf)
+    total = torch.logsumexp(scores, -1)
+    weights = torch.exp(scores - torch.where(total > -math.inf, total, 0.0)[..., None]).bfloat16().float()
+    return weights @ keys[:, :512], total
+
+
+def join(out: Any, lse: Any, b: int, slots: Any, tokens: int, heads: int, plan: CpuMla) -> None:
+    total = torch.logsumexp(slots[..., 512], 0)
+    weights = torch.exp(slots[..., 512] - torch.where(total > -math.inf, total, 0.0))
+    joined = (weights[..., None] * slots[..., :512]).sum(0)
+    out.copy_(joined.view(tokens, heads, 512).to(out.dtype))
+    total = torch.where(total > -math.inf, total, math.inf).view(tokens, heads)
+    if plan.fault == "lse of nothing":
+        total = total.nan_to_num(posinf=0.0)
+    if plan.fault == "column":
+        out[-1, -1, 300] += 1
+    total = total if plan.lse_base == "e" else total / math.log(2.0)
+    lse[b] = total.T if plan.lse_layout == "bhs" else total

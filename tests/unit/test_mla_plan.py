@@ -1,0 +1,259 @@
+"""MlaPlan on the CPU: what a call does, what it refuses and in which words, its reference and its random problems."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any, ClassVar
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from mla_cpu import CpuMla, tiling  # noqa: E402
+
+from cutegen.runtime.accuracy import compare  # noqa: E402
+from cutegen.runtime.command import benchmark_kernel_argparse  # noqa: E402
+from cutegen.runtime.mla import parts_of, semaphore_count, workspace_elements  # noqa: E402
+from cutegen.runtime.mla_inputs import Draw  # noqa: E402
+from cutegen.runtime.mla_reference import attend, attend_dense  # noqa: E402
+
+SHAPE = {"batch": 3, "query_len": 2, "heads": 4, "kv_len": 70}
+
+
+class TwoTilings(CpuMla):
+    page_size = 64
+    tilings: ClassVar = {"seesaw": tiling(64), "seesaw_2cta": tiling(64, cluster=2)}
+
+    def choose_tiling(self, rows: int, batch: int, query_len: int) -> str:
+        return "seesaw_2cta" if rows > 8 and batch > 1 else "seesaw"
+
+
+class Split(CpuMla):
+    split_q = True
+
+
+@pytest.fixture
+def plan() -> CpuMla:
+    return CpuMla()
+
+
+def arguments(plan: CpuMla, draw: Draw | None = None, **dims: int) -> list[Any]:
+    inputs = plan.draw_inputs(draw or Draw("random"), **{**SHAPE, **dims})
+    return [*inputs, *plan.allocate_outputs(*inputs), *plan.allocate_scratch(*inputs)]
+
+
+def test_import_needs_neither_torch_nor_the_dsl() -> None:
+    code = "import sys, cutegen.runtime.mla_plan; print({'torch', 'cutlass'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def naive(plan: CpuMla, q: Any, cache: Any, table: Any, lengths: Any, scale: float) -> tuple[Any, Any]:
+    """Key by key, token by token."""
+    batch, tokens, heads, _ = q.shape
+    out, lse = torch.zeros(batch, tokens, heads, 512), torch.full((batch, heads, tokens), math.inf)
+    for b in range(batch):
+        for t in range(tokens):
+            seen = int(lengths[b]) - (tokens - 1 - t if plan.causal else 0)
+            for h in range(heads if seen > 0 else 0):
+                keys = [cache[int(table[b, i // plan.page_size]), i % plan.page_size].float() for i in range(seen)]
+                weights = [math.exp(scale * float(q[b, t, h].float() @ k)) for k in keys]
+                lse[b, h, t] = math.log(sum(weights))
+                out[b, t, h] = sum(w * k[:512] for w, k in zip(weights, keys)) / sum(weights)
+    return out, lse
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_reference_is_the_naive_loop(causal: bool) -> None:
+    plan = type("Plan", (CpuMla,), {"causal": causal})()
+    inputs = plan.draw_inputs(Draw("edges"), batch=6, query_len=3, heads=2, kv_len=33)
+    out, lse = plan.reference_fn(*inputs, precision="float64")
+    expected = naive(plan, *inputs)
+    assert out.dtype is torch.bfloat16
+    torch.testing.assert_close(out.float(), expected[0], rtol=2**-8, atol=1e-5)
+    torch.testing.assert_close(lse, expected[1], rtol=1e-6, atol=1e-6)
+    dense = attend_dense(inputs[:1], *inputs[1:], causal=causal)
+    torch.testing.assert_close(dense.float(), expected[0], rtol=2**-6, atol=2**-6)
+
+
+def test_lse_by_spec(plan: CpuMla) -> None:
+    inputs = plan.prepare_inputs(**SHAPE)
+    _, lse = plan.reference_fn(*inputs)
+    other = type("Plan", (CpuMla,), {"lse_base": "2", "lse_layout": "bsh"})()
+    _, found = other.reference_fn(*inputs)
+    assert found.shape == (3, 2, 4)
+    torch.testing.assert_close(found * math.log(2.0), lse.transpose(1, 2))
+    assert other.allocate_outputs(*inputs)[1].shape == (3, 2, 4)
+
+
+def test_kernel_reference_and_launch_agree(plan: CpuMla) -> None:
+    values = arguments(plan)
+    inputs = values[:5]
+    expected = plan.reference_fn(*inputs, precision="float64")
+    for i, found in enumerate(plan.kernel_fn(*inputs)):
+        assert not compare(found, expected[i], plan.output_tolerance(i, inputs, "float32")).mismatches
+    for scratch in values[7:]:
+        scratch.zero_()
+    assert plan.launch_fn(*values) is None
+    assert torch.equal(values[6], plan.kernel_fn(*inputs)[1])
+    assert not values[8].any()
+
+
+def test_split_queries_are_the_same(plan: CpuMla) -> None:
+    split = Split()
+    nope, pe, *rest = split.prepare_inputs(**SHAPE)
+    assert (nope.shape[-1], pe.shape[-1]) == (512, 64)
+    joined = plan.kernel_fn(torch.cat((nope, pe), -1), *rest)
+    for a, b in zip(split.kernel_fn(nope, pe, *rest), joined):
+        assert torch.equal(a, b)
+    with pytest.raises(ValueError, match=r"q_pe: shape\[1\] is 1, but query_len is 2 \(from q_nope\)"):
+        split.kernel_fn(nope, pe[:, :1], *rest)
+
+
+def test_dispatch_by_rows_batch_and_tokens() -> None:
+    plan = TwoTilings()
+    assert plan.dispatch(**SHAPE) == "seesaw"
+    assert plan.dispatch(batch=3, query_len=3, heads=5, kv_len=1) == "seesaw_2cta"
+    plan.kernel_fn(*plan.prepare_inputs(batch=3, query_len=3, heads=5, kv_len=65))
+    plan.make_launch("seesaw")(*arguments(plan, query_len=3, heads=5))
+    assert plan.launched == ["seesaw_2cta", "seesaw"]
+
+
+@pytest.mark.parametrize("rows", [1, 16, 64, 65, 128, 200, 2048])
+def test_scratch_fits_every_tiling_and_the_shared_one_every_problem(rows: int) -> None:
+    plan = TwoTilings()
+    shapes = plan.workspace_shapes(7, rows, sm_count=132)
+    for cluster in (1, 2):
+        parts = parts_of(rows, cluster, 132)
+        assert shapes["workspace"][0] >= workspace_elements(rows, parts)
+        assert shapes["semaphores"][0] >= semaphore_count(rows, cluster, parts)
+    wide = type("Plan", (TwoTilings,), {"heads": (1, 128), "query_len": (1, 16), "sm_count": lambda self, i: 132})()
+    workspace, semaphores = wide._find_scratch(torch.device("cpu"))
+    assert workspace.numel() >= shapes["workspace"][0]
+    assert semaphores.numel() >= shapes["semaphores"][0]
+    assert wide._find_scratch(torch.device("cpu"))[0] is workspace
+
+
+def test_no_requests_launch_nothing(plan: CpuMla) -> None:
+    plan.launch_fn(*arguments(plan, batch=0))
+    assert plan.launched == []
+
+
+@pytest.mark.parametrize(
+    ("position", "make", "error", "message"),
+    [
+        (0, lambda q: q.float(), TypeError, "q: has dtype float32, needs bfloat16: pass q.to(torch.bfloat16)"),
+        (0, lambda q: q[..., :512], ValueError, "q: shape[3] is 512, but query_dim is 576 (from the spec)"),
+        (0, lambda q: q.repeat(1, 2, 1, 1), ValueError, "query_len is 4; this kernel is promised 1 <= query_len <= 3"),
+        (0, lambda q: q.repeat(1, 1, 2, 1), ValueError, "heads is 8; this kernel is promised 2 <= heads <= 5"),
+        (0, lambda q: q.transpose(1, 2).contiguous().transpose(1, 2), ValueError,
+         "q: stride(1) is 576 elements, needs heads * stride(2) = 4 * 1152 = 4608: tokens and heads are one dimension"),
+        (0, lambda q: q[0], ValueError, "q: has shape (2, 4, 576) of rank 3, needs bfloat16[batch, query_len"),
+        (0, lambda q: None, TypeError, "q: is None, needs a torch tensor"),
+        (1, lambda c: c.repeat(1, 2, 1), ValueError, "kv_cache: shape[1] is 32, but page_size is 16 (from the spec)"),
+        (1, lambda c: torch.zeros(4, 16, 580).bfloat16()[..., :576], ValueError, "kv_cache: stride(1) is 580 elements"),
+        (1, lambda c: c.half(), TypeError, "kv_cache: has dtype float16, needs bfloat16"),
+        (1, lambda c: c[:0], ValueError, "kv_cache: shape[0] (pages) is 0; keep one page for requests of length 0"),
+        (2, lambda t: t.long(), TypeError, "block_table: has dtype int64, needs int32"),
+        (2, lambda t: t[:2], ValueError, "block_table: shape[0] is 2, but batch is 3 (from q)"),
+        (2, lambda t: t.mT.contiguous().mT, ValueError, "block_table: stride(1) is 3, needs 1 (max_pages contiguous)"),
+        (2, lambda t: t[:, :0], ValueError, "block_table: shape[1] (max_pages) is 0"),
+        (3, lambda n: n[:1], ValueError, "seq_lens: shape[0] is 1, but batch is 3 (from q)"),
+        (4, lambda s: torch.tensor(s), TypeError, "softmax_scale: is a Tensor, needs a Python float"),
+        (4, lambda s: -s, ValueError, "softmax_scale: is -0.04"),
+        (4, lambda s: 0.0, ValueError, "softmax_scale: is 0.0, needs a positive finite number"),
+        (4, lambda s: math.nan, ValueError, "softmax_scale: is nan, needs a positive finite number"),
+        (5, lambda o: o[:, :1], ValueError, "out: shape[1] is 1, but query_len is 2 (from q)"),
+        (5, lambda o: o.transpose(1, 2).contiguous().transpose(1, 2), ValueError, "out: stride(1) is 512 el"),
+        (6, lambda s: s.mT.contiguous(), ValueError, "lse: shape[1] is 2, but heads is 4 (from q)"),
+        (7, lambda w: w[:100], ValueError, "workspace: has 100 elements; 8 rows in 4 parts need 32832: size it"),
+        (8, lambda s: s[:3], ValueError, "semaphores: has 3 elements; 8 rows in 4 parts need 4: size it by"),
+        (8, lambda s: s.float(), TypeError, "semaphores: has dtype float32, needs int32"),
+    ],
+)  # fmt: skip
+def test_wrong_calls_are_refused_in_words(plan: CpuMla, position: int, make: Any, error: type, message: str) -> None:
+    values = arguments(plan)
+    values[position] = make(values[position])
+    with pytest.raises(error) as caught:
+        plan.launch_fn(*values)
+    assert message in str(caught.value)
+    if position < 5:
+        with pytest.raises(error):
+            plan.kernel_fn(*values[:5])
+    assert plan.launched == []
+
+
+def test_all_faults_are_named_at_once(plan: CpuMla) -> None:
+    values = arguments(plan)
+    values[2], values[6] = values[2].long(), values[6].half()
+    with pytest.raises(TypeError, match=r"(?s)block_table: has dtype.*lse: has dtype float16"):
+        plan.launch_fn(*values)
+    with pytest.raises(TypeError, match=r"takes 9 arguments \(q, kv_cache, block_table, seq_lens, softmax_scale, out"):
+        plan.launch_fn(*values[:7])
+
+
+def test_what_is_taken_without_complaint(plan: CpuMla) -> None:
+    q, cache, table, lengths, _ = plan.prepare_inputs(**{**SHAPE, "query_len": 1})
+    expected = plan.kernel_fn(q, cache, table, lengths, 1.0)
+    one = q.as_strided(q.shape, (q.stride(0), 7, 576, 1))  # the stride of an extent of 1
+    wide = torch.zeros(3, table.shape[1] + 3, dtype=torch.int32)
+    wide[:, : table.shape[1]] = table
+    pool = torch.zeros(len(cache), 2, 16, 576, dtype=cache.dtype)
+    pool[:, 1] = cache
+    for found in (
+        plan.kernel_fn(one, cache, table, lengths, 1.0),
+        plan.kernel_fn(q, cache, wide[:, : table.shape[1]], lengths, 1),
+        plan.kernel_fn(q, pool[:, 1], wide, lengths, 1.0),
+    ):
+        assert torch.equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("draw", [Draw(), Draw("random"), Draw("edges"), Draw("long", peaked=True), Draw(pitch=True)])
+def test_random_problems_are_hostile(plan: CpuMla, draw: Draw) -> None:
+    dims = {"batch": 9, "query_len": 2, "heads": 3, "kv_len": 100}
+    first, second = (plan.draw_inputs(draw, **dims) for _ in range(2))
+    assert [v.shape for v in first[:4]] == [v.shape for v in second[:4]]
+    _, cache, table, lengths, _ = first
+    assert int(lengths.max()) == 100
+    used = torch.zeros(cache.shape[:2], dtype=torch.bool)
+    for b, n in enumerate(lengths.tolist()):
+        pages = -(-n // 16)
+        for i in range(n):
+            used[table[b, i // 16], i % 16] = True
+        assert ((table[b, pages:] < 0) | (table[b, pages:] > 1 << 30)).all()
+    assert torch.equal(cache.isnan().all(-1), ~used)
+    assert torch.equal(cache.isnan().any(-1), ~used)
+    assert int(used.sum()) == int(lengths.sum())
+    if draw.pitch:
+        assert cache.stride(0) == 3 * 16 * 576
+
+
+def test_flops_and_bytes(plan: CpuMla) -> None:
+    flops, moved = plan._algorithmic_flops_bytes(batch=2, query_len=2, heads=4, kv_len=100)
+    assert flops == 2 * 2 * 4 * (99 + 100) * (576 + 512)
+    assert moved == 2 * (100 * 1152 + 8 * 1088 * 2 + 8 * 4)
+    kernel = plan.plan(*plan.prepare_inputs(batch=2, query_len=2, heads=4, kv_len=100))
+    assert kernel.algorithmic_flops_bytes_fn() == (flops, moved)
+    kernel.launch_fn(*kernel.input_tensors, *kernel.output_tensors, *kernel.scratch_tensors)
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--batch", "3", "--query_len", "2", "--heads", "4", "--kv_len", "70", "--check"]
+    assert benchmark_kernel_argparse(CpuMla(), arguments) == 0
+    printed = capsys.readouterr().out
+    assert "out: right, 0 of 12288 elements beyond" in printed
+    assert "lse: right, 0 of 24" in printed
+    assert benchmark_kernel_argparse(CpuMla("column"), arguments) == 1
+    assert benchmark_kernel_argparse(CpuMla(), ["--batch", "3", "--query_len", "9", *arguments[4:]]) == 2
+    assert "query_len is 9; this kernel is promised 1 <= query_len <= 3" in capsys.readouterr().err
+
+
+def test_reference_reads_nothing_beyond_the_lengths() -> None:
+    q = torch.ones(1, 1, 1, 576)
+    cache = torch.full((2, 16, 576), math.nan)
+    cache[1, :3] = 1.0
+    table = torch.tensor([[1, -5]], dtype=torch.int32)
+    out, lse = attend(q, cache, table, torch.tensor([3]), 1.0, causal=False, dtype=torch.float64)
+    torch.testing.assert_close(out, torch.ones(1, 1, 1, 512, dtype=torch.float64))
+    assert lse.item() == pytest.approx(576 + math.log(3))
