@@ -9,6 +9,7 @@ import click
 
 from cutegen.cli import console
 from cutegen.diagnostics import CutegenError
+from cutegen.families.registry import FAMILIES
 
 
 @click.command()
@@ -46,7 +47,7 @@ def validate(specs: list[Path], as_json: bool) -> int:
 def list_(as_json: bool) -> None:
     """Show the kernel families, the shipped specs and the epilogue operations."""
     from cutegen.epilogue import OPS
-    from cutegen.families.registry import FAMILIES, load_spec_model
+    from cutegen.families.registry import load_spec_model
     from cutegen.spec import load_document
 
     families = [(name, _first_line(load_spec_model(name).__doc__)) for name in FAMILIES]
@@ -98,7 +99,7 @@ def new(family: str, name: str, folder: Path) -> None:
 
 
 @click.command()
-@click.argument("family", default="gemm")
+@click.argument("family", default=next(iter(FAMILIES)))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a file.")
 def schema(family: str, output: Path | None) -> None:
     """Print the JSON schema of a family's specs, for editors.
@@ -149,7 +150,6 @@ def shipped_specs() -> list[Path]:
 
 def _check_family(name: str) -> None:
     from cutegen.diagnostics import suggest
-    from cutegen.families.registry import FAMILIES
 
     if name not in FAMILIES:
         hint = suggest(name, FAMILIES) or f"families: {', '.join(FAMILIES)}"

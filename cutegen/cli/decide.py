@@ -100,8 +100,8 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
 
 @click.command()
 @click.argument("target", metavar="SPEC|RULE|OP")
-@click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="m=..,n=..,k=..",
-              help="A problem whose tiles, waves and roofline to show.")  # fmt: skip
+@click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="DIM=..,DIM=..",
+              help="A problem, such as m=4096,n=4096,k=4096, whose share of the SMs and roofline to show.")  # fmt: skip
 @click.option("--why-not", metavar="KNOBS", help='Other values, such as "tile=256x256 stages=3": what refuses them?')
 @console.json_option
 def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_json: bool) -> None:

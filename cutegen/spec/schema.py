@@ -16,6 +16,7 @@ Schema: TypeAlias = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"
 # Keys that come behind those that say what a kernel is.
 LAST = ("device", "check", "bench", "tune")
+_KINDS = {bool: "boolean", int: "integer", str: "string"}  # type of a listed value -> JSON type
 
 
 class _Generator(GenerateJsonSchema):
@@ -24,11 +25,12 @@ class _Generator(GenerateJsonSchema):
 
 
 def json_schema(model: type[BaseModel]) -> Schema:
-    """JSON schema (draft 7) of a spec model."""
+    """JSON schema (draft 7) of a spec model, or of another section."""
     body = model.model_json_schema(schema_generator=_Generator)
     own = {key: field for key, field in body["properties"].items() if key not in LAST}
     body["properties"] = own | {key: field for key, field in body["properties"].items() if key in LAST}
-    title = f"cutegen spec, kernel: {body['properties']['kernel']['const']}"
+    kernel = body["properties"].get("kernel", {}).get("const")
+    title = f"cutegen spec, kernel: {kernel}" if kernel else f"cutegen {model.__name__}"
     return {"$schema": DIALECT, **body, "title": title}
 
 
@@ -71,7 +73,8 @@ def choices(schema: Schema, root: Schema) -> list[str]:
 def kinds(schema: Schema, root: Schema) -> set[str]:
     """The JSON types that a value may have, the word `auto` left aside."""
     found = [o for o in options(schema, root) if o.get("const") != "auto"]
-    return {o.get("type", "any") for o in found}
+    listed = {_KINDS[type(value)] for o in found if "type" not in o for value in o.get("enum", ())}
+    return listed | {o["type"] for o in found if "type" in o}
 
 
 def words(schema: Schema, root: Schema, many: bool = False) -> str:

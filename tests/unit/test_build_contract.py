@@ -93,6 +93,20 @@ def test_each_break_fails_its_check_alone(broken: str, changes: dict[str, Any]) 
     assert failed[0].meaning
 
 
+TWO = replace(PLAN, mma=(MmaPlan("HGMMA.64x256x16", 4), MmaPlan("HGMMA.64x64x16", 36)))
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "other", "ok"),
+    [(16, 72, 0, True), (16, 71, 0, False), (15, 72, 0, False), (16, 0, 0, False), (16, 72, 4, False)],
+)
+def test_every_planned_mma_is_there_and_no_other(wide: int, narrow: int, other: int, ok: bool) -> None:
+    counts = opcodes(HGMMA_64x256x16_F32_BF16=wide, HGMMA_64x64x16_F32_BF16=narrow, HGMMA_64x8x16_F32_BF16=other)
+    check = next(c for c in check_contract(TWO, replace(FACTS, **counts)) if c.id == "mma")  # type: ignore[arg-type]
+    assert check.ok is ok
+    assert check.planned == "a multiple of 4 HGMMA.64x256x16, a multiple of 36 HGMMA.64x64x16"
+
+
 def test_messages_have_the_numbers() -> None:
     spilled = replace(FACTS, stack_bytes=1968, spill_store_bytes=11548, spill_load_bytes=11036)
     check = check_contract(replace(PLAN, accumulator_registers=256), spilled)[0]

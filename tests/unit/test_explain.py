@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from gemm_specs import FUSED, PLAIN
+from mla_specs import MLA, PAIRED
 
 from cutegen.cli import main
 from cutegen.cli.reference import all_rules
@@ -36,6 +37,18 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
         ("why_not_tile", PLAIN, ("--why-not", "tile=256x256")),
         ("why_not_stages", PLAIN, ("--why-not", "stages=7", "--shape", "m=4096,n=4096,k=4096")),
         ("why_not_pingpong", FUSED, ("--why-not", "schedule=pingpong cluster=1x2")),
+        ("mla", MLA, ("--shape", "batch=128,heads=16,query_len=2,kv_len=8192")),
+        (
+            "mla_2cta",
+            PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\n",
+            ("--shape", "batch=1,query_len=1,kv_len=100"),
+        ),
+        ("why_not_2cta", MLA, ("--why-not", "variant=seesaw_2cta")),
+        (
+            "why_not_one_part",
+            PAIRED,
+            ("--why-not", "variant=seesaw_2cta max_splits=1", "--shape", "batch=1,query_len=3,kv_len=100"),
+        ),
     ],
 )
 def test_text(
@@ -72,6 +85,20 @@ def test_a_knob_that_is_as_wished(explain: Callable[..., str]) -> None:
 )
 def test_what_cannot_be_read(options: tuple[str, ...], said: str, explain: Callable[..., str]) -> None:
     assert said in explain(PLAIN, *options, code=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--shape", "batch=1,heads=16,query_len=1"), "the shape gives no `kv_len`"),
+        (("--shape", "batch=1,heads=8,query_len=1,kv_len=64"), "heads=8, but the spec says it is from 16 to 128"),
+        (("--shape", "m=1"), "`m`, which is no dim"),
+        (("--why-not", "max_splits=0"), "it takes a positive integer or any"),
+        (("--why-not", "tile=64x64"), "names no knob"),
+    ],
+)
+def test_what_cannot_be_read_for_mla(options: tuple[str, ...], said: str, explain: Callable[..., str]) -> None:
+    assert said in explain(MLA, *options, code=2)
 
 
 def test_constant_dims_are_a_shape(explain: Callable[..., str]) -> None:

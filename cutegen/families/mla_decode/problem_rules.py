@@ -31,7 +31,7 @@ def _declare(rule: Rule, *paths: tuple[str, ...]) -> Callable[[Callable[[MlaProb
 @_declare(
     Rule(
         "head-dims",
-        f"latent_dim is {LATENT_DIM} and rope_dim {ROPE_DIM}",
+        f"a cache row has {LATENT_DIM} latent and {ROPE_DIM} rotary values",
         f"Each of the two consumer warpgroups holds {ROW_BLOCK} rows x 256 columns of O in registers, so O has "
         f"{LATENT_DIM} columns. K has {ROPE_DIM} more: one tile of {KEY_BLOCK} keys x {ROPE_DIM}, whose place in SMEM "
         "P takes once the scores are there.",
@@ -49,8 +49,8 @@ def head_dims(problem: MlaProblem, key: str) -> Finding:
     Rule(
         "page-size",
         f"a page has {', '.join(map(str, PAGE_SIZES[:-1]))} or {PAGE_SIZES[-1]} tokens",
-        f"A block of {KEY_BLOCK} keys is loaded page by page, so a page holds whole blocks or a block whole pages. A "
-        "page of fewer than 16 tokens would need more bulk copies than one thread can issue in time.",
+        f"A block of {KEY_BLOCK} keys is loaded page by page, so a page holds whole blocks or a block whole pages. "
+        "With fewer than 16 tokens a page, each tile would need more than four bulk copies.",
         "kv_cache: {page_size: 48}",
     ),
     ("kv_cache", "page_size"),
@@ -67,7 +67,7 @@ def page_size(problem: MlaProblem, key: str) -> Finding:
 @_declare(
     Rule(
         "promised-extent",
-        f"heads go up to {MAX_HEADS}, query_len to {MAX_QUERY_LEN}",
+        f"at most {MAX_HEADS} heads and {MAX_QUERY_LEN} new tokens are promised",
         f"The rows of a request, query_len x heads, are cut into blocks of {ROW_BLOCK}; each has a CTA of its own that "
         f"reads all keys. {MAX_HEADS} x {MAX_QUERY_LEN} rows are {MAX_HEADS * MAX_QUERY_LEN // ROW_BLOCK} blocks; with "
         "more new tokens a prefill kernel is faster.",

@@ -33,7 +33,7 @@ def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding
 @BOOK.declare_form(
     Rule(
         "row-block-pairs",
-        f"seesaw_2cta needs an even number of {ROW_BLOCK}-row blocks for every promised heads and query_len",
+        f"for seesaw_2cta every promised heads and query_len makes an even number of {ROW_BLOCK}-row blocks",
         f"The rows of a request, query_len x heads, are cut into blocks of {ROW_BLOCK}, a CTA each. Two CTAs of a "
         "cluster work on two blocks of the same request; an odd block would need a partner that computes nothing.",
         "heads: [16, 128]\nvariant: seesaw_2cta",

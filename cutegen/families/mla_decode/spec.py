@@ -80,7 +80,7 @@ class Warpgroups(Section):
 class MlaBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
-    baselines: list[Literal["flash_mla", "flash_attn", "torch"]] = Field(  # type: ignore[assignment]
+    baselines: list[Literal["FlashMLA", "torch"]] = Field(  # type: ignore[assignment]
         default=[], description="What to measure beside the kernel; what is not installed is skipped, with a word."
     )
 

@@ -1,0 +1,136 @@
+"""What `auto` decides for an MLA decode, the numbers that follow, and the lock's view of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gemm_specs import SM90, resolve_text, values
+from mla_specs import MLA, PAIRED, bind_mla, mla_candidate
+
+from cutegen.diagnostics import SpecError
+from cutegen.families.mla_decode.auto import VARIANTS, candidates
+from cutegen.families.mla_decode.candidate import KNOBS
+from cutegen.families.mla_decode.derived import derive
+from cutegen.families.mla_decode.rules import refusals
+from cutegen.resolve import Lock, pin_decisions
+from cutegen.runtime.mla import MlaTiling
+
+
+def numbers(text: str) -> MlaTiling:
+    (tiling,) = resolve_text(text).resolved.tilings
+    assert isinstance(tiling.numbers, MlaTiling)
+    return tiling.numbers
+
+
+def test_the_default_is_the_first_of_the_list() -> None:
+    found = values(resolve_text(MLA))
+    assert found["variant"] == next(iter(VARIANTS))
+    assert found["split_kv.max"] == "any"
+    assert (found["warpgroups.producer.registers"], found["warpgroups.consumer.registers"]) == (24, 240)
+    assert list(found) == ["device", *(knob.key for knob in KNOBS)]
+
+
+def test_every_candidate_is_legal_where_row_blocks_come_in_pairs() -> None:
+    problem = bind_mla(PAIRED)
+    found = [choice.candidate for choice in candidates(problem, {}, SM90)]
+    assert [c.variant for c in found] == list(VARIANTS)
+    assert not [r for c in found for r in refusals(problem, c, SM90)]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [
+        ("split_kv: 1", {"split_kv.max": 1}),
+        ("split_kv: {max: 32}", {"split_kv.max": 32}),
+        ("variant: seesaw_2cta", {"variant": "seesaw_2cta"}),
+        ("scheduler: {overhead: 0, join_ratio: 7}", {"scheduler.overhead": 0, "scheduler.join_ratio": 7}),
+        ("pipeline: {prefetch: 0}", {"pipeline.prefetch": 0}),
+        ("warpgroups: {producer: {registers: 40}}", {"warpgroups.consumer.registers": 232}),
+        ("warpgroups: {consumer: {registers: 216}}", {"warpgroups.producer.registers": 24}),
+    ],
+)
+def test_written_knobs_are_constraints(knobs: str, expected: dict[str, object]) -> None:
+    found = values(resolve_text(f"{PAIRED}{knobs}\n"))
+    assert {key: found[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("knobs", "field", "value"),
+    [
+        ("", "max_splits", 0),
+        ("split_kv: 1", "max_splits", 1),
+        ("split_kv: {max: 8}", "max_splits", 8),
+        ("", "cluster", 1),
+        ("variant: seesaw_2cta", "cluster", 2),
+        ("", "page_size", 64),
+        ("kv_cache: {page_size: 16}", "page_size", 16),
+        ("", "threads", 384),
+        ("", "smem_bytes", 223232),
+    ],
+)
+def test_numbers_of_the_instance(knobs: str, field: str, value: int) -> None:
+    assert getattr(numbers(f"{PAIRED}{knobs}\n"), field) == value
+
+
+def test_shared_memory_is_laid_out_as_the_struct_is() -> None:
+    problem = bind_mla(MLA)
+    d = derive(problem, mla_candidate(problem))
+    assert [(r.name, r.offset, r.bytes) for r in d.smem] == [
+        ("full_q", 0, 8), ("empty_q", 8, 8), ("full_k", 16, 144), ("empty_k", 160, 32), ("work", 192, 32),
+        ("factor", 224, 512), ("changed", 736, 32), ("sums", 768, 512), ("sQ", 2048, 73728), ("sK", 75776, 147456),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("page_size", "boxes"), [(16, 4), (32, 2), (64, 1), (128, 1)])
+def test_copies_that_fill_a_tile(page_size: int, boxes: int) -> None:
+    problem = bind_mla(MLA + f"kv_cache: {{page_size: {page_size}}}\n")
+    assert derive(problem, mla_candidate(problem)).boxes == boxes
+
+
+def test_every_tile_is_freed_once_by_someone_who_reads_it() -> None:
+    (tiling,) = resolve_text(PAIRED + "variant: seesaw_2cta\n").resolved.tilings
+    freed = sorted((g.buffer, tile) for g in tiling.free_groups for tile in g.tiles)
+    assert freed == [(buffer, tile) for buffer in (0, 1) for tile in range(9)]
+    assert {g.arrivals for g in tiling.free_groups} == {8}  # four warps of both CTAs
+    assert len({b.id for b in tiling.named_barriers}) == len(tiling.named_barriers)
+
+
+def test_a_locked_variant_gives_way_when_a_promise_grows() -> None:
+    lock = resolve_text(PAIRED + "variant: seesaw_2cta\n").lock
+    kept = Lock(lock.spec, {**lock.decisions, "variant": ("seesaw_2cta", "measured")})
+    assert values(resolve_text(PAIRED, kept))["variant"] == "seesaw_2cta"
+    resolution = resolve_text(MLA, kept)
+    assert values(resolution)["variant"] == "seesaw"
+    assert resolution.notes[0].startswith('variant: "seesaw_2cta" of the lock is decided anew: heads 16 x query_len 1')
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("split_kv.max", 0, "a positive integer or any"),
+        ("split_kv.max", True, "a positive integer or any"),
+        ("scheduler.overhead", 65, "an integer from 0 to 64"),
+        ("variant", "swap_ab", "one of seesaw, seesaw_2cta"),
+    ],
+)
+def test_unreadable_decisions_are_made_anew(key: str, value: Any, said: str) -> None:
+    resolution = resolve_text(MLA, Lock("old", {key: (value, "measured")}))
+    assert any(note.startswith(f"{key}: ") and said in note for note in resolution.notes)
+
+
+def test_pinned_decisions_resolve_to_the_same_kernel() -> None:
+    text, pinned = pin_decisions(resolve_text(MLA + "split_kv: auto   # how finely\n"), ())
+    assert "split_kv: {max: any}   # how finely" in text
+    assert all(d.origin == "spec" for d in pinned.resolved.decisions)
+
+
+def test_findings_about_short_forms_stand_at_the_written_value() -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(
+            MLA + "variant: seesaw_2cta\nwarpgroups: {consumer: {registers: 240}, producer: {registers: 42}}\n"
+        )
+    assert [(d.rule, d.location.line) for d in caught.value.diagnostics if d.location] == [
+        ("row-block-pairs", 7),
+        ("register-values", 8),
+    ]
