@@ -85,7 +85,7 @@ def new(family: str, name: str, folder: Path) -> None:
     _check_family(family)
     name = name.removesuffix(".yaml")
     if problem := name_problem(name):
-        raise CutegenError(f"`{name}` {problem}", "choose a name such as my_gemm", exit_code=2)
+        raise CutegenError(f"`{name}` {problem}", f"choose a name such as my_{family}", exit_code=2)
     path = folder / f"{name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     starter = Path(__file__).parent.parent / "families" / family / "starter.yaml"

@@ -80,13 +80,16 @@ def test_missing_spec_suggests_the_one_that_exists(folder: Path, capsys: pytest.
     assert "did you mean `good.yaml`?" in capsys.readouterr().err
 
 
-def test_new_spec_validates_and_is_never_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new", "gemm", "mine", "-o", "made/here"]) == 0
+@pytest.mark.parametrize("family", FAMILIES)
+def test_new_spec_validates_and_is_never_overwritten(
+    family: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", family, "mine", "-o", "made/here"]) == 0
     path = Path("made/here/mine.yaml")
     assert capsys.readouterr().out == f"{path}\n"
     assert main(["validate", str(path)]) == 0
     path.write_text("my work")
-    assert main(["new", "gemm", "mine", "-o", "made/here"]) == 2
+    assert main(["new", family, "mine", "-o", "made/here"]) == 2
     assert path.read_text() == "my work"
 
 

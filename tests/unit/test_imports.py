@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gemm_specs import PLAIN
+from mla_specs import MLA
 
 ROOT = Path(__file__).parents[2]
 # Lowest first; the longest prefix of a name gives the layer. A module imports its own layer and lower ones.
@@ -114,8 +115,17 @@ def loaded_after(code: str) -> set[str]:
     ids=lambda arguments: "-".join(arguments[:2]).lower(),
 )
 def test_commands_that_load_neither_torch_nor_cutlass(arguments: list[str], tmp_path: Path) -> None:
+    check_light(PLAIN, arguments, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["resolve", "lock", "explain"])
+def test_every_family_is_decided_without_them(command: str, tmp_path: Path) -> None:
+    check_light(MLA, [command, "SPEC"], tmp_path)
+
+
+def check_light(text: str, arguments: list[str], tmp_path: Path) -> None:
     spec = tmp_path / "plain.yaml"
-    spec.write_text(PLAIN)
+    spec.write_text(text)
     given = [{"SPEC": str(spec), "OUT": str(tmp_path / "out")}.get(a, a) for a in arguments]
     code = f"from cutegen.cli import main\ntry:\n    assert main({given!r}) == 0\nexcept SystemExit:\n    pass"
     assert not loaded_after(code) & set(HEAVY)
