@@ -14,6 +14,7 @@ import pytest
 from cutegen import cli
 from cutegen.cli import console, main
 from cutegen.diagnostics import CutegenError
+from cutegen.families.registry import FAMILIES
 
 GOOD = """\
 cutegen: 1
