@@ -69,7 +69,7 @@ def smem_map(problem: MlaProblem) -> tuple[tuple[SmemRegion, ...], int]:
                 MBARRIER_BYTES,
                 f"{len(FREE_ORDER)} mbarriers: a group of tiles is read",
             ),
-            ("work", 8 * WORD, WORD, "i32 (8,): the CTA's part of the work"),
+            ("work", 8 * WORD, WORD, "i32 (8,): which keys of which requests are the CTA's"),
             ("factor", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): reference of each row's exponents"),
             ("changed", 8 * WORD, WORD, "i32 (4, 2): whether a warp's references moved"),
             ("sums", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): row sums of P, or factors of parts"),
