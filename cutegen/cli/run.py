@@ -109,8 +109,17 @@ def _say_check(report: CheckReport | CutegenError) -> None:
 @click.option("--rounds", type=click.IntRange(5), default=9, show_default=True, help="Rounds over all candidates.")
 @click.option("--slice", "slice_ms", type=click.FloatRange(1, 10_000), default=60, show_default=True,
               metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
-@click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="Only these (torch, quack, nvmath).")
-@click.option("--against", default="", metavar="NAME", help="What speeds are relative to; by default cuBLAS.")
+@click.option(
+    "--baseline",
+    "baselines",
+    multiple=True,
+    metavar="NAME",
+    help="Only these, and the first one: torch, quack, nvmath; flash_mla, flash_attn, paged_read.",
+)
+@click.option(
+    "--against", default="", metavar="NAME", help="What speeds are relative to; by default the first baseline."
+)
+@click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write the result with all samples as JSON.")  # fmt: skip
 @console.json_option
@@ -121,10 +130,11 @@ def bench(
     slice_ms: float,
     baselines: tuple[str, ...],
     against: str,
+    suite: str,
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Measure kernels beside cuBLAS and other libraries, interleaved in one process.
+    """Measure kernels beside other libraries, interleaved in one process.
 
     Several targets with the same dims are measured against each other. Exit code 1: a kernel's result was wrong after
     timing; 2: not run, the reason is printed.
@@ -132,7 +142,7 @@ def bench(
     from cutegen.run.bench import Settings
     from cutegen.run.targets import open_target
 
-    settings = Settings(rounds, slice_ms / 1e3, baselines, against)
+    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite)
     with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
         opened = [open_target(path, Path(scratch) / str(i)) for i, path in enumerate(targets)]
         report = bench_targets(opened, shapes, settings)
@@ -159,7 +169,7 @@ def bench_targets(targets: Sequence[Target], shapes: Sequence[str], settings: An
     status = probe_gpu(next((t.arch for t in targets if t.arch), "sm_90a"))
     if not status.ok:
         raise CutegenError(f"not run: {status.reason}", exit_code=2)
-    subjects = [(load_subject(t.path), t.bench_shapes) for t in targets]
+    subjects = [(s, t.measured_shapes(s, settings.suite)) for t in targets for s in [load_subject(t.path)]]
     with _status_line() as on_progress:
         return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress)
 
@@ -170,6 +180,7 @@ def _repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> st
     for option, values in (("--shape", shapes), ("--baseline", settings.baselines)):
         words += [word for value in values for word in (option, value)]
     words += ["--against", settings.against] if settings.against else []
+    words += ["--suite", settings.suite] if settings.suite else []
     return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])
 
 
@@ -186,9 +197,21 @@ def _status_line() -> Iterator[Callable[[str], None]]:
 
 
 def say_bench(report: BenchReport, command: str) -> None:
-    from cutegen.run.table import HEADER, describe_problem, describe_run, row
+    from cutegen.run.table import (
+        HEADER,
+        describe_problem,
+        describe_run,
+        describe_skipped,
+        row,
+        suite_header,
+        suite_rows,
+    )
 
-    for problem in report.problems:
+    if report.settings.suite:
+        console.say(console.table(suite_header(report), suite_rows(report)))
+        for text in describe_skipped(report):
+            console.say(text)
+    for problem in () if report.settings.suite else report.problems:
         console.say(f"\n{describe_problem(problem)}")
         console.say(console.table(HEADER, map(row, problem.measured)))
         for name, reason in problem.skipped.items():

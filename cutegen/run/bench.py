@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -10,15 +10,16 @@ from cutegen.diagnostics import CutegenError
 from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel, common_dims
 from cutegen.run.device import Launch, Rates
 from cutegen.run.environment import Reading
-from cutegen.run.intervals import Interval, median_interval, round_orders, speed_ratio
+from cutegen.run.intervals import Interval, Summary, median_interval, round_orders, speed_ratio, summarise_speeds
 from cutegen.run.shapes import Shape, bench_shapes, complete
 from cutegen.run.subject import Subject
-from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.arguments import TensorArg, range_fault
 
 MIN_ROUNDS, ROUNDS = 5, 9
 SLICE_SECONDS = 0.06
-# Warm-up: passes over all candidates until the total time changes by less than this twice in a row, or the time is up.
-STEADY, STEADY_SECONDS = 0.01, 4.0
+# Warm-up: passes over all candidates until the total time changes by less than this twice in a row, or that many slices
+# were spent.
+STEADY, STEADY_SLICES = 0.01, 64
 
 
 OnProgress = Callable[[str], None]
@@ -48,6 +49,7 @@ class Settings:
     slice_seconds: float = SLICE_SECONDS
     baselines: tuple[str, ...] = ()
     against: str = ""
+    suite: str = ""
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Measured:
     """One candidate's figures. samples: seconds per launch, by round. speed: relative to `against` in the same rounds.
 
     share: of the floor that the rates of this run set. right: outputs after timing (None: not comparable).
+    step_seconds: what a model runs once per step beside; None where nothing is needed.
     """
 
     candidate: Candidate
@@ -65,6 +68,7 @@ class Measured:
     speed: Interval | None = None
     share: float | None = None
     right: bool | None = None
+    step_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         c, t = self.candidate, self.time
@@ -76,7 +80,7 @@ class Measured:
             "does": c.does,
             "tiling": c.tiling,
             "digest": c.subject.digest if c.subject and not c.is_baseline else None,
-            "sets": len(c.inputs),
+            "sets": c.sets,
             "flops": c.flops,
             "bytes": c.moved,
             "seconds": _interval(t),
@@ -85,6 +89,7 @@ class Measured:
             "speed": _interval(self.speed) if self.speed else None,
             "share_of_floor": self.share,
             "host_seconds": self.host_seconds,
+            "step_seconds": self.step_seconds,
             "sm_mhz": [r.sm_mhz for r in self.readings],
             "watts": [r.watts for r in self.readings],
             "celsius": [r.celsius for r in self.readings],
@@ -133,6 +138,18 @@ class BenchReport:
     def ok(self) -> bool:
         return all(p.ok for p in self.problems)
 
+    def summaries(self) -> Mapping[str, Summary]:
+        """Over all problems, of each kernel that has a speed."""
+        found: dict[str, list[Measured]] = {}
+        references: dict[str, list[Measured]] = {}
+        for p in self.problems:
+            by_name = {m.candidate.name: m for m in p.measured}
+            for m in p.measured:
+                if m.speed and not m.candidate.is_baseline:
+                    found.setdefault(m.candidate.name, []).append(m)
+                    references.setdefault(m.candidate.name, []).append(by_name[p.against])
+        return {name: summarise(references[name], ms) for name, ms in found.items()}
+
     def to_json(self, command: str) -> dict[str, Any]:
         return {
             "ok": self.ok,
@@ -144,6 +161,7 @@ class BenchReport:
             "interval": "order statistics around the median of rounds; speed: median of the rounds' ratios",
             "inputs": "N(0, 1), the last operand scaled to unit variance of the product; sets exceed L2 twice",
             "notes": self.notes,
+            "summaries": {name: asdict(s) for name, s in self.summaries().items()},
             "problems": [p.to_json() for p in self.problems],
         }
 
@@ -166,12 +184,25 @@ def measure(
     problems = []
     listed = {subject.path: shapes for subject, shapes in subjects}
     for group in common_dims([subject for subject, _ in subjects]).values():
-        for shape in bench_shapes(group[0], asked, listed[group[0].path]):
-            on_progress(" ".join(f"{d}={n}" for d, n in shape.items()))
-            problems.append(measure_problem(group, shape, device, rates, settings, on_progress))
+        shapes = bench_shapes(group[0], asked, listed[group[0].path])
+        if settings.suite:
+            promised = [s for s in shapes if any(_fits(subject, s) for subject in group)]
+            if out := len(shapes) - len(promised):
+                notes.append(f"{out} of the suite's {len(shapes)} problems are outside of what the kernels promise")
+            shapes = promised
+        for i, shape in enumerate(shapes):
+            on_progress(f"{i + 1} of {len(shapes)}: " + " ".join(f"{d}={n}" for d, n in shape.items()))
+            fitting = [s for s in group if _fits(s, shape)] if settings.suite else group
+            problems.append(measure_problem(fitting, shape, device, rates, settings, on_progress))
+    if not problems:
+        raise CutegenError("; ".join(notes) or "there is nothing to measure", exit_code=2)
     if device.other_processes() and not others:
         notes.append("another process came onto the GPU: do not trust these figures")
     return BenchReport(environment, rates, settings, problems, tuple(notes))
+
+
+def _fits(subject: Subject, shape: Shape) -> bool:
+    return not any(range_fault(d, n, subject.dims[d]) for d, n in shape.items())
 
 
 def _operand_dtype(subject: Subject) -> str:
@@ -224,9 +255,14 @@ def measure_problem(
         m.right = None if c.right is None else c.right and c.name not in wrong
         m.time = median_interval(m.samples)
         m.speed = speed_ratio(reference, m.samples) if c.name != against else None
-        m.host_seconds = device.host_seconds(c.launches[0])
+        if not settings.suite:  # it does not depend on the problem, and takes longer than the rest
+            m.host_seconds = device.host_seconds(c.launches[0])
+        if c.step:
+            m.step_seconds = device.sample(device.prepare([c.step]), settings.slice_seconds)[0]
         if c.flops and c.moved:
             m.share = rates.floor(c.flops, c.moved) / m.time.median
+    for m in measured:
+        m.candidate.release()
     return ProblemReport(shape, against, measured, skipped, warm)
 
 
@@ -271,12 +307,17 @@ def _tell_apart(kernels: Iterable[Candidate]) -> None:
 def warm_up(device: Device, prepared: Sequence[Any], slice_seconds: float) -> float:
     """Runs everything in turn until the total is steady; returns the seconds of kernel time it took."""
     spent, before, steady = 0.0, float("inf"), 0
-    while spent < STEADY_SECONDS and steady < 2:
+    while spent < STEADY_SLICES * slice_seconds and steady < 2:
         total = sum(device.sample(p, slice_seconds)[0] for p in prepared)
         spent += slice_seconds * len(prepared)
         steady = steady + 1 if abs(total - before) <= STEADY * total else 0
         before = total
     return spent
+
+
+def summarise(references: Sequence[Measured], measured: Sequence[Measured]) -> Summary:
+    """Speeds of one kernel over problems, each relative to the candidate it is measured against."""
+    return summarise_speeds([r.samples for r in references], [m.samples for m in measured])
 
 
 def _interval(value: Interval) -> dict[str, float]:

@@ -56,8 +56,10 @@ class CudaDevice:
         torch.zeros(1, device="cuda")  # this process counts among the device's from now on
 
     def free_bytes(self) -> int:
+        """What a new problem may take: memory that torch keeps for itself is given back."""
         import torch
 
+        torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info()[0])
 
     def synchronize(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, exp, fsum, log
 from statistics import median
 
 LEVEL = 0.95
@@ -40,6 +40,26 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 def speed_ratio(reference: Sequence[float], times: Sequence[float]) -> Interval:
     """Speed relative to a reference measured in the same rounds: the median of the rounds' ratios reference / time."""
     return median_interval([r / t for r, t in zip(reference, times)])
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Speeds over problems. geomean: of the problems' ratios, by round, and its median over the rounds. least, most: of
+    the problems' medians. behind: how many of them are below 1."""
+
+    problems: int
+    geomean: Interval
+    least: float
+    most: float
+    behind: int
+
+
+def summarise_speeds(references: Sequence[Sequence[float]], times: Sequence[Sequence[float]]) -> Summary:
+    """references, times: seconds by problem and round."""
+    ratios = [[r / t for r, t in zip(ref, own)] for ref, own in zip(references, times)]
+    by_round = [exp(fsum(map(log, column)) / len(column)) for column in zip(*ratios)]
+    speeds = [median(row) for row in ratios]
+    return Summary(len(speeds), median_interval(by_round), min(speeds), max(speeds), sum(s < 1 for s in speeds))
 
 
 def round_orders(count: int, rounds: int) -> Iterator[list[int]]:

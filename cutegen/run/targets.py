@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.shapes import Shape
-from cutegen.run.subject import load_subject
+from cutegen.run.subject import Subject, load_subject
+from cutegen.run.suite import Suite, load_suite
 from cutegen.runtime.gpu import probe_gpu
 
 
@@ -17,7 +16,7 @@ from cutegen.runtime.gpu import probe_gpu
 class Target:
     """given: as named. path: the package folder or Python file that runs. arch: what it needs; "" for a plain file.
 
-    check_shapes, bench_shapes, baselines: from the spec.
+    check_shapes, bench_shapes, suite, baselines: from the spec. suites: the folder where suites are looked for.
     """
 
     given: Path
@@ -27,6 +26,15 @@ class Target:
     check_shapes: tuple[Shape, ...] = ()
     bench_shapes: tuple[Shape, ...] = ()
     baselines: tuple[str, ...] = ()
+    suite: Suite | None = None
+    suites: Path = Path("specs/suites")
+
+    def measured_shapes(self, subject: Subject, suite: str = "") -> tuple[Shape, ...]:
+        """What the spec lists; or the suite of that name alone. SpecError: a suite is not for such a kernel."""
+        chosen = load_suite(suite, self.suites) if suite else self.suite
+        if chosen:
+            chosen.check_dims(subject.dims, subject.name)
+        return (*(() if suite else self.bench_shapes), *(chosen.shapes() if chosen else ()))
 
     def obstacle(self) -> str:
         """Why this machine cannot run it; "" when it can. A plain file is let try: it may need no GPU."""
@@ -57,26 +65,8 @@ def open_target(given: Path, scratch: Path) -> Target:
         package.name,
         resolution.resolved.arch,
         tuple(spec.check.shapes),
-        (*spec.bench.shapes, *_suite(given, spec.bench.suite)),
+        tuple(spec.bench.shapes),
         tuple(spec.bench.baselines),
+        load_suite(spec.bench.suite, given.parent / "suites") if spec.bench.suite else None,
+        given.parent / "suites",
     )
-
-
-def _suite(spec: Path, name: str | None) -> Sequence[Shape]:
-    """The shapes of specs/suites/NAME.yaml beside the spec: a map `shapes`, a list of {dim: extent}."""
-    if not name:
-        return ()
-    from cutegen.spec import load_document
-
-    path = spec.parent / "suites" / f"{name}.yaml"
-    if not path.is_file():
-        raise CutegenError(f"{spec}: bench.suite: {path} does not exist", "name a file in suites/", exit_code=1)
-    data = load_document(path).data
-    shapes: Any = data.get("shapes") if isinstance(data, dict) else None
-    if not isinstance(shapes, list) or not all(
-        isinstance(s, dict) and s and all(isinstance(n, int) and n > 0 for n in s.values()) for s in shapes
-    ):
-        raise CutegenError(
-            f"{path}: needs a list `shapes` of maps from dims to extents", "shapes: [{m: 4096, n: 4096}]"
-        )
-    return tuple(shapes)

@@ -4,7 +4,7 @@ from cutegen.spec.base import KernelSpec
 from cutegen.spec.dims import Dim
 from cutegen.spec.document import KeyPath, SpecDocument
 from cutegen.spec.load import load_document, load_text
-from cutegen.spec.parse import SchemaError, parse_spec
+from cutegen.spec.parse import SchemaError, parse_section, parse_spec
 from cutegen.spec.tensors import TensorDecl, parse_tensor
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "TensorDecl",
     "load_document",
     "load_text",
+    "parse_section",
     "parse_spec",
     "parse_tensor",
 ]

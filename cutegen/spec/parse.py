@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cutegen.diagnostics import Diagnostic, Rule, SpecError, register, suggest
 from cutegen.spec import schema as schemas
-from cutegen.spec.base import KernelSpec
+from cutegen.spec.base import KernelSpec, Section
 from cutegen.spec.dims import BAD_NAME, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.names import DERIVED, name_problem, reserved_problem
@@ -54,6 +54,9 @@ NAME_COLLISION = register(Rule(
 ))  # fmt: skip
 
 
+Model = TypeVar("Model", bound=Section)
+
+
 class SchemaError(SpecError):
     """Findings about keys, types, values and names. partial: the spec without the sections that are wrong, when what
     is computed can be read nevertheless, so that its expressions can be checked in the same run."""
@@ -87,12 +90,25 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
     except ValidationError as error:
         findings += _translate(error, schemas.json_schema(model), doc.data)
     if findings:
-        # The first finding about a key tells the cause: a name that collides is not unknown as well.
-        keys = [f.path if f.key else None for f in findings]
-        first = [f for i, f in enumerate(findings) if not f.key or f.path not in keys[:i]]
-        shown = [doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in first]
-        raise SchemaError(shown, _validate_rest(model, doc.data, {f.path[0] for f in findings if f.path}))
+        rest = _validate_rest(model, doc.data, {f.path[0] for f in findings if f.path})
+        raise SchemaError(_show(findings, doc), rest)
     return spec
+
+
+def parse_section(doc: SpecDocument, model: type[Model]) -> Model:
+    """A document that is no spec, but a map with the known keys of `model`. Raises SchemaError with every finding."""
+    try:
+        return model.model_validate(doc.data)
+    except ValidationError as error:
+        findings = list(_translate(error, schemas.json_schema(model), doc.data))
+    raise SchemaError(_show(findings, doc))
+
+
+def _show(findings: list[Finding], doc: SpecDocument) -> list[Diagnostic]:
+    # The first finding about a key tells the cause: a name that collides is not unknown as well.
+    keys = [f.path if f.key else None for f in findings]
+    first = [f for i, f in enumerate(findings) if not f.key or f.path not in keys[:i]]
+    return [doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in first]
 
 
 def _validate_rest(model: type[KernelSpec], data: dict[str, Data], wrong: set[str | int]) -> KernelSpec | None:

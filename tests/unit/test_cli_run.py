@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.cli import main
+from cutegen.run.subject import load_subject
 from cutegen.run.targets import open_target
 from cutegen.runtime.gpu import GpuStatus
 
@@ -128,7 +129,9 @@ def test_spec_sections_reach_the_target(tmp_path: Path) -> None:
     target = open_target(spec, tmp_path / "scratch")
     assert (target.name, target.arch, target.path) == ("gemm", "sm_90a", tmp_path / "scratch" / "gemm")
     assert target.check_shapes == ({"m": 8, "n": 16, "k": 24},)
-    assert target.bench_shapes == ({"m": 64, "n": 64, "k": 64}, {"m": 128, "n": 128, "k": 128})
+    subject = load_subject(target.path)
+    assert target.measured_shapes(subject) == ({"m": 64, "n": 64, "k": 64}, {"m": 128, "n": 128, "k": 128})
+    assert target.measured_shapes(subject, "small") == ({"m": 128, "n": 128, "k": 128},)
 
 
 @pytest.mark.parametrize("text", [None, "shapes: 3\n", "shapes: [{m: x}]\n", "[]\n"])

@@ -1,0 +1,84 @@
+"""Suites: named lists of problems, their diagnostics, and what `bench` makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutegen.diagnostics import CutegenError
+from cutegen.run.intervals import summarise_speeds
+from cutegen.run.suite import Suite, load_suite
+
+ROOT = Path(__file__).parents[2]
+DIMS: dict[str, Any] = {"m": (1, None), "n": 64}
+
+
+def write(tmp_path: Path, text: str) -> Suite:
+    (tmp_path / "small.yaml").write_text(text)
+    return load_suite("small", tmp_path)
+
+
+def test_grid_and_shapes(tmp_path: Path) -> None:
+    suite = write(tmp_path, "cutegen: 1\ngrid: {m: [1, 2], n: [64, 128]}\nshapes: [{m: 2, n: 64}, {m: 9, n: 64}]\n")
+    shapes = [(s["m"], s["n"]) for s in suite.shapes()]
+    assert shapes == [(1, 64), (1, 128), (2, 64), (2, 128), (9, 64)]
+    suite.check_dims(DIMS, "gemm")
+
+
+def test_shipped_suite_is_the_measured_grid() -> None:
+    shapes = load_suite("mla_decode_h200", ROOT / "specs" / "suites").shapes()
+    assert len(shapes) == 160
+    assert list(shapes[0]) == ["batch", "query_len", "heads", "kv_len"]
+    assert list(shapes[1].values()) == [1, 1, 16, 4096]
+    assert list(shapes[-1].values()) == [128, 2, 128, 16384]
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "message"),
+    [
+        ("grid: {m: [1, x]}\n", "1:15", "`grid.m[1]` must be"),
+        ("grid: {m: []}\n", "1:1", "the suite lists no problem"),
+        ("shapes: [{m: 0}]\n", "1:14", "`shapes[0].m` must be"),
+        ("shapes: 3\n", "1:9", "`shapes` must be a list"),
+        ("description: x\ngrids: {m: [1]}\n", "2:1", "unknown key `grids`"),
+        ("description: nothing\n", "1:1", "the suite lists no problem"),
+        ("grid: {m: [1]}\ngrid: {m: [2]}\n", "2:1", "grid"),
+    ],
+)
+def test_bad_suites_are_located(tmp_path: Path, text: str, where: str, message: str) -> None:
+    with pytest.raises(CutegenError) as caught:
+        write(tmp_path, text)
+    report = caught.value.report()
+    assert f"small.yaml:{where}: error[" in report
+    assert message in report
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "message"),
+    [
+        ("grid: {n: [64], mm: [1]}\n", "1:17", "`gemm` has no dim `mm`"),
+        ("grid: {n: [64]}\n", "1:1", "`m` is missing, which `gemm` needs"),
+        ("shapes:\n  - {m: 1}\n  - {n: 64}\n", "3:6", "`m` is missing, which `gemm` needs"),
+    ],
+)
+def test_dims_that_a_kernel_does_not_have_are_located(tmp_path: Path, text: str, where: str, message: str) -> None:
+    with pytest.raises(CutegenError) as caught:
+        write(tmp_path, text).check_dims(DIMS, "gemm")
+    report = caught.value.report()
+    assert f"small.yaml:{where}: error[" in report
+    assert message in report
+
+
+def test_missing_suite_names_those_that_exist(tmp_path: Path) -> None:
+    write(tmp_path, "grid: {m: [1]}\n")
+    with pytest.raises(CutegenError, match=r"large\.yaml does not exist\n.*suites in .*: small"):
+        load_suite("large", tmp_path)
+
+
+def test_summary_is_the_geomean_of_each_round() -> None:
+    s = summarise_speeds([[2.0, 2.0, 4.0], [1.0, 1.0, 1.0]], [[1.0, 2.0, 1.0], [2.0, 2.0, 2.0]])
+    assert (s.problems, s.least, s.most, s.behind) == (2, 0.5, 2.0, 1)
+    assert s.geomean.median == pytest.approx(1.0)
+    assert (s.geomean.low, s.geomean.high) == (pytest.approx(0.5**0.5), pytest.approx(2**0.5))
