@@ -17,6 +17,7 @@ ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")
 SM_COUNT = 132
 # FlashMLA comes as a package of its own, and inside SGLang's.
 FLASH_MLA = ("sgl_kernel.flash_mla", "flash_mla")
+FLASH_ATTN = ("flash_attn_interface", "sgl_kernel.flash_attn")
 FLASH_MLA_PAGE = 64
 # Keys of all requests up to which a dense copy of the cache is worth the comparison.
 DENSE_KEYS = 1 << 16
@@ -74,13 +75,14 @@ class MlaProving:
         if not plan.split_q:
             comparable = plan.lse_base == "e" and plan.lse_layout == "bhs"
             yield Baseline(
-                "FlashMLA",
+                "flash_mla",
                 "flash_mla_with_kvcache, its metadata made before",
                 _bind_flash_mla(plan),
                 complete=comparable,
                 returns=comparable,
                 step=_bind_flash_mla_metadata,
             )
+            yield Baseline("flash_attn", "FlashAttention-3, its MLA path", _bind_flash_attn(plan), complete=False)
         yield Baseline("torch", "dense copy of the cache, softmax, two products", _bind_dense(plan), complete=False)
 
     def bench_dims(self, plan: MlaPlan) -> Iterator[Mapping[str, int]]:
@@ -98,9 +100,10 @@ def _ends(extent: Any) -> tuple[int, int]:
     return (extent, extent) if isinstance(extent, int) else extent
 
 
-def _flash_mla() -> Any:
+def _load(names: Sequence[str]) -> Any:
+    """The first of these modules that can be imported."""
     reasons = []
-    for name in FLASH_MLA:
+    for name in names:
         try:
             return importlib.import_module(name)
         except ImportError as error:
@@ -110,14 +113,14 @@ def _flash_mla() -> Any:
 
 def _metadata(inputs: tuple[Any, ...]) -> Any:
     q, _, _, lengths, _ = inputs
-    return _flash_mla().get_mla_metadata(lengths, q.shape[1] * q.shape[2], 1)
+    return _load(FLASH_MLA).get_mla_metadata(lengths, q.shape[1] * q.shape[2], 1)
 
 
 def _bind_flash_mla(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         if plan.page_size != FLASH_MLA_PAGE:
             raise ValueError(f"takes pages of {FLASH_MLA_PAGE} tokens, these have {plan.page_size}")
-        function = _flash_mla().flash_mla_with_kvcache
+        function = _load(FLASH_MLA).flash_mla_with_kvcache
         q, cache, table, lengths, scale = inputs
         metadata, splits = _metadata(inputs)
         cache = cache.unsqueeze(2)
@@ -130,6 +133,27 @@ def _bind_flash_mla(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
 
 def _bind_flash_mla_metadata(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
     return lambda: _metadata(inputs)
+
+
+def _bind_flash_attn(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
+    """The latent part is V and the second half of Q and K, of which the first is the rotary part."""
+
+    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
+        function = _load(FLASH_ATTN).flash_attn_with_kvcache
+        q, cache, table, lengths, scale = inputs
+        cache = cache.unsqueeze(2)
+        return lambda: function(
+            q=q[..., LATENT_DIM:],
+            k_cache=cache[..., LATENT_DIM:],
+            v_cache=cache[..., :LATENT_DIM],
+            qv=q[..., :LATENT_DIM],
+            page_table=table,
+            cache_seqlens=lengths,
+            softmax_scale=scale,
+            causal=plan.causal,
+        )
+
+    return bind
 
 
 def _bind_dense(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:

@@ -1,0 +1,118 @@
+"""`bench` of MLA decode with a fake device and a fake FlashMLA."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from mla_cpu import CpuMla  # noqa: E402
+from test_bench import FakeDevice  # noqa: E402
+
+from cutegen.diagnostics import CutegenError  # noqa: E402
+from cutegen.run import table  # noqa: E402
+from cutegen.run.bench import BenchReport, Settings, measure  # noqa: E402
+from cutegen.run.subject import plan_subject  # noqa: E402
+
+SETTINGS = Settings(rounds=5, slice_seconds=0.01)
+SHAPES = [
+    {"batch": 2, "query_len": 1, "heads": 2, "kv_len": 64},
+    {"batch": 1, "query_len": 2, "heads": 4, "kv_len": 200},
+    {"batch": 1, "query_len": 4, "heads": 4, "kv_len": 64},
+]
+
+
+class Paged(CpuMla):
+    page_size = 64
+
+
+@pytest.fixture(autouse=True)
+def flash_mla(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module: Any = ModuleType("flash_mla")
+    module.calls = []
+
+    def get_mla_metadata(lengths: Any, rows: int, kv_heads: int) -> tuple[Any, Any]:
+        return torch.tensor([rows, kv_heads]), lengths.cumsum(0)
+
+    def flash_mla_with_kvcache(
+        q: Any,
+        cache: Any,
+        table: Any,
+        lengths: Any,
+        width: int,
+        metadata: Any,
+        splits: Any,
+        softmax_scale: float,
+        causal: bool,
+    ) -> Any:
+        module.calls.append((tuple(metadata.tolist()), cache.shape[2], width, causal))
+        return Paged().reference_fn(q, cache.squeeze(2), table, lengths, softmax_scale)
+
+    module.get_mla_metadata, module.flash_mla_with_kvcache = get_mla_metadata, flash_mla_with_kvcache
+    monkeypatch.setitem(sys.modules, "flash_mla", module)
+    monkeypatch.setitem(sys.modules, "sgl_kernel", None)
+    return module
+
+
+def measured(plan: CpuMla, settings: Settings = SETTINGS, shapes: Any = SHAPES[:1]) -> BenchReport:
+    return measure([(plan_subject(plan, Path("mla")), shapes)], (), FakeDevice(), {"gpu": None}, settings)
+
+
+def test_beside_flash_mla(flash_mla: ModuleType) -> None:
+    report = measured(Paged())
+    (problem,) = report.problems
+    by_name = {m.candidate.name: m for m in problem.measured}
+    assert list(by_name)[:2] == ["mla", "flash_mla"]
+    assert problem.against == "flash_mla"
+    assert (by_name["mla"].right, by_name["flash_mla"].right, report.ok) == (True, True, True)
+    assert by_name["mla"].step_seconds is None
+    assert by_name["flash_mla"].step_seconds
+    assert set(flash_mla.calls) == {((2, 1), 1, 512, True)}
+    assert problem.skipped["flash_attn"].startswith("ImportError: flash_attn_interface: ")
+    assert by_name["torch"].right is None
+    assert all(not m.candidate.inputs and m.candidate.sets > 1 for m in problem.measured)
+    result = report.to_json("again")["problems"][0]["candidates"]
+    assert (result[0]["step_seconds"], result[1]["right"]) == (None, True)
+
+
+def test_wrong_results_of_either_are_told(flash_mla: Any) -> None:
+    assert not measured(Paged("column")).ok
+    function = flash_mla.flash_mla_with_kvcache
+    flash_mla.flash_mla_with_kvcache = lambda *a, **k: [x + 1 for x in function(*a, **k)]
+    report = measured(Paged())
+    assert [m.right for m in report.problems[0].measured[:2]] == [True, False]
+    assert report.ok
+
+
+def test_pages_that_flash_mla_does_not_take() -> None:
+    (problem,) = measured(CpuMla()).problems
+    assert problem.skipped["flash_mla"] == "ValueError: takes pages of 64 tokens, these have 16"
+    assert problem.against == "torch"
+
+
+def test_suite_has_a_line_each_and_a_geomean() -> None:
+    report = measured(Paged(), replace(SETTINGS, suite="small", baselines=("flash_mla",)), SHAPES)
+    assert report.notes == ("1 of the suite's 3 problems are outside of what the kernels promise",)
+    lines = [dict(zip(table.suite_header(report), cells)) for cells in table.suite_rows(report)]
+    assert [(x["kv_len"], x["candidate"], x["result"]) for x in lines] == [
+        ("64", "mla", "right"), ("64", "flash_mla", "right"), ("200", "mla", "right"), ("200", "flash_mla", "right"),
+    ]  # fmt: skip
+    (summary,) = report.summaries().values()
+    # The fake device's candidate i takes i + 1 us: 2 / 1, then, after the metadata of the first problem, 5 / 4.
+    assert summary.problems == 2
+    assert summary.geomean.median == pytest.approx((2 * 5 / 4) ** 0.5, rel=0.01)
+    assert (summary.behind, summary.most) == (0, pytest.approx(2.0, rel=0.01))
+    text = "\n".join(table.describe_run(report))
+    assert "mla: geomean 1.5" in text
+    assert "over 2 problems, from 1.2" in text
+    assert "scheduling is in the kernel" in text
+    assert list(table.describe_skipped(report)) == ["skipped flash_attn on 2 of 2 problems: not asked for",
+                                                    "skipped torch on 2 of 2 problems: not asked for"]  # fmt: skip
+    with pytest.raises(CutegenError, match="1 of the suite's 1 problems are outside"):
+        measured(Paged(), replace(SETTINGS, suite="small"), SHAPES[2:])
