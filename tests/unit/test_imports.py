@@ -25,6 +25,7 @@ LAYERS = (
     ("cutegen.resolve",),
     ("cutegen.render",),
     ("cutegen.build",),
+    ("cutegen.compat",),
     ("cutegen.run",),
     ("cutegen.cli", "cutegen.__main__"),
 )
@@ -87,7 +88,7 @@ def test_heavy_packages_are_imported_where_they_are_used(name: str) -> None:
         assert all(prefixed(i, "cutlass") or prefixed(i, "cuda") for i in heavy)
         return
     if heavy:
-        assert any(prefixed(name, p) for p in ("cutegen.runtime", "cutegen.build", "cutegen.run"))
+        assert any(prefixed(name, p) for p in ("cutegen.runtime", "cutegen.build", "cutegen.compat", "cutegen.run"))
     assert not [i for i in imports(MODULES[name], top_level=True) if any(prefixed(i, h) for h in HEAVY)]
 
 

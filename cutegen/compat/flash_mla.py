@@ -1,0 +1,240 @@
+"""FlashMLA's interface to dense MLA decode, so that switching to a kernel of cutegen is one import:
+
+    from cutegen.compat.flash_mla import flash_mla_with_kvcache, get_mla_metadata
+
+Arguments mean what they mean there. What differs: work is scheduled inside the kernel, so metadata are placeholders
+that nothing reads; pages of 16, 32 and 128 tokens are taken as well; the stride from page to page may be any multiple
+of 16 bytes. FP8 caches, sparse attention (`indices`, `attn_sink` and what belongs to them) and devices other than sm_90
+are refused.
+
+A kernel is rendered when it is first needed, for the dtype, the page size and the mask, with 1 to 128 heads and 1 to 16
+new tokens promised, into cutegen's cache directory; it is compiled at its first call, or found compiled in the cache.
+`prepare` does both ahead of time, before a CUDA graph is captured for example. `use(plan)` puts a generated plan of
+one's own in its place (`from generated.my_spec import PLAN`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from cutegen.runtime.arguments import range_fault
+from cutegen.runtime.cache import default_root
+from cutegen.runtime.mla_plan import LATENT_DIM, QUERY_DIM, MlaPlan
+
+# FlashMLA's buffers, which callers copy: eight int32 for each part of the work, and a prefix sum over the batch.
+METADATA_WIDTH = 8
+SPEC = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: {dtype}
+heads: [1, 128]
+query_len: [1, 16]
+mask: {mask}
+kv_cache: {{page_size: {page_size}}}
+"""
+_SHORT = {"bfloat16": "bf16", "float16": "f16"}
+_lock = threading.Lock()
+_given: list[MlaPlan] = []
+_rendered: dict[tuple[str, int, bool], MlaPlan] = {}
+
+
+@dataclasses.dataclass
+class FlashMLASchedMeta:
+    """Filled by the first call that gets it; later calls must be alike. tile_scheduler_metadata, num_splits: of
+    FlashMLA's shapes, without meaning."""
+
+    @dataclasses.dataclass
+    class Config:
+        b: int
+        s_q: int
+        h_q: int
+        page_block_size: int
+        h_k: int
+        causal: bool
+        is_fp8_kvcache: bool = False
+        topk: int | None = None
+
+    have_initialized: bool = False
+    config: Config | None = None
+    tile_scheduler_metadata: Any = None
+    num_splits: Any = None
+
+
+def get_mla_metadata(
+    cache_seqlens: Any = None,
+    num_q_tokens_per_head_k: int | None = None,
+    num_heads_k: int = 1,
+    num_heads_q: int | None = None,
+    is_fp8_kvcache: bool = False,
+    topk: int | None = None,
+) -> tuple[Any, Any]:
+    """With lengths, (tile_scheduler_metadata, num_splits), two int32 tensors; without, (FlashMLASchedMeta(), None).
+
+    Nothing in them depends on the lengths: they need not be made anew when lengths change.
+    """
+    _refuse(is_fp8_kvcache=is_fp8_kvcache, topk=topk)
+    if cache_seqlens is None:
+        return FlashMLASchedMeta(), None
+    if num_heads_k != 1:
+        raise ValueError(f"flash_mla: num_heads_k is {num_heads_k}; MLA decode has one KV head")
+    return _placeholders(cache_seqlens.shape[0], cache_seqlens.device)
+
+
+def flash_mla_with_kvcache(
+    q: Any,
+    k_cache: Any,
+    block_table: Any,
+    cache_seqlens: Any,
+    head_dim_v: int,
+    tile_scheduler_metadata: Any,
+    num_splits: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    is_fp8_kvcache: bool = False,
+    indices: Any = None,
+    attn_sink: Any = None,
+    extra_k_cache: Any = None,
+    extra_indices_in_kvcache: Any = None,
+    topk_length: Any = None,
+    extra_topk_length: Any = None,
+    *,
+    descale_q: Any = None,
+    descale_k: Any = None,
+) -> tuple[Any, Any]:
+    """(out [batch, seq_len_q, heads, 512] in q's dtype, lse [batch, heads, seq_len_q], f32, natural logarithm).
+
+    q [batch, seq_len_q, heads, 576] bf16 or f16, k_cache [pages, page_size, 1, 576], block_table [batch, max_pages] and
+    cache_seqlens [batch] int32. softmax_scale: by default 576 ** -0.5. causal: aligned to the last key. A row without
+    keys has output 0 and LSE +inf. TypeError, ValueError: arguments that do not fit, in words.
+    """
+    _refuse(
+        is_fp8_kvcache=is_fp8_kvcache,
+        indices=indices,
+        attn_sink=attn_sink,
+        extra_k_cache=extra_k_cache,
+        extra_indices_in_kvcache=extra_indices_in_kvcache,
+        topk_length=topk_length,
+        extra_topk_length=extra_topk_length,
+        descale_q=descale_q,
+        descale_k=descale_k,
+    )
+    if head_dim_v != LATENT_DIM:
+        raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
+    if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
+        raise ValueError(
+            f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
+            f"[batch, seq_len_q, heads, {QUERY_DIM}] and [pages, page_size, 1, {QUERY_DIM}]"
+        )
+    batch, query_len, heads, _ = q.shape
+    page_size = k_cache.shape[1]
+    if isinstance(tile_scheduler_metadata, FlashMLASchedMeta):
+        config = FlashMLASchedMeta.Config(batch, query_len, heads, page_size, 1, causal)
+        _fill(tile_scheduler_metadata, num_splits, config, q.device)
+    dtype = str(q.dtype).removeprefix("torch.")
+    plan = find_plan(dtype, page_size, causal or query_len == 1, query_len, heads)
+    if query_len > 1 and q.stride(1) != heads * q.stride(2):
+        q = q.contiguous()
+    scale = QUERY_DIM**-0.5 if softmax_scale is None else float(softmax_scale)
+    return plan.kernel_fn(q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+
+
+def use(plan: MlaPlan) -> None:
+    """Calls that `plan` promises to take go to it from now on; the plan that was given last comes first. TypeError,
+    ValueError: it is not a plan with this interface."""
+    if not isinstance(plan, MlaPlan):
+        raise TypeError(f"flash_mla: {plan!r} is no plan of MLA decode; pass PLAN of a generated package")
+    if plan.split_q or plan.lse_base != "e" or plan.lse_layout != "bhs":
+        raise ValueError(f"flash_mla: {plan.name} needs q: joined, lse: {{base: e, layout: bhs}} in its spec")
+    _given.insert(0, plan)
+
+
+def prepare(dtype: str = "bfloat16", page_size: int = 64, causal: bool = True) -> MlaPlan:
+    """Renders, compiles and returns the plan of such calls. Without it the first call does."""
+    plan = find_plan(dtype, page_size, causal)
+    plan.warm_up()
+    return plan
+
+
+def find_plan(
+    dtype: str, page_size: int, causal: bool, query_len: int | None = None, heads: int | None = None
+) -> MlaPlan:
+    """The plan that runs a call: one that was given to `use`, else rendered. dtype: its name in torch. query_len,
+    heads: of the call, if known; with one token a mask makes no difference."""
+    for plan in _given:
+        extents = (("query_len", query_len), ("heads", heads))
+        if (
+            (plan.dtype, plan.page_size) == (dtype, page_size)
+            and (plan.causal == causal or query_len == 1)
+            and not any(n is not None and range_fault(d, n, plan.dims[d]) for d, n in extents)
+        ):
+            return plan
+    key = (dtype, page_size, causal)
+    if key not in _rendered:
+        with _lock:
+            if key not in _rendered:
+                _rendered[key] = _render(*key)
+    return _rendered[key]
+
+
+def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
+    from cutegen.render import render_package, write_package
+    from cutegen.resolve import resolve_document
+    from cutegen.spec import load_text
+
+    if dtype not in _SHORT:
+        raise TypeError(f"flash_mla: q has dtype {dtype}, needs bfloat16 or float16")
+    mask = "causal" if causal else "none"
+    name = f"flash_mla_{_SHORT[dtype]}_{mask}_page{page_size}"
+    text = SPEC.format(dtype=_SHORT[dtype], mask=mask, page_size=page_size)
+    package = render_package(resolve_document(load_text(text, name), None).resolved)
+    root = default_root()
+    # The digest keeps versions apart that share a cache directory.
+    folder = root / "packages" / package.digest[:16] if root else Path(tempfile.mkdtemp(prefix="cutegen-"))
+    write_package(package, folder)
+    return _import_plan(folder / package.name, f"_cutegen_{name}")
+
+
+def _import_plan(folder: Path, module: str) -> MlaPlan:
+    spec = importlib.util.spec_from_file_location(
+        module, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[module])
+    plan: MlaPlan = sys.modules[module].PLAN
+    return plan
+
+
+def _refuse(**unsupported: Any) -> None:
+    for name, value in unsupported.items():
+        if value is not None and value is not False:
+            raise NotImplementedError(f"flash_mla: {name} is not supported: dense decode over bf16 or f16 only")
+
+
+def _fill(metadata: FlashMLASchedMeta, num_splits: Any, config: FlashMLASchedMeta.Config, device: Any) -> None:
+    if num_splits is not None:
+        raise ValueError("flash_mla: num_splits must be None when the metadata is a FlashMLASchedMeta")
+    if not metadata.have_initialized:
+        metadata.tile_scheduler_metadata, metadata.num_splits = _placeholders(config.b, device)
+        metadata.have_initialized, metadata.config = True, config
+    elif metadata.config != config:
+        raise ValueError(f"flash_mla: the metadata was made for {metadata.config}, this call is {config}")
+
+
+def _placeholders(batch: int, device: Any) -> tuple[Any, Any]:
+    import torch
+
+    parts = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return (
+        torch.zeros(parts, METADATA_WIDTH, dtype=torch.int32, device=device),
+        torch.zeros(batch + 1, dtype=torch.int32, device=device),
+    )

@@ -1,0 +1,165 @@
+"""The module with FlashMLA's interface, over a plan of the CPU."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from mla_cpu import CpuMla, tiling  # noqa: E402
+
+from cutegen.compat import flash_mla  # noqa: E402
+from cutegen.compat.flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata  # noqa: E402
+from cutegen.runtime.mla_inputs import Draw  # noqa: E402
+
+DIMS = {"batch": 3, "query_len": 2, "heads": 4, "kv_len": 130}
+
+
+class Causal(CpuMla):
+    page_size, query_len, heads = 64, (1, 3), (1, 8)
+    tilings = {"seesaw": tiling(64)}  # noqa: RUF012
+
+
+class Unmasked(Causal):
+    causal = False
+
+
+@pytest.fixture(autouse=True)
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Causal]:
+    monkeypatch.setattr(flash_mla, "_given", [])
+    monkeypatch.setattr(flash_mla, "_rendered", {})
+    given = [Causal(), Unmasked()]
+    for plan in given:
+        flash_mla.use(plan)
+    return given
+
+
+def call(inputs: tuple[Any, ...], *metadata: Any, **options: Any) -> Any:
+    q, cache, table, lengths, _ = inputs
+    return flash_mla_with_kvcache(q, cache.unsqueeze(2), table, lengths, 512, *metadata, **options)
+
+
+def test_import_loads_no_torch_and_no_generator() -> None:
+    code = "import sys, cutegen.compat.flash_mla; print({'torch', 'cutlass', 'jinja2', 'pydantic'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_pair_of_metadata(plans: list[Causal], causal: bool) -> None:
+    plan = plans[0 if causal else 1]
+    inputs = plan.draw_inputs(Draw("edges"), **DIMS)
+    metadata, splits = get_mla_metadata(inputs[3], 2 * 4 // 1, 1)
+    assert (metadata.dtype, metadata.shape[1], splits.shape) == (torch.int32, 8, (4,))
+    out, lse = call(inputs, metadata, splits, causal=causal)
+    expected = plan.reference_fn(*inputs)
+    assert (out.shape, lse.shape) == ((3, 2, 4, 512), (3, 4, 2))
+    torch.testing.assert_close(out, expected[0], atol=2**-6, rtol=2**-6)
+    torch.testing.assert_close(lse, expected[1])
+    assert plan.launched
+    scaled = call(inputs, metadata, splits, 0.1, causal)
+    torch.testing.assert_close(scaled[1], plan.reference_fn(*inputs[:4], 0.1)[1])
+
+
+def test_lazily_filled_metadata(plans: list[Causal]) -> None:
+    inputs = plans[0].prepare_inputs(**DIMS)
+    metadata, nothing = get_mla_metadata()
+    assert isinstance(metadata, FlashMLASchedMeta)
+    assert (nothing, metadata.have_initialized) == (None, False)
+    first = call(inputs, metadata, causal=True)
+    assert metadata.have_initialized
+    assert metadata.config
+    assert (metadata.config.b, metadata.config.s_q, metadata.config.h_q) == (3, 2, 4)
+    assert metadata.num_splits.shape == (4,)
+    assert torch.equal(call(inputs, metadata, None, causal=True)[0], first[0])
+    with pytest.raises(ValueError, match="num_splits must be None"):
+        call(inputs, metadata, torch.zeros(4), causal=True)
+    with pytest.raises(ValueError, match=r"the metadata was made for .*s_q=2.*this call is .*s_q=1"):
+        call(plans[0].prepare_inputs(**{**DIMS, "query_len": 1}), metadata, causal=True)
+
+
+def test_one_token_needs_no_plan_of_its_mask(plans: list[Causal], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flash_mla, "_given", plans[:1])
+    inputs = plans[0].prepare_inputs(**{**DIMS, "query_len": 1})
+    call(inputs, *get_mla_metadata(inputs[3], 4, 1), causal=False)
+    assert plans[0].launched
+
+
+def test_rows_that_do_not_merge_are_copied(plans: list[Causal]) -> None:
+    inputs = plans[0].prepare_inputs(**DIMS)
+    q = inputs[0].transpose(1, 2).contiguous().transpose(1, 2)
+    assert torch.equal(call((q, *inputs[1:]), None, causal=True)[0], call(inputs, None, causal=True)[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"is_fp8_kvcache": True},
+            NotImplementedError,
+            "flash_mla: is_fp8_kvcache is not supported: dense decode over",
+        ),
+        ({"indices": 1}, NotImplementedError, "indices is not supported"),
+        ({"attn_sink": 1}, NotImplementedError, "attn_sink is not supported"),
+        ({"descale_k": 1.0}, NotImplementedError, "descale_k is not supported"),
+        ({"softmax_scale": -1.0}, ValueError, "softmax_scale: is -1.0, needs a positive finite number"),
+    ],
+)
+def test_refusals(plans: list[Causal], options: dict[str, Any], error: type, message: str) -> None:
+    inputs = plans[0].prepare_inputs(**DIMS)
+    with pytest.raises(error, match=message):
+        call(inputs, None, causal=True, **options)
+
+
+def test_refused_shapes(plans: list[Causal]) -> None:
+    q, cache, table, lengths, _ = plans[0].prepare_inputs(**DIMS)
+    with pytest.raises(ValueError, match=r"k_cache \(\d+, 64, 576\); they need to be"):
+        flash_mla_with_kvcache(q, cache, table, lengths, 512, None)
+    with pytest.raises(ValueError, match="head_dim_v is 576, needs 512"):
+        flash_mla_with_kvcache(q, cache.unsqueeze(2), table, lengths, 576, None)
+    with pytest.raises(NotImplementedError, match="is_fp8_kvcache"):
+        get_mla_metadata(lengths, 8, 1, is_fp8_kvcache=True)
+    with pytest.raises(NotImplementedError, match="topk"):
+        get_mla_metadata(lengths, 8, 1, topk=2048)
+    with pytest.raises(ValueError, match="num_heads_k is 2"):
+        get_mla_metadata(lengths, 8, 2)
+    with pytest.raises(TypeError, match="is no plan of MLA decode"):
+        flash_mla.use(math)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs q: joined"):
+        flash_mla.use(type("Split", (Causal,), {"split_q": True})())
+
+
+def test_plans_given_last_come_first_within_their_promises(plans: list[Causal]) -> None:
+    special = type("Special", (Causal,), {"heads": (4, 4)})()
+    flash_mla.use(special)
+    assert flash_mla.find_plan("bfloat16", 64, True, 2, 4) is special
+    assert flash_mla.find_plan("bfloat16", 64, True, 2, 5) is plans[0]
+
+
+def test_arguments_are_named_as_there() -> None:
+    names = list(inspect.signature(flash_mla_with_kvcache).parameters)
+    assert names[:11] == ["q", "k_cache", "block_table", "cache_seqlens", "head_dim_v", "tile_scheduler_metadata",
+                          "num_splits", "softmax_scale", "causal", "is_fp8_kvcache", "indices"]  # fmt: skip
+    names = list(inspect.signature(get_mla_metadata).parameters)
+    assert names[:3] == ["cache_seqlens", "num_q_tokens_per_head_k", "num_heads_k"]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_plans_are_rendered_when_none_is_given(
+    dtype: str, causal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(flash_mla, "_given", [])
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
+    plan = flash_mla.find_plan(dtype, 64, causal)
+    assert (plan.dtype, plan.page_size, plan.causal, plan.lse_base) == (dtype, 64, causal, "e")
+    assert (plan.dims["heads"], plan.dims["query_len"]) == ((1, 128), (1, 16))
+    assert flash_mla.find_plan(dtype, 64, causal, 3, 128) is plan
+    assert list(tmp_path.glob("packages/*/*/kernel*.py"))
+    with pytest.raises(TypeError, match="q has dtype float32, needs bfloat16 or float16"):
+        flash_mla.find_plan("float32", 64, True)
