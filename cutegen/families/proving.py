@@ -29,7 +29,8 @@ class Baseline:
 
     complete: it computes all of the plan's outputs, so that they can be compared. returns: its launch returns them,
     instead of writing to those it was given. step: a launch that is needed once per step of a model, for all its
-    layers, and so is timed apart. does: what it computes, in words.
+    layers, and so is timed apart. bound: it only moves the data that any kernel has to move, so that its time is a
+    floor. does: what it computes, in words.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Baseline:
     complete: bool = True
     returns: bool = False
     step: Bind | None = None
+    bound: bool = False
 
 
 class Proving(Protocol):

@@ -56,7 +56,8 @@ class Settings:
 class Measured:
     """One candidate's figures. samples: seconds per launch, by round. speed: relative to `against` in the same rounds.
 
-    share: of the floor that the rates of this run set. right: outputs after timing (None: not comparable).
+    share: of the floor that the rates of this run set, or a candidate that only moves the data. right: outputs after
+    timing (None: not comparable).
     step_seconds: what a model runs once per step beside; None where nothing is needed.
     """
 
@@ -259,10 +260,12 @@ def measure_problem(
             m.host_seconds = device.host_seconds(c.launches[0])
         if c.step:
             m.step_seconds = device.sample(device.prepare([c.step]), settings.slice_seconds)[0]
-        if c.flops and c.moved:
-            m.share = rates.floor(c.flops, c.moved) / m.time.median
+    moving = next((m.time.median for m in measured if m.candidate.is_bound and m.time), None)
     for m in measured:
-        m.candidate.release()
+        c = m.candidate
+        if c.flops and c.moved and m.time:
+            m.share = rates.floor(c.flops, c.moved, moving) / m.time.median
+        c.release()
     return ProblemReport(shape, against, measured, skipped, warm)
 
 

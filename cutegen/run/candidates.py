@@ -30,7 +30,8 @@ class Memory(Protocol):
 class Candidate:
     """Something to time. launches: one call per set of inputs. results: the outputs of each set.
 
-    subject: whose outputs these should be; None where they are not comparable. is_baseline: it is no kernel of ours.
+    subject: whose outputs these should be; None where they are not comparable. is_baseline: it is no kernel of ours;
+    is_bound: nor one that computes anything.
     does: what it computes. tiling: the dispatch's choice. flops, moved: of one launch; None where unknown. step: what a
     model runs once per step beside, for all its layers. references: those computed so far, by number of the set;
     candidates with the same inputs share them. sets: how many there were, also after they were let go.
@@ -44,6 +45,7 @@ class Candidate:
     subject: Subject | None
     shape: Shape
     is_baseline: bool = False
+    is_bound: bool = False
     tiling: str = ""
     flops: int | None = None
     moved: int | None = None
@@ -169,7 +171,8 @@ def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, pref
         subject if baseline.complete else None,
         kernel.shape,
         is_baseline=True,
-        flops=kernel.flops,
+        is_bound=baseline.bound,
+        flops=None if baseline.bound else kernel.flops,
         moved=kernel.moved,
         step=baseline.step(kernel.inputs[0], kernel.results[0]) if baseline.step else None,
         references=kernel.references,

@@ -39,9 +39,10 @@ class Rates:
     matmul: float
     dtype: str
 
-    def floor(self, flops: int, moved: int) -> float:
-        """Seconds that a problem takes at these rates, when the slower of the two is all it waits for."""
-        return max(flops / self.matmul, moved / max(self.copy, self.read))
+    def floor(self, flops: int, moved: int, moving: float | None = None) -> float:
+        """Seconds that a problem takes at these rates, when the slower of the two is all it waits for. moving: the
+        seconds that moving its data took, where that was measured."""
+        return max(flops / self.matmul, moved / max(self.copy, self.read) if moving is None else moving)
 
 
 class CudaDevice:

@@ -16,6 +16,8 @@ from mla_cpu import CpuMla  # noqa: E402
 from test_bench import FakeDevice  # noqa: E402
 
 from cutegen.diagnostics import CutegenError  # noqa: E402
+from cutegen.families.mla_decode.proving import MlaProving  # noqa: E402
+from cutegen.families.proving import Baseline  # noqa: E402
 from cutegen.run import table  # noqa: E402
 from cutegen.run.bench import BenchReport, Settings, measure  # noqa: E402
 from cutegen.run.subject import plan_subject  # noqa: E402
@@ -90,6 +92,16 @@ def test_wrong_results_of_either_are_told(flash_mla: Any) -> None:
     assert report.ok
 
 
+def test_reading_the_pages_is_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measured(Paged()).problems[0].skipped["paged_read"] == "ValueError: reads the memory of a CUDA device"
+    read = Baseline("paged_read", "", lambda inputs, outputs: lambda: None, complete=False, bound=True)
+    monkeypatch.setattr(MlaProving, "list_baselines", lambda self, plan: iter([read]))
+    kernel, bound = measured(Paged()).problems[0].measured
+    assert kernel.time
+    assert kernel.share == pytest.approx(bound.time.median / kernel.time.median)  # type: ignore[union-attr]
+    assert (bound.share, bound.candidate.flops, bound.right) == (None, None, None)
+
+
 def test_pages_that_flash_mla_does_not_take() -> None:
     (problem,) = measured(CpuMla()).problems
     assert problem.skipped["flash_mla"] == "ValueError: takes pages of 64 tokens, these have 16"
@@ -113,6 +125,7 @@ def test_suite_has_a_line_each_and_a_geomean() -> None:
     assert "over 2 problems, from 1.2" in text
     assert "scheduling is in the kernel" in text
     assert list(table.describe_skipped(report)) == ["skipped flash_attn on 2 of 2 problems: not asked for",
+                                                    "skipped paged_read on 2 of 2 problems: not asked for",
                                                     "skipped torch on 2 of 2 problems: not asked for"]  # fmt: skip
     with pytest.raises(CutegenError, match="1 of the suite's 1 problems are outside"):
         measured(Paged(), replace(SETTINGS, suite="small"), SHAPES[2:])

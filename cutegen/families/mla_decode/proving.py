@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cutegen.dtypes import DTYPES
 from cutegen.families.proving import Baseline, Problem
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import EDGES, Draw
@@ -83,6 +84,7 @@ class MlaProving:
                 step=_bind_flash_mla_metadata,
             )
             yield Baseline("flash_attn", "FlashAttention-3, its MLA path", _bind_flash_attn(plan), complete=False)
+        yield Baseline("paged_read", "reads the pages of the cache", _bind_paged_read(plan), complete=False, bound=True)
         yield Baseline("torch", "dense copy of the cache, softmax, two products", _bind_dense(plan), complete=False)
 
     def bench_dims(self, plan: MlaPlan) -> Iterator[Mapping[str, int]]:
@@ -93,6 +95,7 @@ class MlaProving:
 
 
 _AXES = {"batch": "batch", "query_len": "token", "heads": "head", "latent_dim": "column"}
+_CUTLASS = {d.torch: d.cutlass for d in DTYPES.values()}
 PROVING = MlaProving()
 
 
@@ -152,6 +155,20 @@ def _bind_flash_attn(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
             softmax_scale=scale,
             causal=plan.causal,
         )
+
+    return bind
+
+
+def _bind_paged_read(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
+    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
+        cache, table, lengths, _ = inputs[len(plan.queries) :]
+        if not cache.is_cuda:
+            raise ValueError("reads the memory of a CUDA device")
+        from cutegen.device.paged_read import compile_paged_read
+
+        kernel = compile_paged_read(_CUTLASS[plan.dtype], plan.page_size, plan.arch)
+        ctas = plan.sm_count(cache.get_device())
+        return lambda: kernel(cache, table, lengths, ctas)
 
     return bind
 

@@ -1,0 +1,18 @@
+"""The kernel that reads pages compiles for every page size that MLA decode has, and keeps enough bytes in flight."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("cutlass")
+
+from cutegen.device.paged_read import HEAD, SMEM_BYTES, PagedRead, compile_paged_read
+
+pytestmark = pytest.mark.dsl
+
+
+@pytest.mark.parametrize("page_size", [16, 32, 64, 128])
+def test_compiles(page_size: int) -> None:
+    assert compile_paged_read("BFloat16", page_size, "sm_90a")
+    stages = PagedRead(None, page_size).stages
+    assert SMEM_BYTES * 2 // 3 <= stages * page_size * HEAD * 2 <= SMEM_BYTES
