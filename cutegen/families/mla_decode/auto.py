@@ -25,7 +25,7 @@ MEASURED: dict[str, tuple[object, str]] = {
     "join_ratio": (25, "measured: a pair of key blocks takes as long as joining 25 parts"),
     "prefetch": (1, "measured: one pair ahead in L2 hides the latency of memory, more does nothing"),
 }
-PRODUCER_REGISTERS = 24  # the load warp needs no more
+PRODUCER_REGISTERS = 24  # the load warps need no more
 
 
 def choose(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Choice | tuple[Refusal, ...]:

@@ -69,7 +69,7 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelineP
     p_bytes = ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes
     plans = [
         PipelinePlan(
-            "q", "TmaAsync", "load warp", "both consumers", 1, d.q_bytes,
+            "q", "TmaAsync", "Q warp", "both consumers", 1, d.q_bytes,
             f"1 arrival and {d.q_bytes} bytes by TMA", f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM",
         )
     ]  # fmt: skip
@@ -80,7 +80,7 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelineP
         )
         plans.append(
             PipelinePlan(
-                f"k{buffer}", "TmaAsync", "load warp", "both consumers", 1, block,
+                f"k{buffer}", "TmaAsync", "K warp", "both consumers", 1, block,
                 f"each of {d.tiles} tiles: 1 arrival and {tile} bytes by TMA{copies}", freed,
             )
         )  # fmt: skip
@@ -121,8 +121,9 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
         )
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
     first = WARPS_PER_WARPGROUP * CONSUMERS
-    load = "loads Q and the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
+    load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
     idle = "idle: a warpgroup gives registers up as a whole"
-    roles.append(Role("load warp", (first, first), c.producer_registers, load))
-    roles.append(Role("idle warps", (first + 1, first + WARPS_PER_WARPGROUP - 1), c.producer_registers, idle))
+    roles.append(Role("K warp", (first, first), c.producer_registers, load))
+    roles.append(Role("Q warp", (first + 1, first + 1), c.producer_registers, "loads Q by TMA, independently of K"))
+    roles.append(Role("idle warps", (first + 2, first + WARPS_PER_WARPGROUP - 1), c.producer_registers, idle))
     return tuple(roles)

@@ -1,0 +1,209 @@
+"""Which keys of which requests a CTA decodes, found by one warp from the lengths on the device.
+
+All keys are a list of units: pairs of key blocks, request after request. A part, which is one CTA per row block, takes
+a contiguous run of units; a request that several parts share is joined afterwards. Two ways to cut are compared:
+
+- aligned: every part lies within one request, all parts about as long. One piece a part.
+- even: parts are equally long whatever they cut; a request costs `overhead` units beside its own. Up to two pieces of a
+  part belong to shared requests, which is charged with CUT units.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Boolean, Int32, const_expr
+
+# Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
+FIRST, START, LAST, END = 0, 1, 2, 3
+# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI.
+FIRST_LO, FIRST_HI, LAST_HI = 4, 5, 6
+FIELDS = 8
+
+CUT = 4  # units; measured on H200 over batches 8 to 128
+HELD = 5  # requests a lane keeps in registers while it looks for an aligned cut: batches up to 160
+
+
+@cute.jit
+def _units(lengths: cute.Tensor, request: Int32, unit: cutlass.Constexpr) -> Int32:
+    units = Int32(0)
+    if request < lengths.shape[0]:
+        units = (lengths[request] + unit - 1) // unit
+    return units
+
+
+@cute.jit
+def _prefix_sum(x: Int32, lane: Int32) -> Int32:
+    """Inclusive sum over the lanes up to this one."""
+    for step in cutlass.range_constexpr(5):
+        below = cute.arch.shuffle_sync_up(x, 1 << step)
+        if lane >= (1 << step):
+            x = x + below
+    return x
+
+
+@cute.jit
+def find_part(
+    lengths: cute.Tensor,
+    part: Int32,
+    parts: Int32,
+    unit: cutlass.Constexpr,
+    overhead: cutlass.Constexpr,
+    join_ratio: cutlass.Constexpr,
+    max_splits: cutlass.Constexpr,
+    found: cute.Tensor,
+):
+    """Writes the fields above for `part` of `parts` to `found`, (FIELDS,) in shared memory. One whole warp calls it.
+
+    unit: keys of a unit. join_ratio: cost of a unit over the cost of joining one more part, so that a request of n
+    units is not cut finer than sqrt(n / join_ratio) units. max_splits: most parts of a request, 0 for no bound.
+    """
+    lane = cute.arch.lane_idx()
+    batch = lengths.shape[0]
+    total, longest = Int32(0), Int32(0)
+    for base in cutlass.range(0, batch, 32, unroll=1):
+        units = _units(lengths, base + lane, unit)
+        total = total + units
+        longest = cutlass.max(longest, units)
+    total = cute.arch.warp_redux_sync(total, "add")
+    longest = cute.arch.warp_redux_sync(longest, "max")
+    finest = Int32(1)
+    while finest * (finest + 1) * join_ratio < longest:
+        finest = finest + 1
+    if const_expr(max_splits > 0):
+        finest = cutlass.max(finest, (longest + max_splits - 1) // max_splits)
+    even = cutlass.max((total + batch * overhead + parts - 1) // parts, finest)
+    if const_expr(max_splits > 1):  # an even cut may add a piece at either end
+        even = cutlass.max(even, (longest + max_splits - 2) // (max_splits - 1))
+    if lane == 0:
+        found[FIRST] = batch
+        found[START] = Int32(0)
+        found[LAST] = batch
+        found[END] = Int32(0)
+    cute.arch.sync_warp()
+
+    aligned = Boolean(False)
+    chunk = Int32(1)
+    if batch <= cutlass.min(parts, Int32(32 * HELD)):
+        held = cute.make_rmem_tensor(HELD, Int32)
+        for i in cutlass.range_constexpr(HELD):
+            held[i] = _units(lengths, 32 * i + lane, unit)
+        # The shortest chunk with which every request has parts of its own lies between these two; they are equal when
+        # all lengths are.
+        low = cutlass.max((total + parts - 1) // parts, finest)
+        share = parts // batch
+        chunk = cutlass.max((longest + share - 1) // share, low)
+        while low < chunk:
+            middle = (low + chunk) // 2
+            used = Int32(0)
+            for i in cutlass.range_constexpr(HELD):
+                if 32 * i + lane < batch:
+                    used = used + cutlass.max((held[i] + middle - 1) // middle, Int32(1))
+            if cute.arch.warp_redux_sync(used, "add") <= parts:
+                chunk = middle
+            else:
+                low = middle + 1
+        aligned = chunk + overhead <= even + CUT or max_splits == 1
+    if aligned:
+        _take_aligned(lengths, part, chunk, unit, lane, found)
+    else:
+        if const_expr(max_splits == 1):
+            _take_whole(lengths, part, parts, even, unit, overhead, lane, found)
+        else:
+            _take_even(lengths, part, even, unit, overhead, lane, found)
+
+
+@cute.jit
+def _take_aligned(lengths: cute.Tensor, part: Int32, chunk: Int32, unit: cutlass.Constexpr, lane: Int32, found: cute.Tensor):
+    batch = lengths.shape[0]
+    before = Int32(0)
+    for base in cutlass.range(0, batch, 32, unroll=1):
+        request = base + lane
+        units = _units(lengths, request, unit)
+        count = Int32(0)
+        if request < batch:
+            count = cutlass.max((units + chunk - 1) // chunk, Int32(1))
+        upto = _prefix_sum(count, lane)
+        first = before + upto - count
+        if first <= part and part < first + count:
+            size = (units + count - 1) // count
+            start = (part - first) * size
+            found[FIRST] = request
+            found[START] = start
+            found[FIRST_LO] = first
+            found[FIRST_HI] = first + count - 1
+            if start + size < units:
+                found[LAST] = request
+                found[END] = start + size
+            else:
+                found[LAST] = request + 1
+        before = before + cute.arch.shuffle_sync(upto, 31)
+
+
+@cute.jit
+def _take_even(
+    lengths: cute.Tensor,
+    part: Int32,
+    even: Int32,
+    unit: cutlass.Constexpr,
+    overhead: cutlass.Constexpr,
+    lane: Int32,
+    found: cute.Tensor,
+):
+    batch = lengths.shape[0]
+    begin, end = part * even, part * even + even
+    before = Int32(0)
+    for base in cutlass.range(0, batch, 32, unroll=1):
+        request = base + lane
+        units = _units(lengths, request, unit)
+        cost = Int32(0)
+        if request < batch:
+            cost = units + overhead
+        upto = _prefix_sum(cost, lane)
+        origin = before + upto - cost
+        last = (origin + overhead + units - 1) // even
+        if origin <= begin and begin < origin + cost:
+            found[FIRST] = request
+            found[START] = cutlass.max(begin - origin - overhead, Int32(0))
+            found[FIRST_LO] = (origin + overhead) // even
+            found[FIRST_HI] = last
+        if origin <= end and end < origin + cost:
+            found[LAST] = request
+            found[END] = cutlass.max(end - origin - overhead, Int32(0))
+            found[LAST_HI] = last
+        before = before + cute.arch.shuffle_sync(upto, 31)
+
+
+@cute.jit
+def _take_whole(
+    lengths: cute.Tensor,
+    part: Int32,
+    parts: Int32,
+    even: Int32,
+    unit: cutlass.Constexpr,
+    overhead: cutlass.Constexpr,
+    lane: Int32,
+    found: cute.Tensor,
+):
+    """More requests than parts and none may be cut: a request goes where its middle lies."""
+    batch = lengths.shape[0]
+    first, last = Int32(batch), Int32(batch)
+    before = Int32(0)
+    for base in cutlass.range(0, batch, 32, unroll=1):
+        request = base + lane
+        cost = Int32(0)
+        if request < batch:
+            cost = _units(lengths, request, unit) + overhead
+        upto = _prefix_sum(cost, lane)
+        owner = cutlass.min((before + upto - (cost + 1) // 2) // even, parts - 1)
+        if request < batch:
+            if owner >= part:
+                first = cutlass.min(first, request)
+            if owner > part:
+                last = cutlass.min(last, request)
+        before = before + cute.arch.shuffle_sync(upto, 31)
+    first = cute.arch.warp_redux_sync(first, "min")
+    last = cute.arch.warp_redux_sync(last, "min")
+    if lane == 0:
+        found[FIRST] = first
+        found[LAST] = last
+        found[FIRST_LO] = part
+        found[FIRST_HI] = part

@@ -1,0 +1,203 @@
+"""From a resolved MLA decode to the objects its templates read: every name, number and expression is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from cutegen.families.mla_decode.derived import TILE_COLUMNS
+from cutegen.families.mla_decode.resolved import FreeGroup, ResolvedMla
+from cutegen.render.environment import render_template
+from cutegen.runtime.mla import KEY_BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """One tensor of queries. tiles, first_tile: of 64 columns, and where they begin in a row of Q."""
+
+    name: str
+    columns: int
+    tiles: int
+    first_tile: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """What kernel.py.jinja and its parts read. box_rows: keys of one TMA copy; boxes: copies that fill a tile."""
+
+    name: str
+    title: str
+    overview: tuple[str, ...]
+    cutlass_names: tuple[str, ...]
+    dtype: str
+    short_dtype: str
+    queries: tuple[QueryText, ...]
+    causal: bool
+    page_size: int
+    box_rows: int
+    boxes: int
+    gmem_box: str
+    gmem_box_ahead: str
+    free_groups: tuple[FreeGroup, ...]
+    score_order: tuple[tuple[int, ...], tuple[int, ...]]
+    lse_scale: str
+    lse_dims: str
+    lse_head_axis: int
+    lse_token_axis: int
+    arguments: tuple[str, ...]
+
+
+def kernel_text(resolved: ResolvedMla) -> KernelText:
+    problem = resolved.problem
+    first = resolved.tilings[0]
+    boxes = max(1, KEY_BLOCK // problem.page_size)
+    halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
+    blocks_per_page = problem.page_size // KEY_BLOCK
+    lse_dims = {"b": "batch", "h": "heads", "s": "query_len"}
+    own = {(g.buffer, g.warpgroup): g.tiles for g in first.free_groups}
+    return KernelText(
+        name=resolved.name,
+        title=f"MLA decode for {resolved.arch}: {problem.dtype}, pages of {problem.page_size}, paged split-KV in one launch.",
+        overview=tuple(_overview(resolved)),
+        cutlass_names=tuple(
+            sorted({problem.dtype.cutlass, "Boolean", "Float32", "Int16", "Int32", "Int64"}) + ["const_expr"]
+        ),
+        dtype=problem.dtype.cutlass,
+        short_dtype=problem.dtype.name,
+        queries=tuple(_queries(resolved)),
+        causal=problem.mask == "causal",
+        page_size=problem.page_size,
+        box_rows=KEY_BLOCK // boxes,
+        boxes=boxes,
+        gmem_box=f"(lo + 2 * pair + buffer) % {blocks_per_page}" if halves else "0",
+        gmem_box_ahead=f"(lo + 2 * pair + 2 + box) % {blocks_per_page}" if halves else "0",
+        free_groups=first.free_groups,
+        score_order=((*own[0, 0], *own[0, 1]), (*own[1, 1], *own[1, 0])),
+        lse_scale="0.6931471805599453" if problem.lse_base == "e" else "1.0",
+        lse_dims=", ".join(lse_dims[letter] for letter in problem.lse_layout),
+        lse_head_axis=problem.lse_layout.index("h"),
+        lse_token_axis=problem.lse_layout.index("s"),
+        arguments=tuple(_arguments(resolved)),
+    )
+
+
+def _queries(resolved: ResolvedMla) -> Iterable[QueryText]:
+    begin = 0
+    for tensor in resolved.problem.inputs:
+        if tensor.name.startswith("q"):
+            columns = int(tensor.dims[-1])
+            yield QueryText(tensor.name, columns, columns // TILE_COLUMNS, begin // TILE_COLUMNS)
+            begin += columns
+
+
+def _arguments(resolved: ResolvedMla) -> Iterable[str]:
+    p = resolved.problem
+    yield from (t.name for t in (*p.inputs, *p.outputs, *p.scratch) if t.dims)
+    yield from ("softmax_scale", "parts")
+
+
+def _overview(resolved: ResolvedMla) -> Iterable[str]:
+    """Roles, pipelines and named barriers of the module docstring."""
+    tiling = resolved.tilings[0]
+    width = max(len(role.name) for role in tiling.roles)
+    yield "Roles (warps of one CTA):"
+    for role in tiling.roles:
+        lo, hi = role.warps
+        yield f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  {role.does}"
+    yield ""
+    yield "Pipelines (producer -> consumer):"
+    for pipe in tiling.pipelines:
+        yield f"  {pipe.name}: {pipe.producer} -> {pipe.consumer}, {pipe.stages} x {pipe.stage_bytes} bytes"
+        yield f"    full: {pipe.full}"
+        yield f"    empty: {pipe.empty}"
+    yield ""
+    yield "Named barriers:"
+    for barrier in tiling.named_barriers:
+        yield f"  {barrier.id} {barrier.name}, {barrier.threads} threads: {barrier.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldText:
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class TilingText:
+    name: str
+    fields: tuple[FieldText, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowText:
+    when: str
+    tiling: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanText:
+    """What plan.py.jinja, init.py.jinja and main.py.jinja read."""
+
+    name: str
+    arch: str
+    formula: str
+    dtype: str
+    heads: str
+    query_len: str
+    page_size: int
+    causal: bool
+    split_q: bool
+    lse_base: str
+    lse_layout: str
+    tilings: tuple[TilingText, ...]
+    dispatch: tuple[RowText, ...]
+
+
+def plan_text(resolved: ResolvedMla) -> PlanText:
+    p = resolved.problem
+    return PlanText(
+        name=resolved.name,
+        arch=resolved.arch,
+        formula=f"MLA decode, {p.dtype}, {_promise(p.heads)} heads, query_len {_promise(p.query_len)}",
+        dtype=p.dtype.torch,
+        heads=_extent(p.heads),
+        query_len=_extent(p.query_len),
+        page_size=p.page_size,
+        causal=p.mask == "causal",
+        split_q=p.q == "split",
+        lse_base=p.lse_base,
+        lse_layout=p.lse_layout,
+        tilings=tuple(
+            TilingText(
+                t.name,
+                tuple(
+                    FieldText(f.name, repr(getattr(t.numbers, f.name)), t.sources[f.name]) for f in fields(t.numbers)
+                ),
+            )
+            for t in resolved.tilings
+        ),
+        dispatch=tuple(
+            RowText(" and ".join(f"{dim} {op} {value}" for dim, op, value in row.when), row.tiling)
+            for row in resolved.dispatch
+        ),
+    )
+
+
+def _extent(promise: tuple[int, int]) -> str:
+    return str(promise[0]) if promise[0] == promise[1] else str(promise)
+
+
+def _promise(promise: tuple[int, int]) -> str:
+    return str(promise[0]) if promise[0] == promise[1] else f"{promise[0]} to {promise[1]}"
+
+
+def render(resolved: ResolvedMla) -> dict[str, str]:
+    """The text of the package's modules, by file name."""
+    plan = plan_text(resolved)
+    return {
+        "__init__.py": render_template("_shared/init.py.jinja", p=plan),
+        "__main__.py": render_template("_shared/main.py.jinja", p=plan),
+        "kernel.py": render_template("mla_decode/sm90/kernel.py.jinja", k=kernel_text(resolved)),
+        "plan.py": render_template("mla_decode/plan.py.jinja", p=plan),
+    }
