@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +18,7 @@ from cutegen.cli import console
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
-    from cutegen.run.bench import BenchReport
+    from cutegen.run.bench import BenchReport, Settings
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import Target
 
@@ -145,6 +145,7 @@ def bench(
     settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite)
     with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
         opened = [open_target(path, Path(scratch) / str(i)) for i, path in enumerate(targets)]
+        settings = _name_suite(settings, opened, shapes)
         report = bench_targets(opened, shapes, settings)
     result = report.to_json(_repeat(targets, shapes, settings))
     if output:
@@ -158,7 +159,7 @@ def bench(
     return int(not report.ok)
 
 
-def bench_targets(targets: Sequence[Target], shapes: Sequence[str], settings: Any) -> BenchReport:
+def bench_targets(targets: Sequence[Target], shapes: Sequence[str], settings: Settings) -> BenchReport:
     """CutegenError (exit 2): this machine cannot measure them."""
     from cutegen.run.bench import measure
     from cutegen.run.device import CudaDevice
@@ -172,6 +173,12 @@ def bench_targets(targets: Sequence[Target], shapes: Sequence[str], settings: An
     subjects = [(s, t.measured_shapes(s, settings.suite)) for t in targets for s in [load_subject(t.path)]]
     with _status_line() as on_progress:
         return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress)
+
+
+def _name_suite(settings: Settings, targets: Sequence[Target], shapes: Sequence[str]) -> Settings:
+    """With the suite that a spec names, when neither another nor shapes were asked for."""
+    named = next((t.suite.name for t in targets if t.suite), "")
+    return settings if settings.suite or shapes else replace(settings, suite=named)
 
 
 def _repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str:
@@ -326,11 +333,15 @@ def _build(steps: _Steps, resolved: Any) -> bool:
 def _bench(steps: _Steps, target: Target) -> None:
     from cutegen.run.bench import Settings
 
-    settings = Settings(baselines=target.baselines)
+    settings = _name_suite(Settings(baselines=target.baselines), [target], ())
     report = bench_targets([target], (), settings)
     command = _repeat([steps.spec], (), settings)
-    speeds = []
-    for problem in report.problems:
+    speeds = [
+        f"geomean {s.geomean.low:.3f} to {s.geomean.high:.3f} over {s.problems} problems of {settings.suite}"
+        for s in report.summaries().values()
+        if settings.suite
+    ]
+    for problem in () if settings.suite else report.problems:
         kernel = problem.measured[0]
         if kernel.speed:
             shape = "x".join(map(str, problem.shape.values()))

@@ -48,6 +48,8 @@ class MlaProving:
                 yield problem("fewer keys than tokens", Draw("edges"), 4, tokens, low, many + 1)
             yield problem("fewest rows", Draw("random"), 5, few, low, 700)
             yield problem("most rows", Draw("random", peaked=True), 5, many, high, 700)
+            yield problem("edges, most heads", Draw("edges"), edges, few, high, short)
+            yield problem("requests in parts, most heads", Draw("random"), 6, few, high, 5000)
             yield problem("one request, many parts", Draw(), 1, few, low, 16 * SM_COUNT * KEY_BLOCK // 10 + 5)
             yield problem("one request, last keys decide", Draw(peaked=True), 1, many, high, 4099)
             yield problem("long tail", Draw("long", peaked=True), 40, many, low, 9001, modes=ALL_MODES)
