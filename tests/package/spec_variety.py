@@ -9,8 +9,31 @@ LOCAL = "value_before_it_is_stored"
 
 
 def varied_spec(number: int) -> str:
-    """A valid spec; another one for every number."""
+    """A valid spec; another one for every number, every fourth an MLA decode."""
     rng = random.Random(number)
+    return _mla(number, rng) if number % 4 == 3 else _gemm(number, rng)
+
+
+def _mla(number: int, rng: random.Random) -> str:
+    variant, heads = rng.choice((("seesaw", [1 + number // 4, 128]), ("seesaw_2cta", 128)))
+    return f"""\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: {rng.choice(("bf16", "f16"))}
+heads: {heads}
+query_len: {rng.choice((1, 2, [1, 4], [1, 16]))}
+q: {rng.choice(("joined", "split"))}
+mask: {rng.choice(("causal", "none"))}
+kv_cache: {{page_size: {rng.choice((16, 32, 64, 128))}}}
+lse: {{base: {rng.choice(("e", 2))}, layout: {rng.choice(("bhs", "bsh"))}}}
+split_kv: {rng.choice(("1", "auto", "{max: 8}"))}
+variant: {variant}
+scheduler: {{join_ratio: {1 + number}}}
+"""
+
+
+def _gemm(number: int, rng: random.Random) -> str:
 
     def pick(*choices: str) -> str:
         return rng.choice(choices)
