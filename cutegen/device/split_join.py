@@ -42,7 +42,8 @@ def await_parts(counter, splits: Int32, thread: Int32):
 def leave(counter, splits: Int32, thread: Int32):
     """Counts this part out; the last one leaves the counter zero, ready for the next launch."""
     if thread == 0:
-        if cute.arch.atomic_add(counter, Int32(1), sem="relaxed", scope="gpu") == 2 * splits - 1:
+        before = cute.arch.atomic_add(counter, Int32(1), sem="relaxed", scope="gpu")
+        if before == 2 * splits - 1:
             cute.arch.store(counter, Int32(0))
 
 
@@ -189,9 +190,7 @@ def _join_parts(
             x = cute.make_rmem_tensor((VECTOR, 8), Float32)
             for d in cutlass.range_constexpr(8):
                 j = cutlass.min(base + d * 4 + lane // 8, splits - 1)
-                cute.autovec_copy(
-                    _vectors(partial_out[slot_of(lo + j, _begins(j)), row, None])[None, at], x[None, d]
-                )
+                cute.autovec_copy(_vectors(partial_out[slot_of(lo + j, _begins(j)), row, None])[None, at], x[None, d])
             new = cute.arch.fmax(top, cute.arch.warp_reduction(mine, cute.arch.fmax))
             fade = cute.math.exp2(top - _finite(new), fastmath=True)
             weight = cute.math.exp2(mine - _finite(new), fastmath=True)

@@ -112,7 +112,9 @@ def find_part(
 
 
 @cute.jit
-def _take_aligned(lengths: cute.Tensor, part: Int32, chunk: Int32, unit: cutlass.Constexpr, lane: Int32, found: cute.Tensor):
+def _take_aligned(
+    lengths: cute.Tensor, part: Int32, chunk: Int32, unit: cutlass.Constexpr, lane: Int32, found: cute.Tensor
+):
     batch = lengths.shape[0]
     before = Int32(0)
     for base in cutlass.range(0, batch, 32, unroll=1):

@@ -91,7 +91,7 @@ def written_knobs(spec: KernelSpec, knobs: Iterable[Knob]) -> dict[str, Any]:
 
 
 def kernel_digest(
-    spec: KernelSpec, name: str, problem: Mapping[str, object], decisions: Iterable[Decision], numbers: object
+    spec: KernelSpec, name: str, problem: Mapping[str, object], decisions: Iterable[Decision], *numbers: object
 ) -> str:
     """Hash of what a kernel is. problem: in plain data. numbers: of the instances."""
     meaning = {
@@ -101,7 +101,7 @@ def kernel_digest(
         "arch": spec.arch,
         "problem": problem,
         "decisions": {d.key: plain(d.value) for d in decisions},
-        "numbers": asdict(numbers),  # type: ignore[call-overload]
+        "numbers": [asdict(n) for n in numbers],  # type: ignore[call-overload]
     }
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 

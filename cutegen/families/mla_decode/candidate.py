@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.families.knobs import Knob, integer, word
 
-# variant -> CTAs of its cluster
-VARIANTS = {"seesaw": 1, "seesaw_2cta": 2}
+# kernel -> CTAs of its cluster
+CLUSTERS = {"seesaw": 1, "seesaw_2cta": 2}
+BOTH = "both"  # kernels of either, chosen at every call
+VARIANTS = (*CLUSTERS, BOTH)
 MAX_OVERHEAD = 64  # pairs of blocks; a request that costs more than 8192 keys beside its own is no request
 MAX_JOIN_RATIO = 1024
 MAX_PREFETCH = 16  # pairs of blocks; 132 CTAs x 16 x 144 KiB are six times the L2 of an H200
@@ -18,8 +20,8 @@ ANY = "any"
 class Candidate:
     """Every knob with a value.
 
-    max_splits: most parts of one request, or ANY. overhead, join_ratio, prefetch: as in MlaTiling. *_registers:
-    setmaxnreg per thread.
+    max_splits: most parts of one request, or ANY. overhead, join_ratio: as in MlaTiling. prefetch: too, but seesaw as
+    one of both fetches nothing ahead. *_registers: setmaxnreg per thread.
     """
 
     variant: str
@@ -32,7 +34,13 @@ class Candidate:
 
     @property
     def cluster(self) -> int:
-        return VARIANTS[self.variant]
+        return CLUSTERS.get(self.variant, 1)
+
+    def instances(self) -> tuple[Candidate, ...]:
+        """One candidate for each kernel that is built."""
+        if self.variant != BOTH:
+            return (self,)
+        return replace(self, variant="seesaw", prefetch=0), replace(self, variant="seesaw_2cta")
 
 
 def _splits(value: object) -> int | str:

@@ -52,7 +52,7 @@ class ResolvedMla:
     arch: str
     device: str
     problem: MlaProblem
-    variant: Literal["seesaw", "seesaw_2cta"]
+    variant: Literal["seesaw", "seesaw_2cta", "both"]
     tilings: tuple[ResolvedMlaTiling, ...]
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]

@@ -4,7 +4,7 @@ these."""
 from __future__ import annotations
 
 from cutegen.diagnostics import Rule
-from cutegen.families.mla_decode.candidate import Candidate
+from cutegen.families.mla_decode.candidate import BOTH, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
@@ -41,6 +41,8 @@ def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding
     "variant",
 )
 def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    if c.variant == BOTH and problem.rows[1] <= ROW_BLOCK:
+        return f"at most {problem.rows[1]} rows are promised: never two blocks of {ROW_BLOCK}", "use seesaw"
     if c.cluster == 1:
         return None
     for heads in _promised(problem.heads):
