@@ -57,10 +57,10 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
     own = {(g.buffer, g.warpgroup): g.tiles for g in first.free_groups}
     return KernelText(
         name=resolved.name,
-        title=f"MLA decode for {resolved.arch}: {problem.dtype}, pages of {problem.page_size}, paged split-KV in one launch.",
+        title=f"MLA decode for {resolved.arch}: {problem.dtype}, pages of {problem.page_size}, split-KV in one launch.",
         overview=tuple(_overview(resolved)),
         cutlass_names=tuple(
-            sorted({problem.dtype.cutlass, "Boolean", "Float32", "Int16", "Int32", "Int64"}) + ["const_expr"]
+            (*sorted({problem.dtype.cutlass, "Boolean", "Float32", "Int16", "Int32", "Int64"}), "const_expr")
         ),
         dtype=problem.dtype.cutlass,
         short_dtype=problem.dtype.name,

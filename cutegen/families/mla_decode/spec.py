@@ -146,8 +146,8 @@ class MlaSpec(KernelSpec):
         description="Cutting of one request's keys: `1` is short for `{max: 1}`.",
     )
     variant: Literal["seesaw", "seesaw_2cta", "both"] | Auto = knob(
-        "seesaw: a CTA for 64 rows, whose two warpgroups take turns; seesaw_2cta: two such CTAs share their loads; both: "
-        "a call takes the one that suits its rows and batch."
+        "seesaw: a CTA for 64 rows, whose two warpgroups take turns; seesaw_2cta: two such CTAs share their loads; "
+        "both: a call takes the one that suits its rows and batch."
     )
     scheduler: Scheduler = Scheduler()
     pipeline: Pipeline = Pipeline()
