@@ -185,16 +185,22 @@ def measure(
     problems = []
     listed = {subject.path: shapes for subject, shapes in subjects}
     for group in common_dims([subject for subject, _ in subjects]).values():
-        shapes = bench_shapes(group[0], asked, listed[group[0].path])
-        if settings.suite:
-            promised = [s for s in shapes if any(_fits(subject, s) for subject in group)]
-            if out := len(shapes) - len(promised):
-                notes.append(f"{out} of the suite's {len(shapes)} problems are outside of what the kernels promise")
-            shapes = promised
+        own = listed[group[0].path]
+        shapes = [s for s in own if any(_fits(x, s) for x in group)] if settings.suite else None
+        if shapes is None or asked:
+            shapes = bench_shapes(group[0], asked, own)
+        elif out := len(own) - len(shapes):
+            notes.append(f"{out} of the suite's {len(own)} problems are outside of what the kernels promise")
         for i, shape in enumerate(shapes):
-            on_progress(f"{i + 1} of {len(shapes)}: " + " ".join(f"{d}={n}" for d, n in shape.items()))
+            text = " ".join(f"{d}={n}" for d, n in shape.items())
+            on_progress(f"{i + 1} of {len(shapes)}: {text}")
             fitting = [s for s in group if _fits(s, shape)] if settings.suite else group
-            problems.append(measure_problem(fitting, shape, device, rates, settings, on_progress))
+            try:
+                problems.append(measure_problem(fitting, shape, device, rates, settings, on_progress))
+            except CutegenError as error:
+                if not settings.suite or error.exit_code == 2:
+                    raise
+                notes.append(f"not measured: {text}: {error.message}")  # one of many: the others still count
     if not problems:
         raise CutegenError("; ".join(notes) or "there is nothing to measure", exit_code=2)
     if device.other_processes() and not others:
@@ -203,7 +209,8 @@ def measure(
 
 
 def _fits(subject: Subject, shape: Shape) -> bool:
-    return not any(range_fault(d, n, subject.dims[d]) for d, n in shape.items())
+    """The subject promises this problem."""
+    return not any(range_fault(d, n, subject.dims[d]) or n % subject.steps[d] for d, n in shape.items())
 
 
 def _operand_dtype(subject: Subject) -> str:

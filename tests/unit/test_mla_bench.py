@@ -102,6 +102,35 @@ def test_reading_the_pages_is_the_floor(monkeypatch: pytest.MonkeyPatch) -> None
     assert (bound.share, bound.candidate.flops, bound.right) == (None, None, None)
 
 
+class TwoTokens(Paged):
+    name, query_len = "two", 2
+
+
+class Tired(Paged):
+    """Refuses one problem of the suite, as one that does not fit the memory would."""
+
+    def allocate_scratch(self, *inputs: Any) -> Any:
+        if inputs[0].shape[0] == 2:
+            raise RuntimeError("out of memory")
+        return super().allocate_scratch(*inputs)
+
+
+def test_suite_goes_to_whoever_promises_a_problem() -> None:
+    plans = [TwoTokens(), Paged()]
+    subjects = [(plan_subject(plan, Path(plan.name)), SHAPES) for plan in plans]
+    settings = replace(SETTINGS, suite="small", baselines=("flash_mla",))
+    report = measure(subjects, (), FakeDevice(), {"gpu": None}, settings)
+    names = [[m.candidate.name for m in p.measured] for p in report.problems]
+    assert names == [["mla", "flash_mla"], ["two", "mla", "flash_mla"]]
+    assert {name: s.problems for name, s in report.summaries().items()} == {"mla": 2, "two": 1}
+
+
+def test_problem_that_fails_does_not_end_the_suite() -> None:
+    report = measured(Tired(), replace(SETTINGS, suite="small", baselines=("flash_mla",)), SHAPES)
+    assert [p.shape["kv_len"] for p in report.problems] == [200]
+    assert "not measured: batch=2 query_len=1 heads=2 kv_len=64: mla: RuntimeError: out of memory" in report.notes
+
+
 def test_pages_that_flash_mla_does_not_take() -> None:
     (problem,) = measured(CpuMla()).problems
     assert problem.skipped["flash_mla"] == "ValueError: takes pages of 64 tokens, these have 16"
