@@ -13,6 +13,7 @@ from mla_specs import MLA, bind_mla, mla_candidate
 from cutegen.diagnostics import SpecError
 from cutegen.families.mla_decode.candidate import KNOBS, VARIANTS
 from cutegen.families.mla_decode.derived import derive
+from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.resolve import Lock, Resolution, meaning
 from cutegen.runtime.mla import ROW_BLOCK
@@ -67,15 +68,23 @@ def accepted(text: str) -> Resolution:
 @settings(max_examples=150)
 def test_an_accepted_spec_fits_every_budget(text: str) -> None:
     resolution = accepted(text)
+    for tiling in resolution.resolved.tilings:
+        check_budgets(tiling)
     problem = resolution.resolved.problem
-    (tiling,) = resolution.resolved.tilings
+    if resolution.resolved.variant == "seesaw_2cta":
+        for rows in (h * s for h in range(problem.heads[0], problem.heads[1] + 1) for s in problem.query_len):
+            assert -(-rows // ROW_BLOCK) % 2 == 0
+    names = [tiling.name for tiling in resolution.resolved.tilings]
+    assert {row.tiling for row in resolution.resolved.dispatch} == set(names)
+    assert not resolution.resolved.dispatch[-1].when
+
+
+def check_budgets(tiling: ResolvedMlaTiling) -> None:
     t = tiling.numbers
     assert t.smem_bytes <= SM90.smem_bytes
     assert t.threads <= SM90.max_threads
     assert 128 * (t.producer_registers + 2 * t.consumer_registers) <= SM90.registers
     assert t.consumer_registers >= 216
-    for rows in (h * s for h in range(problem.heads[0], problem.heads[1] + 1) for s in problem.query_len):
-        assert -(-rows // ROW_BLOCK) % t.cluster == 0
     end = 0
     for region in tiling.smem:
         assert region.offset >= end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,20 +13,19 @@ from cutegen.diagnostics import SpecError
 from cutegen.families.mla_decode.auto import VARIANTS, candidates
 from cutegen.families.mla_decode.candidate import KNOBS
 from cutegen.families.mla_decode.derived import derive
+from cutegen.families.mla_decode.explain import dispatch
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.resolve import Lock, pin_decisions
 from cutegen.runtime.mla import MlaTiling
 
 
-def numbers(text: str) -> MlaTiling:
-    (tiling,) = resolve_text(text).resolved.tilings
-    assert isinstance(tiling.numbers, MlaTiling)
-    return tiling.numbers
+def numbers(text: str) -> list[MlaTiling]:
+    return [tiling.numbers for tiling in resolve_text(text).resolved.tilings]
 
 
 def test_the_default_is_the_first_of_the_list() -> None:
     found = values(resolve_text(MLA))
-    assert found["variant"] == next(iter(VARIANTS))
+    assert found["variant"] == VARIANTS[0][0] == "both"
     assert found["split_kv.max"] == "any"
     assert (found["warpgroups.producer.registers"], found["warpgroups.consumer.registers"]) == (24, 240)
     assert list(found) == ["device", *(knob.key for knob in KNOBS)]
@@ -34,7 +34,7 @@ def test_the_default_is_the_first_of_the_list() -> None:
 def test_every_candidate_is_legal_where_row_blocks_come_in_pairs() -> None:
     problem = bind_mla(PAIRED)
     found = [choice.candidate for choice in candidates(problem, {}, SM90)]
-    assert [c.variant for c in found] == list(VARIANTS)
+    assert [c.variant for c in found] == [variant for variant, *_ in VARIANTS]
     assert not [r for c in found for r in refusals(problem, c, SM90)]
 
 
@@ -58,19 +58,43 @@ def test_written_knobs_are_constraints(knobs: str, expected: dict[str, object]) 
 @pytest.mark.parametrize(
     ("knobs", "field", "value"),
     [
-        ("", "max_splits", 0),
-        ("split_kv: 1", "max_splits", 1),
-        ("split_kv: {max: 8}", "max_splits", 8),
-        ("", "cluster", 1),
+        ("variant: seesaw", "max_splits", 0),
+        ("variant: seesaw\nsplit_kv: 1", "max_splits", 1),
+        ("variant: seesaw\nsplit_kv: {max: 8}", "max_splits", 8),
+        ("variant: seesaw", "cluster", 1),
         ("variant: seesaw_2cta", "cluster", 2),
-        ("", "page_size", 64),
-        ("kv_cache: {page_size: 16}", "page_size", 16),
-        ("", "threads", 384),
-        ("", "smem_bytes", 223232),
+        ("variant: seesaw", "page_size", 64),
+        ("variant: seesaw\nkv_cache: {page_size: 16}", "page_size", 16),
+        ("variant: seesaw", "threads", 384),
+        ("variant: seesaw", "smem_bytes", 223232),
     ],
 )
 def test_numbers_of_the_instance(knobs: str, field: str, value: int) -> None:
-    assert getattr(numbers(f"{PAIRED}{knobs}\n"), field) == value
+    (found,) = numbers(f"{PAIRED}{knobs}\n")
+    assert getattr(found, field) == value
+
+
+def test_both_kernels_differ_in_what_they_share() -> None:
+    one, two = numbers(PAIRED + "pipeline: {prefetch: 2}\n")
+    assert (one.cluster, one.prefetch, two.cluster, two.prefetch) == (1, 0, 2, 2)
+    assert replace(one, cluster=2, prefetch=2) == two
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "runs"),
+    [
+        (16, 128, "seesaw"), (64, 128, "seesaw"), (65, 16, "seesaw_2cta"), (128, 15, "seesaw"),
+        (128, 16, "seesaw_2cta"), (129, 128, "seesaw"), (192, 128, "seesaw"), (193, 16, "seesaw_2cta"),
+        (512, 1, "seesaw"),
+    ],
+)  # fmt: skip
+def test_two_ctas_run_full_gpus_with_paired_rows(rows: int, batch: int, runs: str) -> None:
+    assert dispatch(resolve_text(MLA).resolved, rows=rows, batch=batch, query_len=1).name == runs
+
+
+def test_one_row_block_needs_one_kernel() -> None:
+    found = values(resolve_text(MLA.replace("[16, 128]", "64").replace("[1, 4]", "1")))
+    assert found["variant"] == "seesaw"
 
 
 def test_shared_memory_is_laid_out_as_the_struct_is() -> None:
@@ -101,7 +125,7 @@ def test_a_locked_variant_gives_way_when_a_promise_grows() -> None:
     kept = Lock(lock.spec, {**lock.decisions, "variant": ("seesaw_2cta", "measured")})
     assert values(resolve_text(PAIRED, kept))["variant"] == "seesaw_2cta"
     resolution = resolve_text(MLA, kept)
-    assert values(resolution)["variant"] == "seesaw"
+    assert values(resolution)["variant"] == "both"
     assert resolution.notes[0].startswith('variant: "seesaw_2cta" of the lock is decided anew: heads 16 x query_len 1')
 
 

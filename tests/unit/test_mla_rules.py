@@ -32,6 +32,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      SM90),
     ("row-block-pairs", PAIRED.replace("128", "64").replace("[1, 4]", "[2, 3]"), TWO, ("query_len 3 = 192 rows",), {},
      SM90),
+    ("row-block-pairs", MLA.replace("[16, 128]", "64").replace("[1, 4]", "1"), {"variant": "both"},
+     ("at most 64 rows", "use seesaw"), {"variant": "seesaw"}, SM90),
     ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "218 KiB", "99 KiB"), {}, SM120),
 ]  # fmt: skip
 

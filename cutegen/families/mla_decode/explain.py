@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cutegen.families.decide import written_knobs
@@ -29,17 +32,36 @@ if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
 
 CORE = ("variant",)
+COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 
 
 def explain(resolved: ResolvedMla, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
     """The plan section by section; with a shape (batch, query_len, heads, kv_len) its parts and roofline as well."""
     sections = [_problem(resolved)]
-    for tiling in resolved.tilings:
-        sections += [explain_roles(tiling), explain_pipelines(tiling), _free_groups(tiling), _barriers(tiling)]
-        sections += [explain_smem(resolved.arch, tiling), _registers(resolved, tiling)]
-        if shape is not None:
-            sections.append(_shape(resolved, tiling, shape))
+    for make in (explain_roles, explain_pipelines, _free_groups, _barriers, partial(explain_smem, resolved.arch)):
+        sections += _of_each(resolved, make)
+    sections += _of_each(resolved, partial(_registers, resolved))
+    if len(resolved.tilings) > 1:
+        sections.append(_dispatch(resolved))
+    if shape is not None:
+        sections.append(_shape(resolved, shape))
     return (*sections, explain_decisions(resolved.decisions))
+
+
+def _of_each(resolved: ResolvedMla, make: Callable[[ResolvedMlaTiling], Section]) -> list[Section]:
+    """A section for each instance, named in its title; one where all are the same."""
+    made = [make(tiling) for tiling in resolved.tilings]
+    if all(section == made[0] for section in made):
+        return made[:1]
+    return [replace(section, title=f"{section.title}, {t.name}") for section, t in zip(made, resolved.tilings)]
+
+
+def _dispatch(resolved: ResolvedMla) -> Section:
+    rows = tuple(
+        (" and ".join(f"{name} {sign} {bound}" for name, sign, bound in row.when) or "else", row.tiling)
+        for row in resolved.dispatch
+    )
+    return Section("Dispatch", ("rows = query_len x heads; the first that holds",), ("when", "runs"), rows)
 
 
 def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str, int] | None) -> Section:
@@ -51,10 +73,12 @@ def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str,
         if shape is not None:
             sms = DEVICES[resolved.device].sms
             _, query_len, heads, _ = read_shape(problem, shape)
-            blocks = [row_blocks(heads * query_len, c.cluster) for c in (now, then)]
-            parts = [parts_of(heads * query_len, c.cluster, sms) for c in (now, then)]
-            rows.append(("row blocks", str(blocks[0]), str(blocks[1])))
-            rows.append((f"parts on {sms} SMs", str(parts[0]), str(parts[1])))
+            clusters = [[i.cluster for i in c.instances()] for c in (now, then)]
+            for what, count in ((f"parts on {sms} SMs", partial(parts_of, sm_count=sms)), ("row blocks", row_blocks)):
+                was, becomes = (
+                    " or ".join(dict.fromkeys(str(count(heads * query_len, n)) for n in each)) for each in clusters
+                )
+                rows.append((what, was, becomes))
         before, after = derive(problem, now), derive(problem, then)
         rows.append(("SMEM bytes", str(before.smem_bytes), str(after.smem_bytes)))
         return rows
@@ -130,10 +154,12 @@ def _registers(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> Section:
     )
 
 
-def _shape(resolved: ResolvedMla, tiling: ResolvedMlaTiling, shape: Mapping[str, int]) -> Section:
-    problem, device, numbers = resolved.problem, DEVICES[resolved.device], tiling.numbers
+def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
+    problem, device = resolved.problem, DEVICES[resolved.device]
     batch, query_len, heads, kv_len = read_shape(problem, shape)
     rows = heads * query_len
+    tiling = dispatch(resolved, rows=rows, batch=batch, query_len=query_len)
+    numbers = tiling.numbers
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
     pairs = -(-kv_len // (2 * KEY_BLOCK))
     share = -(-batch * (pairs + numbers.overhead) // parts)
@@ -141,6 +167,7 @@ def _shape(resolved: ResolvedMla, tiling: ResolvedMlaTiling, shape: Mapping[str,
     padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
     kib = workspace_elements(rows, parts) * 4 // 1024
     table = (
+        ("kernel", tiling.name),
         ("rows", f"{heads} heads x {query_len} = {rows}: {blocks} x {ROW_BLOCK}, {100 * rows // (blocks * ROW_BLOCK)}% "
                  "of them used"),
         ("CTAs", f"{blocks} row blocks x {parts} parts = {blocks * parts} of {device.sms} SMs"),
@@ -152,6 +179,14 @@ def _shape(resolved: ResolvedMla, tiling: ResolvedMlaTiling, shape: Mapping[str,
     )  # fmt: skip
     title = f"batch={batch}, query_len={query_len}, heads={heads}, kv_len={kv_len} on {device.name} (data-sheet rates)"
     return Section(title, header=("", ""), rows=table)
+
+
+def dispatch(resolved: ResolvedMla, **call: int) -> ResolvedMlaTiling:
+    """The instance that runs a call with these rows, batch and query_len."""
+    for row in resolved.dispatch:
+        if all(COMPARE[sign](call[name], bound) for name, sign, bound in row.when):
+            return next(t for t in resolved.tilings if t.name == row.tiling)
+    raise AssertionError("the last row has no condition")
 
 
 def traffic(problem: MlaProblem, batch: int, rows: int, kv_len: int) -> tuple[int, int]:

@@ -55,7 +55,9 @@ class Scheduler(Section):
 class Pipeline(Section):
     """How far loads run ahead; the two K buffers are fixed."""
 
-    prefetch: Prefetch | Auto = knob("Pairs of key blocks that are fetched to L2 ahead of their load.")
+    prefetch: Prefetch | Auto = knob(
+        "Pairs of key blocks that are fetched to L2 ahead of their load; of `variant: both`, only by seesaw_2cta."
+    )
 
 
 class Producer(Section):
