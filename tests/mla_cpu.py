@@ -16,8 +16,19 @@ from cutegen.runtime.mla_plan import MlaPlan
 PARTS_KEYS = 512
 
 
-def tiling(page_size: int = 16, cluster: int = 1) -> MlaTiling:
-    return MlaTiling(cluster, page_size, 384, 24, 240, 222_000, 1, 1, 0, 1)
+def tiling(page_size: int = 16, cluster: int = 1, max_splits: int = 0) -> MlaTiling:
+    return MlaTiling(
+        cluster=cluster,
+        page_size=page_size,
+        threads=384,
+        producer_registers=24,
+        consumer_registers=240,
+        smem_bytes=222_000,
+        overhead=1,
+        join_ratio=1,
+        max_splits=max_splits,
+        prefetch=1,
+    )
 
 
 class CpuMla(MlaPlan):
@@ -70,22 +81,25 @@ def run(
         cuts = list(range(0, max(length, 1), PARTS_KEYS))[:parts] or [0]
         for i, start in enumerate(cuts):
             stop = length if i == len(cuts) - 1 else cuts[i + 1]
-            o, total = piece(q[b].float(), keys[start:stop], scale, seen - start)
+            o, total = piece(q[b].float(), keys[start:stop], scale, seen - start, out.dtype)
             slots[i, :, :512], slots[i, :, 512] = o.view(rows, 512), total.view(rows)
             semaphores[i] += 1
         count = len(cuts) + (fault == "stale slot")
         join(out[b], lse, b, slots[:count], tokens, heads, plan)
         semaphores[: len(cuts)] = int(fault == "counters" and b == batch - 1)
+    if fault == "company" and batch > 1:
+        out *= 1 + 2.0**-8
     if fault == "chance" and batch:
         out += torch.randn(()).to(out.dtype) * 1e-3
 
 
-def piece(q: Any, keys: Any, scale: float, seen: Any) -> tuple[Any, Any]:
+def piece(q: Any, keys: Any, scale: float, seen: Any, dtype: Any) -> tuple[Any, Any]:
+    """Weights are rounded to the dtype of the values, as the tensor core needs them."""
     scores = q @ keys.mT * scale
     hidden = torch.arange(len(keys)) >= seen[:, None, None]
     scores = scores.masked_fill(hidden, -math.inf)
     total = torch.logsumexp(scores, -1)
-    weights = torch.exp(scores - torch.where(total > -math.inf, total, 0.0)[..., None]).bfloat16().float()
+    weights = torch.exp(scores - torch.where(total > -math.inf, total, 0.0)[..., None]).to(dtype).float()
     return weights @ keys[:, :512], total
 
 

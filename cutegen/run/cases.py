@@ -6,6 +6,7 @@ modes: numerics  poisoned outputs and scratch between guard bands, compared with
        stream    a busy side stream on which the inputs become valid only late
        graph     captured in a CUDA graph, replayed with changed inputs
        repeat    fresh inputs in between, then the first again: bitwise equal results, which stay as they were
+       alone     single members of the batch by themselves: the bits that they have in it
        empty     extents of 0: nothing happens, except that an empty contraction is refused
 """
 
@@ -22,8 +23,9 @@ from cutegen.run.judge import OutputError, as_tuple, judge, output_name, referen
 from cutegen.run.locate import describe
 from cutegen.run.shapes import Shape, complete, edge_shapes
 from cutegen.run.subject import Subject
+from cutegen.runtime.arguments import Argument, TensorArg
 
-Mode = Literal["numerics", "strides", "stream", "graph", "repeat", "empty"]
+Mode = Literal["numerics", "strides", "stream", "graph", "repeat", "alone", "empty"]
 Status = Literal["pass", "wrong", "raised", "refused", "hang", "crashed", "skipped"]
 
 # Edge shapes that every mode runs on: tails in all dims, and rings that carry over from tile to tile.
@@ -195,6 +197,20 @@ class _Run:
                 self.faults.append(f"{name}: not repeatable: {n} words differ in a second run on the same inputs")
         return None
 
+    def alone(self) -> Status | None:
+        plan = self.subject.plan
+        assert plan is not None
+        inputs = self._inputs()
+        together = self._prepare(inputs, padded=False).run()
+        members = together[0].shape[plan.outputs[0].dims.index("batch")]
+        for i in sorted({0, members // 2, members - 1}):
+            single = self._prepare(tuple(_member(a, v, i) for a, v in zip(plan.inputs, inputs)), padded=False).run()
+            _synchronize(single)
+            for arg, result, own in zip(plan.outputs, together, single):
+                if n := int((bits(_member(arg, result, i)) != bits(own)).sum()):
+                    self.faults.append(f"{arg.name}: {n} words of batch member {i} differ when it is alone")
+        return None
+
     def empty(self) -> Status | None:
         plan, shape = self.subject.plan, self.case.shape
         assert plan is not None
@@ -286,6 +302,13 @@ class _Run:
     def _skip(self, reason: str) -> Status:
         self.faults.append(reason)
         return "skipped"
+
+
+def _member(arg: Argument, value: Any, index: int) -> Any:
+    """An argument for one member of the batch."""
+    if not isinstance(arg, TensorArg) or "batch" not in arg.dims:
+        return value
+    return value.narrow(arg.dims.index("batch"), index, 1)
 
 
 def _needs_cuda(inputs: Sequence[Any]) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from mla_cpu import CpuMla  # noqa: E402
+from mla_cpu import CpuMla, tiling  # noqa: E402
 
 from cutegen.run.cases import Case, CaseResult, list_cases, run_case  # noqa: E402
 from cutegen.run.subject import plan_subject  # noqa: E402
@@ -39,9 +39,16 @@ class SplitPlan(CpuMla):
     split_q, causal, lse_base, lse_layout = True, False, "2", "bsh"
 
 
-def test_other_interfaces_pass() -> None:
-    results = run_all(SplitPlan(), set(NAMES) - set(LARGE))
+class Half(CpuMla):
+    dtype = "float16"
+
+
+@pytest.mark.parametrize("plan", [SplitPlan(), Half()])
+def test_other_interfaces_and_dtypes_pass(plan: CpuMla) -> None:
+    results = run_all(plan, set(NAMES) - set(LARGE))
     assert {r.status for r in results} == {"pass", "skipped"}, words(results)
+    shares = [e.max_error / e.allowed for r in results for e in r.errors if e.allowed]
+    assert 0.2 < max(shares) < 0.9
 
 
 SMALL = tuple(n for n in NAMES if n not in LARGE)
@@ -73,6 +80,16 @@ def test_planted_fault_is_found(fault: str, names: tuple[str, ...], found: str, 
 
 def test_missed_part_of_a_long_request_shows() -> None:
     assert "long tail, numerics" in words(run_all(CpuMla("tail"), ("long tail",)))
+
+
+class Uncut(CpuMla):
+    tilings: ClassVar = {"seesaw": tiling(max_splits=1)}
+
+
+def test_requests_that_are_not_cut_are_run_alone() -> None:
+    (result,) = run_all(Uncut(), ("never cut",))
+    assert (result.case.mode, result.status) == ("alone", "pass")
+    assert "words of batch member 39 differ when it is alone" in words(run_all(Uncut("company"), ("never cut",)))
 
 
 def test_problems_reach_both_ends_of_the_promises() -> None:

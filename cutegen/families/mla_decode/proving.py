@@ -57,6 +57,9 @@ class MlaProving:
             yield problem("a few full blocks each", Draw(), 64, few, odd, 4 * KEY_BLOCK)
             yield problem("no keys at all", Draw("empty"), 4, many, low, KEY_BLOCK)
             yield problem("pages of a pool of layers", Draw("random", pitch=True), 7, many, odd, 500)
+        if all(t.max_splits == 1 for t in plan.tilings.values()):  # whichever tiling one and many requests run on
+            dims = dict(zip(plan.dims, (40, few, high, 3000)))
+            yield Problem("never cut", dims, None, ("alone",), Draw("long", peaked=True))
         dims = dict(zip(plan.dims, (0, few, low, KEY_BLOCK)))
         yield Problem("no requests", dims, None, ("empty",))
 
