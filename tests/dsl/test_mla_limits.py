@@ -1,0 +1,53 @@
+"""MLA decode in all its forms compiles as planned, with as few registers as the rules allow; with fewer it spills."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+from mla_specs import PAIRED
+
+from cutegen.build import KernelReport, build_kernels
+from cutegen.build.facts import find_nvdisasm
+from cutegen.families.mla_decode import rules
+from cutegen.resolve import resolve_document
+from cutegen.spec import load_text
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
+]
+F16 = PAIRED.replace("bf16", "f16")
+ONE, TWO = "variant: seesaw\n", "variant: seesaw_2cta\n"
+WIDE = PAIRED + TWO + "q: split\nlse: {base: 2, layout: bsh}\nkv_cache: {page_size: 16}\n"
+EDGES = {
+    "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 216}}\n",
+    "most_registers": WIDE,
+    "page_32": F16 + ONE + "kv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\n",
+    "page_128": PAIRED + ONE + "kv_cache: {page_size: 128}\nsplit_kv: {max: 8}\nq: split\n",
+    "far_ahead": F16 + TWO + "kv_cache: {page_size: 128}\npipeline: {prefetch: 16}\nmask: none\n",
+    "nothing_ahead": PAIRED + ONE + "kv_cache: {page_size: 16}\npipeline: {prefetch: 0}\n",
+}
+BEYOND = WIDE + "warpgroups: {consumer: {registers: 208}}\n"
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, KernelReport]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(rules, "OTHER_REGISTERS", 32)
+        texts = {**EDGES, "beyond": BEYOND}
+        resolved = [resolve_document(load_text(text, name), None).resolved for name, text in texts.items()]
+        yield dict(zip(texts, build_kernels(resolved, workers=2)))
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_an_edge_keeps_the_contract(name: str, reports: dict[str, KernelReport]) -> None:
+    report = reports[name]
+    assert report.ok, (report.outcome.error, [check for check in report.checks if check.ok is False])
+
+
+def test_one_step_beyond_spills(reports: dict[str, KernelReport]) -> None:
+    assert [check.id for check in reports["beyond"].checks if check.ok is False] == ["local-memory"]
