@@ -44,7 +44,7 @@ def test_every_candidate_is_legal_where_row_blocks_come_in_pairs() -> None:
         ("split_kv: 1", {"split_kv.max": 1}),
         ("split_kv: {max: 32}", {"split_kv.max": 32}),
         ("variant: seesaw_2cta", {"variant": "seesaw_2cta"}),
-        ("scheduler: {overhead: 0, join_ratio: 7}", {"scheduler.overhead": 0, "scheduler.join_ratio": 7}),
+        ("scheduler: {overhead: 1, join_ratio: 7}", {"scheduler.overhead": 1, "scheduler.join_ratio": 7}),
         ("pipeline: {prefetch: 0}", {"pipeline.prefetch": 0}),
         ("warpgroups: {producer: {registers: 40}}", {"warpgroups.consumer.registers": 232}),
         ("warpgroups: {consumer: {registers: 216}}", {"warpgroups.producer.registers": 24}),
@@ -134,7 +134,7 @@ def test_a_locked_variant_gives_way_when_a_promise_grows() -> None:
     [
         ("split_kv.max", 0, "a positive integer or any"),
         ("split_kv.max", True, "a positive integer or any"),
-        ("scheduler.overhead", 65, "an integer from 0 to 64"),
+        ("scheduler.overhead", 65, "an integer from 1 to 64"),
         ("variant", "swap_ab", "one of seesaw, seesaw_2cta"),
     ],
 )

@@ -62,7 +62,7 @@ def test_forms_of_split_kv(written: str, most: object) -> None:
         ("tensors: {q: 'bf16[m]'}", "unknown key `tensors`"),
         ("split_kv: 4", "write {max: 4} for at most 4 parts"),
         ("variant: see_saw", "did you mean `seesaw`"),
-        ("scheduler: {overhead: 65}", "an integer from 0 to 64"),
+        ("scheduler: {overhead: 65}", "an integer from 1 to 64"),
         ("kv_cache: {page_stride: 128}", "must be `any`"),
     ],
 )

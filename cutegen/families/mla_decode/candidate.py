@@ -53,7 +53,7 @@ def _splits(value: object) -> int | str:
 KNOBS: tuple[Knob, ...] = (
     Knob("variant", "variant", word(*VARIANTS)),
     Knob("max_splits", "split_kv.max", _splits),
-    Knob("overhead", "scheduler.overhead", integer(0, MAX_OVERHEAD)),
+    Knob("overhead", "scheduler.overhead", integer(1, MAX_OVERHEAD)),
     Knob("join_ratio", "scheduler.join_ratio", integer(1, MAX_JOIN_RATIO)),
     Knob("prefetch", "pipeline.prefetch", integer(0, MAX_PREFETCH)),
     Knob("producer_registers", "warpgroups.producer.registers", integer()),

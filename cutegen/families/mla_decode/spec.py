@@ -10,7 +10,7 @@ from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, 
 from cutegen.spec.base import Auto, Bench, KernelSpec, Positive, Range, Section, knob
 from cutegen.spec.refusal import Finding, Refusal
 
-Overhead = Annotated[int, Field(ge=0, le=MAX_OVERHEAD)]
+Overhead = Annotated[int, Field(ge=1, le=MAX_OVERHEAD)]  # a request without keys needs a place in the list of work
 JoinRatio = Annotated[int, Field(ge=1, le=MAX_JOIN_RATIO)]
 Prefetch = Annotated[int, Field(ge=0, le=MAX_PREFETCH)]
 
