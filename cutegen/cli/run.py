@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 _targets = click.argument("targets", nargs=-1, required=True, metavar="SPEC|FILE.py|PACKAGE...",
                           callback=lambda ctx, parameter, value: target_files(map(Path, value)))  # fmt: skip
-_shapes = click.option("--shape", "shapes", multiple=True, metavar="m=..,n=..,k=..", help="A problem; may be repeated.")
+_shapes = click.option("--shape", "shapes", multiple=True, metavar="DIM=EXTENT,..", help="A problem; may be repeated.")
 
 
 def target_files(paths: Iterable[Path]) -> list[Path]:
