@@ -65,12 +65,13 @@ def join(
     """Joins this part's share of rows origin .. origin + rows.
 
     partial_out: (slots, rows, d) f32; partial_lse: (slots, rows) f32, base 2; out: (rows, d); lse: (rows,), scaled by
-    lse_scale. Few parts: a warp takes whole rows. More: 128 columns of a row, then 32 columns with four parts side by
-    side, so that there are enough warps and enough loads in flight.
+    lse_scale. A warp takes whole rows while there are enough of them for the warps of all parts, then 128 columns of a
+    row, then 32 columns with four parts side by side: latency is what counts, so all warps work with many loads in
+    flight.
     """
     first = (part - lo) * warps + warp
     step = splits * warps
-    if splits <= 4:
+    if rows * 2 > step:
         _join_columns(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, 4, 4, lse_scale)
     else:
         if splits <= 32:

@@ -1,9 +1,10 @@
 """Which keys of which requests a CTA decodes, found by one warp from the lengths on the device.
 
 All keys are a list of units: pairs of key blocks, request after request. A part, which is one CTA per row block, takes
-a contiguous run of units; a request that several parts share is joined afterwards. Two ways to cut are compared:
+a contiguous run of units; a request that several parts share is joined afterwards. Ways to cut that are compared:
 
 - aligned: every part lies within one request, all parts about as long. One piece a part.
+- whole: every part takes as many requests as the others, all of them whole.
 - even: parts are equally long whatever they cut; a request costs `overhead` units beside its own. Up to two pieces of a
   part belong to shared requests, which is charged with CUT units.
 """
@@ -102,13 +103,28 @@ def find_part(
             else:
                 low = middle + 1
         aligned = chunk + overhead <= even + CUT or max_splits == 1
+    each = (batch + parts - 1) // parts
     if aligned:
         _take_aligned(lengths, part, chunk, unit, lane, found)
     else:
-        if const_expr(max_splits == 1):
-            _take_whole(lengths, part, parts, even, unit, overhead, lane, found)
+        if each * (longest + overhead) <= even + CUT:
+            first = cutlass.min(part * each, batch)
+            _take(first, cutlass.min(first + each, batch), part, lane, found)
         else:
-            _take_even(lengths, part, even, unit, overhead, lane, found)
+            if const_expr(max_splits == 1):
+                _take_whole(lengths, part, parts, even, unit, overhead, lane, found)
+            else:
+                _take_even(lengths, part, even, unit, overhead, lane, found)
+
+
+@cute.jit
+def _take(first: Int32, last: Int32, part: Int32, lane: Int32, found: cute.Tensor):
+    """Whole requests, first up to last."""
+    if lane == 0:
+        found[FIRST] = first
+        found[LAST] = last
+        found[FIRST_LO] = part
+        found[FIRST_HI] = part
 
 
 @cute.jit
@@ -204,8 +220,4 @@ def _take_whole(
         before = before + cute.arch.shuffle_sync(upto, 31)
     first = cute.arch.warp_redux_sync(first, "min")
     last = cute.arch.warp_redux_sync(last, "min")
-    if lane == 0:
-        found[FIRST] = first
-        found[LAST] = last
-        found[FIRST_LO] = part
-        found[FIRST_HI] = part
+    _take(first, last, part, lane, found)
