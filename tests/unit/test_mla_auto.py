@@ -102,7 +102,7 @@ def test_shared_memory_is_laid_out_as_the_struct_is() -> None:
     d = derive(problem, mla_candidate(problem))
     assert [(r.name, r.offset, r.bytes) for r in d.smem] == [
         ("full_q", 0, 8), ("empty_q", 8, 8), ("full_k", 16, 144), ("empty_k", 160, 32), ("work", 192, 32),
-        ("factor", 224, 512), ("changed", 736, 32), ("sums", 768, 512), ("sQ", 2048, 73728), ("sK", 75776, 147456),
+        ("references", 224, 512), ("changed", 736, 32), ("sums", 768, 512), ("sQ", 2048, 73728), ("sK", 75776, 147456),
     ]  # fmt: skip
 
 

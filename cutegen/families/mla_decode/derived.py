@@ -70,9 +70,9 @@ def smem_map(problem: MlaProblem) -> tuple[tuple[SmemRegion, ...], int]:
                 f"{len(FREE_ORDER)} mbarriers: a group of tiles is read",
             ),
             ("work", 8 * WORD, WORD, "i32 (8,): which keys of which requests are the CTA's"),
-            ("factor", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): reference of each row's exponents"),
+            ("references", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): of the exponents of each row"),
             ("changed", 8 * WORD, WORD, "i32 (4, 2): whether a warp's references moved"),
-            ("sums", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): row sums of P, or factors of parts"),
+            ("sums", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): row sums of P"),
             ("sQ", ROW_BLOCK * width * dtype.bytes, TENSOR_ALIGN, f"{dtype} ({ROW_BLOCK}, {width}); O on its way out"),
             (
                 "sK",
