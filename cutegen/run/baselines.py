@@ -102,7 +102,7 @@ def _bind_mm(product: _Product) -> Bind:
 def _bind_product(product: _Product) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         a, b, d = product.views(inputs, outputs)
-        scratch = d.to(a.dtype)
+        scratch = d.to(a.dtype, copy=True)  # not the kernel's own outputs: those are judged
         return lambda: _multiply(a, b, scratch)
 
     return bind

@@ -154,6 +154,16 @@ def test_fused_kernels_have_unfused_and_fused_baselines() -> None:
     assert by_name["torch.mm"].candidate.does == "cuBLAS, the product only"
 
 
+def test_a_product_alone_leaves_the_outputs_of_the_fused_kernel() -> None:
+    plan = ResidualPlan()
+    inputs = plan.prepare_inputs(**SHAPE)
+    outputs = plan.allocate_outputs(*inputs)
+    outputs[0].zero_()
+    baseline = next(b for b in list_baselines(plan) if b.name == "torch.mm")
+    baseline.bind(inputs, outputs)()
+    assert not outputs[0].any()
+
+
 def test_kernels_with_the_same_dims_share_a_problem() -> None:
     plain, residual = CpuPlan(), ResidualPlan()
     (problem,) = measured(plain, residual, settings=replace(SETTINGS, against="plain")).problems
