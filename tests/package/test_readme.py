@@ -18,7 +18,7 @@ EXCERPTS = re.findall(r"<!-- excerpt: (\S+) -->\n```\w*\n(.*?)```", README, re.D
 
 
 def test_there_are_excerpts() -> None:
-    assert [Path(path).suffix for path, _ in EXCERPTS] == [".yaml", ".py"]
+    assert [Path(path).suffix for path, _ in EXCERPTS] == [".yaml", ".py", ".yaml"]
 
 
 @pytest.mark.parametrize(("path", "text"), EXCERPTS, ids=lambda value: value[:20])
