@@ -179,15 +179,9 @@ def _draw(title: str, lines: tuple[str, ...], header: tuple[str, ...], rows: tup
 
 
 def _read_shape(text: str | None) -> dict[str, int] | None:
-    if text is None:
-        return None
-    shape = {}
-    for part in text.replace(" ", "").split(","):
-        name, _, value = part.partition("=")
-        if not (name and value.isascii() and value.isdigit() and 0 < int(value) < 2**31):
-            raise CutegenError(f"`{part}` is no dim and extent", "write --shape m=4096,n=4096,k=4096", exit_code=2)
-        shape[name] = int(value)
-    return shape
+    from cutegen.run.shapes import read_shape
+
+    return None if text is None else read_shape(text)
 
 
 def _print_resolution(path: Path, resolution: Any) -> None:

@@ -70,11 +70,13 @@ def _bar(tiling: ResolvedTiling[Any], capacity: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a spec says of one dim of a shape. hi None: open. lo == hi: a constant, which a shape need not give."""
+    """What a spec says of one dim of a shape. hi None: open. lo == hi: a constant, which a shape need not give. step:
+    what alignment makes it a multiple of."""
 
     name: str
     lo: int
     hi: int | None
+    step: int = 1
 
 
 def read_extents(dims: Iterable[Extent], shape: Mapping[str, int]) -> list[int]:
@@ -94,6 +96,13 @@ def read_extents(dims: Iterable[Extent], shape: Mapping[str, int]) -> list[int]:
         if extent < dim.lo or (dim.hi is not None and extent > dim.hi):
             promise = f"is {dim.lo}" if dim.lo == dim.hi else f"is from {dim.lo} to {dim.hi}"
             raise CutegenError(f"the shape gives {dim.name}={extent}, but the spec says it {promise}", exit_code=2)
+        if extent % dim.step:
+            hint = f"the next is {-(-extent // dim.step) * dim.step}"
+            raise CutegenError(
+                f"the shape gives {dim.name}={extent}, no multiple of {dim.step}, which 16-byte alignment needs",
+                hint,
+                exit_code=2,
+            )
         extents.append(extent)
     return extents
 

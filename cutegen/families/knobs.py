@@ -48,7 +48,7 @@ def integers(count: int) -> Callable[[object], tuple[int, ...]]:
 
     def read(value: object) -> tuple[int, ...]:
         if not isinstance(value, (list, tuple)) or len(value) != count:
-            raise ValueError(f"{count} positive integers, such as [{', '.join(['1'] * count)}]")
+            raise ValueError(f"{count} positive integers")
         return tuple(one(v) for v in value)
 
     return read

@@ -57,6 +57,8 @@ def read_wish(knobs: Sequence[Knob], wish: str, complete: Complete) -> dict[str,
             hint = suggest(name, names) if text else ""
             remedy = hint or 'write it like "KNOB=VALUE KNOB=VALUE"; knobs: ' + ", ".join(sorted(names))
             raise CutegenError(f"`{part}` names no knob and value", remedy, exit_code=2)
+        if knob.field in values:
+            raise CutegenError(f"`{name}` is given twice", "keep one of them", exit_code=2)
         values[knob.field] = _read(knob, text, complete)
     if not values:
         raise CutegenError("the wish is empty", 'write it like "KNOB=VALUE KNOB=VALUE"', exit_code=2)
@@ -73,7 +75,8 @@ def _read(knob: Knob, text: str, complete: Complete) -> Any:
     try:
         return knob.read(value)
     except ValueError as error:
-        raise CutegenError(f"`{text}` is no value of `{knob.field}`: it takes {error}", exit_code=2) from None
+        hint = "join the numbers with x, such as 2x1" if "integers" in str(error) else ""
+        raise CutegenError(f"`{text}` is no value of `{knob.field}`: it takes {error}", hint, exit_code=2) from None
 
 
 def _names(knobs: Sequence[Knob]) -> dict[str, Knob]:

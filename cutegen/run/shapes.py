@@ -27,15 +27,24 @@ BENCH_SHAPES = (
 BENCH_BATCH = 8
 
 
-def parse_shape(text: str, subject: Subject) -> Shape:
-    """ "m=4096,n=4096,k=64" as a shape, with the subject's constants filled in. CutegenError: it is not one."""
+def read_shape(text: str) -> Shape:
+    """ "m=4096,n=4096,k=64" as extents by dim. CutegenError (exit 2): it is no list of those, or names a dim twice."""
     shape: Shape = {}
     for part in text.split(","):
-        dim, equals, extent = (p.strip() for p in part.partition("="))
-        if not equals or not extent.isdecimal():
-            raise CutegenError(f"--shape {text}: {part!r} is not DIM=EXTENT", "write m=4096,n=4096,k=4096", exit_code=2)
+        dim, _, extent = (p.strip() for p in part.partition("="))
+        if not (dim and extent.isascii() and extent.isdigit() and len(extent) < 11 and 0 < int(extent) < 2**31):
+            raise CutegenError(
+                f"--shape {text}: `{part.strip()}` is no dim and extent", "write m=4096,n=4096,k=4096", exit_code=2
+            )
+        if dim in shape:
+            raise CutegenError(f"--shape {text}: `{dim}` is given twice", "keep one of them", exit_code=2)
         shape[dim] = int(extent)
-    return complete(subject, shape, f"--shape {text}")
+    return shape
+
+
+def parse_shape(text: str, subject: Subject) -> Shape:
+    """`read_shape`, with the subject's constants filled in. CutegenError (exit 2): no problem of this subject."""
+    return complete(subject, read_shape(text), f"--shape {text}")
 
 
 def complete(subject: Subject, given: Mapping[str, int], origin: str) -> Shape:
@@ -55,6 +64,10 @@ def complete(subject: Subject, given: Mapping[str, int], origin: str) -> Shape:
             raise CutegenError(f"{origin}: {subject.name} is specialised for {dim}={constants[dim]}", exit_code=2)
         if subject.plan and extent % subject.steps[dim]:
             raise CutegenError(f"{origin}: {dim} must be a multiple of {subject.steps[dim]}", exit_code=2)
+        allowed = subject.dims[dim]
+        if not isinstance(allowed, int) and not allowed[0] <= extent <= (allowed[1] or extent):
+            promise = f"from {allowed[0]}" + (f" to {allowed[1]}" if allowed[1] else "")
+            raise CutegenError(f"{origin}: {dim} is {promise} in {subject.name}, not {extent}", exit_code=2)
     return {d: shape[d] for d in subject.dims}
 
 

@@ -266,15 +266,28 @@ def test_shapes_of_the_command_line_and_the_spec(subject: Subject) -> None:
     [
         ("m=8", "n, k missing"),
         ("m=8,n=16,k=24,l=2", "plain has no dim l"),
-        ("m=8,n=x,k=8", "'n=x' is not DIM=EXTENT"),
+        ("m=8,n=x,k=8", "`n=x` is no dim and extent"),
         ("m=8,n=9,k=8", "n must be a multiple of 8"),
-        ("8x8x8", "'8x8x8' is not DIM=EXTENT"),
+        ("8x8x8", "`8x8x8` is no dim and extent"),
+        ("m=0,n=8,k=8", "`m=0` is no dim and extent"),
+        ("m=9" * 2000, "is no dim and extent"),
+        ("m=8,m=9,n=8,k=8", "`m` is given twice"),
     ],
 )
 def test_bad_shapes(subject: Subject, text: str, message: str) -> None:
     with pytest.raises(CutegenError, match=message) as caught:
         parse_shape(text, subject)
     assert caught.value.exit_code == 2
+
+
+def test_shapes_keep_the_promises_of_a_plan() -> None:
+    class Narrow(CpuPlan):
+        dims: ClassVar = {**CpuPlan.dims, "m": (8, 128), "n": (64, None)}
+
+    subject = plan_subject(Narrow(), Path())
+    for text, message in (("m=129,n=64,k=8", "m is from 8 to 128"), ("m=8,n=56,k=8", "n is from 64 in plain, not 56")):
+        with pytest.raises(CutegenError, match=message):
+            parse_shape(text, subject)
 
 
 def test_edge_shapes_are_legal_distinct_and_respect_constants() -> None:

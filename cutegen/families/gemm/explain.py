@@ -19,6 +19,7 @@ from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks, tra
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.gemm.spec_rules import alignments
 from cutegen.hardware import ARCHS, DEVICES
 
 
@@ -50,7 +51,9 @@ def candidate_of(resolved: ResolvedGemm) -> Candidate:
 def read_shape(problem: GemmProblem, shape: Mapping[str, int]) -> Shape:
     """A shape from dim names; constants need no mention. CutegenError (exit 2) for what does not fit."""
     dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
-    return Shape(*read_extents([Extent(d.name, d.value or d.lo, d.value or d.hi) for d in dims], shape))
+    steps = alignments(problem)
+    extents = [Extent(d.name, d.value or d.lo, d.value or d.hi, steps.get(d.name, (1, ""))[0]) for d in dims]
+    return Shape(*read_extents(extents, shape))
 
 
 def _problem(resolved: ResolvedGemm) -> Section:
