@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -15,15 +15,15 @@ def write_text(path: Path, text: str) -> bool:
     except OSError:
         pass
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = ""
+    # Named before it exists: an interrupt may come as soon as it does.
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+        with open(temporary, "x", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
         os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
         os.replace(temporary, path)
     except BaseException as error:
-        if temporary:
+        with suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError):
             error.filename = str(path)  # and not the temporary one, or none
