@@ -97,7 +97,7 @@ def test_accumulators_that_do_not_fit(cache: KernelCache) -> None:
 @pytest.mark.parametrize(
     ("change", "broken"),
     [
-        ({"mma": "HGMMA.64x256x16"}, "mma"),
+        ({"mma": (MmaPlan("HGMMA.64x256x16", 4),)}, "mma"),
         ({"mma": (MmaPlan("HGMMA.64x128x16", 3),)}, "mma"),
         ({"threads": 256}, "cta-size"),
         ({"registers": (24, 240)}, "setmaxnreg"),
