@@ -1,0 +1,158 @@
+"""Every key of every request is decoded by one part, and the parts that share a request agree about it.
+
+What finds the parts and what reads the result is the device source itself, run by device_source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from device_source import device_functions, run_warp
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cutegen.runtime.mla import KEY_BLOCK
+
+ROOT = Path(__file__).parents[2]
+DEVICE = ROOT / "cutegen" / "device"
+CUTS = {"_take", "_take_aligned", "_take_even", "_take_whole"}
+
+
+class Part:
+    """What one part does; stands for the kernel's `self`, `o` and split_join where its functions name them."""
+
+    def __init__(self, lengths: Sequence[int], work: Work) -> None:
+        self.seq_lens, self.work = lengths, work
+        self.published: list[int] = []  # counters, named by the part that a request begins in
+        self.joins: list[tuple[int, int, int]] = []  # request, first and last part
+        first, end = KERNEL["requests"](self, self)
+        self.pieces = [(request, *KERNEL["span"](self, self, request)[1:]) for request in range(first, end)]
+
+    def counter(self, o: Part, row_block: int, first: int) -> int:
+        return first
+
+    def join_request(self, o: Part, request: int, lo: int, hi: int, thread: int) -> None:
+        self.joins.append((request, lo, hi))
+
+
+class Work(dict[int, int]):
+    """Words in shared memory: reading one that was not written fails, and so do two lanes that write the same one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = {SCHEDULE[name] for name in ("FIRST", "START", "LAST", "END")}  # written over once
+
+    def __setitem__(self, key: int, value: int) -> None:
+        assert key not in self or key in self.again
+        if key in self:
+            self.again.discard(key)
+        super().__setitem__(key, value)
+
+
+class Lengths(list[int]):
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
+
+
+now = SimpleNamespace(part=0, published=[])
+SCHEDULE = device_functions(
+    DEVICE / "split_schedule.py", warp=True, cute=SimpleNamespace(make_rmem_tensor=lambda size, dtype: [0] * size)
+)
+JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
+KERNEL = device_functions(
+    ROOT / "generated" / "mla_decode_bf16_sm90a" / "kernel.py",
+    ("requests", "span", "join"),
+    warp=False,
+    KEY_BLOCK=KEY_BLOCK,
+    cute=SimpleNamespace(arch=SimpleNamespace(block_idx=lambda: (0, now.part, 0))),
+    split_schedule=SimpleNamespace(**{name: SCHEDULE[name] for name in SCHEDULE if name.isupper()}),
+    split_join=SimpleNamespace(publish=lambda counter, thread: now.published.append(counter)),
+)
+
+
+def run_parts(lengths: Sequence[int], parts: int, overhead: int, join_ratio: int, max_splits: int) -> Iterator[Part]:
+    for number in range(parts):
+        work = Work()
+        run_warp(
+            SCHEDULE["find_part"],
+            *(Lengths(lengths), number, parts, 2 * KEY_BLOCK, overhead, join_ratio, max_splits, work),
+        )
+        part = Part(lengths, work)
+        now.part, now.published = number, part.published
+        KERNEL["join"](part, part, 0)
+        yield part
+
+
+def check_cut(lengths: Sequence[int], parts: int, overhead: int, join_ratio: int, max_splits: int) -> None:
+    ran = list(run_parts(lengths, parts, overhead, join_ratio, max_splits))
+    slots = set()
+    for request, length in enumerate(lengths):
+        takers = [(number, lo, hi) for number, part in enumerate(ran) for r, lo, hi in part.pieces if r == request]
+        blocks = -(-length // KEY_BLOCK)
+        assert takers[0][1] == 0
+        assert takers[-1][2] == blocks
+        assert all(hi == lo and hi % 2 == 0 for (_, _, hi), (_, lo, _) in pairwise(takers))  # whole units
+        assert all(lo < hi for _, lo, hi in takers) or length == 0
+        assert len(takers) <= (max_splits or parts)
+        first, last = takers[0][0], takers[-1][0]
+        assert [number for number, _, _ in takers] == list(range(first, last + 1))
+        shared = first < last
+        for number, lo, hi in takers:
+            assert shared == (lo > 0 or hi * KEY_BLOCK < length)  # as `finish` of the kernel decides
+            joins = [join for join in ran[number].joins if join[0] == request]
+            assert joins == [(request, first, last)] * shared
+            if shared:
+                slot = JOIN["slot_of"](number, int(lo == 0))  # where `finish` leaves it, and `join` looks for it
+                assert slot == JOIN["slot_of"](number, JOIN["_begins"](number - first))
+                assert slot not in slots
+                slots.add(slot)
+    for part in ran:
+        assert part.published == [lo for _, lo, _ in part.joins]  # each counter once, before anything is awaited
+        assert len({request for request, _, _ in part.joins}) == len(part.joins)
+    counters = {(request, lo) for part in ran for request, lo, _ in part.joins}
+    assert len({lo for _, lo in counters}) == len(counters)  # requests that begin in one part would share a counter
+
+
+SHORT = st.integers(0, 700)
+LENGTHS = st.one_of(
+    st.lists(SHORT | st.integers(0, 40_000) | st.sampled_from((0, 1, 64, 128, 129)), min_size=1, max_size=40),
+    st.tuples(SHORT, st.integers(1, 400)).map(lambda equal: [equal[0]] * equal[1]),
+    st.tuples(st.lists(SHORT, min_size=1, max_size=7), st.integers(1, 50)).map(lambda drawn: drawn[0] * drawn[1]),
+)
+
+
+@settings(max_examples=200)
+@given(
+    LENGTHS, st.integers(1, 24) | st.integers(1, 132), st.integers(1, 8), st.sampled_from((1, 25)), st.integers(0, 5)
+)
+@example([0] * 400, 132, 2, 25, 0)
+@example([131_072] + [0] * 399, 132, 2, 25, 0)
+@example([1], 132, 1, 1, 0)
+@example([0] * 7 + [12_800], 10, 2, 1, 0)
+@example([1_000_000], 132, 2, 25, 0)
+@example([300, 40_000] * 80, 132, 2, 25, 0)
+def test_cut(lengths: list[int], parts: int, overhead: int, join_ratio: int, max_splits: int) -> None:
+    check_cut(lengths, parts, overhead, join_ratio, max_splits)
+
+
+@pytest.mark.parametrize(
+    ("cut", "lengths", "parts", "max_splits"),
+    [
+        ("_take_aligned", [4096] * 5, 16, 0),
+        ("_take_aligned", [4096, 0, 9000], 3, 1),
+        ("_take", [1024] * 16, 8, 0),
+        ("_take_even", [20_000, 100, 7000, 0, 3000, 64, 31_000, 128, 5000], 6, 0),
+        ("_take_whole", [20_000, 100, 7000, 0, 3000, 64, 31_000, 128, 5000], 6, 1),
+    ],
+)
+def test_every_way_to_cut(
+    cut: str, lengths: list[int], parts: int, max_splits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in CUTS - {cut, "_take" if cut == "_take_whole" else cut}:  # which takes by it
+        monkeypatch.delitem(SCHEDULE, name)
+    check_cut(lengths, parts, 2, 25, max_splits)
