@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ import click
 from cutegen.cli import console
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
+from cutegen.files import write_text
 
 
 @click.command()
@@ -87,13 +89,10 @@ def new(family: str, name: str, folder: Path) -> None:
     if problem := name_problem(name):
         raise CutegenError(f"`{name}` {problem}", f"choose a name such as my_{family}", exit_code=2)
     path = folder / f"{name}.yaml"
-    folder.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(path):
+        raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2)
     starter = Path(__file__).parent.parent / "families" / family / "starter.yaml"
-    try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(starter.read_text(encoding="utf-8"))
-    except FileExistsError:
-        raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2) from None
+    write_text(path, starter.read_text(encoding="utf-8"))
     console.say(str(path))
     console.note(f"next: cutegen validate {path}")
 
@@ -117,7 +116,7 @@ def schema(family: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_text(output, text)
 
 
 @click.command(hidden=True)

@@ -8,7 +8,7 @@ import click
 
 from cutegen.cli.console import json_option, note, print_json, say, specs_argument
 from cutegen.diagnostics import CutegenError, SpecError
-from cutegen.render import compare_package, make_standalone, render_package, write_package
+from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
 
 OUTPUT = Path("generated")
@@ -45,7 +45,8 @@ def render(
                 failures += bool(drifts)
                 changed = [{"file": str(d.path), "kind": d.kind} for d in drifts]
                 if not as_json:
-                    _show(path, drifts, diff)
+                    options = " --standalone" * standalone + f" -o {output}" * (output != OUTPUT)
+                    _show(path, drifts, diff, options)
             else:
                 save_lock(resolution, path)
                 written = write_package(package, output)
@@ -62,7 +63,7 @@ def render(
     return 1 if failures else 0
 
 
-def _show(path: Path, drifts: tuple, diff: bool) -> None:  # type: ignore[type-arg]
+def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, options: str) -> None:
     if not drifts:
         say(f"{path}: up to date")
     for drift in drifts:
@@ -70,4 +71,4 @@ def _show(path: Path, drifts: tuple, diff: bool) -> None:  # type: ignore[type-a
         if diff and drift.diff:
             say(drift.diff)
     if drifts and not diff:
-        note(f"  = help: run `cutegen render {path}` and commit the result")
+        note(f"  = help: run `cutegen render {path}{options}` and commit the result")

@@ -150,6 +150,22 @@ def test_a_disk_that_takes_no_more(limit: int, folder: Path) -> None:
     assert run(folder, "render", "--check", "plain.yaml")[0] == 0
 
 
+def test_a_package_is_not_mixed_when_the_disk_is_full(folder: Path) -> None:
+    assert run(folder, "render", "plain.yaml")[0] == 0
+    before = files(folder / "generated")
+    assert min(map(len, before.values())) < 8000 < max(map(len, before.values()))
+    (folder / "plain.yaml").write_text(PLAIN + "pipeline: {stages: 3}\n")
+    limit = (8000, 8000)
+    options = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)}
+    assert run(folder, "render", "plain.yaml", **options)[0] == 2
+    assert (
+        run(folder, "new", "gemm", "mine", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (99, 99)))[0]
+        == 2
+    )
+    assert not (folder / "specs" / "mine.yaml").exists()
+    assert files(folder / "generated") == before
+
+
 def test_processes_that_render_the_same_spec(folder: Path) -> None:
     processes = [start(folder, "render", "plain.yaml") for _ in range(4)]
     for process in processes:

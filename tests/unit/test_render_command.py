@@ -66,7 +66,9 @@ def test_check_and_diff_write_nothing(folder: Path, capsys: pytest.CaptureFixtur
         f"plain.yaml: generated/plain/{file}" for file in
         ("__main__.py is missing", "plan.py is changed", "kernel_old.py is stale")
     ]  # fmt: skip
-    assert "= help: run `cutegen render plain.yaml`" in err
+    assert "= help: run `cutegen render plain.yaml` and" in err
+    assert main(["render", "--check", "--standalone", "-o", "alone", "plain.yaml"]) == 1
+    assert "run `cutegen render plain.yaml --standalone -o alone` and" in capsys.readouterr().err
     assert main(["render", "--diff", "plain.yaml"]) == 1
     out = capsys.readouterr().out
     assert re.search(r"^-\s+stages=3,", out, re.MULTILINE)
