@@ -82,7 +82,7 @@ def load_subject(path: Path) -> Subject:
     try:
         module = _load(path, name)
     except Exception as error:
-        raise CutegenError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise CutegenError(f"{path}: cannot be imported: {type(error).__name__}: {error}", exit_code=2) from error
     plan = getattr(module, "PLAN", None)
     return plan_subject(plan, path) if isinstance(plan, BasePlan) else _from_file(module, name, path)
 

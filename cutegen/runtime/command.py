@@ -22,6 +22,8 @@ def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = 
     parser.add_argument("--prof_type", choices=("disabled", "annotation", "ncu"), default="disabled")
     parser.add_argument("--iterations", type=int, default=100, help="timed launches (default 100)")
     options = parser.parse_args(arguments)
+    if options.iterations < 1:
+        parser.error("--iterations is at least 1")
     try:
         return _run(plan, {d: getattr(options, d) for d in free}, options)
     except (ImportError, TypeError, ValueError, RuntimeError) as error:

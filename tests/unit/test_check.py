@@ -138,8 +138,9 @@ def test_crashes_end_in_skips_not_in_a_loop(tmp_path: Path) -> None:
     ],
 )
 def test_file_that_is_no_kernel(tmp_path: Path, old: str, new: str, message: str) -> None:
-    with pytest.raises(CutegenError, match=message):
+    with pytest.raises(CutegenError, match=message) as caught:
         check_kernel(mutate(tmp_path, (old, new)))
+    assert caught.value.exit_code == 2
 
 
 def test_failure_to_prepare_inputs_is_a_result(tmp_path: Path) -> None:

@@ -242,6 +242,8 @@ def test_command_line(plan: CpuPlan, capsys: pytest.CaptureFixture[str]) -> None
     assert benchmark_kernel_argparse(ZeroPlan(), ["--m", "24", "--n", "16", "--k", "32", "--check"]) == 1
     assert "d: wrong, 384 of 384" in capsys.readouterr().out
     assert benchmark_kernel_argparse(plan, ["--m", "24", "--n", "16", "--k", "31"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        benchmark_kernel_argparse(plan, ["--m", "24", "--n", "16", "--k", "32", "--iterations", "0"])
     assert "k) is 31, needs a multiple of 8 elements: pad k to 32" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:
         benchmark_kernel_argparse(plan, ["--m", "24"])
