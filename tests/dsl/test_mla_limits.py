@@ -27,7 +27,7 @@ EDGES = {
     "most_registers": WIDE,
     "page_32": F16 + ONE + "kv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\n",
     "page_128": PAIRED + ONE + "kv_cache: {page_size: 128}\nsplit_kv: {max: 8}\nq: split\n",
-    "far_ahead": F16 + TWO + "kv_cache: {page_size: 128}\npipeline: {prefetch: 16}\nmask: none\n",
+    "far_ahead": F16 + TWO + "kv_cache: {page_size: 128}\npipeline: {prefetch: 1}\nmask: none\n",
     "nothing_ahead": PAIRED + ONE + "kv_cache: {page_size: 16}\npipeline: {prefetch: 0}\n",
 }
 BEYOND = WIDE + "warpgroups: {consumer: {registers: 208}}\n"

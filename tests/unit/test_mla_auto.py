@@ -75,9 +75,9 @@ def test_numbers_of_the_instance(knobs: str, field: str, value: int) -> None:
 
 
 def test_both_kernels_differ_in_what_they_share() -> None:
-    one, two = numbers(PAIRED + "pipeline: {prefetch: 2}\n")
-    assert (one.cluster, one.prefetch, two.cluster, two.prefetch) == (1, 0, 2, 2)
-    assert replace(one, cluster=2, prefetch=2) == two
+    one, two = numbers(PAIRED + "pipeline: {prefetch: 1}\n")
+    assert (one.cluster, one.prefetch, two.cluster, two.prefetch) == (1, 0, 2, 1)
+    assert replace(one, cluster=2, prefetch=1) == two
 
 
 @pytest.mark.parametrize(

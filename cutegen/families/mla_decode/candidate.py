@@ -12,7 +12,7 @@ BOTH = "both"  # kernels of either, chosen at every call
 VARIANTS = (*CLUSTERS, BOTH)
 MAX_OVERHEAD = 64  # pairs of blocks; a request that costs more than 8192 keys beside its own is no request
 MAX_JOIN_RATIO = 1024
-MAX_PREFETCH = 16  # pairs of blocks; 132 CTAs x 16 x 144 KiB are six times the L2 of an H200
+MAX_PREFETCH = 1  # pairs of blocks: the K warp knows the pages of one pair ahead
 ANY = "any"
 
 
