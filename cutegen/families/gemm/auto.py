@@ -170,7 +170,7 @@ def complete(
     along_n = bool(shapes) and sum(s.n > s.m for s in shapes) * 2 < len(shapes)
     why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
     settle(why_order, raster_order="along_n" if along_n else "along_m")
-    settle("keeps the operands of a wave of tiles in L2", raster_group=RASTER_GROUP)
+    settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
     settle("the tiles of a dense GEMM take the same time", scheduler="static_persistent")
     settle("the only one supported", split_k=1, swap_ab=False)
     settle("only a kernel before this one that triggers early needs it", pdl_wait=False)
