@@ -143,7 +143,10 @@ class MlaPlan(BasePlan):
 
     def _size(self, device: int, key: str, rows: int) -> tuple[int, int, int]:
         """(parts, elements of the workspace, counters) of a launch."""
-        return _scratch_sizes(self.tilings[key].cluster, rows, self._sm_counts[device])
+        cluster, sm_count = self.tilings[key].cluster, self._sm_counts[device]
+        if row_blocks(rows, cluster) > sm_count:
+            raise ValueError("rows")  # named by _scratch_faults
+        return _scratch_sizes(cluster, rows, sm_count)
 
     # -- what a call allocates --
 
@@ -344,6 +347,14 @@ class MlaPlan(BasePlan):
     def _scratch_faults(self, values: dict[str, Any], rows: int, batch: int, query_len: int) -> Iterator[Fault]:
         device = values[self.queries[0].name].get_device()
         key = self.choose_tiling(rows=rows, batch=batch, query_len=query_len)
+        blocks, sm_count = row_blocks(rows, self.tilings[key].cluster), self._sm_counts[device]
+        if blocks > sm_count:
+            yield Fault(
+                ValueError,
+                f"{self.queries[0].name}: {rows} rows (query_len * heads) are {blocks} blocks of {ROW_BLOCK}, "
+                f"which run at the same time, each on an SM of its own; the device has {sm_count}",
+            )
+            return
         parts, elements, counters = self._size(device, key, rows)
         for name, needed in (("workspace", elements), ("semaphores", counters)):
             if (have := values[name].numel()) < needed:

@@ -193,6 +193,16 @@ def test_all_faults_are_named_at_once(plan: CpuMla) -> None:
         plan.launch_fn(*values[:7])
 
 
+def test_a_device_with_fewer_sms_than_row_blocks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuMla, "heads", (2, 128))
+    plan = CpuMla()
+    plan.launch_fn(*arguments(plan, heads=128, query_len=2))  # 4 row blocks, 4 SMs
+    assert len(plan.launched) == 1
+    with pytest.raises(ValueError, match=r"q: 384 rows \(query_len \* heads\) are 6 blocks of 64.*; the device has 4$"):
+        plan.launch_fn(*arguments(plan, heads=128, query_len=3))
+    assert len(plan.launched) == 1
+
+
 def test_what_is_taken_without_complaint(plan: CpuMla) -> None:
     q, cache, table, lengths, _ = plan.prepare_inputs(**{**SHAPE, "query_len": 1})
     expected = plan.kernel_fn(q, cache, table, lengths, 1.0)
