@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from cutegen.epilogue import cost, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
-from cutegen.families.resolved import ResolvedTiling
+from cutegen.families.plan_text import RowText, TilingText, row_texts, tiling_texts
 from cutegen.render.layout import bracketed, statement
-from cutegen.runtime.gemm import GemmTiling
-
-
-@dataclass(frozen=True, slots=True)
-class FieldText:
-    name: str
-    value: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class TilingText:
-    name: str
-    fields: tuple[FieldText, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RowText:
-    when: str
-    tiling: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +58,8 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
         inputs=_arguments("inputs = ", problem.inputs, shapes),
         outputs=_arguments("outputs = ", problem.outputs, shapes),
-        tilings=tuple(_tiling(t) for t in resolved.tilings),
-        dispatch=tuple(
-            RowText(" and ".join(f'dims["{dim}"] {op} {value}' for dim, op, value in row.when), row.tiling)
-            for row in resolved.dispatch
-        ),
+        tilings=tiling_texts(resolved.tilings),
+        dispatch=row_texts(resolved.dispatch, 'dims["{}"]'),
         input_names=problem.inputs,
         results=", ".join(problem.outputs) if len(problem.outputs) > 1 else f"({problem.outputs[0]},)",
         dim_names=tuple(d.name for d in dims),
@@ -120,13 +97,6 @@ def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
     if s.tma:
         parts.append(f"axes={s.axes}")
     return bracketed("TensorArg(", parts, ")", indent=8, used=1)
-
-
-def _tiling(tiling: ResolvedTiling[GemmTiling]) -> TilingText:
-    texts = (
-        FieldText(f.name, repr(getattr(tiling.numbers, f.name)), tiling.sources[f.name]) for f in fields(tiling.numbers)
-    )
-    return TilingText(tiling.name, tuple(texts))
 
 
 def _reference(t: MatrixOperand, problem: GemmProblem, *, transposed: bool) -> str:

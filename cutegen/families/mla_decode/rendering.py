@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from cutegen.families.mla_decode.derived import TILE_COLUMNS
 from cutegen.families.mla_decode.resolved import FreeGroup, ResolvedMla
+from cutegen.families.plan_text import RowText, TilingText, row_texts, tiling_texts
 from cutegen.render.environment import render_template
 from cutegen.runtime.mla import KEY_BLOCK
 
@@ -115,25 +116,6 @@ def _overview(resolved: ResolvedMla) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldText:
-    name: str
-    value: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class TilingText:
-    name: str
-    fields: tuple[FieldText, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RowText:
-    when: str
-    tiling: str
-
-
-@dataclass(frozen=True, slots=True)
 class PlanText:
     """What plan.py.jinja, init.py.jinja and main.py.jinja read."""
 
@@ -166,19 +148,8 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         split_q=p.q == "split",
         lse_base=p.lse_base,
         lse_layout=p.lse_layout,
-        tilings=tuple(
-            TilingText(
-                t.name,
-                tuple(
-                    FieldText(f.name, repr(getattr(t.numbers, f.name)), t.sources[f.name]) for f in fields(t.numbers)
-                ),
-            )
-            for t in resolved.tilings
-        ),
-        dispatch=tuple(
-            RowText(" and ".join(f"{dim} {op} {value}" for dim, op, value in row.when), row.tiling)
-            for row in resolved.dispatch
-        ),
+        tilings=tiling_texts(resolved.tilings),
+        dispatch=row_texts(resolved.dispatch, "{}"),
     )
 
 
