@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 _targets = click.argument("targets", nargs=-1, required=True, metavar="SPEC|FILE.py|PACKAGE...",
                           callback=lambda ctx, parameter, value: target_files(map(Path, value)))  # fmt: skip
-_shapes = click.option("--shape", "shapes", multiple=True, metavar="DIM=EXTENT,..", help="A problem; may be repeated.")
+_shapes = click.option("--shape", "shapes", multiple=True, metavar="DIM=EXTENT,..", help="A problem; may be repeated.",
+                       callback=lambda ctx, parameter, value: _readable(value))  # fmt: skip
 
 
 def target_files(paths: Iterable[Path]) -> list[Path]:
@@ -35,6 +36,15 @@ def target_files(paths: Iterable[Path]) -> list[Path]:
         plain = path.suffix == ".py" or (path / "plan.py").is_file()
         found += [path] if plain and path.exists() else console.spec_files([path])
     return list(dict.fromkeys(found))
+
+
+def _readable(shapes: tuple[str, ...]) -> tuple[str, ...]:
+    """The same texts. CutegenError before anything is built or run: one is no shape."""
+    from cutegen.run.shapes import read_shape
+
+    for text in shapes:
+        read_shape(text)
+    return shapes
 
 
 @click.command()
@@ -148,14 +158,14 @@ def bench(
         settings = _name_suite(settings, opened, shapes)
         report = bench_targets(opened, shapes, settings)
     result = report.to_json(_repeat(targets, shapes, settings))
-    if output:
-        from cutegen.files import write_text
-
-        write_text(output, json.dumps(result, indent=2) + "\n")
     if as_json:
         console.print_json(result)
     else:
         say_bench(report, result["command"])
+    if output:  # last: a result is on the screen when it cannot be written
+        from cutegen.files import write_text
+
+        write_text(output, json.dumps(result, indent=2) + "\n")
     return int(not report.ok)
 
 

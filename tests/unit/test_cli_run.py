@@ -56,6 +56,14 @@ def test_check_without_a_gpu_says_why(target: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("command", ["check", "bench"])
+def test_a_shape_is_read_before_anything_else(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, str(SPEC), "--shape", "m=8,n=x,k=8"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "`n=x` is no dim and extent" in err, "GPU" in err) == ("", True, False)
+
+
+@pytest.mark.usefixtures("no_gpu")
 def test_file_that_needs_a_gpu_was_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "needs_gpu.py"
     file.write_text(RIGHT.read_text().replace("torch.randn(m, k)", "torch.randn(m, k, device='cuda')"))
