@@ -10,7 +10,6 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 
-LN2 = 0.6931471805599453
 VECTOR = 4  # f32 values of one load
 
 

@@ -155,3 +155,10 @@ def test_tiles_and_waves(knobs: dict[str, Any], shape: Shape, tiles: int, waves:
     e = estimate(problem, candidate(problem, **knobs), shape, H200, memory_clocks(problem, shape, H200))
     assert (e.tiles, e.waves) == (tiles, waves)
     assert e.clocks >= memory_clocks(problem, shape, H200)
+
+
+def test_a_reason_claims_the_register_file_only_where_it_is_used_up() -> None:
+    for consumers, used_up in ((1, False), (2, True), (3, True)):
+        resolved = resolve_text(PLAIN + f"warpgroups: {{consumer: {{count: {consumers}}}}}\n").resolved
+        (reason,) = {d.reason for d in resolved.decisions if d.key.endswith(".registers")}
+        assert ("use up the register file" in reason) == used_up, reason

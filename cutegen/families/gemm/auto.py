@@ -51,7 +51,7 @@ CLUSTERS = {
     (1, 2): "two CTAs along n share each tile of A",
     (1, 1): "no cluster",
 }
-# consumers -> setmaxnreg pairs (producer, consumer), each pair using up the register file.
+# consumers -> setmaxnreg pairs (producer, consumer); with two and three consumers they use up the register file.
 REGISTERS = {1: ((40, 232),), 2: ((40, 232), (24, 240)), 3: ((32, 160),)}
 # (stored, loaded) epilogue slots to begin with, and the A/B stages that must remain: loads are waited for, stores not.
 RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
@@ -161,7 +161,9 @@ def complete(
         else:
             settle(f"no CTAs along {along} can share it", **{f"multicast_{side}": 1})
     producer, consumer = _registers(c, fixed, arch)
-    reason = f"{accumulators(c)} accumulators a thread; 1 + {c.consumers} warpgroups use up the register file"
+    reason = f"{accumulators(c)} accumulators a thread"
+    if producer + c.consumers * consumer == arch.launch_registers(threads(c)) * threads(c) // WARPGROUP_THREADS:
+        reason += f"; 1 + {c.consumers} warpgroups use up the register file"
     settle(reason, producer_registers=producer, consumer_registers=consumer)
     rings = _rings(problem, c, fixed, arch)
     settle("the most that fits SMEM beside the epilogue's rings", stages=rings.stages)
