@@ -156,9 +156,10 @@ def use(plan: MlaPlan) -> None:
     _given.insert(0, plan)
 
 
-def prepare(dtype: str = "bfloat16", page_size: int = 64, causal: bool = True) -> MlaPlan:
-    """Renders, compiles and returns the plan of such calls. Without it the first call does."""
-    plan = find_plan(dtype, page_size, causal)
+def prepare(dtype: Any = "bfloat16", page_size: int = 64, causal: bool = True) -> MlaPlan:
+    """Renders, compiles and returns the plan of such calls. Without it the first call does. dtype: torch's, or its
+    name there."""
+    plan = find_plan(str(dtype).removeprefix("torch."), page_size, causal)
     plan.warm_up()
     return plan
 
@@ -185,6 +186,7 @@ def find_plan(
 
 
 def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
+    from cutegen.diagnostics import SpecError
     from cutegen.render import render_package, write_package
     from cutegen.resolve import resolve_document
     from cutegen.spec import load_text
@@ -194,7 +196,11 @@ def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
     mask = "causal" if causal else "none"
     name = f"flash_mla_{_SHORT[dtype]}_{mask}_page{page_size}"
     text = SPEC.format(dtype=_SHORT[dtype], mask=mask, page_size=page_size)
-    package = render_package(resolve_document(load_text(text, name), None).resolved)
+    try:
+        package = render_package(resolve_document(load_text(text, name), None).resolved)
+    except SpecError as error:
+        found = error.diagnostics[0]
+        raise ValueError(f"flash_mla: {found.message}; {found.remedy}") from None
     root = default_root()
     # The digest keeps versions apart that share a cache directory.
     folder = root / "packages" / package.digest[:16] if root else Path(tempfile.mkdtemp(prefix="cutegen-"))

@@ -34,7 +34,9 @@ def read_shape(text: str) -> Shape:
         dim, _, extent = (p.strip() for p in part.partition("="))
         if not (dim and extent.isascii() and extent.isdigit() and len(extent) < 11 and 0 < int(extent) < 2**31):
             raise CutegenError(
-                f"--shape {text}: `{part.strip()}` is no dim and extent", "write m=4096,n=4096,k=4096", exit_code=2
+                f"--shape {text}: `{part.strip()}` is no dim and extent",
+                "write dims and extents from 1 on, such as m=4096,n=4096,k=4096 or batch=8,heads=16,kv_len=4096",
+                exit_code=2,
             )
         if dim in shape:
             raise CutegenError(f"--shape {text}: `{dim}` is given twice", "keep one of them", exit_code=2)

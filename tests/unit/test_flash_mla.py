@@ -162,4 +162,6 @@ def test_plans_are_rendered_when_none_is_given(
     assert flash_mla.find_plan(dtype, 64, causal, 3, 128) is plan
     assert list(tmp_path.glob("packages/*/*/kernel*.py"))
     with pytest.raises(TypeError, match="q has dtype float32, needs bfloat16 or float16"):
-        flash_mla.find_plan("float32", 64, True)
+        flash_mla.prepare(torch.float32)
+    with pytest.raises(ValueError, match=r"flash_mla: a page has 48 tokens; .*; use 32 or 64"):
+        flash_mla.prepare(torch.bfloat16, 48)
