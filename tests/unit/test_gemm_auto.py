@@ -162,3 +162,9 @@ def test_a_reason_claims_the_register_file_only_where_it_is_used_up() -> None:
         resolved = resolve_text(PLAIN + f"warpgroups: {{consumer: {{count: {consumers}}}}}\n").resolved
         (reason,) = {d.reason for d in resolved.decisions if d.key.endswith(".registers")}
         assert ("use up the register file" in reason) == used_up, reason
+
+
+def test_a_reason_claims_full_smem_only_where_it_is_full() -> None:
+    for text, full in ((PLAIN, True), (PLAIN + "tiling: {tile: [64, 16, 64]}\n", False)):
+        (stages,) = (d for d in resolve_text(text).resolved.decisions if d.key == "pipeline.stages")
+        assert ("SMEM" in stages.reason) == full, stages

@@ -11,7 +11,7 @@ from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks
 from cutegen.families.gemm.derived import accumulators, derive, smem_map, threads
-from cutegen.families.gemm.form_rules import MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
+from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.refusal import Refusal
@@ -166,7 +166,8 @@ def complete(
         reason += f"; 1 + {c.consumers} warpgroups use up the register file"
     settle(reason, producer_registers=producer, consumer_registers=consumer)
     rings = _rings(problem, c, fixed, arch)
-    settle("the most that fits SMEM beside the epilogue's rings", stages=rings.stages)
+    full = "the most that fits SMEM beside the epilogue's rings"
+    settle("as many as a ring may have" if rings.stages == MAX_STAGES else full, stages=rings.stages)
     settle(f"2, and up to {RING_GROWTH} from SMEM that is left", store_stages=rings.store_stages)
     settle(f"{RING_GROWTH} where 4 A/B stages remain, else 2", load_stages=rings.load_stages)
     along_n = bool(shapes) and sum(s.n > s.m for s in shapes) * 2 < len(shapes)
