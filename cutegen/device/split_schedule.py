@@ -7,6 +7,9 @@ a contiguous run of units; a request that several parts share is joined afterwar
 - whole: every part takes as many requests as the others, all of them whole.
 - even: parts are equally long whatever they cut; a request costs `overhead` units beside its own. Up to two pieces of a
   part belong to shared requests, which is charged with CUT units.
+
+Where no request may be cut and there are more of them than parts, `whole` has a second form: a request goes to the part
+in whose even share its middle lies. tests/property/test_split_schedule.py runs this file in plain Python.
 """
 
 import cutlass
@@ -15,7 +18,8 @@ from cutlass import Boolean, Int32, const_expr
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 FIRST, START, LAST, END = 0, 1, 2, 3
-# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI.
+# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI. Without a meaning,
+# and maybe never written, where the part has no keys of that request.
 FIRST_LO, FIRST_HI, LAST_HI = 4, 5, 6
 FIELDS = 8
 
@@ -87,8 +91,8 @@ def find_part(
         held = cute.make_rmem_tensor(HELD, Int32)
         for i in cutlass.range_constexpr(HELD):
             held[i] = _units(lengths, 32 * i + lane, unit)
-        # The shortest chunk with which every request has parts of its own lies between these two; they are equal when
-        # all lengths are.
+        # The shortest chunk with which every request has parts of its own lies between these two; `chunk` itself always
+        # serves. They are equal when all lengths are and parts are a multiple of the batch.
         low = cutlass.max((total + parts - 1) // parts, finest)
         share = parts // batch
         chunk = cutlass.max((longest + share - 1) // share, low)
