@@ -18,8 +18,8 @@ from cutlass import Boolean, Int32, const_expr
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 FIRST, START, LAST, END = 0, 1, 2, 3
-# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI. Without a meaning,
-# and maybe never written, where the part has no keys of that request.
+# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI. Without
+# meaning, and maybe never written, where the part has no keys of that request.
 FIRST_LO, FIRST_HI, LAST_HI = 4, 5, 6
 FIELDS = 8
 
