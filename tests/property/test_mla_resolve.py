@@ -6,18 +6,23 @@ import random
 from typing import Any
 
 from gemm_specs import SM90, resolve_text, values
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mla_specs import MLA, bind_mla, mla_candidate
+from resolution_claims import (
+    accepted,
+    assert_lock_changes_nothing,
+    assert_refusals_tell,
+    assert_same_kernel,
+    assert_tiling_fits,
+)
 
-from cutegen.diagnostics import SpecError
 from cutegen.families.mla_decode.candidate import KNOBS, VARIANTS
 from cutegen.families.mla_decode.derived import derive
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.families.mla_decode.rules import refusals
-from cutegen.resolve import Lock, Resolution, meaning
+from cutegen.resolve import Lock
 from cutegen.runtime.mla import ROW_BLOCK
-from cutegen.spec import load_text
 
 ranges = st.tuples(st.integers(1, 128), st.integers(1, 128)).map(sorted)
 lengths = st.tuples(st.integers(1, 16), st.integers(1, 16)).map(sorted)
@@ -56,14 +61,6 @@ def mla_specs(draw: st.DrawFn) -> str:
     return "\n".join(lines) + "\n"
 
 
-def accepted(text: str) -> Resolution:
-    try:
-        return resolve_text(text)
-    except SpecError:
-        assume(False)
-        raise
-
-
 @given(mla_specs())
 @settings(max_examples=150)
 def test_an_accepted_spec_fits_every_budget(text: str) -> None:
@@ -81,44 +78,23 @@ def test_an_accepted_spec_fits_every_budget(text: str) -> None:
 
 def check_budgets(tiling: ResolvedMlaTiling) -> None:
     t = tiling.numbers
-    assert t.smem_bytes <= SM90.smem_bytes
-    assert t.threads <= SM90.max_threads
-    assert 128 * (t.producer_registers + 2 * t.consumer_registers) <= SM90.registers
+    assert_tiling_fits(tiling, consumers=2)
     assert t.consumer_registers >= 216
-    end = 0
-    for region in tiling.smem:
-        assert region.offset >= end
-        assert region.offset % region.align == 0
-        end = region.offset + region.bytes
-    assert end <= t.smem_bytes
-    assert set(tiling.sources) == set(type(t).__slots__)
     assert {warp for r in tiling.roles for warp in range(r.warps[0], r.warps[1] + 1)} == set(range(t.threads // 32))
 
 
 @given(mla_specs())
 @settings(max_examples=60)
 def test_written_knobs_are_kept_and_a_lock_changes_nothing(text: str) -> None:
-    first = accepted(text)
-    again = resolve_text(text, first.lock, locked=True)
-    assert again.resolved.digest == first.resolved.digest
-    assert again.lock == first.lock
-    assert again.notes == ()
-    for decision in first.resolved.decisions:
-        assert decision.reason
-        assert (decision.key in first.lock.decisions) == (decision.origin != "spec")
+    assert_lock_changes_nothing(text)
 
 
 @given(mla_specs(), st.randoms(use_true_random=False))
 @settings(max_examples=60)
 def test_comments_and_key_order_change_nothing(text: str, rng: random.Random) -> None:
-    first = accepted(text)
     lines = [f"# about {line[:3]}\n\n{line}   # a remark\n" for line in text.splitlines()]
     rng.shuffle(lines)
-    shuffled = resolve_text("".join(lines))
-    assert shuffled.resolved.digest == first.resolved.digest
-    assert list(shuffled.lock.decisions) == list(first.lock.decisions)
-    assert shuffled.lock == first.lock
-    assert meaning(load_text(text, "kernel")) == meaning(load_text("".join(lines), "kernel"))
+    assert_same_kernel(text, "".join(lines))
 
 
 @given(mla_specs(), st.fixed_dictionaries({}, optional=LOCKED))
@@ -142,8 +118,5 @@ def test_rules_answer_for_any_numbers(variant: str, numbers: list[int]) -> None:
     problem = bind_mla(MLA)
     fields = ("max_splits", "overhead", "join_ratio", "prefetch", "producer_registers", "consumer_registers")
     candidate = mla_candidate(problem, variant=variant, **dict(zip(fields, numbers)))
-    for refusal in refusals(problem, candidate, SM90):
-        assert refusal.reason
-        assert refusal.remedy
-        assert refusal.knobs
+    assert_refusals_tell(refusals(problem, candidate, SM90))
     derive(problem, candidate)

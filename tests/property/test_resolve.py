@@ -8,17 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from gemm_specs import FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_text, values
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from resolution_claims import (
+    accepted,
+    assert_lock_changes_nothing,
+    assert_refusals_tell,
+    assert_same_kernel,
+    assert_tiling_fits,
+)
 
-from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.auto import Choice, choose
 from cutegen.families.gemm.candidate import RASTER_ORDERS, SCHEDULES, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.rules import refusals
-from cutegen.resolve import Lock, Resolution, meaning
-from cutegen.spec import load_text
+from cutegen.resolve import Lock
 
 LAYOUTS = {
     "a": ("bf16[m, k]", "bf16[k, m]", "bf16[m, k]@m"),
@@ -86,23 +91,13 @@ def as_yaml(chosen: dict[str, Any]) -> str:
     return "".join(f"{section}: {json.dumps(content)}\n" for section, content in tree.items())
 
 
-def accepted(text: str) -> Resolution:
-    try:
-        return resolve_text(text)
-    except SpecError:
-        assume(False)
-        raise
-
-
 @given(specs())
 @settings(max_examples=150, deadline=None)
 def test_an_accepted_spec_fits_every_budget(text: str) -> None:
     resolution = accepted(text)
     (tiling,) = resolution.resolved.tilings
     t = tiling.numbers
-    assert t.smem_bytes <= SM90.smem_bytes
-    assert t.threads <= SM90.max_threads
-    assert 128 * (t.producer_registers + t.consumers * t.consumer_registers) <= SM90.registers
+    assert_tiling_fits(tiling, t.consumers)
     sharing = t.consumers if resolution.resolved.schedule == "cooperative" else 1
     assert t.tile[0] * t.tile[1] // (128 * sharing) < t.consumer_registers
     assert t.tile[0] % t.epilogue_tile[0] == 0
@@ -110,32 +105,17 @@ def test_an_accepted_spec_fits_every_budget(text: str) -> None:
     assert t.stages >= 2
     assert t.store_stages >= 2
     assert t.stages * t.stage_bytes <= t.smem_bytes
-    end = 0
-    for region in tiling.smem:
-        assert region.offset >= end
-        assert region.offset % region.align == 0
-        end = region.offset + region.bytes
-    assert end <= t.smem_bytes
-    assert set(tiling.sources) == set(type(t).__slots__)
 
 
 @given(specs())
 @settings(max_examples=60, deadline=None)
 def test_written_knobs_are_kept_and_a_lock_changes_nothing(text: str) -> None:
-    first = accepted(text)
-    again = resolve_text(text, first.lock, locked=True)
-    assert again.resolved.digest == first.resolved.digest
-    assert again.lock == first.lock
-    assert again.notes == ()
-    for decision in first.resolved.decisions:
-        assert decision.reason
-        assert (decision.key in first.lock.decisions) == (decision.origin != "spec")
+    assert_lock_changes_nothing(text)
 
 
 @given(specs(), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_comments_and_key_order_change_nothing(text: str, rng: random.Random) -> None:
-    first = accepted(text)
     blocks: list[str] = []
     for line in text.splitlines():
         if line.startswith(" "):
@@ -143,10 +123,7 @@ def test_comments_and_key_order_change_nothing(text: str, rng: random.Random) ->
         else:
             blocks.append(f"# about {line[:3]}\n\n{line}\n")
     rng.shuffle(blocks)
-    shuffled = resolve_text("".join(blocks))
-    assert shuffled.resolved.digest == first.resolved.digest
-    assert shuffled.lock == first.lock
-    assert meaning(load_text(text, "kernel")) == meaning(load_text("".join(blocks), "kernel"))
+    assert_same_kernel(text, "".join(blocks))
 
 
 @given(specs(), knobs)
@@ -189,8 +166,5 @@ def test_rules_answer_for_any_numbers(numbers: list[int], schedule: str, text: s
         problem, schedule=schedule, consumers=numbers[0], tile=tuple(numbers[1:4]), cluster=tuple(numbers[4:6]),
         stages=numbers[6], store_stages=numbers[7], consumer_registers=numbers[8],
     )  # fmt: skip
-    for refusal in refusals(problem, c, SM90):
-        assert refusal.reason
-        assert refusal.remedy
-        assert refusal.knobs
+    assert_refusals_tell(refusals(problem, c, SM90))
     derive(problem, c)
