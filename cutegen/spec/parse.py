@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from cutegen.diagnostics import Diagnostic, Rule, SpecError, register, suggest
 from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec, Section
-from cutegen.spec.dims import BAD_NAME, Dim
+from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.names import DERIVED, name_problem, reserved_problem
 from cutegen.spec.refusal import Finding, Refusal
@@ -230,6 +230,8 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
     remedy = suggest(value, schemas.choices(schema, root)) if isinstance(value, str) else ""
     if value in _YAML_1_1 and "boolean" in schemas.kinds(schema, root):
         remedy = "YAML 1.2 knows true and false only"
+    if rule is BAD_VALUE and isinstance(value, int) and value > MAX_EXTENT:
+        remedy = f"an integer is at most {MAX_EXTENT}"
     found = "but is empty" if value is None else f"not {_describe(value)}"
     return Finding(rule.id, f"`{_dotted(path)}` must be {expected}, {found}", remedy, path)
 
