@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from cutegen import __version__
-from cutegen.cli.console import note
+from cutegen.cli.console import findings, note, print_json
 from cutegen.diagnostics import CutegenError, suggest
 
 # command -> module:function; a module is imported when its command is asked for
@@ -82,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except CutegenError as error:
+        if "--json" in (sys.argv[1:] if arguments is None else arguments):
+            print_json({"ok": False, "findings": findings(error)})
         note(error.report())
         return error.exit_code
     except click.ClickException as error:

@@ -80,6 +80,10 @@ def test_file_that_needs_a_gpu_was_not_run(tmp_path: Path, capsys: pytest.Captur
 def test_bench_without_a_gpu_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", str(SPEC)]) == 2
     assert capsys.readouterr().err == "error: not run: no NVIDIA driver: install it\n"
+    assert main(["bench", "--json", str(SPEC)]) == 2
+    result = json.loads(capsys.readouterr().out)
+    assert result["ok"] is False
+    assert result["findings"][0]["message"] == "not run: no NVIDIA driver: install it"
 
 
 @pytest.mark.usefixtures("no_gpu")
