@@ -73,6 +73,12 @@ def test_wrong_calls_are_refused_in_words(
     torch.cuda.synchronize()
 
 
+@pytest.mark.parametrize("scale", [1e-4, 1e-30])
+def test_tokens_without_keys_at_any_scale(plan: MlaPlan, scale: float) -> None:
+    inputs = (*plan.prepare_inputs(batch=3, query_len=4, heads=16, kv_len=2)[:-1], scale)  # tokens 0 and 1 see nothing
+    assert_right(plan, inputs, plan.kernel_fn(*inputs))
+
+
 def test_launch_costs_little_host_time(plan: MlaPlan, values: list[Any]) -> None:
     from cutegen.run.device import CudaDevice
 

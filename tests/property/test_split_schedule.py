@@ -91,7 +91,7 @@ def run_parts(lengths: Sequence[int], parts: int, overhead: int, join_ratio: int
 def check_cut(lengths: Sequence[int], parts: int, overhead: int, join_ratio: int, max_splits: int) -> None:
     ran = list(run_parts(lengths, parts, overhead, join_ratio, max_splits))
     slots = set()
-    for request, length in enumerate(lengths):
+    for request, length in enumerate(max(length, 0) for length in lengths):
         takers = [(number, lo, hi) for number, part in enumerate(ran) for r, lo, hi in part.pieces if r == request]
         blocks = -(-length // KEY_BLOCK)
         assert takers[0][1] == 0
@@ -120,7 +120,9 @@ def check_cut(lengths: Sequence[int], parts: int, overhead: int, join_ratio: int
 
 SHORT = st.integers(0, 700)
 LENGTHS = st.one_of(
-    st.lists(SHORT | st.integers(0, 40_000) | st.sampled_from((0, 1, 64, 128, 129)), min_size=1, max_size=40),
+    st.lists(
+        SHORT | st.integers(0, 40_000) | st.sampled_from((-2_000, -1, 0, 1, 64, 128, 129)), min_size=1, max_size=40
+    ),
     st.tuples(SHORT, st.integers(1, 400)).map(lambda equal: [equal[0]] * equal[1]),
     st.tuples(st.lists(SHORT, min_size=1, max_size=7), st.integers(1, 50)).map(lambda drawn: drawn[0] * drawn[1]),
 )
@@ -136,6 +138,7 @@ LENGTHS = st.one_of(
 @example([0] * 7 + [12_800], 10, 2, 1, 0)
 @example([1_000_000], 132, 2, 25, 0)
 @example([300, 40_000] * 80, 132, 2, 25, 0)
+@example([-2_000, 9_000, 4_000], 7, 2, 25, 0)
 def test_cut(lengths: list[int], parts: int, overhead: int, join_ratio: int, max_splits: int) -> None:
     check_cut(lengths, parts, overhead, join_ratio, max_splits)
 
