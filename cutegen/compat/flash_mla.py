@@ -128,6 +128,9 @@ def flash_mla_with_kvcache(
     )
     if head_dim_v != LATENT_DIM:
         raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
+    for name, value in (("q", q), ("k_cache", k_cache)):
+        if not hasattr(value, "dim"):
+            raise TypeError(f"flash_mla: {name} is {type(value).__name__}, needs a torch tensor")
     if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
         raise ValueError(
             f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
@@ -135,15 +138,20 @@ def flash_mla_with_kvcache(
         )
     batch, query_len, heads, _ = q.shape
     page_size = k_cache.shape[1]
-    if isinstance(tile_scheduler_metadata, FlashMLASchedMeta):
-        config = FlashMLASchedMeta.Config(batch, query_len, heads, page_size, 1, causal)
-        _fill(tile_scheduler_metadata, num_splits, config, q.device)
+    metadata = tile_scheduler_metadata if isinstance(tile_scheduler_metadata, FlashMLASchedMeta) else None
+    config = FlashMLASchedMeta.Config(batch, query_len, heads, page_size, 1, causal)
+    if metadata:
+        _compare(metadata, num_splits, config)
     dtype = str(q.dtype).removeprefix("torch.")
     plan = find_plan(dtype, page_size, causal or query_len == 1, query_len, heads)
     if query_len > 1 and q.stride(1) != heads * q.stride(2):
         q = q.contiguous()
     scale = QUERY_DIM**-0.5 if softmax_scale is None else float(softmax_scale)
-    return plan.kernel_fn(q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+    result: tuple[Any, Any] = plan.kernel_fn(q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+    if metadata and not metadata.have_initialized:  # not before: a refused call leaves them as they were
+        metadata.tile_scheduler_metadata, metadata.num_splits = _placeholders(batch, q.device)
+        metadata.have_initialized, metadata.config = True, config
+    return result
 
 
 def use(plan: MlaPlan) -> None:
@@ -226,13 +234,10 @@ def _refuse(**unsupported: Any) -> None:
             raise NotImplementedError(f"flash_mla: {name} is not supported: dense decode over bf16 or f16 only")
 
 
-def _fill(metadata: FlashMLASchedMeta, num_splits: Any, config: FlashMLASchedMeta.Config, device: Any) -> None:
+def _compare(metadata: FlashMLASchedMeta, num_splits: Any, config: FlashMLASchedMeta.Config) -> None:
     if num_splits is not None:
         raise ValueError("flash_mla: num_splits must be None when the metadata is a FlashMLASchedMeta")
-    if not metadata.have_initialized:
-        metadata.tile_scheduler_metadata, metadata.num_splits = _placeholders(config.b, device)
-        metadata.have_initialized, metadata.config = True, config
-    elif metadata.config != config:
+    if metadata.have_initialized and metadata.config != config:
         raise ValueError(f"flash_mla: the metadata was made for {metadata.config}, this call is {config}")
 
 

@@ -83,6 +83,16 @@ def test_lazily_filled_metadata(plans: list[Causal]) -> None:
         call(plans[0].prepare_inputs(**{**DIMS, "query_len": 1}), metadata, causal=True)
 
 
+def test_a_refused_first_call_leaves_its_metadata_empty(plans: list[Causal]) -> None:
+    inputs = plans[0].prepare_inputs(**DIMS)
+    metadata, _ = get_mla_metadata()
+    with pytest.raises(ValueError, match="softmax_scale"):
+        call(inputs, metadata, softmax_scale=-1.0, causal=True)
+    assert not metadata.have_initialized
+    call(plans[0].prepare_inputs(**{**DIMS, "batch": 2}), metadata, causal=True)
+    assert metadata.config.b == 2
+
+
 def test_one_token_needs_no_plan_of_its_mask(plans: list[Causal], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash_mla, "_given", plans[:1])
     inputs = plans[0].prepare_inputs(**{**DIMS, "query_len": 1})
@@ -120,6 +130,8 @@ def test_refused_shapes(plans: list[Causal]) -> None:
     q, cache, table, lengths, _ = plans[0].prepare_inputs(**DIMS)
     with pytest.raises(ValueError, match=r"k_cache \(\d+, 64, 576\); they need to be"):
         flash_mla_with_kvcache(q, cache, table, lengths, 512, None)
+    with pytest.raises(TypeError, match="q is NoneType, needs a torch tensor"):
+        flash_mla_with_kvcache(None, cache.unsqueeze(2), table, lengths, 512, None)
     with pytest.raises(ValueError, match="head_dim_v is 576, needs 512"):
         flash_mla_with_kvcache(q, cache.unsqueeze(2), table, lengths, 576, None)
     with pytest.raises(NotImplementedError, match="is_fp8_kvcache"):
