@@ -178,7 +178,8 @@ def test_processes_that_render_the_same_spec(folder: Path) -> None:
 def test_interrupt(folder: Path) -> None:
     for number in range(200):
         (folder / f"kernel_{number:03}.yaml").write_text(varied_spec(number))
-    process = start(folder, "render", ".")
+    # A job that a shell has put in the background inherits SIGINT ignored.
+    process = start(folder, "render", ".", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     while not (folder / "generated" / "kernel_003").exists():
         assert process.poll() is None
         time.sleep(0.005)
