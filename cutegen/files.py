@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole."""
+"""What a lock is called, and files that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+
+LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies beside NAME.yaml
 
 
 def write_text(path: Path, text: str) -> bool:

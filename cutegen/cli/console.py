@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from cutegen.diagnostics import CutegenError, SpecError, suggest
+from cutegen.files import LOCK_SUFFIX
 
 _MARKS = (
     (re.compile(r"(?:^|(?<=: ))(?:internal )?error(?:\[[a-z0-9-]+\])?:", re.MULTILINE), "red"),
@@ -60,7 +61,7 @@ def spec_file(path: Path) -> Path:
 def spec_files(paths: Iterable[Path]) -> list[Path]:
     """Files, and for a folder the specs in it, each once; CutegenError (exit 2) for what is missing or empty."""
     found: dict[Path, None] = {}
-    for path in paths:
+    for path in without_locks(paths):
         inside = specs_in(path) if path.is_dir() else [spec_file(path)]
         if not inside:
             raise CutegenError(f"no spec (*.yaml) in the folder {path}", exit_code=2)
@@ -68,9 +69,16 @@ def spec_files(paths: Iterable[Path]) -> list[Path]:
     return list(found)
 
 
+def without_locks(paths: Iterable[Path]) -> list[Path]:
+    """Less the locks whose specs are among the paths, too: a shell makes both of `specs/*.yaml`."""
+    given = list(paths)
+    beside = {path.with_suffix(LOCK_SUFFIX) for path in given if path.suffix}
+    return [path for path in given if path not in beside]
+
+
 def specs_in(folder: Path) -> list[Path]:
     """The specs of a folder, sorted; locks lie beside them and are none."""
-    return sorted(p for p in folder.glob("*.yaml") if p.is_file() and not p.name.endswith(".lock.yaml"))
+    return sorted(p for p in folder.glob("*.yaml") if p.is_file() and not p.name.endswith(LOCK_SUFFIX))
 
 
 def say(text: str = "") -> None:

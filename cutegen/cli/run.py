@@ -32,7 +32,7 @@ _shapes = click.option("--shape", "shapes", multiple=True, metavar="DIM=EXTENT,.
 def target_files(paths: Iterable[Path]) -> list[Path]:
     """Python files and generated packages as they are; specs, and the specs of a folder."""
     found: list[Path] = []
-    for path in paths:
+    for path in console.without_locks(paths):
         plain = path.suffix == ".py" or (path / "plan.py").is_file()
         found += [path] if plain and path.exists() else console.spec_files([path])
     return list(dict.fromkeys(found))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.files import LOCK_SUFFIX
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.document import Data
 
@@ -45,7 +46,7 @@ class Lock:
 
 def lock_path(spec: Path) -> Path:
     """NAME.lock.yaml beside NAME.yaml."""
-    return spec.with_suffix(".lock.yaml")
+    return spec.with_suffix(LOCK_SUFFIX)
 
 
 def read_lock(path: Path) -> Lock | None:

@@ -22,6 +22,7 @@ from ruamel.yaml.events import (
 )
 
 from cutegen.diagnostics import CutegenError, Diagnostic, SpecError
+from cutegen.files import LOCK_SUFFIX
 from cutegen.spec import text_rules as rules
 from cutegen.spec.document import Data, Node, SpecDocument
 from cutegen.spec.names import name_problem
@@ -48,7 +49,7 @@ def load_document(path: Path) -> SpecDocument:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise CutegenError(f"{shown}: cannot be read: {error.strerror or error}", exit_code=2) from None
-    if path.name.endswith(".lock.yaml"):
+    if path.name.endswith(LOCK_SUFFIX):
         raise CutegenError(f"{shown} is a lock, not a spec", "give the .yaml beside it", exit_code=2)
     problem = name_problem(path.stem)
     if problem:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gemm_specs import PLAIN
 
 from cutegen.build.facts import find_nvdisasm
 
@@ -21,18 +22,7 @@ pytestmark = [
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]
 REPOSITORY = Path(__file__).parents[2]
-SPEC = """\
-cutegen: 1
-kernel: gemm
-arch: sm_90a
-tensors:
-  a: bf16[m, k]
-  b: bf16[n, k]
-  d: bf16[m, n]
-tiling: {{tile: {tile}}}
-epilogue:
-  d: acc
-"""
+SPEC = PLAIN + "tiling: {{tile: {tile}}}\n"
 COMMAND = "import sys; from cutegen.cli import main; code = main(sys.argv[1:]); {after}; raise SystemExit(code)"
 
 

@@ -10,23 +10,15 @@ from pathlib import Path
 
 import click
 import pytest
+from gemm_specs import PLAIN
 
 from cutegen import cli
 from cutegen.cli import console, main
+from cutegen.cli.run import target_files
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
 
-GOOD = """\
-cutegen: 1
-kernel: gemm
-arch: sm_90a
-tensors:
-  a: bf16[m, k]
-  b: bf16[n, k]
-  d: bf16[m, n]
-epilogue:
-  d: relu(acc)
-"""
+GOOD = PLAIN + "epilogue:\n  d: relu(acc)\n"
 
 
 @pytest.fixture
@@ -65,6 +57,17 @@ def test_validate_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert good == {"spec": "good.yaml", "ok": True, "findings": []}
     assert [(f["rule"], f["line"]) for f in bad["findings"]] == [("unknown-op", 9), ("unknown-key", 10)]
     assert err == ""
+
+
+def test_a_lock_given_beside_its_spec_is_passed_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.lock.yaml").unlink()
+    assert main(["lock", "good.yaml"]) == 0
+    capsys.readouterr()
+    assert main(["validate", "good.lock.yaml", "good.yaml"]) == 0  # what a shell makes of *.yaml
+    assert capsys.readouterr().out == "good.yaml: ok\n"
+    assert target_files(map(Path, ("good.lock.yaml", "good.yaml"))) == [Path("good.yaml")]
+    assert main(["validate", "good.lock.yaml"]) == 2
+    assert "is a lock, not a spec" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argument", ["nothing.yaml", "empty", "good"])
