@@ -68,7 +68,7 @@ class _Task:
         return Job(
             self.key,
             str(root),
-            _module(self.resolved.name),
+            _module(self.resolved, self.tiling),
             self.tiling.numbers,
             self.resolved.arch,
             str(keep / self.resolved.name / self.tiling.name) if keep else None,
@@ -91,7 +91,7 @@ def build_kernels(
         root = Path(scratch)
         packages = {resolved.name: render_package(resolved) for resolved in kernels}
         tasks = [
-            _Task(resolved, tiling, _key(packages[resolved.name].files, root, resolved, tiling.numbers))
+            _Task(resolved, tiling, _key(packages[resolved.name].files, root, resolved, tiling))
             for resolved in kernels
             for tiling in resolved.tilings
         ]
@@ -117,13 +117,14 @@ def toolchain() -> Mapping[str, str]:
     return distribution_versions()
 
 
-def _module(name: str) -> str:
-    return f"generated.{name}.kernel"
+def _module(resolved: Any, tiling: Any) -> str:
+    return f"generated.{resolved.name}.{tiling.module}"
 
 
-def _key(files: Mapping[str, str], root: Path, resolved: Any, numbers: object) -> str:
-    path = root / "generated" / resolved.name / "kernel.py"
-    return instance_key(files["kernel.py"], _module(resolved.name), path, numbers, resolved.arch)
+def _key(files: Mapping[str, str], root: Path, resolved: Any, tiling: Any) -> str:
+    file = f"{tiling.module}.py"
+    path = root / "generated" / resolved.name / file
+    return instance_key(files[file], _module(resolved, tiling), path, tiling.numbers, resolved.arch)
 
 
 def _from_cache(task: _Task, keep: Path | None) -> Outcome | None:

@@ -24,9 +24,19 @@ def partition(atom, smem, gmem, cta=0, multicast=1):
     )
 
 
-def multicast_mask(cluster, mode):
-    """Bit mask of the CTAs in this CTA's row (mode 1) or column (mode 0) of the cluster; None without multicast."""
-    if cluster[mode] == 1:
+def peers(cluster, multicast):
+    """What a pipeline whose loads of (A, B) feed `multicast` CTAs each is created with: the layout of the CTAs by
+    (v, m, n, k), and which operands they share."""
+    shared = tuple(int(count > 1) for count in multicast)
+    if not any(shared):
+        return {"cta_layout_vmnk": cute.make_layout((1, 1, 1, 1)), "mcast_mode_mn": (1, 1)}
+    return {"cta_layout_vmnk": cute.make_layout((1, *cluster, 1)), "mcast_mode_mn": shared}
+
+
+def multicast_mask(cluster, mode, multicast):
+    """Bit mask of the CTAs in this CTA's row (mode 1) or column (mode 0) of the cluster, which one load feeds; None
+    when a load feeds one CTA."""
+    if multicast == 1:
         return None
     layout = cute.make_layout((*cluster, 1))
     return cute.make_layout_image_mask(layout, cute.arch.block_in_cluster_idx(), mode=mode)

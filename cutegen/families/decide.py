@@ -93,7 +93,7 @@ def written_knobs(spec: KernelSpec, knobs: Iterable[Knob]) -> dict[str, Any]:
 def kernel_digest(
     spec: KernelSpec, name: str, problem: Mapping[str, object], decisions: Iterable[Decision], *numbers: object
 ) -> str:
-    """Hash of what a kernel is. problem: in plain data. numbers: of the instances."""
+    """Hash of what a kernel is. problem: in plain data. numbers: of the instances, and what chooses among them."""
     meaning = {
         "cutegen": spec.cutegen,
         "kernel": spec.kernel,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.knobs import show
 from cutegen.families.refusal import kib
-from cutegen.families.resolved import Decision, ResolvedTiling
+from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.hardware import ARCHS, Device
 
 BAR_WIDTH = 96  # characters of the picture
+
+Instance = TypeVar("Instance", bound=ResolvedTiling[Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,19 @@ def _bar(tiling: ResolvedTiling[Any], capacity: int) -> tuple[str, ...]:
         drawn[first:last] = letter * (last - first)
         legend.append(f"{letter} {region.name}")
     return (f"|{''.join(drawn)}|", f" {', '.join(legend)}, . free or too small to draw")
+
+
+def explain_dispatch(rows: Iterable[DispatchRow], note: str) -> Section:
+    """Which instance runs which call; note: a line above the table."""
+    return Section("Dispatch", (note,), ("when", "runs"), tuple((row.text, row.tiling) for row in rows))
+
+
+def of_each(tilings: Sequence[Instance], make: Callable[[Instance], Section]) -> list[Section]:
+    """A section for each instance, named in its title; one where all are the same."""
+    made = [make(tiling) for tiling in tilings]
+    if all(section == made[0] for section in made):
+        return made[:1]
+    return [replace(section, title=f"{section.title}, {t.name}") for section, t in zip(made, tilings)]
 
 
 @dataclass(frozen=True, slots=True)

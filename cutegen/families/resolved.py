@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 Origin = Literal["spec", "lock", "auto"]
 Numbers = TypeVar("Numbers")
@@ -57,7 +59,10 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTiling(Generic[Numbers]):
-    """One kernel instance: its literal numbers, and for each where it comes from (`field -> spec key or formula`)."""
+    """One kernel instance: its literal numbers, and for each where it comes from (`field -> spec key or formula`).
+
+    module: the generated module that it is an instance of.
+    """
 
     name: str
     numbers: Numbers
@@ -65,14 +70,31 @@ class ResolvedTiling(Generic[Numbers]):
     smem: tuple[SmemRegion, ...]
     pipelines: tuple[PipelinePlan, ...]
     roles: tuple[Role, ...]
+    module: str = field(default="kernel", kw_only=True)
+
+
+COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "==": operator.eq, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+When: TypeAlias = tuple[tuple[str, str, int], ...]
+"""Comparisons that must all hold, such as ("m", "<=", 128)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchRow:
-    """`when`: comparisons that must all hold, such as ("m", "<=", 128); empty for the last row."""
+    """`when` is empty in the last row."""
 
-    when: tuple[tuple[str, str, int], ...]
+    when: When
     tiling: str
+
+    @property
+    def text(self) -> str:
+        return " and ".join(f"{name} {sign} {bound}" for name, sign, bound in self.when) or "else"
+
+
+def dispatch(rows: Iterable[DispatchRow], call: Mapping[str, int]) -> str:
+    """The tiling that runs a call with these values, as the generated plan chooses it."""
+    return next(r.tiling for r in rows if all(COMPARISONS[sign](call[name], bound) for name, sign, bound in r.when))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ class GemmTiling:
     """Resolved numbers of one GEMM kernel instance; `resolve` computes them, the kernel reads and asserts them.
 
     tile: CTA tile (m, n, k) in elements. cluster: CTAs along (m, n).
+    multicast: CTAs that one load of (A, B) feeds. swizzle: bytes of a swizzled SMEM row of (A, B).
     stages: slots of the A/B ring; stage_bytes: TMA transaction bytes of one slot, per CTA.
     empty_arrivals: consumer warps, over all multicast peers, that free one slot.
     epilogue_tile: (m, n) elements stored at once by one group of epilogue threads.
@@ -22,6 +23,8 @@ class GemmTiling:
 
     tile: tuple[int, int, int]
     cluster: tuple[int, int]
+    multicast: tuple[int, int]
+    swizzle: tuple[int, int]
     stages: int
     stage_bytes: int
     empty_arrivals: int

@@ -98,7 +98,7 @@ def test_an_accepted_spec_fits_every_budget(text: str) -> None:
     (tiling,) = resolution.resolved.tilings
     t = tiling.numbers
     assert_tiling_fits(tiling, t.consumers)
-    sharing = t.consumers if resolution.resolved.schedule == "cooperative" else 1
+    sharing = t.consumers if tiling.candidate.schedule == "cooperative" else 1
     assert t.tile[0] * t.tile[1] // (128 * sharing) < t.consumer_registers
     assert t.tile[0] % t.epilogue_tile[0] == 0
     assert t.tile[1] % t.epilogue_tile[1] == 0

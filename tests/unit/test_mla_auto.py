@@ -13,8 +13,8 @@ from cutegen.diagnostics import SpecError
 from cutegen.families.mla_decode.auto import VARIANTS, candidates
 from cutegen.families.mla_decode.candidate import KNOBS
 from cutegen.families.mla_decode.derived import derive
-from cutegen.families.mla_decode.explain import dispatch
 from cutegen.families.mla_decode.rules import refusals
+from cutegen.families.resolved import dispatch
 from cutegen.resolve import Lock, pin_decisions
 from cutegen.runtime.mla import MlaTiling
 
@@ -89,7 +89,7 @@ def test_both_kernels_differ_in_what_they_share() -> None:
     ],
 )  # fmt: skip
 def test_two_ctas_run_full_gpus_with_paired_rows(rows: int, batch: int, runs: str) -> None:
-    assert dispatch(resolve_text(MLA).resolved, rows=rows, batch=batch, query_len=1).name == runs
+    assert dispatch(resolve_text(MLA).resolved.dispatch, {"rows": rows, "batch": batch, "query_len": 1}) == runs
 
 
 def test_one_row_block_needs_one_kernel() -> None:

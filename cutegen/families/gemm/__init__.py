@@ -9,10 +9,9 @@ if TYPE_CHECKING:
     from cutegen.families.code_plan import CodePlan
     from cutegen.families.explanation import Section
     from cutegen.families.gemm.problem import GemmProblem
-    from cutegen.families.gemm.resolved import ResolvedGemm
+    from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
     from cutegen.families.gemm.spec import GemmSpec
-    from cutegen.families.resolved import Outcome, ResolvedTiling
-    from cutegen.runtime.gemm import GemmTiling
+    from cutegen.families.resolved import Outcome
     from cutegen.spec import SpecDocument
 
 
@@ -47,7 +46,7 @@ class GemmFamily:
 
         return render(resolved)
 
-    def plan_code(self, resolved: ResolvedGemm, tiling: ResolvedTiling[GemmTiling]) -> CodePlan:
+    def plan_code(self, resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
         """What one instance is planned to compile to; `build` compares it with what the compiler made."""
         from cutegen.families.gemm.code_plan import plan_code
 

@@ -73,6 +73,15 @@ KNOBS: tuple[Knob, ...] = (
 )
 
 
+# Which text a kernel module has; every other knob is a number that its instances differ in.
+STRUCTURAL = ("schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger")
+
+
+def structure(c: Candidate) -> tuple[object, ...]:
+    """The structural knobs; instances of one module have the same."""
+    return tuple(getattr(c, field) for field in STRUCTURAL)
+
+
 def knobs_of(problem: GemmProblem) -> tuple[Knob, ...]:
     """KNOBS with the names of the problem's operands."""
     names = {"a": problem.a.name, "b": problem.b.name}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from cutegen.families.code_plan import CodePlan, MmaPlan
-from cutegen.families.gemm.resolved import ResolvedGemm
-from cutegen.families.resolved import ResolvedTiling
+from cutegen.families.gemm.derived import warpgroups_per_tile
+from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.hardware.arch import ARCHS, WARPGROUP_THREADS
-from cutegen.runtime.gemm import GemmTiling
 
 
-def plan_code(resolved: ResolvedGemm, tiling: ResolvedTiling[GemmTiling]) -> CodePlan:
+def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
     numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
     m, n, k = numbers.tile
-    sharing = numbers.consumers if resolved.schedule == "cooperative" else 1  # warpgroups that share a tile
+    sharing = warpgroups_per_tile(tiling.candidate)
     mma_k = arch.mma_k_bytes // problem.a.dtype.bytes
     tiles = [o for o in problem.epilogue.operands if o.kind == "tile"]
     return CodePlan(
@@ -22,6 +21,6 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedTiling[GemmTiling]) -> Cod
         smem_bytes=numbers.smem_bytes,
         mma=(MmaPlan(f"HGMMA.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
         tma_loads=2 + len(tiles),
-        multicast=max(resolved.multicast_a, resolved.multicast_b) > 1,
+        multicast=max(numbers.multicast) > 1,
         tma_stores=len(problem.epilogue.outputs),
     )

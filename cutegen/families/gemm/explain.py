@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from cutegen.families.explanation import (
     Extent,
     Section,
     explain_decisions,
+    explain_dispatch,
     explain_pipelines,
     explain_roles,
     explain_smem,
+    of_each,
     read_extents,
     roofline,
 )
-from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks, traffic
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
+from cutegen.families.resolved import dispatch
 from cutegen.hardware import ARCHS, DEVICES
 
 
@@ -27,25 +30,15 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
     """The plan section by section; tiles, waves and roofline as well with a shape (dim name -> extent), or where all
     dims are constant."""
     sections = [_problem(resolved)]
-    for tiling in resolved.tilings:
-        sections += [
-            explain_roles(tiling),
-            explain_pipelines(tiling),
-            explain_smem(resolved.arch, tiling),
-            _registers(resolved),
-        ]
+    if len(resolved.tilings) > 1:
+        sections.append(explain_dispatch(resolved.dispatch, "the first that holds"))
+    for make in (explain_roles, explain_pipelines, partial(explain_smem, resolved.arch), partial(_registers, resolved)):
+        sections += of_each(resolved.tilings, make)
     problem = resolved.problem
     constant = all(dim.value is not None for dim in (problem.m, problem.n, problem.k, problem.batch) if dim)
     if shape is not None or constant:
         sections.append(_shape(resolved, read_shape(problem, shape or {})))
     return (*sections, explain_decisions(resolved.decisions))
-
-
-def candidate_of(resolved: ResolvedGemm) -> Candidate:
-    """The knobs of a resolved kernel as a candidate again."""
-    values = {d.key: d.value for d in resolved.decisions}
-    fields = {k.field: values.get(k.key, 0) for k in knobs_of(resolved.problem)}
-    return Candidate(**fields)  # type: ignore[arg-type]
 
 
 def read_shape(problem: GemmProblem, shape: Mapping[str, int]) -> Shape:
@@ -66,7 +59,7 @@ def _problem(resolved: ResolvedGemm) -> Section:
         rows.append((d.name, str(d.dtype), f"output, {d.major.upper()}-major" + (", batched" if d.batched else "")))
     lines = [f"acc = {p.a.name} @ {p.b.name}  (f32, contracts {p.k.name})"]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
-    title = f"{resolved.name}: {resolved.schedule} GEMM for {resolved.arch}"
+    title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"
     return Section(title, tuple(lines), ("tensor", "dtype", "is"), tuple(rows))
 
 
@@ -75,8 +68,8 @@ def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:
     return o.name, str(o.dtype), f"({rows}, {p.k.name}), {o.major.upper()}-major" + (", batched" if o.batched else "")
 
 
-def _registers(resolved: ResolvedGemm) -> Section:
-    c, arch = candidate_of(resolved), ARCHS[resolved.arch]
+def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
+    c, arch = tiling.candidate, ARCHS[resolved.arch]
     d = derive(resolved.problem, c)
     launch = arch.launch_registers(d.threads)
     used = 128 * (c.producer_registers + c.consumers * c.consumer_registers)
@@ -92,12 +85,16 @@ def _registers(resolved: ResolvedGemm) -> Section:
 
 
 def _shape(resolved: ResolvedGemm, shape: Shape) -> Section:
-    problem, device, c = resolved.problem, DEVICES[resolved.device], candidate_of(resolved)
+    problem, device = resolved.problem, DEVICES[resolved.device]
+    dims = {problem.m.name: shape.m, problem.n.name: shape.n, problem.k.name: shape.k}
+    name = dispatch(resolved.dispatch, {**dims, **({problem.batch.name: shape.batch} if problem.batch else {})})
+    c = next(t.candidate for t in resolved.tilings if t.name == name)
     flops, moved = traffic(problem, shape)
     e = estimate(problem, c, shape, device, memory_clocks(problem, shape, device))
     last = e.tiles - (e.waves - 1) * e.slots
     inside = shape.m * shape.n * shape.batch / (e.tiles * c.tile[0] * c.tile[1])
     rows = (
+        *((("instance", name),) if len(resolved.tilings) > 1 else ()),
         ("tiles", f"{e.tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
         ("waves", f"{e.waves} of {e.slots} CTAs; the last has {last} ({100 * last / e.slots:.0f}%)"),
         ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}"),

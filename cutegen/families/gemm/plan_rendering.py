@@ -29,6 +29,8 @@ class PlanText:
     inputs: str
     outputs: str
     tilings: tuple[TilingText, ...]
+    modules: tuple[tuple[str, str], ...]
+    module: str
     dispatch: tuple[RowText, ...]
     input_names: tuple[str, ...]
     results: str
@@ -46,6 +48,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
     dims = [d for d in (problem.batch, problem.m, problem.n, problem.k) if d is not None]
     work = cost(problem.epilogue)
     product = " * ".join(d.name for d in dims if d is not problem.k)
+    several = len(resolved.kernels) > 1
     per_output = f" + {work.flops} * {product}" if work.flops else ""
     return PlanText(
         name=resolved.name,
@@ -59,6 +62,8 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         inputs=_arguments("inputs = ", problem.inputs, shapes),
         outputs=_arguments("outputs = ", problem.outputs, shapes),
         tilings=tiling_texts(resolved.tilings),
+        modules=tuple((t.name, t.module) for t in resolved.tilings) if several else (),
+        module='f"{__package__}.{MODULES[key]}"' if several else f'f"{{__package__}}.{resolved.kernels[0].module}"',
         dispatch=row_texts(resolved.dispatch, 'dims["{}"]'),
         input_names=problem.inputs,
         results=", ".join(problem.outputs) if len(problem.outputs) > 1 else f"({problem.outputs[0]},)",

@@ -9,9 +9,11 @@ from cutegen.epilogue import Operand, Output, device_imports, device_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.plan_rendering import plan_text
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
+from cutegen.families.resolved import ResolvedTiling
 from cutegen.render.environment import render_template
 from cutegen.render.layout import bracketed, statement
+from cutegen.runtime.gemm import GemmTiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,6 @@ class MatrixText:
     modes: str
     k_major: bool
     mma_major: str
-    swizzle: int
-    multicast: str
-    mask: str
     all_tiles: str
     rest: str
     coordinate: str
@@ -82,7 +81,7 @@ class FakeText:
 class KernelText:
     """What kernel.py.jinja and its parts read."""
 
-    name: str
+    symbol: str
     title: str
     overview: tuple[str, ...]
     pingpong: bool
@@ -117,8 +116,6 @@ class KernelText:
     group_threads: str
     epilogue_barrier: str
     slot: str
-    peers_layout: str
-    peers_mode: str
     consume_note: str
     store_parameters: tuple[str, ...]
     store_arguments: str
@@ -128,17 +125,17 @@ class KernelText:
     fakes: tuple[FakeText, ...]
 
 
-def kernel_text(resolved: ResolvedGemm) -> KernelText:
-    problem = resolved.problem
+def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
+    problem, structure = resolved.problem, kernel.structure
     program = problem.epilogue
-    pingpong = resolved.schedule == "pingpong"
+    pingpong = structure.schedule == "pingpong"
     batched = problem.batch is not None
     tile_operands = [o for o in program.operands if o.kind == "tile"]
     vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
     device_scalars = tuple(ScalarText(o.name, "0") for o in program.operands if o.kind == "device_scalar")
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
-    a = _matrix(problem.a, "A", "m", resolved.swizzle_a, _shares(resolved, 1), batched)
-    b = _matrix(problem.b, "B", "n", resolved.swizzle_b, _shares(resolved, 0), batched)
+    a = _matrix(problem.a, "m")
+    b = _matrix(problem.b, "n")
     outputs = tuple(_tile(o) for o in program.outputs)
     tiles = tuple(_tile(o) for o in tile_operands)
     vectors = tuple(_vector(o, pingpong) for o in vector_operands)
@@ -164,14 +161,13 @@ def kernel_text(resolved: ResolvedGemm) -> KernelText:
     }
     row = "row" if any(o.kind == "column_vector" for o in vector_operands) else "_"
     column = "column" if any(o.kind == "row_vector" for o in vector_operands) else "_"
-    both = [_shares(resolved, 1), _shares(resolved, 0)]
     return KernelText(
-        name=resolved.name,
+        symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(problem)}.",
-        overview=tuple(_overview(resolved)),
+        overview=tuple(_overview(kernel.tilings[0])),
         pingpong=pingpong,
-        pdl_wait=resolved.pdl_wait,
-        pdl_trigger=resolved.pdl_trigger,
+        pdl_wait=structure.pdl_wait,
+        pdl_trigger=structure.pdl_trigger != "none",
         cutlass_names=tuple(sorted(dtypes | extra, key=_import_order)),
         device_modules=tuple(sorted(modules)),
         activations=device_imports(program),
@@ -201,8 +197,6 @@ def kernel_text(resolved: ResolvedGemm) -> KernelText:
         group_threads="128" if pingpong else "128 * t.consumers",
         epilogue_barrier="EPILOGUE + group" if pingpong else "EPILOGUE",
         slot="group * t.store_stages + slot" if pingpong else "slot",
-        peers_layout="(1, *t.cluster, 1)" if any(both) or _cluster(resolved) == (1, 1) else "(1, 1, 1, 1)",
-        peers_mode=f"({int(both[0])}, {int(both[1])})" if both[0] != both[1] else "",
         consume_note=" while the other warpgroup accumulates the next" if pingpong else "",
         store_parameters=tuple(f"{name}: {kind}" for name, kind in parameters),
         store_arguments=", ".join(("o", "acc", "thread", *(name for name, _ in parameters))),
@@ -213,17 +207,7 @@ def kernel_text(resolved: ResolvedGemm) -> KernelText:
     )
 
 
-def _cluster(resolved: ResolvedGemm) -> tuple[int, int]:
-    return resolved.tilings[0].numbers.cluster
-
-
-def _shares(resolved: ResolvedGemm, axis: int) -> bool:
-    """Whether the operand shared along cluster axis (1: A, along n; 0: B, along m) is multicast."""
-    return (resolved.multicast_a if axis else resolved.multicast_b) > 1
-
-
-def _matrix(t: MatrixOperand, letter: str, rows: str, swizzle: int, multicast: bool, batched: bool) -> MatrixText:
-    axis = 1 if letter == "A" else 0
+def _matrix(t: MatrixOperand, rows: str) -> MatrixText:
     rest = [f"{rows} tiles", "k tiles", *(["batch"] if t.batched else [])]
     return MatrixText(
         name=t.name,
@@ -231,9 +215,6 @@ def _matrix(t: MatrixOperand, letter: str, rows: str, swizzle: int, multicast: b
         modes=", ".join((rows, "k", *(("batch",) if t.batched else ()))),
         k_major=t.major == "k",
         mma_major="K" if t.major == "k" else "MN",
-        swizzle=swizzle,
-        multicast=f"t.cluster[{axis}]" if multicast else "1",
-        mask=f"tma.multicast_mask(t.cluster, {axis})" if multicast else "None",
         all_tiles=f"({', '.join(['None'] * len(rest))})",
         rest=", ".join(rest),
         coordinate=", ".join((rows, "k", *(("batch",) if t.batched else ()))),
@@ -319,9 +300,8 @@ def _import_order(name: str) -> tuple[int, str]:
     return (1 if name[0].isupper() else 2, name)
 
 
-def _overview(resolved: ResolvedGemm) -> Iterable[str]:
-    """Roles and pipelines of the module docstring; numbers are those of the first tiling."""
-    first = resolved.tilings[0]
+def _overview(first: ResolvedTiling[GemmTiling]) -> Iterable[str]:
+    """Roles and pipelines of the module docstring; numbers are those of the module's first tiling."""
     width = max((len(role.name) for role in first.roles), default=0)
     yield "Roles (warps of one CTA):"
     for role in first.roles:
@@ -341,6 +321,9 @@ def render(resolved: ResolvedGemm) -> dict[str, str]:
     return {
         "__init__.py": render_template("_shared/init.py.jinja", p=plan),
         "__main__.py": render_template("_shared/main.py.jinja", p=plan),
-        "kernel.py": render_template("gemm/sm90/kernel.py.jinja", k=kernel_text(resolved)),
+        **{
+            f"{kernel.module}.py": render_template("gemm/sm90/kernel.py.jinja", k=kernel_text(resolved, kernel))
+            for kernel in resolved.kernels
+        },
         "plan.py": render_template("gemm/plan.py.jinja", p=plan),
     }

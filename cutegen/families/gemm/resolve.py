@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest
 from cutegen.families.gemm import spec_rules
+from cutegen.families.gemm.assembly import Row, assemble
 from cutegen.families.gemm.auto import choose
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.resolved import ResolvedGemm, Schedule
-from cutegen.families.gemm.tiling import describe_tiling
+from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.refusal import Refusal
-from cutegen.families.resolved import DispatchRow, Outcome
+from cutegen.families.resolved import Outcome
 from cutegen.hardware import ARCHS, Device
 
 if TYPE_CHECKING:
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from cutegen.spec import SpecDocument
 
 
-def resolve(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, locked: Locked) -> Outcome:
+def resolve(
+    spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, locked: Locked, rows: Sequence[Row] = ()
+) -> Outcome:
     """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them.
 
-    SpecError with every finding when no candidate with the written knobs is legal.
+    rows: dispatch rows before the default, with legal candidates. SpecError with every finding when no candidate with
+    the written knobs is legal.
     """
     found = list(spec_rules.findings(spec, doc, problem))
     decided = decide(spec, doc, knobs_of(problem), locked, chooser(spec, problem), found, "tensors")
-    return Outcome(_assemble(spec, doc, problem, decided), decided.notes)
+    return Outcome(_resolved(spec, doc, problem, decided, rows), decided.notes)
 
 
 def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:
@@ -58,11 +61,14 @@ def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
-def _assemble(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, decided: Decided) -> ResolvedGemm:
+def _resolved(
+    spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, decided: Decided, rows: Sequence[Row]
+) -> ResolvedGemm:
     c: Candidate = decided.candidate
     # No loaded tile, no knob.
     decisions = tuple(d for d in decided.decisions if d.key != "pipeline.load_stages" or d.value)
-    tiling = describe_tiling(problem, c)
+    kernels, dispatch = assemble(problem, c, rows)
+    instances = [part for kernel in kernels for t in kernel.tilings for part in (t.candidate, t.numbers)]
     described = asdict(problem)
     for statement in described["epilogue"]["statements"]:
         del statement["expr"]  # its text says the same, without columns
@@ -71,16 +77,8 @@ def _assemble(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, decided: 
         arch=spec.arch,
         device=decided.device.name,
         problem=problem,
-        schedule=cast(Schedule, c.schedule),
-        scheduler=c.scheduler,
-        multicast_a=c.multicast_a,
-        multicast_b=c.multicast_b,
-        swizzle_a=c.swizzle_a,
-        swizzle_b=c.swizzle_b,
-        pdl_wait=c.pdl_wait,
-        pdl_trigger=c.pdl_trigger != "none",
-        tilings=(tiling,),
-        dispatch=(DispatchRow((), tiling.name),),
+        kernels=kernels,
+        dispatch=dispatch,
         decisions=decisions,
-        digest=kernel_digest(spec, doc.name, described, decisions, tiling.numbers),
+        digest=kernel_digest(spec, doc.name, described, decisions, *instances, *dispatch),
     )

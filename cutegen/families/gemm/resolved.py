@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
+from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.gemm import GemmTiling
 
-Schedule = Literal["cooperative", "pingpong"]
+
+@dataclass(frozen=True, slots=True)
+class ResolvedGemmTiling(ResolvedTiling[GemmTiling]):
+    """One kernel instance. candidate: the knobs that its numbers come from."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class GemmKernel:
+    """One generated module and its instances, which share all structural knobs."""
+
+    module: str
+    tilings: tuple[ResolvedGemmTiling, ...]
+
+    @property
+    def structure(self) -> Candidate:
+        """A candidate to read structural knobs from; its other knobs are those of the first instance."""
+        return self.tilings[0].candidate
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedGemm:
-    """Everything the templates need. digest: hash of the meaning of spec and decisions, not of comments or evidence."""
+    """Everything the templates need. kernels: that of the default tiling first. digest: hash of the meaning of spec and
+    decisions, not of comments or evidence."""
 
     family: ClassVar[str] = "gemm"
 
@@ -22,15 +42,16 @@ class ResolvedGemm:
     arch: str
     device: str
     problem: GemmProblem
-    schedule: Schedule
-    scheduler: str
-    multicast_a: int
-    multicast_b: int
-    swizzle_a: int
-    swizzle_b: int
-    pdl_wait: bool
-    pdl_trigger: bool
-    tilings: tuple[ResolvedTiling[GemmTiling], ...]
+    kernels: tuple[GemmKernel, ...]
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
+
+    @property
+    def default(self) -> ResolvedGemmTiling:
+        """The instance of the last row of the dispatch table; the decisions are its knobs."""
+        return self.kernels[0].tilings[0]
+
+    @property
+    def tilings(self) -> tuple[ResolvedGemmTiling, ...]:
+        return tuple(tiling for kernel in self.kernels for tiling in kernel.tilings)

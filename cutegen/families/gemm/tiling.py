@@ -1,19 +1,22 @@
-"""One candidate as a ResolvedTiling: its numbers, where each comes from, SMEM map, pipelines and roles in words."""
+"""One candidate as a ResolvedGemmTiling: its numbers, where each comes from, SMEM map, pipelines and roles in words."""
 
 from __future__ import annotations
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, Derived, derive, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.resolved import PipelinePlan, ResolvedTiling, Role
+from cutegen.families.gemm.resolved import ResolvedGemmTiling
+from cutegen.families.resolved import PipelinePlan, Role
 from cutegen.runtime.gemm import GemmTiling
 
 
-def describe_tiling(problem: GemmProblem, c: Candidate) -> ResolvedTiling[GemmTiling]:
+def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) -> ResolvedGemmTiling:
     d = derive(problem, c)
     numbers = GemmTiling(
         tile=c.tile,
         cluster=c.cluster,
+        multicast=(c.multicast_a, c.multicast_b),
+        swizzle=(c.swizzle_a, c.swizzle_b),
         stages=c.stages,
         stage_bytes=d.stage_bytes,
         empty_arrivals=d.empty_arrivals,
@@ -29,8 +32,8 @@ def describe_tiling(problem: GemmProblem, c: Candidate) -> ResolvedTiling[GemmTi
         raster_along_m=c.raster_order == "along_m",
         raster_group=c.raster_group,
     )
-    name = "t" + "x".join(map(str, c.tile))
-    return ResolvedTiling(name, numbers, _sources(problem, c), d.smem, _pipelines(problem, c, d), _roles(problem, c))
+    sources, pipelines, roles = _sources(problem, c), _pipelines(problem, c, d), _roles(problem, c)
+    return ResolvedGemmTiling(name, numbers, sources, d.smem, pipelines, roles, c, module=module)
 
 
 def _tiles(problem: GemmProblem) -> list[str]:
@@ -46,6 +49,8 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     return {
         "tile": "tiling.tile",
         "cluster": "tiling.cluster",
+        "multicast": f"tma.{problem.a.name}.multicast, tma.{problem.b.name}.multicast",
+        "swizzle": f"tma.{problem.a.name}.swizzle, tma.{problem.b.name}.swizzle",
         "stages": "pipeline.stages",
         "stage_bytes": f"({tile_m} x {width_a} B + {tile_n} x {width_b} B) x {tile_k}",
         "empty_arrivals": f"({c.multicast_a} + {c.multicast_b} - 1) peers x {WARPS_PER_WARPGROUP * sharing} warps",

@@ -10,7 +10,7 @@ from cutegen.families.explanation import Section
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import estimate, memory_clocks
 from cutegen.families.gemm.derived import derive
-from cutegen.families.gemm.explain import candidate_of, read_shape
+from cutegen.families.gemm.explain import read_shape
 from cutegen.families.gemm.resolve import chooser
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.wish import answer_wish
@@ -24,7 +24,7 @@ CORE = ("schedule", "consumers", "tile", "cluster")
 
 def why_not(spec: GemmSpec, resolved: ResolvedGemm, wish: str, shape: Mapping[str, int] | None) -> Section:
     """What the wished knobs give beside the kernel's tile, cluster and schedule; see `answer_wish`."""
-    problem, now, device = resolved.problem, candidate_of(resolved), DEVICES[resolved.device]
+    problem, now, device = resolved.problem, resolved.default.candidate, DEVICES[resolved.device]
 
     def compare(now: Candidate, then: Candidate) -> list[tuple[str, str, str]]:
         before, after = derive(problem, now), derive(problem, then)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,9 +11,11 @@ from cutegen.families.explanation import (
     Extent,
     Section,
     explain_decisions,
+    explain_dispatch,
     explain_pipelines,
     explain_roles,
     explain_smem,
+    of_each,
     read_extents,
     roofline,
 )
@@ -24,6 +24,7 @@ from cutegen.families.mla_decode.derived import CONSUMERS, derive
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor
 from cutegen.families.mla_decode.resolve import chooser
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
+from cutegen.families.resolved import dispatch
 from cutegen.families.wish import answer_wish
 from cutegen.hardware import ARCHS, DEVICES
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, parts_of, row_blocks, workspace_elements
@@ -32,36 +33,19 @@ if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
 
 CORE = ("variant",)
-COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 
 
 def explain(resolved: ResolvedMla, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
     """The plan section by section; with a shape (batch, query_len, heads, kv_len) its parts and roofline as well."""
     sections = [_problem(resolved)]
     for make in (explain_roles, explain_pipelines, _free_groups, _barriers, partial(explain_smem, resolved.arch)):
-        sections += _of_each(resolved, make)
-    sections += _of_each(resolved, partial(_registers, resolved))
+        sections += of_each(resolved.tilings, make)
+    sections += of_each(resolved.tilings, partial(_registers, resolved))
     if len(resolved.tilings) > 1:
-        sections.append(_dispatch(resolved))
+        sections.append(explain_dispatch(resolved.dispatch, "rows = query_len x heads; the first that holds"))
     if shape is not None:
         sections.append(_shape(resolved, shape))
     return (*sections, explain_decisions(resolved.decisions))
-
-
-def _of_each(resolved: ResolvedMla, make: Callable[[ResolvedMlaTiling], Section]) -> list[Section]:
-    """A section for each instance, named in its title; one where all are the same."""
-    made = [make(tiling) for tiling in resolved.tilings]
-    if all(section == made[0] for section in made):
-        return made[:1]
-    return [replace(section, title=f"{section.title}, {t.name}") for section, t in zip(made, resolved.tilings)]
-
-
-def _dispatch(resolved: ResolvedMla) -> Section:
-    rows = tuple(
-        (" and ".join(f"{name} {sign} {bound}" for name, sign, bound in row.when) or "else", row.tiling)
-        for row in resolved.dispatch
-    )
-    return Section("Dispatch", ("rows = query_len x heads; the first that holds",), ("when", "runs"), rows)
 
 
 def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str, int] | None) -> Section:
@@ -158,7 +142,8 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     problem, device = resolved.problem, DEVICES[resolved.device]
     batch, query_len, heads, kv_len = read_shape(problem, shape)
     rows = heads * query_len
-    tiling = dispatch(resolved, rows=rows, batch=batch, query_len=query_len)
+    name = dispatch(resolved.dispatch, {"rows": rows, "batch": batch, "query_len": query_len})
+    tiling = next(t for t in resolved.tilings if t.name == name)
     numbers = tiling.numbers
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
     pairs = -(-kv_len // (2 * KEY_BLOCK))
@@ -179,14 +164,6 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     )  # fmt: skip
     title = f"batch={batch}, query_len={query_len}, heads={heads}, kv_len={kv_len} on {device.name} (data-sheet rates)"
     return Section(title, header=("", ""), rows=table)
-
-
-def dispatch(resolved: ResolvedMla, **call: int) -> ResolvedMlaTiling:
-    """The instance that runs a call with these rows, batch and query_len."""
-    for row in resolved.dispatch:
-        if all(COMPARE[sign](call[name], bound) for name, sign, bound in row.when):
-            return next(t for t in resolved.tilings if t.name == row.tiling)
-    raise AssertionError("the last row has no condition")
 
 
 def traffic(problem: MlaProblem, batch: int, rows: int, kv_len: int) -> tuple[int, int]:

@@ -1,0 +1,63 @@
+"""From the default candidate and those of dispatch rows to kernel modules, named instances and a dispatch table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import TypeAlias
+
+from cutegen.families.gemm.candidate import STRUCTURAL, Candidate, structure
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.resolved import GemmKernel
+from cutegen.families.gemm.tiling import describe_tiling
+from cutegen.families.resolved import DispatchRow, When
+
+Row: TypeAlias = "tuple[When, Candidate]"
+
+
+def assemble(
+    problem: GemmProblem, default: Candidate, rows: Sequence[Row]
+) -> tuple[tuple[GemmKernel, ...], tuple[DispatchRow, ...]]:
+    """The modules, that of the default first, and the dispatch table, which ends with the default.
+
+    rows: (comparisons that must hold, candidate), most specific first; equal candidates share an instance.
+    """
+    instances = tuple(dict.fromkeys((default, *(c for _, c in rows))))
+    names = dict(zip(instances, _instance_names(instances)))
+    structures = dict.fromkeys(map(structure, instances))
+    kernels = []
+    for key in structures:
+        members = [c for c in instances if structure(c) == key]
+        module = "_".join(("kernel", *_differences(members[0], default, STRUCTURAL)))
+        kernels.append(GemmKernel(module, tuple(describe_tiling(problem, c, names[c], module) for c in members)))
+    dispatch = [DispatchRow(when, names[c]) for when, c in rows]
+    return tuple(kernels), (*dispatch, DispatchRow((), names[default]))
+
+
+def _instance_names(instances: Sequence[Candidate]) -> Iterable[str]:
+    """The tile, the structural knobs in which an instance is not the first one, and as many others as it takes to tell
+    it from those before: t128x256x64, t64x256x64_pingpong, t64x256x64_pingpong_cluster_1x2."""
+    others = [f.name for f in fields(Candidate) if f.name not in ("tile", *STRUCTURAL)]
+    taken = set[str]()
+    for c in instances:
+        size = "t" + "x".join(map(str, c.tile))
+        words = [size, *_differences(c, instances[0], STRUCTURAL)]
+        more = _differences(c, instances[0], others)
+        while (name := "_".join(words)) in taken:
+            words.append(next(more))
+        taken.add(name)
+        yield name
+
+
+def _differences(c: Candidate, default: Candidate, names: Iterable[str]) -> Iterator[str]:
+    """A word for each knob among `names` in which `c` is not the default."""
+    for name in names:
+        value = getattr(c, name)
+        if value == getattr(default, name):
+            continue
+        if isinstance(value, bool):
+            yield name if value else f"no_{name}"
+        elif isinstance(value, str):
+            yield value if name != "pdl_trigger" else f"trigger_{value}"
+        else:
+            yield f"{name}_{'x'.join(map(str, value)) if isinstance(value, tuple) else value}"

@@ -1,0 +1,88 @@
+"""Several instances of one spec: their modules, names, dispatch, and the package that holds them."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import PLAIN, bind_text, candidate
+
+from cutegen.families.gemm.assembly import assemble
+from cutegen.families.gemm.resolve import resolve
+from cutegen.families.resolved import When, dispatch
+from cutegen.render import render_package, write_package
+from cutegen.spec import load_text, parse_spec
+
+PINGPONG = {"schedule": "pingpong", "tile": (128, 128, 64), "stages": 5}
+FLAT = {"tile": (64, 256, 64), "consumers": 1, "cluster": (1, 1), "multicast_b": 1}
+SMALL: When = (("m", "<=", 64),)
+MEDIUM: When = (("n", "==", 4096), ("k", "==", 1024), ("m", ">", 64), ("m", "<=", 512))
+
+
+def test_instances_that_share_structure_share_a_module() -> None:
+    problem = bind_text(PLAIN)
+    default, flat, pingpong = (candidate(problem, **knobs) for knobs in ({}, FLAT, PINGPONG))
+    kernels, rows = assemble(problem, default, [(SMALL, flat), (MEDIUM, pingpong)])
+    assert {k.module: [t.name for t in k.tilings] for k in kernels} == {
+        "kernel": ["t128x256x64", "t64x256x64"],
+        "kernel_pingpong": ["t128x128x64_pingpong"],
+    }
+    assert [t.module for k in kernels for t in k.tilings] == ["kernel", "kernel", "kernel_pingpong"]
+    assert [row.tiling for row in rows] == ["t64x256x64", "t128x128x64_pingpong", "t128x256x64"]
+    for m, n, k, name in (
+        (64, 8, 8, "t64x256x64"),
+        (65, 4096, 1024, "t128x128x64_pingpong"),
+        (65, 4096, 1032, "t128x256x64"),
+        (513, 4096, 1024, "t128x256x64"),
+    ):
+        assert dispatch(rows, {"m": m, "n": n, "k": k}) == name
+
+
+def test_equal_candidates_are_one_instance_and_near_ones_are_told_apart() -> None:
+    problem = bind_text(PLAIN)
+    default = candidate(problem)
+    others = [candidate(problem, stages=3), candidate(problem, stages=3, raster_group=4)]
+    kernels, rows = assemble(problem, default, [(SMALL, default), *((SMALL, c) for c in others)])
+    assert [t.name for k in kernels for t in k.tilings] == [
+        "t128x256x64",
+        "t128x256x64_stages_3",
+        "t128x256x64_stages_3_raster_group_4",
+    ]
+    assert rows[0].tiling == rows[-1].tiling == "t128x256x64"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    document = load_text(PLAIN, "two_schedules", "two_schedules.yaml")
+    spec, problem = parse_spec(document), bind_text(PLAIN)
+    rows = [(SMALL, candidate(problem, **FLAT)), (MEDIUM, candidate(problem, **PINGPONG))]
+    rendered = render_package(resolve(spec, document, problem, {}, rows).resolved)  # type: ignore[arg-type]
+    write_package(rendered, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return rendered, importlib.import_module("two_schedules")
+
+
+def test_a_package_has_a_module_for_each_structure(package: Any) -> None:
+    rendered, module = package
+    assert {"kernel.py", "kernel_pingpong.py"} <= set(rendered.files)
+    assert "TURN" in rendered.files["kernel_pingpong.py"]
+    assert "TURN" not in rendered.files["kernel.py"]
+    assert module.PLAN.dispatch(m=64, n=1, k=1) == "t64x256x64"
+    assert module.PLAN.dispatch(m=512, n=4096, k=1024) == "t128x128x64_pingpong"
+    assert module.PLAN.dispatch(m=512, n=4096, k=4096) == "t128x256x64"
+
+
+def test_each_instance_is_compiled_from_its_module(package: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, module = package
+    plan = importlib.import_module("two_schedules.plan")
+    asked: list[tuple[str, tuple[int, ...]]] = []
+    monkeypatch.setattr(plan, "load_kernel", lambda name, tiling, arch: asked.append((name, tiling.tile)))
+    for key in module.PLAN.tilings:
+        module.PLAN.compile(key)
+    assert asked == [
+        ("two_schedules.kernel", (128, 256, 64)),
+        ("two_schedules.kernel", (64, 256, 64)),
+        ("two_schedules.kernel_pingpong", (128, 128, 64)),
+    ]
