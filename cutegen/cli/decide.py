@@ -162,7 +162,7 @@ def _explain_word(word: str) -> list[Drawn]:
         rows = (
             ("takes", op.arity_text()),
             ("on the device", f"cutegen.device.activation.{op.device}"),
-            ("reference", op.torch.format(*arguments)),
+            ("reference", op.torch_text(arguments, [False] * len(arguments))),
             ("FLOPs an element", str(op.flops)),
         )
         return [(f"op {op.name}", (op.doc,), ("", ""), rows)]

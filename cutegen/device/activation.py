@@ -1,17 +1,21 @@
-"""Epilogue functions on Float32 scalars, for tracing inside a kernel. One special-function (MUFU) instruction each.
+"""Epilogue functions on Float32 scalars, for tracing inside a kernel.
 
-MUFU issues 16 results a cycle per SM, an eighth of the FMA rate, so it sets the price of an epilogue: every function
-here needs at most one. tanh.approx.f32 has a relative error of at most 2**-11 (PTX ISA, tanh), ex2.approx.ftz.f32 of
-2**-22, rcp.approx.ftz.f32 of 2**-23. Subnormal numbers count as zero in `exp`, `gelu_erf` and `divide`.
+MUFU, the special-function unit, issues 16 results a cycle per SM, an eighth of the FMA rate, so it sets the price of an
+epilogue: every function here needs at most one such instruction, `softplus` and `mish` two. tanh.approx.f32 has a
+relative error of at most 2**-11 (PTX ISA, tanh), ex2.approx.ftz.f32 and rsqrt.approx.ftz.f32 of 2**-22, rcp.approx and
+sqrt.approx of 2**-23, lg2.approx an absolute one of 2**-22 for arguments from 0.5 to 2 and a relative one of 2**-22
+beyond. Subnormal numbers count as zero in `exp`, `gelu_erf`, `divide`, `log`, `sqrt`, `rsqrt` and what uses them.
 Arguments may be Python floats. NaN in gives NaN out, in `minimum` and `maximum`, too, as in PyTorch.
 """
 
 import math
 
+import cutlass
 import cutlass.cute as cute
 from cutlass import Float32
 
 LOG2_E = math.log2(math.e)
+LN_2 = math.log(2.0)
 
 # -log2(Phi(-t)), Phi being the normal distribution function, as a polynomial in t, constant term first. Our own fit on
 # [0, 6] with the constant term held at 1, its value at 0: least squares at 3,000 Chebyshev nodes, reweighted until the
@@ -37,6 +41,15 @@ def relu(x):
     return cute.arch.fmax(x, 0.0, nan=True)
 
 
+def clamp(x, low, high):
+    return minimum(maximum(x, low), high)
+
+
+def where(condition, x, y):
+    """x or y without a branch: both are computed."""
+    return cutlass.select_(condition, Float32(x), Float32(y))
+
+
 def square(x):
     return x * x
 
@@ -44,6 +57,21 @@ def square(x):
 def exp(x):
     """Relative error below 2**-21 for |x| < 1, growing with |x|: the product x * log2(e) is rounded to f32."""
     return cute.math.exp2(x * LOG2_E, fastmath=True)
+
+
+def log(x):
+    """Absolute error below 2**-22 for 0.5 < x < 2, relative error below 2**-21 beyond."""
+    return LN_2 * cute.math.log2(x, fastmath=True)
+
+
+def sqrt(x):
+    """Relative error at most 2**-23."""
+    return cute.math.sqrt(x, fastmath=True)
+
+
+def rsqrt(x):
+    """Relative error at most 2**-22."""
+    return cute.math.rsqrt(x, fastmath=True)
 
 
 def divide(x, y):
@@ -95,6 +123,38 @@ def gelu_erf(x):
     for coefficient in PHI_TAIL[-2::-1]:
         power = power * t - coefficient
     return relu(x) - t * cute.math.exp2(power, fastmath=True)
+
+
+def leaky_relu(x, slope):
+    return maximum(x, 0.0) + slope * minimum(x, 0.0)
+
+
+def elu(x):
+    """Absolute error below 2**-22 where x is negative."""
+    return relu(x) + (exp(minimum(x, 0.0)) - 1.0)
+
+
+def softplus(x):
+    """max(x, 0) + log(1 + exp(-|x|)): nothing overflows. Absolute error below 2**-21."""
+    return relu(x) + log(1.0 + exp(-absolute(x)))
+
+
+def mish(x):
+    """x * tanh(log(1 + exp(x))) = x * t / (t + 2) with t = exp(x) * (exp(x) + 2). Relative error below 2**-19.
+
+    Beyond x = 30 the quotient is 1 in f32; the bound keeps t finite.
+    """
+    e = exp(minimum(x, 30.0))
+    t = e * (e + 2.0)
+    return x * divide(t, t + 2.0)
+
+
+def hardsigmoid(x):
+    return clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0)
+
+
+def hardswish(x):
+    return x * hardsigmoid(x)
 
 
 def stored(x, dtype):

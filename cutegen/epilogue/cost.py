@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.epilogue.expression import Binary, Call, Negate, Stored, walk
+from cutegen.epilogue.expression import Binary, Call, Compare, Logic, Negate, Stored, Where, walk
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.program import EpilogueProgram
 
@@ -44,8 +44,8 @@ def cost(program: EpilogueProgram) -> Cost:
     """FLOPs and bytes of one epilogue; the caller adds the product itself."""
     nodes = [node for statement in program.statements for node in walk(statement.expr)]
     calls = [node for node in nodes if isinstance(node, Call)]
-    flops = sum(isinstance(node, Binary | Negate) for node in nodes)
-    flops += sum(OPS[call.op].flops * max(1, len(call.args) - 1) for call in calls)
+    flops = sum(isinstance(node, Binary | Negate | Compare | Logic | Where) for node in nodes)
+    flops += sum(OPS[c.op].flops * (len(c.args) - 1 if OPS[c.op].arguments is None else 1) for c in calls)
     dtypes = {output.name: output.dtype.name for output in program.outputs}
     rounded = [dtypes[node.name] for node in nodes if isinstance(node, Stored)]
     dims = {"host_scalar": (), "device_scalar": (), "row_vector": ("n",), "column_vector": ("m",), "tile": ("m", "n")}

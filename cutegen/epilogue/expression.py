@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import math
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from cutegen.diagnostics import suggest
 from cutegen.epilogue.ops import OPS
-from cutegen.epilogue.rules import EXPRESSION, NOT_YET_SUPPORTED, NUMBER, OP_ARITY, UNKNOWN_OP
+from cutegen.epilogue.rules import CONDITION, EXPRESSION, NOT_YET_SUPPORTED, NUMBER, OP_ARITY, UNKNOWN_OP
 
 MAX_BYTES = 1024
 MAX_DEPTH = 64
@@ -68,10 +68,44 @@ class Stored:
     span: Span = field(compare=False)
 
 
-Expr = Number | Name | Negate | Binary | Call | Stored
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A condition. op: < <= > >= == !="""
+
+    op: str
+    left: Expr
+    right: Expr
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """A condition made of conditions. op: and, or; not has one part."""
+
+    op: str
+    parts: tuple[Expr, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """`where(condition, chosen, other)`, element by element."""
+
+    condition: Expr
+    chosen: Expr
+    other: Expr
+    span: Span = field(compare=False)
+
+
+Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@"}
-_LATER_CALLS = {"sum": "reductions", "max_abs": "reductions", "where": "choices"}
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+_LATER_CALLS = {"sum": "reductions", "max_abs": "reductions"}
+# What is called like an op and is no function of values alone.
+FORMS = {"stored": "stored(d)", "where": "where(acc > 0, acc, 0)"}
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -83,6 +117,12 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (left, right)
         case Call(_, args):
             return args
+        case Compare(_, left, right):
+            return left, right
+        case Logic(_, parts):
+            return parts
+        case Where(condition, chosen, other):
+            return condition, chosen, other
     return ()
 
 
@@ -112,7 +152,7 @@ def parse_expression(text: str, report: ReportAt) -> Expr | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.parse(source, mode="eval").body
-        return _Converter(text, indent, report).convert(body, 1)
+        return _Converter(text, indent, report).value(body, 1)
     except SyntaxError as error:
         # Python's messages differ between its versions; an offset of 0 or past the end means that something is missing.
         inside = 0 < (error.offset or 0) <= len(source)
@@ -125,7 +165,8 @@ def parse_expression(text: str, report: ReportAt) -> Expr | None:
 
 
 _ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
-_OPS_LISTED = f"ops: {', '.join(OPS)}"
+_CHOICE = "choose between two values: where(acc > 0, acc, 0)"
+_OPS_LISTED = f"ops: {', '.join((*OPS, *FORMS))}"
 _SPLIT = "name parts of it as locals: further keys under `epilogue`"
 
 
@@ -143,6 +184,20 @@ class _Converter:
     def refuse(self, rule: str, node: ast.expr, message: str, remedy: str = _ALLOWED) -> None:
         self.report(rule, self.span(node), message, remedy)
 
+    def value(self, node: ast.expr, depth: int) -> Expr | None:
+        """The tree of what has to be an f32 value."""
+        if isinstance(node, ast.Compare | ast.BoolOp) or _is_not(node):
+            self.refuse(CONDITION, node, "a condition is no value", _CHOICE)
+            return None
+        return self.convert(node, depth)
+
+    def condition(self, node: ast.expr, depth: int) -> Expr | None:
+        """The tree of what has to be a condition."""
+        if isinstance(node, ast.Compare | ast.BoolOp) or _is_not(node):
+            return self.convert(node, depth)
+        self.refuse(CONDITION, node, "a condition is needed here", "compare two values: acc > 0")
+        return None
+
     def convert(self, node: ast.expr, depth: int) -> Expr | None:
         span = self.span(node)
         if depth > MAX_DEPTH and not isinstance(node, ast.Constant | ast.Name):
@@ -154,15 +209,45 @@ class _Converter:
             case ast.Name(name):
                 return Name(name, span)
             case ast.UnaryOp(ast.USub(), operand):
-                inner = self.convert(operand, depth + 1)
+                inner = self.value(operand, depth + 1)
                 return inner and Negate(inner, span)
             case ast.BinOp(left, operator, right) if type(operator) in _OPERATORS:
-                first, second = self.convert(left, depth + 1), self.convert(right, depth + 1)
+                first, second = self.value(left, depth + 1), self.value(right, depth + 1)
                 return first and second and Binary(_OPERATORS[type(operator)], first, second, span)
+            case ast.Compare(left, operators, rights) if all(type(op) in _COMPARISONS for op in operators):
+                return self.comparison([left, *rights], operators, depth, span)
+            case ast.BoolOp(operator, parts):
+                conditions = self.all(self.condition, parts, depth)
+                name = "and" if isinstance(operator, ast.And) else "or"
+                return None if conditions is None else Logic(name, conditions, span)
+            case ast.UnaryOp(ast.Not(), operand):
+                inner = self.condition(operand, depth + 1)
+                return inner and Logic("not", (inner,), span)
             case ast.Call():
                 return self.call(node, depth)
         self.refuse(*_refusal(node))
         return None
+
+    def all(
+        self, convert: Callable[[ast.expr, int], Expr | None], nodes: Sequence[ast.expr], depth: int
+    ) -> tuple[Expr, ...] | None:
+        """The trees of several parts, or None when any has none."""
+        trees = [convert(node, depth + 1) for node in nodes]
+        known = tuple(tree for tree in trees if tree is not None)
+        return known if len(known) == len(trees) else None
+
+    def comparison(
+        self, values: Sequence[ast.expr], operators: Sequence[ast.cmpop], depth: int, span: Span
+    ) -> Expr | None:
+        """`x < y`, or a chain: `x < y <= z` is `x < y and y <= z`."""
+        trees = self.all(self.value, values, depth)
+        if trees is None:
+            return None
+        links = tuple(
+            Compare(_COMPARISONS[type(op)], left, right, (left.span[0], right.span[1]))
+            for op, left, right in zip(operators, trees, trees[1:])
+        )
+        return Logic("and", links, span) if len(links) > 1 else replace(links[0], span=span)
 
     def number(self, node: ast.Constant, value: object) -> Number | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -183,9 +268,9 @@ class _Converter:
             said = f"{_LATER_CALLS[name]} in epilogues are not supported yet"
             self.refuse(NOT_YET_SUPPORTED, node, said, _OPS_LISTED)
             return None
-        if name != "stored" and name not in OPS:
+        if name not in FORMS and name not in OPS:
             variants = " or ".join(f"`{op}`" for op in OPS if op.startswith(f"{name}_"))
-            hint = f"did you mean {variants}?" if variants else suggest(name, (*OPS, "stored"))
+            hint = f"did you mean {variants}?" if variants else suggest(name, (*OPS, *FORMS))
             self.refuse(UNKNOWN_OP, node.func, f"there is no op `{name}`", f"{hint} {_OPS_LISTED}".strip())
             return None
         if node.keywords:
@@ -194,9 +279,10 @@ class _Converter:
                 EXPRESSION, first, f"`{name}` takes its arguments by position, not by keyword", f"write {name}(x)"
             )
             return None
-        args = [self.convert(arg, depth + 1) for arg in node.args]
-        known = [arg for arg in args if arg is not None]
-        if len(known) < len(args):
+        if name == "where":
+            return self.where(node, depth)
+        known = self.all(self.value, node.args, depth)
+        if known is None:
             return None
         if name == "stored":
             if len(known) != 1 or not isinstance(known[0], Name):
@@ -207,11 +293,24 @@ class _Converter:
             takes = OPS[name].arity_text()
             self.refuse(OP_ARITY, node, f"`{name}` takes {takes}, not {len(known)}", f"`{name}`: {OPS[name].doc}")
             return None
-        return Call(name, tuple(known), self.span(node))
+        return Call(name, known, self.span(node))
+
+    def where(self, node: ast.Call, depth: int) -> Where | None:
+        if len(node.args) != 3:
+            said = f"`where` takes a condition and two values, not {len(node.args)} arguments"
+            self.refuse(OP_ARITY, node, said, f"write {FORMS['where']}")
+            return None
+        condition = self.condition(node.args[0], depth + 1)
+        chosen, other = (self.value(arg, depth + 1) for arg in node.args[1:])
+        return Where(condition, chosen, other, self.span(node)) if condition and chosen and other else None
 
     def source(self, node: ast.expr) -> str:
         start, end = self.span(node)
         return self.text[start:end]
+
+
+def _is_not(node: ast.expr) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
 
 
 def _shorten(text: str) -> str:
@@ -224,8 +323,10 @@ def _refusal(node: ast.expr) -> tuple[str, ast.expr, str, str]:
     match node:
         case ast.Subscript():
             return later, node, "slices in epilogues are not supported yet", "use the whole of acc and of each operand"
-        case ast.Compare() | ast.IfExp() | ast.BoolOp() | ast.UnaryOp(ast.Not()):
-            return later, node, "comparisons and choices in epilogues are not supported yet", "use min, max or relu"
+        case ast.IfExp():
+            return EXPRESSION, node, "a choice is written as a call", "write where(condition, x, y)"
+        case ast.Compare():
+            return EXPRESSION, node, "values are compared by < <= > >= == and !=", _CHOICE
         case ast.BinOp(_, ast.Pow(), _):
             return EXPRESSION, node, "there is no power operator", "write square(x) or x * x * x"
         case ast.BinOp(_, ast.FloorDiv() | ast.Mod(), _):

@@ -5,6 +5,7 @@ The device function of an op is in `cutegen.device.activation`. To add one: docs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -12,8 +13,8 @@ class EpilogueOp:
     """One op on f32 values; the class docstring is its documentation.
 
     name: what specs write. device: function in `cutegen.device.activation`. arguments: how many; None: two or more,
-    applied two at a time. torch: its reference on f32 tensors, `{0}`, `{1}` being the arguments; torch_constant: the
-    same where `{1}` is a number.
+    applied two at a time. numbers: which arguments have to be constants. torch: its reference on f32 tensors, `{0}`,
+    `{1}` being the arguments, each written once; torch_constant: the same where `{1}` is a number.
     flops: arithmetic instructions per element, the special-function unit counting as one.
     error: the largest absolute error of the device function over the root mean square of its results, for normally
     distributed arguments of any scale up to 6 standard deviations; 0: a few ulp of f32.
@@ -22,6 +23,7 @@ class EpilogueOp:
     name: ClassVar[str]
     device: ClassVar[str]
     arguments: ClassVar[int | None] = 1
+    numbers: ClassVar[tuple[int, ...]] = ()
     torch: ClassVar[str]
     torch_constant: ClassVar[str]
     flops: ClassVar[int]
@@ -38,6 +40,17 @@ class EpilogueOp:
         if self.arguments is None:
             return "two or more arguments"
         return "one argument" if self.arguments == 1 else f"{self.arguments} arguments"
+
+    def torch_text(self, args: Sequence[str], constant: Sequence[bool]) -> str:
+        """The reference as source. constant: which of `args` are Python numbers, the others being tensors."""
+        if self.arguments is not None:
+            return self.torch.format(*args)
+        # Functions of two tensors take no number; as a bound it comes second.
+        first, *rest = sorted(zip(args, constant), key=lambda pair: pair[1])
+        text = first[0]
+        for arg, is_number in rest:
+            text = (self.torch_constant if is_number else self.torch).format(text, arg)
+        return text
 
 
 class Minimum(EpilogueOp):
@@ -148,10 +161,109 @@ class Square(EpilogueOp):
     flops = 1
 
 
+class Clamp(EpilogueOp):
+    """min(max(x, low), high); NaN if any is NaN."""
+
+    name = "clamp"
+    device = "clamp"
+    arguments = 3
+    flops = 2
+
+    def torch_text(self, args: Sequence[str], constant: Sequence[bool]) -> str:
+        x, low, high = args
+        number = constant[0] and constant[1]
+        above = f"max({x}, {low})" if number else OPS["max"].torch_text((x, low), constant[:2])
+        return OPS["min"].torch_text((above, high), (number, constant[2]))
+
+
+class LeakyRelu(EpilogueOp):
+    """leaky_relu(x, slope): x where it is positive, slope x elsewhere."""
+
+    name = "leaky_relu"
+    device = "leaky_relu"
+    arguments = 2
+    numbers = (1,)
+    torch = "torch.nn.functional.leaky_relu({0}, {1})"
+    flops = 3
+
+
+class Elu(EpilogueOp):
+    """x where it is positive, exp(x) - 1 elsewhere."""
+
+    name = "elu"
+    device = "elu"
+    torch = "torch.nn.functional.elu({0})"
+    flops = 5
+
+
+class Softplus(EpilogueOp):
+    """log(1 + exp(x))."""
+
+    name = "softplus"
+    device = "softplus"
+    torch = "torch.nn.functional.softplus({0})"
+    flops = 8
+
+
+class Mish(EpilogueOp):
+    """x tanh(log(1 + exp(x)))."""
+
+    name = "mish"
+    device = "mish"
+    torch = "torch.nn.functional.mish({0})"
+    flops = 8
+
+
+class HardSigmoid(EpilogueOp):
+    """clamp(x + 3, 0, 6) / 6."""
+
+    name = "hardsigmoid"
+    device = "hardsigmoid"
+    torch = "torch.nn.functional.hardsigmoid({0})"
+    flops = 4
+
+
+class HardSwish(EpilogueOp):
+    """x clamp(x + 3, 0, 6) / 6."""
+
+    name = "hardswish"
+    device = "hardswish"
+    torch = "torch.nn.functional.hardswish({0})"
+    flops = 5
+
+
+class Log(EpilogueOp):
+    """The natural logarithm; NaN of negative numbers, -inf of zero."""
+
+    name = "log"
+    device = "log"
+    torch = "torch.log({0})"
+    flops = 2
+
+
+class Sqrt(EpilogueOp):
+    """The square root; NaN of negative numbers."""
+
+    name = "sqrt"
+    device = "sqrt"
+    torch = "torch.sqrt({0})"
+    flops = 1
+
+
+class Rsqrt(EpilogueOp):
+    """1 / sqrt(x); NaN of negative numbers, inf of zero."""
+
+    name = "rsqrt"
+    device = "rsqrt"
+    torch = "torch.rsqrt({0})"
+    flops = 1
+
+
 OPS: dict[str, EpilogueOp] = {
     op.name: op
     for op in (
-        Minimum(), Maximum(), Relu(), GeluTanh(), GeluErf(), Silu(), Sigmoid(), Tanh(), Exp(), Abs(), Square(),
+        Minimum(), Maximum(), Clamp(), Relu(), LeakyRelu(), Elu(), GeluTanh(), GeluErf(), Silu(), Mish(), Softplus(),
+        HardSigmoid(), HardSwish(), Sigmoid(), Tanh(), Exp(), Log(), Sqrt(), Rsqrt(), Abs(), Square(),
     )
 }  # fmt: skip
 

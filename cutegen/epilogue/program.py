@@ -10,9 +10,12 @@ from typing import Literal, Protocol
 from cutegen.diagnostics import suggest
 from cutegen.dtypes import DType
 from cutegen.epilogue.expression import (
+    FORMS,
     Binary,
     Call,
+    Compare,
     Expr,
+    Logic,
     Name,
     ReportAt,
     Span,
@@ -152,8 +155,13 @@ def _check_node(
         case Name(name, span) if name in taken:
             known = f"values are {', '.join(values)}"
             refuse(UNDEFINED_NAME, span, f"`{name}` is not a value of the epilogue", known)
-        case Name(name, span) if name in OPS or name == "stored":
-            refuse(UNDEFINED_NAME, span, f"`{name}` is an op and needs its arguments", f"write {name}(x)")
+        case Name(name, span) if name in OPS or name in FORMS:
+            refuse(
+                UNDEFINED_NAME,
+                span,
+                f"`{name}` is an op and needs its arguments",
+                f"write {FORMS.get(name, f'{name}(x)')}",
+            )
         case Name(name, span) if name not in values:
             remedy = f"{suggest(name, values)} values are {', '.join(values)}".strip()
             refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", remedy)
@@ -233,5 +241,13 @@ def _bad_constants(expr: Expr, constants: Mapping[str, float]) -> Iterator[tuple
     if isinstance(expr, Binary) and expr.op == "/" and fold(expr.right, constants) == 0:
         yield expr.right, "division by zero", "a divisor is not zero"
     elif is_constant(expr, constants) and not inner:
-        what = f"`{expr.op}` of constants" if isinstance(expr, Call) else "a constant beyond the range of f32"
-        yield expr, what, "write its value as a number"
+        if isinstance(expr, Compare | Logic):
+            yield expr, "a condition that is always the same", "compare something that varies"
+        else:
+            what = f"`{expr.op}` of constants" if isinstance(expr, Call) else "a constant beyond the range of f32"
+            yield expr, what, "write its value as a number"
+    elif isinstance(expr, Call):
+        for index in OPS[expr.op].numbers:
+            if fold(expr.args[index], constants) is None:
+                said = f"argument {index + 1} of `{expr.op}` is no number"
+                yield expr.args[index], said, f"`{expr.op}`: {OPS[expr.op].doc}"

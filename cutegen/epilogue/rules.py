@@ -14,10 +14,18 @@ def _rule(id: str, summary: str, explanation: str, example: str = "") -> str:
 
 EXPRESSION = _rule(
     "expression-syntax",
-    "an expression uses names, numbers, + - * /, parentheses and ops",
+    "an expression uses names, numbers, + - * /, comparisons, parentheses and ops",
     "Expressions are parsed against a whitelist and never run. At most 1,024 ASCII characters, nested at most 64 deep; "
     "no strings, attributes, keywords, powers, lambdas or comprehensions.",
     "d: gelu_tanh(acc + bias) * 0.5",
+)
+CONDITION = _rule(
+    "condition",
+    "conditions choose, and values are f32",
+    "`where(condition, x, y)` is x where the condition holds and y elsewhere; both are computed. A condition compares "
+    "values (< <= > >= == !=, or a chain such as 0 < x < 1) or joins conditions by and, or and not. It is no value: it "
+    "has no place outside of `where`. A comparison with NaN is false, but for `!=`, which is true.",
+    "d: where(acc > 0 and acc < 6, acc, 0)",
 )
 NUMBER = _rule(
     "expression-number",

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import re
 
-from cutegen.epilogue.expression import Binary, Call, Expr, Name, Negate, Number, Stored, is_constant
+from cutegen.epilogue.expression import (
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Logic,
+    Name,
+    Negate,
+    Number,
+    Stored,
+    Where,
+    is_constant,
+)
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.program import EpilogueProgram, Operand, Output
 
@@ -15,10 +27,11 @@ _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 class _Writer:
     """Statements with the parentheses that their structure needs and no others; subclasses write ops.
 
-    divide: the function that `/` becomes where it is not constant, or None.
+    divide: the function that `/` becomes where it is not constant, or None. where: the function that chooses.
     """
 
     divide: str | None = None
+    where: str
 
     def __init__(self, program: EpilogueProgram) -> None:
         self.dtypes = {output.name: output.dtype for output in program.outputs}
@@ -40,6 +53,18 @@ class _Writer:
                 return self.stored(name)
             case Call(op, args):
                 return self.call(op, args)
+            case Where(condition, chosen, other):
+                return f"{self.where}({self.text(condition)}, {self.text(chosen)}, {self.text(other)})"
+            case Compare(op, left, right):
+                return (
+                    f"({self.text(left)} {op} {self.text(right)})"
+                    if level
+                    else f"{self.text(left)} {op} {self.text(right)}"
+                )
+            case Logic("not", (part,)):
+                return f"~{self.text(part, _SIGN)}"
+            case Logic(op, parts):
+                own, text = _SUM, f" {'&' if op == 'and' else '|'} ".join(self.text(part, _SIGN) for part in parts)
             case Negate(operand):
                 own, text = _SIGN, f"-{self.text(operand, _SIGN)}"
             case Binary("/", left, right) if self.divide and not is_constant(expr, self.constants):
@@ -59,11 +84,12 @@ class _Writer:
 
 class _DeviceWriter(_Writer):
     divide = "divide"
+    where = "where"
 
     def call(self, op: str, args: tuple[Expr, ...]) -> str:
+        if OPS[op].arguments is not None:
+            return f"{OPS[op].device}({', '.join(self.text(arg) for arg in args)})"
         text = self.text(args[0])
-        if len(args) == 1:
-            return f"{OPS[op].device}({text})"
         for arg in args[1:]:
             text = f"{OPS[op].device}({text}, {self.text(arg)})"
         return text
@@ -73,16 +99,11 @@ class _DeviceWriter(_Writer):
 
 
 class _TorchWriter(_Writer):
+    where = "torch.where"
+
     def call(self, op: str, args: tuple[Expr, ...]) -> str:
-        if len(args) == 1:
-            return OPS[op].torch.format(self.text(args[0]))
-        # torch.minimum takes tensors only, so a number comes second, as a bound.
-        first, *rest = sorted(args, key=lambda arg: is_constant(arg, self.constants))
-        text = self.text(first)
-        for arg in rest:
-            pattern = OPS[op].torch_constant if is_constant(arg, self.constants) else OPS[op].torch
-            text = pattern.format(text, self.text(arg))
-        return text
+        constant = [is_constant(arg, self.constants) for arg in args]
+        return OPS[op].torch_text([self.text(arg) for arg in args], constant)
 
     def stored(self, name: str) -> str:
         return f"{name}.to(torch.{self.dtypes[name].torch}).to({name}.dtype)"

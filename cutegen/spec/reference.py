@@ -60,7 +60,11 @@ are lists inside `{{ }}`.
 def families_page(models: Mapping[str, type[BaseModel]], operations: Iterable[Sequence[str]]) -> str:
     """The spec reference: the language, its expressions, then every key of every family."""
     lines = [_GENERATED, _LANGUAGE, "## Expressions\n"]
-    lines += ["Names, numbers, `+ - * /`, parentheses and these operations; values are f32 until they are stored.\n"]
+    lines += [
+        "Names, numbers, `+ - * /`, parentheses, `where(condition, x, y)` with comparisons joined by `and`, `or` and "
+        "`not`, `stored(x)`, and these operations; values are f32 until they are stored. [Epilogues](epilogues.md) "
+        "tells what one may do.\n"
+    ]
     lines += _table(("operation", "takes", "is"), ((f"`{name}`", takes, what) for name, takes, what in operations))
     for family, model in models.items():
         root = json_schema(model)

@@ -27,14 +27,26 @@ EXPECTED = {
     "maximum": "max.NaN.f32",
     "relu": "max.NaN.f32",
     "square": "mul.f32",
+    "clamp": "max.NaN.f32 min.NaN.f32",
+    "where": "setp.gt.f32 selp.f32",
     "exp": "mul.f32 ex2.approx.ftz.f32",
+    "log": "lg2.approx.ftz.f32 mul.f32",
+    "sqrt": "sqrt.approx.ftz.f32",
+    "rsqrt": "rsqrt.approx.ftz.f32",
     "divide": "rcp.approx.ftz.f32 mul.f32",
     "tanh": "tanh.approx.f32",
     "sigmoid": "mul.f32 tanh.approx.f32 fma.rn.f32",
     "silu": "mul.f32 tanh.approx.f32 fma.rn.f32",
     "gelu_tanh": "mul.f32 mul.f32 fma.rn.f32 mul.f32 tanh.approx.f32 fma.rn.f32",
     "gelu_erf": f"abs.f32 min.NaN.f32 {'fma.rn.f32 ' * 6} ex2.approx.ftz.f32 max.NaN.f32 mul.f32 sub.f32",
+    "leaky_relu": "max.NaN.f32 min.NaN.f32 fma.rn.f32",
+    "elu": "max.NaN.f32 min.NaN.f32 mul.f32 ex2.approx.ftz.f32 add.f32 add.f32",
+    "softplus": "max.NaN.f32 abs.f32 mul.f32 ex2.approx.ftz.f32 add.f32 lg2.approx.ftz.f32 fma.rn.f32",
+    "mish": "min.NaN.f32 mul.f32 ex2.approx.ftz.f32 add.f32 mul.f32 add.f32 rcp.approx.ftz.f32 mul.f32 mul.f32",
+    "hardsigmoid": "fma.rn.f32 max.NaN.f32 min.NaN.f32",
+    "hardswish": "fma.rn.f32 max.NaN.f32 min.NaN.f32 mul.f32",
 }
+TWO_MUFU = ("softplus", "mish")
 
 
 @cute.kernel
@@ -65,7 +77,12 @@ def arithmetic(ptx: str) -> list[str]:
 
 def on_two(name: str) -> Callable[..., Any]:
     function = getattr(activation, name)
-    return function if name in ("minimum", "maximum", "divide") else lambda x, _: function(x)
+    special: dict[str, Callable[..., Any]] = {
+        "clamp": lambda x, y: function(x, 0.0, y),
+        "where": lambda x, y: function(x > 0.0, x, y),
+        "leaky_relu": lambda x, y: function(x, 0.125),
+    }
+    return special.get(name) or (function if name in ("minimum", "maximum", "divide") else lambda x, _: function(x))
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -75,12 +92,14 @@ def test_compiles_to_few_instructions(name: str, tmp_path: Path) -> None:
     assert "call" not in ptx
     # The compiler may order independent instructions as it likes.
     assert sorted(arithmetic(ptx)) == sorted(EXPECTED[name].split())
-    assert sum(word.split(".")[0] in ("tanh", "ex2", "rcp") for word in arithmetic(ptx)) <= 1
+    mufu = [word for word in arithmetic(ptx) if word.split(".")[0] in ("tanh", "ex2", "rcp", "lg2", "sqrt", "rsqrt")]
+    assert len(mufu) <= (2 if name in TWO_MUFU else 1)
 
 
 def test_every_op_has_a_device_function() -> None:
-    assert {op.device for op in OPS.values()} | {"divide"} == set(EXPECTED)
-    assert {*EXACT, "minimum", "maximum", "gelu_erf", "divide"} == set(EXPECTED)
+    assert {op.device for op in OPS.values()} | {"divide", "where"} == set(EXPECTED)
+    others = {"minimum", "maximum", "clamp", "where", "leaky_relu", "gelu_erf", "divide"}
+    assert {*EXACT, *POSITIVE} | others == set(EXPECTED)
 
 
 def test_division_by_a_number_is_a_product(tmp_path: Path) -> None:
@@ -101,7 +120,14 @@ def in_python(monkeypatch: pytest.MonkeyPatch) -> Any:
         return lambda x, y, nan: math.nan if math.isnan(x) or math.isnan(y) else choose(x, y)
 
     arch = SimpleNamespace(fmin=pick(min), fmax=pick(max), rcp_approx=lambda x: 1.0 / x)
-    functions = SimpleNamespace(absf=abs, exp2=lambda x, fastmath: 2.0**x, tanh=lambda x, fastmath: math.tanh(x))
+    functions = SimpleNamespace(
+        absf=abs,
+        exp2=lambda x, fastmath: 2.0**x,
+        tanh=lambda x, fastmath: math.tanh(x),
+        log2=lambda x, fastmath: math.log2(x),
+        sqrt=lambda x, fastmath: math.sqrt(x),
+        rsqrt=lambda x, fastmath: 1.0 / math.sqrt(x),
+    )
     monkeypatch.setattr(activation, "cute", SimpleNamespace(arch=arch, math=functions))
     monkeypatch.setattr(activation, "Float32", float)
     return activation
@@ -124,6 +150,16 @@ EXACT: dict[str, Callable[[float], float]] = {
     "sigmoid": logistic,
     "silu": lambda x: x * logistic(x),
     "gelu_tanh": lambda x: 0.5 * x * (1.0 + math.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
+    "elu": lambda x: x if x > 0.0 else math.exp(x) - 1.0,
+    "softplus": lambda x: max(x, 0.0) + math.log(1.0 + math.exp(-abs(x))),
+    "mish": lambda x: x * math.tanh(max(x, 0.0) + math.log1p(math.exp(-abs(x)))),
+    "hardsigmoid": lambda x: min(max(x + 3.0, 0.0), 6.0) / 6.0,
+    "hardswish": lambda x: x * min(max(x + 3.0, 0.0), 6.0) / 6.0,
+}
+POSITIVE: dict[str, Callable[[float], float]] = {
+    "log": math.log,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda x: 1.0 / math.sqrt(x),
 }
 
 
@@ -132,6 +168,19 @@ def test_formula(name: str, in_python: Any) -> None:
     for i in range(-2000, 2001):
         x = i / 200.0
         assert getattr(in_python, name)(x) == pytest.approx(EXACT[name](x), rel=1e-9, abs=1e-14)
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_formula_of_positive_numbers(name: str, in_python: Any) -> None:
+    for i in range(1, 4001):
+        assert getattr(in_python, name)(i / 200.0) == pytest.approx(POSITIVE[name](i / 200.0), rel=1e-9, abs=1e-14)
+
+
+def test_formulas_with_bounds(in_python: Any) -> None:
+    for x in (-3.0, -0.25, 0.0, 0.5, 2.0):
+        assert in_python.clamp(x, -1.0, 1.0) == min(max(x, -1.0), 1.0)
+        assert in_python.leaky_relu(x, 0.125) == (x if x > 0.0 else 0.125 * x)
+    assert in_python.clamp(0.0, 1.0, -1.0) == -1.0  # the upper bound is applied last
 
 
 def test_gelu_erf_keeps_its_bounds(in_python: Any) -> None:

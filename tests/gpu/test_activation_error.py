@@ -72,11 +72,31 @@ BOUNDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     "silu": (lambda x: x * torch.sigmoid(x), lambda x, f: 2.0**-11.9 * x.abs()),
     "gelu_tanh": (gelu_tanh, lambda x, f: 2.0**-11.9 * x.abs()),
     "gelu_erf": (lambda x: x * phi(x), lambda x, f: torch.minimum(x.abs() * 2.0**-20, 2.0**-21 + 2.0**-23 * x.abs())),
+    "elu": (lambda x: torch.where(x > 0.0, x, torch.expm1(x)), lambda x, f: 2.0**-22 + 2.0**-23 * f.abs()),
+    "softplus": (torch.nn.functional.softplus, lambda x, f: 2.0**-21 + 2.0**-22 * f),
+    "mish": (torch.nn.functional.mish, lambda x, f: 2.0**-19 * f.abs() + 2.0**-126),
+    "hardsigmoid": (lambda x: torch.clamp(x / 6.0 + 0.5, 0.0, 1.0), lambda x, f: 2.0**-23 + 0.0 * f),
+    "hardswish": (lambda x: x * torch.clamp(x / 6.0 + 0.5, 0.0, 1.0), lambda x, f: 2.0**-22 * x.abs()),
+}
+POSITIVE: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    "log": (torch.log, lambda x, f: torch.where((x > 0.5) & (x < 2.0), 2.0**-22 + 0.0 * f, 2.0**-21 * f.abs())),
+    "sqrt": (torch.sqrt, lambda x, f: 2.0**-22 * f),
+    "rsqrt": (torch.rsqrt, lambda x, f: 2.0**-22 * f),
 }
 
 
 def test_every_op_has_a_bound() -> None:
-    assert {op.device for op in OPS.values()} == {*BOUNDS, "minimum", "maximum"}
+    assert {op.device for op in OPS.values()} == {*BOUNDS, *POSITIVE, "minimum", "maximum", "clamp", "leaky_relu"}
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_error_of_positive_arguments_is_within_the_bound(name: str, arguments: Any) -> None:
+    function = getattr(activation, name)
+    exact, bound = POSITIVE[name]
+    given = arguments.abs().clamp(min=2.0**-20)
+    x = given.double()
+    error = (on_gpu(lambda x, y: function(x), given, given) - exact(x)).abs()
+    assert (error <= bound(x, exact(x))).all(), f"{name} is off by {error.max():.3g}"
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,7 @@ from cutegen.spec import load_text, parse_spec
 TOKENS = st.sampled_from(
     [
         *("acc", "bias", "d", "x", "1", "0.5", "1e999", "relu", "min", "stored", "sum", "n", "True", "lambda", "if"),
+        *("where", "not", "and", "or", "<=", "==", "clamp"),
         *("(", ")", "[", "]", ",", ":", ".", "+", "-", "*", "/", "**", "//", "@", "%", "=", ":=", "<", "not ", "~"),
         *(" ", "\n", "\t", "#", "\\", "\0", "é", "'", '"', "f'{acc}'", "await ", "yield ", "for x in acc", "9" * 400),
     ]
@@ -80,17 +82,26 @@ def grow(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
         st.tuples(st.sampled_from("+-*/"), parts, parts),
         st.tuples(st.sampled_from(unary), parts),
         st.tuples(st.sampled_from(["min", "max"]), parts, parts),
-        st.tuples(st.sampled_from(["min", "max"]), parts, parts, parts),
+        st.tuples(st.sampled_from(["min", "max", "clamp"]), parts, parts, parts),
+        st.tuples(st.just("leaky_relu"), parts, st.sampled_from([0.01, 0.25])),
+        st.tuples(st.just("where"), conditions(parts), parts, parts),
     )
+
+
+def conditions(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    compared = st.tuples(st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), parts, parts)
+    joined = st.tuples(st.sampled_from(["and", "or"]), compared, compared)
+    return st.one_of(compared, joined, st.tuples(st.just("not"), st.one_of(compared, joined)))
 
 
 TREES = st.recursive(LEAVES, grow, max_leaves=12)
 SPACE = st.sampled_from(["", " ", "  "])
-LEVELS = {"+": 0, "-": 0, "*": 1, "/": 1, "neg": 2}
+LEVELS = {"or": -4, "and": -3, "not": -2, **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), -1)}
+LEVELS |= {"+": 0, "-": 0, "*": 1, "/": 1, "neg": 2}
 
 
 @st.composite
-def written(draw: st.DrawFn, tree: Tree, level: int = 0) -> str:
+def written(draw: st.DrawFn, tree: Tree, level: int = -4) -> str:
     """The text of a tree, with blanks anywhere and more parentheses than needed now and then."""
     blank = draw(SPACE)
     if not isinstance(tree, tuple):
@@ -99,8 +110,13 @@ def written(draw: st.DrawFn, tree: Tree, level: int = 0) -> str:
     own = LEVELS.get(head, 3)
     if head == "neg":
         text = f"-{draw(written(parts[0], 2))}"
+    elif head == "not":
+        text = f"not {draw(written(parts[0], own))}"
     elif head in LEVELS:
-        text = f"{draw(written(parts[0], own))}{blank}{head}{blank}{draw(written(parts[1], own + 1))}"
+        infix = f" {head} " if head.isalpha() else f"{blank}{head}{blank}"
+        # A comparison of a comparison would be a chain; at equal precedence the left side binds first.
+        left = own + 1 if own == LEVELS["<"] else own
+        text = f"{draw(written(parts[0], left))}{infix}{draw(written(parts[1], own + 1))}"
     else:
         text = f"{head}({','.join(draw(written(part)) for part in parts)})"
     return f"({blank}{text}{blank})" if own < level or draw(st.integers(0, 9)) == 0 else f"{blank}{text}"
@@ -122,7 +138,25 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "exp": lambda x: math.exp(min(x, 700.0)),
     "abs": abs,
     "square": lambda x: x * x,
+    "clamp": lambda x, low, high: min(max(x, low), high),
+    "leaky_relu": lambda x, slope: x if x > 0.0 else slope * x,
+    "elu": lambda x: x if x > 0.0 else math.exp(x) - 1.0,
+    "softplus": lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x))),
+    "mish": lambda x: x * math.tanh(max(x, 0.0) + math.log1p(math.exp(-abs(x)))),
+    "hardsigmoid": lambda x: min(max(x + 3.0, 0.0), 6.0) / 6.0,
+    "hardswish": lambda x: x * min(max(x + 3.0, 0.0), 6.0) / 6.0,
+    "log": lambda x: math.log(positive(x)),
+    "sqrt": lambda x: math.sqrt(positive(x)),
+    "rsqrt": lambda x: 1.0 / math.sqrt(positive(x)),
 }
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+
+
+def positive(x: float) -> float:
+    assume(x > 1e-2)
+    return x
 
 
 def divide(x: float, y: float) -> float:
@@ -138,6 +172,14 @@ def evaluate(tree: Tree, values: dict[str, float]) -> float:
         return float(tree)
     head, *parts = tree
     x, *rest = (evaluate(part, values) for part in parts)
+    if head in COMPARISONS:
+        # The three may disagree about values that are equal but for rounding.
+        assume(x == rest[0] or abs(x - rest[0]) > 1e-6)
+        return COMPARISONS[head](x, rest[0])
+    if head in ("and", "or", "not"):
+        return not x if head == "not" else (x and rest[0] if head == "and" else x or rest[0])
+    if head == "where":
+        return rest[0] if x else rest[1]
     y = rest[0] if rest else 0.0
     infix = {"neg": lambda: -x, "+": lambda: x + y, "-": lambda: x - y, "*": lambda: x * y, "/": lambda: divide(x, y)}
     result = infix[head]() if head in infix else FUNCTIONS[head](x, *rest)
@@ -165,10 +207,15 @@ def parse(assignments: dict[str, str]) -> EpilogueProgram:
     return EpilogueProgram(statements, OPERANDS, OUTPUTS)
 
 
+def choose(condition: bool, x: float, y: float) -> float:
+    return x if condition else y
+
+
 @given(st.data(), TREES, TREES)
 @settings(deadline=None, max_examples=400)
 def test_device_source_and_reference_compute_the_tree(data: st.DataObject, local: Tree, output: Tree) -> None:
     torch = pytest.importorskip("torch")
+    numpy = pytest.importorskip("numpy")
     texts = [data.draw(written(tree)) for tree in (local, output)]
     program = parse({"x": texts[0], "d": f"x + ({texts[1]}) + acc", "e": "stored(d) * acc"})
     expected = []
@@ -176,10 +223,13 @@ def test_device_source_and_reference_compute_the_tree(data: st.DataObject, local
         values = {name: row[i] for name, row in ROWS.items()}
         expected.append(evaluate(local, values) + evaluate(output, values) + values["acc"])
 
-    device = {op.device: FUNCTIONS[op.name] for op in OPS.values()} | {"divide": divide}
+    # numpy's booleans have the operators of the DSL's.
+    functions = {op.device: FUNCTIONS[op.name] for op in OPS.values()} | {"divide": divide, "where": choose}
+    device = {name: lambda *args, f=f: numpy.float64(f(*args)) for name, f in functions.items()}
     assert set(device_imports(program)) <= set(device)
     for i in range(2):
-        scope: dict[str, Any] = {**device, "cutlass": SimpleNamespace(), **{name: row[i] for name, row in ROWS.items()}}
+        values = {name: numpy.float64(row[i]) for name, row in ROWS.items()}
+        scope: dict[str, Any] = {**device, "cutlass": SimpleNamespace(), **values}
         exec("\n".join(device_lines(program)), scope)
         # The same operations in the same order: equal to the last bit.
         assert scope["d"] == expected[i]

@@ -77,6 +77,10 @@ def test_order_is_by_need_and_not_by_key() -> None:
         ({"d": "acc * x", "x": "1 / (2 - 2)"}, ["x constant-expression"]),
         ({"d": "acc + relu(1)"}, ["d constant-expression"]),
         ({"d": "acc * (1e30 * 1e30)"}, ["d constant-expression"]),
+        ({"d": "where(1 > 0, acc, 0)"}, ["d constant-expression"]),
+        ({"d": "where(acc > 0 and not 1 < x, acc, 0)", "x": "2"}, ["d constant-expression"]),
+        ({"d": "leaky_relu(acc, acc)"}, ["d constant-expression"]),
+        ({"d": "leaky_relu(acc, relu(1))"}, ["d constant-expression", "d constant-expression"]),
         ({"d": "acc +", "e": "foo(acc)"}, ["d expression-syntax", "e unknown-op"]),
         ({f"x{i}": "acc" for i in range(65)}, ["epilogue epilogue-size"]),
     ],
@@ -105,6 +109,14 @@ def test_findings(assignments: dict[str, str], found: list[str]) -> None:
         ("acc * (1 / 3)", "acc * (1.0 / 3.0)"),
         ("min(acc, 6, bias)", "minimum(minimum(acc, 6.0), bias)"),
         ("abs(acc) * 1e-7", "absolute(acc) * 1e-07"),
+        ("clamp(acc, -1, bias) - leaky_relu(acc, 1/8)", "clamp(acc, -1.0, bias) - leaky_relu(acc, 1.0 / 8.0)"),
+        ("where(acc>0, acc, -bias)*2", "where(acc > 0.0, acc, -bias) * 2.0"),
+        (
+            "where((acc>0 or bias<1) and not acc==2, 1, 0)",
+            "where(((acc > 0.0) | (bias < 1.0)) & ~(acc == 2.0), 1.0, 0.0)",
+        ),
+        ("where(not(acc>0 and bias<=1), acc+1, 0)", "where(~((acc > 0.0) & (bias <= 1.0)), acc + 1.0, 0.0)"),
+        ("where(-1 < acc + bias < 1, acc, 0)", "where((-1.0 < acc + bias) & (acc + bias < 1.0), acc, 0.0)"),
     ],
 )
 def test_device_source(text: str, line: str) -> None:
@@ -130,6 +142,11 @@ def test_torch_source() -> None:
         'd = torch.nn.functional.gelu(acc + bias, approximate="tanh") + torch.clamp(torch.clamp(acc, max=0.5), '
         "max=half * 2.0) / torch.maximum(acc, bias)",
         "d = d.to(torch.bfloat16)",
+    )
+    p = program({"d": "clamp(bias, acc, 2) + where(acc != 1, leaky_relu(acc, 0.1), clamp(acc, 0, bias))"}, (BIAS,))
+    assert torch_lines(p)[0] == (
+        "d = torch.clamp(torch.maximum(bias, acc), max=2.0) + torch.where(acc != 1.0, "
+        "torch.nn.functional.leaky_relu(acc, 0.1), torch.minimum(torch.clamp(acc, min=0.0), bias))"
     )
     assert torch_lines(program({"d": "relu(stored(e))", "e": "acc"}, outputs=(
         Output("d", F32, True, (1, 2, 0), "n"), Output("e", BF16, True, (2, 0, 1), "m"),

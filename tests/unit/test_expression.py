@@ -7,11 +7,14 @@ import pytest
 from cutegen.epilogue.expression import (
     Binary,
     Call,
+    Compare,
     Expr,
+    Logic,
     Name,
     Negate,
     Number,
     Stored,
+    Where,
     fold,
     is_constant,
     parse_expression,
@@ -24,6 +27,10 @@ ACC, X = Name("acc", NOWHERE), Name("x", NOWHERE)
 
 def number(value: float) -> Number:
     return Number(value, NOWHERE)
+
+
+def compare(op: str, left: Expr, right: float) -> Compare:
+    return Compare(op, left, number(right), NOWHERE)
 
 
 def parse(text: str) -> Expr:
@@ -57,6 +64,31 @@ def refusals(text: str) -> list[tuple[str, str]]:
         ("stored(x)", Stored("x", NOWHERE)),
         ("1_000 * acc", Binary("*", number(1000.0), ACC, NOWHERE)),
         ("relu(\n  acc\n)", Call("relu", (ACC,), NOWHERE)),
+        (
+            "where(acc > 0 and not x == 1, acc, x)",
+            Where(
+                Logic("and", (compare(">", ACC, 0.0), Logic("not", (compare("==", X, 1.0),), NOWHERE)), NOWHERE),
+                ACC,
+                X,
+                NOWHERE,
+            ),
+        ),
+        (
+            "where(acc < 0 <= x or x != 1, 1, 0)",
+            Where(
+                Logic(
+                    "or",
+                    (
+                        Logic("and", (compare("<", ACC, 0.0), Compare("<=", number(0.0), X, NOWHERE)), NOWHERE),
+                        compare("!=", X, 1.0),
+                    ),
+                    NOWHERE,
+                ),
+                number(1.0),
+                number(0.0),
+                NOWHERE,
+            ),
+        ),
         ("a @ b", Binary("@", Name("a", NOWHERE), Name("b", NOWHERE), NOWHERE)),
     ],
 )
@@ -104,8 +136,18 @@ def test_spans_count_from_the_start_of_the_text() -> None:
         ("1e39 + 1e999 - acc", [("expression-number", "1e39"), ("expression-number", "1e999")]),
         ("acc / 1e-39", [("expression-number", "1e-39")]),
         ("acc[0]", [("not-yet-supported", "acc[0]")]),
-        ("acc > x", [("not-yet-supported", "acc > x")]),
-        ("not acc", [("not-yet-supported", "not acc")]),
+        ("acc > x", [("condition", "acc > x")]),
+        ("not acc", [("condition", "not acc")]),
+        ("1 + (acc > x and x > 0)", [("condition", "acc > x and x > 0")]),
+        ("relu(acc > x)", [("condition", "acc > x")]),
+        ("where((acc > x) > 0, 1, 0)", [("condition", "acc > x")]),
+        ("where(acc, x, 0)", [("condition", "acc")]),
+        ("where(acc > 0 and x, x, 0)", [("condition", "x")]),
+        ("where(not x, x, acc < 1)", [("condition", "x"), ("condition", "acc < 1")]),
+        ("where(acc > 0, x)", [("op-arity", "where(acc > 0, x)")]),
+        ("where(acc is x, acc, x)", [("expression-syntax", "acc is x")]),
+        ("where(acc in x, acc, x)", [("expression-syntax", "acc in x")]),
+        ("acc if acc > 0 else x", [("expression-syntax", "acc if acc > 0 else x")]),
         ("sum(acc, n) + foo(x)", [("not-yet-supported", "sum(acc, n)"), ("unknown-op", "foo")]),
     ],
 )
