@@ -52,6 +52,8 @@ EDGES = {
     "narrowest_slices": N_MAJOR_B + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
     "m_major_everything": PLAIN.replace("bf16[m, k]", "bf16[k, m]").replace("bf16[m, n]", "f32[n, m]"),
     "four_ctas": PLAIN + "tiling: {cluster: [2, 2]}\n",
+    "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
+    "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 48, 64], cluster: [1, 2]}\n",
 }
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 
@@ -95,10 +97,12 @@ def random_specs(seed: int, count: int) -> dict[str, str]:
         schedule, consumers, tile_m = rng.choice(GRID)
         tile = [tile_m, rng.choice(range(16, 257, 16)), rng.choice((64, 64, 64, 32, 128))]
         cluster = rng.choice(([1, 1], [2, 1], [1, 2], [2, 2], [4, 1]))
+        swap_ab = rng.choice(("false", "false", "true"))
         text = (
             f"cutegen: 1\nkernel: gemm\narch: sm_90a\ntensors:\n  a: bf16[{batch}{a}]\n  b: bf16[{b}]\n"
             + (f"  {extra}\n" if extra else "")
-            + f"  d: {d}\nepilogue: {{d: {expression}}}\ntiling: {{tile: {tile}, cluster: {cluster}}}\n"
+            + f"  d: {d}\nepilogue: {{d: {expression}}}\n"
+            f"tiling: {{tile: {tile}, cluster: {cluster}, swap_ab: {swap_ab}}}\n"
             f"warpgroups: {{schedule: {schedule}, consumer: {{count: {consumers}}}}}\n"
         )
         with contextlib.suppress(SpecError):

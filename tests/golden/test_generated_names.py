@@ -34,11 +34,13 @@ epilogue:
   zqt_d: zql_x + zqt_tile * zqt_device
   zqt_e: stored(zqt_d) + zqt_column
 warpgroups: {{schedule: {schedule}}}
+tiling: {{swap_ab: {swap_ab}}}
 """
 VARIANTS = [
-    PROBE.format(schedule=schedule, batch=batch, major_a=a, major_b=b, major_d=d)
-    for schedule, batch, (a, b, d) in itertools.product(
+    PROBE.format(schedule=schedule, swap_ab=swap_ab, batch=batch, major_a=a, major_b=b, major_d=d)
+    for schedule, swap_ab, batch, (a, b, d) in itertools.product(
         ("cooperative", "pingpong"),
+        ("false", "true"),
         ("", "zqd_l, "),
         (("zqd_k", "zqd_k", "zqd_n"), ("zqd_m", "zqd_n", "zqd_m")),
     )

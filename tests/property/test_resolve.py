@@ -47,6 +47,7 @@ KNOB_VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.sampled_from((16, 32, 64, 128)),
     ).map(list),
     "tiling.cluster": st.tuples(st.sampled_from((1, 2, 3, 4)), st.sampled_from((1, 2, 4))).map(list),
+    "tiling.swap_ab": st.booleans(),
     "tiling.raster.order": st.sampled_from(RASTER_ORDERS),
     "tiling.raster.group": small,
     "pipeline.stages": small,

@@ -52,7 +52,6 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("register-values", PLAIN, {"producer_registers": 176, "consumer_registers": 160}, ("176", "384", "168"), {}),
     ("not-yet-supported", PLAIN, {"scheduler": "dynamic_persistent"}, ("dynamic_persistent", "static_persistent"), {}),
     ("not-yet-supported", PLAIN, {"split_k": 2}, ("split_k = 2",), {}),
-    ("not-yet-supported", PLAIN, {"swap_ab": True}, ("swap_ab",), {}),
     ("register-file", PLAIN, {"consumer_registers": 240}, ("40 + 2 x 240", "66560", "64512", "at most 232"), {}),
     ("accumulator-registers", PLAIN, {"tile": (256, 256, 64), "stages": 2},
      ("256 x 256 / (128 x 2) = 256", "232 - 32", "200", "widest tile n is 192"), {"tile": (256, 192, 64), "stages": 2}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple
 
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
@@ -12,6 +12,7 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks
 from cutegen.families.gemm.derived import accumulators, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
+from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.refusal import Refusal
@@ -59,7 +60,15 @@ RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
 RASTER_GROUP = 8
 
-Core: TypeAlias = "tuple[str, int, tuple[int, int, int], tuple[int, int]]"  # schedule, consumers, tile, cluster
+
+class Core(NamedTuple):
+    """The knobs that a candidate is built around, in the kernel's frame."""
+
+    schedule: str
+    consumers: int
+    tile: tuple[int, int, int]
+    cluster: tuple[int, int]
+    swap_ab: bool
 
 
 def choose(
@@ -85,15 +94,21 @@ def candidates(
         low, high, step = TILE_N
         cores += [(s, g, (m, n, 64), "") for s, g, m in GRID for n in range(high, low - 1, -step)]
     ordered: dict[Core, tuple[str, str]] = {}
-    for schedule, consumers, tile, why in cores:
-        for cluster, why_cluster in CLUSTERS.items():
-            proposal = {"schedule": schedule, "consumers": consumers, "tile": tile, "cluster": cluster}
-            core = cast(Core, tuple(fixed.get(field, value) for field, value in proposal.items()))
-            ordered.setdefault(core, (why, why_cluster))
+    for swap_ab in (False, True) if shapes else (False,):
+        for schedule, consumers, tile, why in cores:
+            for cluster, why_cluster in CLUSTERS.items():
+                proposal = Core(schedule, consumers, tile, cluster, swap_ab)._asdict()
+                core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
+                ordered.setdefault(core, (why, why_cluster))
     ranking = rank(problem, list(ordered), device, shapes) if shapes else dict.fromkeys(ordered, "")
     for core, ranked in ranking.items():
         why, why_cluster = ordered[core]
-        yield complete(problem, fixed, core, arch, shapes, ranked or why, ranked or why_cluster)
+        framed, c = kernel_frame(problem, _unfinished(core))
+        knobs = exchange_sides(fixed) if core.swap_ab else fixed
+        extents = [kernel_shape(shape, c) for shape in shapes]
+        found = complete(framed, knobs, core, arch, extents, ranked or why, ranked or why_cluster)
+        reasons = exchange_sides(found.reasons) if core.swap_ab else found.reasons
+        yield Choice(kernel_frame(problem, found.candidate)[1], reasons)
 
 
 def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
@@ -118,12 +133,11 @@ def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Se
 
 def _unfinished(core: Core) -> Candidate:
     """A candidate with the knobs that stand in the core; the others have neutral values."""
-    schedule, consumers, tile, cluster = core
     return Candidate(
-        schedule=schedule, consumers=consumers, tile=tile, cluster=cluster,
+        **core._asdict(),
         stages=MIN_STAGES, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
         multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
-        raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent", split_k=1, swap_ab=False,
+        raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent", split_k=1,
         pdl_wait=False, pdl_trigger="none",
     )  # fmt: skip
 
@@ -137,7 +151,7 @@ def complete(
     why_tile: str,
     why_cluster: str,
 ) -> Choice:
-    """Give the other knobs values for this schedule, consumer count, tile and cluster."""
+    """Give the other knobs values for this core. All arguments and the result are in the kernel's frame."""
     reasons: dict[str, str] = {}
     c = replace(_unfinished(core), **fixed)
 
@@ -175,7 +189,8 @@ def complete(
     settle(why_order, raster_order="along_n" if along_n else "along_m")
     settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
     settle("the tiles of a dense GEMM take the same time", scheduler="static_persistent")
-    settle("the only one supported", split_k=1, swap_ab=False)
+    settle("the only one supported", split_k=1)
+    settle("goes with the tile" if shapes else "rows are taken to be many where no shape is known", swap_ab=c.swap_ab)
     settle("only a kernel before this one that triggers early needs it", pdl_wait=False)
     settle("safe for any kernel after this one", pdl_trigger="none")
     return Choice(c, reasons)

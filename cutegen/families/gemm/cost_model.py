@@ -11,6 +11,7 @@ from typing import NamedTuple
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS
+from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import Device
 
@@ -66,6 +67,7 @@ def estimate(problem: GemmProblem, c: Candidate, shape: Shape, device: Device, m
     memory: `memory_clocks` of the shape.
     """
     (tile_m, tile_n, tile_k), (cluster_m, cluster_n) = c.tile, c.cluster
+    shape = kernel_shape(shape, c)
     grid_m = -(-shape.m // (tile_m * cluster_m)) * cluster_m
     grid_n = -(-shape.n // (tile_n * cluster_n)) * cluster_n
     tiles = grid_m * grid_n * shape.batch

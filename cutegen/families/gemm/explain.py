@@ -19,6 +19,7 @@ from cutegen.families.explanation import (
 )
 from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks, traffic
 from cutegen.families.gemm.derived import derive
+from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
@@ -70,7 +71,7 @@ def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:
 
 def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
     c, arch = tiling.candidate, ARCHS[resolved.arch]
-    d = derive(resolved.problem, c)
+    d = derive(*kernel_frame(resolved.problem, c))
     launch = arch.launch_registers(d.threads)
     used = 128 * (c.producer_registers + c.consumers * c.consumer_registers)
     rest = c.consumer_registers - d.accumulator_registers

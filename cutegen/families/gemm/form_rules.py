@@ -265,8 +265,3 @@ def scheduler(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_form(NOT_YET_SUPPORTED, "split_k")
 def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return None if c.split_k == 1 else (f"split_k = {c.split_k} is not yet supported", "use 1")
-
-
-@BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
-def swap_ab(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return ("swap_ab is not yet supported", "use false") if c.swap_ab else None

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import Operand, Output, device_imports, device_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
+from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.plan_rendering import plan_text
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
-from cutegen.families.resolved import ResolvedTiling
+from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm, ResolvedGemmTiling
 from cutegen.render.environment import render_template
 from cutegen.render.layout import bracketed, statement
-from cutegen.runtime.gemm import GemmTiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class KernelText:
 
 
 def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
-    problem, structure = resolved.problem, kernel.structure
+    problem, structure = kernel_frame(resolved.problem, kernel.structure)
     program = problem.epilogue
     pingpong = structure.schedule == "pingpong"
     batched = problem.batch is not None
@@ -163,8 +162,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     column = "column" if any(o.kind == "row_vector" for o in vector_operands) else "_"
     return KernelText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
-        title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(problem)}.",
-        overview=tuple(_overview(kernel.tilings[0])),
+        title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(resolved.problem)}.",
+        overview=tuple(_overview(problem, kernel.tilings[0])),
         pingpong=pingpong,
         pdl_wait=structure.pdl_wait,
         pdl_trigger=structure.pdl_trigger != "none",
@@ -300,8 +299,12 @@ def _import_order(name: str) -> tuple[int, str]:
     return (1 if name[0].isupper() else 2, name)
 
 
-def _overview(first: ResolvedTiling[GemmTiling]) -> Iterable[str]:
-    """Roles and pipelines of the module docstring; numbers are those of the module's first tiling."""
+def _overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:
+    """Frame, roles and pipelines of the module docstring; numbers are those of the module's first tiling."""
+    if first.candidate.swap_ab:
+        yield f"Transposed (swap_ab): A of the MMA is `{problem.a.name}`, its B is `{problem.b.name}`. Here m is the"
+        yield f"extent of {problem.m.name} and n that of {problem.n.name}; outputs are stored with their rows along n."
+        yield ""
     width = max((len(role.name) for role in first.roles), default=0)
     yield "Roles (warps of one CTA):"
     for role in first.roles:

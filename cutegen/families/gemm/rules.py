@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from cutegen.families.gemm import budget_rules, form_rules
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.orientation import EXCHANGED, kernel_frame
+from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.refusal import Refusal
+from cutegen.hardware.arch import Arch
 
 __all__ = ["budget_rules", "form_rules", "refusals"]
 
-refusals = BOOK.refusals
+
+def refusals(problem: GemmProblem, c: Candidate, arch: Arch) -> Iterator[Refusal]:
+    """Every rule that refuses the candidate, lazily; the rules see it in the kernel's frame."""
+    for refusal in BOOK.refusals(*kernel_frame(problem, c), arch):
+        knobs = tuple(EXCHANGED.get(knob, knob) for knob in refusal.knobs) if c.swap_ab else refusal.knobs
+        yield replace(refusal, knobs=knobs)

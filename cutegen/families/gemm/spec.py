@@ -47,7 +47,10 @@ class Tiling(Section):
     cluster: Pair | Auto = knob("CTAs [m, n] of one cluster, which share loads by multicast.")
     raster: Raster = Raster()
     split_k: Positive | Auto = knob("CTAs that share the K dim of one tile; only 1 yet.")
-    swap_ab: bool | Auto = knob("Compute the transposed product, for small m; only false yet.")
+    swap_ab: bool | Auto = knob(
+        "Compute the transposed product, for few rows: the MMA's A is the second operand of `mainloop`, and m of tile, "
+        "cluster and raster runs along n."
+    )
 
 
 class Pipeline(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, Derived, derive, warpgroups_per_tile
+from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.resolved import PipelinePlan, Role
@@ -11,6 +12,9 @@ from cutegen.runtime.gemm import GemmTiling
 
 
 def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) -> ResolvedGemmTiling:
+    """The candidate as an instance of `module`."""
+    knobs = c
+    problem, c = kernel_frame(problem, c)
     d = derive(problem, c)
     numbers = GemmTiling(
         tile=c.tile,
@@ -33,7 +37,7 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
         raster_group=c.raster_group,
     )
     sources, pipelines, roles = _sources(problem, c), _pipelines(problem, c, d), _roles(problem, c)
-    return ResolvedGemmTiling(name, numbers, sources, d.smem, pipelines, roles, c, module=module)
+    return ResolvedGemmTiling(name, numbers, sources, d.smem, pipelines, roles, knobs, module=module)
 
 
 def _tiles(problem: GemmProblem) -> list[str]:

@@ -11,6 +11,7 @@ from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import estimate, memory_clocks
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.explain import read_shape
+from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.resolve import chooser
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.wish import answer_wish
@@ -27,7 +28,7 @@ def why_not(spec: GemmSpec, resolved: ResolvedGemm, wish: str, shape: Mapping[st
     problem, now, device = resolved.problem, resolved.default.candidate, DEVICES[resolved.device]
 
     def compare(now: Candidate, then: Candidate) -> list[tuple[str, str, str]]:
-        before, after = derive(problem, now), derive(problem, then)
+        before, after = (derive(*kernel_frame(problem, c)) for c in (now, then))
         rows = [
             ("accumulators a thread", str(before.accumulator_registers), str(after.accumulator_registers)),
             ("SMEM bytes", str(before.smem_bytes), str(after.smem_bytes)),

@@ -1,0 +1,78 @@
+"""The frame of the kernel: with `swap_ab` it computes D^T = B A^T, so that its m runs along the spec's n.
+
+Tile, cluster and raster are the kernel's; knobs under `tma` go with their tensor. Rules, derived numbers and templates
+work in the kernel's frame and know nothing of the exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from cutegen.epilogue import EpilogueProgram, Operand, OperandKind, Output
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.cost_model import Shape
+
+_SIDES = {"multicast_a": "multicast_b", "swizzle_a": "swizzle_b"}
+EXCHANGED = {**_SIDES, **{b: a for a, b in _SIDES.items()}}
+"""Candidate fields that trade places, both ways."""
+
+_ROLES = {"m": "n", "n": "m", "k": "k"}
+_KINDS: dict[str, OperandKind] = {"row_vector": "column_vector", "column_vector": "row_vector"}
+
+
+def kernel_frame(problem: GemmProblem, c: Candidate) -> tuple[GemmProblem, Candidate]:
+    """Problem and candidate in the kernel's frame; and back, since twice exchanged is as before."""
+    if not c.swap_ab:
+        return problem, c
+    return transpose(problem), replace(c, **exchange_sides({field: getattr(c, field) for field in EXCHANGED}))
+
+
+def kernel_shape(shape: Shape, c: Candidate) -> Shape:
+    """The shape in the kernel's frame."""
+    return shape._replace(m=shape.n, n=shape.m) if c.swap_ab else shape
+
+
+def exchange_sides(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by candidate field, with those of A given to B and those of B to A."""
+    return {EXCHANGED.get(field, field): value for field, value in fields.items()}
+
+
+def transpose(problem: GemmProblem) -> GemmProblem:
+    """The problem of the transposed output; a tensor's torch axes stay what they are."""
+    return replace(
+        problem,
+        m=problem.n,
+        n=problem.m,
+        a=_matrix(problem.b),
+        b=_matrix(problem.a),
+        epilogue=replace(
+            cast(EpilogueProgram, problem.epilogue),
+            operands=tuple(map(_operand, problem.epilogue.operands)),
+            outputs=tuple(map(_output, problem.epilogue.outputs)),
+        ),
+    )
+
+
+def _matrix(t: MatrixOperand) -> MatrixOperand:
+    return replace(t, major=cast(Literal["m", "n", "k"], _ROLES[t.major]))
+
+
+def _operand(o: Operand) -> Operand:
+    if o.kind != "tile":
+        return replace(o, kind=_KINDS.get(o.kind, o.kind))
+    assert o.major
+    return replace(o, axes=_transposed(o.axes), major=cast(Literal["m", "n"], _ROLES[o.major]))
+
+
+def _output(o: Output) -> Output:
+    return replace(o, axes=_transposed(o.axes), major=cast(Literal["m", "n"], _ROLES[o.major]))
+
+
+def _transposed(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """(m, n[, batch]) -> (n, m[, batch])"""
+    return (axes[1], axes[0], *axes[2:])
