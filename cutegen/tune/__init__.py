@@ -1,0 +1,1 @@
+"""`cutegen tune`: candidates compiled, checked and timed beside the default; what wins goes into the lock."""

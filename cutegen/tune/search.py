@@ -1,0 +1,249 @@
+"""The search on one problem: stages of interleaved rounds, then a proof; what fails is put aside with its reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cutegen.diagnostics import CutegenError
+from cutegen.run.intervals import Interval, round_orders, speed_ratio
+from cutegen.run.shapes import Shape
+from cutegen.tune.stages import PROOF, STAGES, WORTHWHILE, Stage, heats, samples
+from cutegen.tune.station import CandidateFault, Opened, Station
+from cutegen.tune.store import Fault, Place, Timing, TimingStore
+
+MAX_LOST = 8  # measuring processes lost on one problem before the rest is left alone
+Clock = Callable[[], float]
+
+
+@dataclass
+class Trial:
+    """A candidate on one problem. kernel: as the store knows it. timing: of the stage it came to, the last of those
+    that it was measured in; stored: without measuring anything now."""
+
+    name: str
+    kernel: str
+    fault: Fault | None = None
+    stage: str = ""
+    timing: Timing | None = None
+    stored: bool = True
+
+    @property
+    def speed(self) -> Interval | None:
+        """Relative to the default in the same rounds."""
+        return speed_ratio(self.timing.default, self.timing.own) if self.timing else None
+
+    @property
+    def beside_baseline(self) -> Interval | None:
+        """Relative to the baseline in the same rounds."""
+        return speed_ratio(self.timing.baseline, self.timing.own) if self.timing and self.timing.baseline else None
+
+    @property
+    def score(self) -> float:
+        return self.speed.median if self.speed else 0.0
+
+
+@dataclass
+class Search:
+    """What there is to search with. default: the kernel that everything is timed beside. deadline: of `clock`, after
+    which no heat begins. fresh: measure whatever the store knows. on_sample(n): n slices are done, or not needed."""
+
+    station: Station
+    store: TimingStore
+    problem: Shape
+    place: Place
+    default: Trial
+    deadline: float = float("inf")
+    fresh: bool = False
+    clock: Clock = time.monotonic
+    on_sample: Callable[[int], None] = lambda count: None
+    notes: list[str] = field(default_factory=list)
+    opened: Opened | None = None
+    stopped: str = ""
+    crowded: bool = False
+    _lost: int = 0
+    _admitted: set[str] = field(default_factory=set)
+
+    def run(self, trials: Sequence[Trial], stages: Sequence[Stage] = STAGES) -> Trial | None:
+        """The candidate that beats the default, proved; None when none does. The trials hold what was found.
+
+        CutegenError: the default itself does not run, or is wrong.
+        """
+        left = [t for t in trials if not self._known_fault(t)]
+        for stage in stages:
+            self._measure(stage, left)
+            left = sorted((t for t in left if not t.fault and t.timing), key=lambda t: -t.score)[: stage.keep]
+            if self.stopped:
+                break
+        for best in sorted((t for t in trials if not t.fault), key=lambda t: (t not in left, -t.score)):
+            speed = best.speed
+            if stages and (best not in left or speed is None or speed.high < WORTHWHILE):
+                return None
+            self._prove(best)
+            if not best.fault:
+                return best if best.speed and best.speed.low >= WORTHWHILE and best.stage == PROOF.name else None
+        return None
+
+    # -- stages --
+
+    def _measure(self, stage: Stage, trials: Sequence[Trial]) -> None:
+        """Figures of the stage for each trial that has no fault, from the store or now."""
+        missing = [t for t in trials if not self._stored(stage, t)]
+        self.on_sample(samples(stage, len(trials)) - samples(stage, len(missing)))
+        for heat in heats(missing):
+            if self.clock() >= self.deadline:
+                self.stopped = "the budget is spent"
+            if self.stopped:
+                return
+            self._run_heat(stage, heat)
+
+    def _prove(self, best: Trial) -> None:
+        """The proof of one candidate: rounds of its own, and its results after them."""
+        if self._stored(PROOF, best):
+            self.on_sample(samples(PROOF, 1))
+            return
+        timing = self._run_heat(PROOF, [best], keep=False)
+        for trial in (best, self.default) if timing and not best.fault else ():
+            if reason := self._attempt(trial, lambda t=trial: self.station.recheck(t.name)):  # type: ignore[misc]
+                self._blame(trial, Fault("wrong", f"after timing: {reason}"))
+        if timing and not best.fault:
+            self._keep(PROOF, best, timing)
+
+    def _run_heat(self, stage: Stage, heat: Sequence[Trial], keep: bool = True) -> Timing | None:
+        """Everyone of the heat, the default and the baseline in turn; anew without a candidate that fails."""
+        while True:
+            members = [t for t in heat if not t.fault]
+            if self._lost >= MAX_LOST:
+                self.stopped = f"{self._lost} measuring processes were lost"
+                return None
+            if not members:
+                return None
+            try:
+                figures = self._take_turns(stage, members)
+            except CandidateFault:
+                continue  # noted; the heat begins again without it
+            timings = [self._keep(stage, t, self._timing(t, figures), keep) for t in members]
+            return timings[0]
+
+    def _take_turns(self, stage: Stage, members: Sequence[Trial]) -> dict[str, list[float]]:
+        """Seconds per launch by name and round. CandidateFault: somebody is out, or the process is gone."""
+        baseline = self._ready([self.default, *members])
+        everyone = [self.default.name, *([baseline] if baseline else []), *(t.name for t in members)]
+        figures: dict[str, list[float]] = {name: [] for name in everyone}
+        by_name = {t.name: t for t in (self.default, *members)}
+        for number, order in enumerate(round_orders(len(everyone), stage.rounds + 1)):
+            for i in order:
+                name = everyone[i]
+                try:
+                    seconds = self.station.sample(name, stage.slice_seconds)
+                except CandidateFault as fault:
+                    self._put_aside(by_name.get(name), fault)
+                    raise
+                if number:  # in the first round clocks settle
+                    figures[name].append(seconds)
+                self.on_sample(1)
+        if others := self.station.others():
+            self._crowd(others)
+        return figures
+
+    # -- the process --
+
+    def _ready(self, trials: Sequence[Trial]) -> str:
+        """Everyone admitted in a process that has the problem open; the baseline's name. CandidateFault: see above."""
+        if not self.station.alive:
+            self._admitted.clear()
+            self.opened = None
+            if others := self.station.start().others:
+                self._crowd(others)
+        if self.opened is None:
+            try:
+                self.opened = self.station.open(self.problem, self.default.name)
+            except CandidateFault as fault:
+                raise CutegenError(f"{_text(self.problem)}: the problem cannot be set up: {fault.reason}") from None
+            if self.opened.reason:
+                self._note(f"no baseline: {self.opened.reason}")
+        for trial in trials:
+            if trial.name in self._admitted:
+                continue
+            try:
+                wrong = self.station.admit(trial.name)
+            except CandidateFault as fault:
+                self._put_aside(trial, fault)
+                raise
+            if wrong:
+                self._blame(trial, Fault("wrong", wrong))
+                raise CandidateFault("wrong", wrong, lost=False)
+            self._admitted.add(trial.name)
+        return self.opened.baseline
+
+    def _attempt(self, trial: Trial, action: Callable[[], str]) -> str:
+        try:
+            return action()
+        except CandidateFault as fault:
+            self._put_aside(trial, fault)
+            return ""
+
+    def _put_aside(self, trial: Trial | None, fault: CandidateFault) -> None:
+        """A candidate that failed, and what it took with it; None: the baseline."""
+        self._lost += fault.lost
+        if trial is None:
+            reason = f"the baseline {fault.kind}: {fault.reason}"
+            raise CutegenError(f"{_text(self.problem)}: {reason}", "run `cutegen doctor`, and look at `nvidia-smi`")
+        kind = fault.kind
+        self._blame(
+            trial, Fault("hung" if kind == "hung" else "crashed" if kind == "crashed" else "failed", fault.reason)
+        )
+
+    def _blame(self, trial: Trial, fault: Fault) -> None:
+        if trial is self.default:
+            remedy = "run `cutegen check` on the spec: the tuner compares with the default, which must work"
+            raise CutegenError(f"{_text(self.problem)}: the default kernel: {fault.kind}: {fault.reason}", remedy)
+        trial.fault, trial.stored = fault, False
+        self.store.keep_fault(trial.kernel, self.place, fault)
+
+    def _crowd(self, others: int) -> None:
+        self.crowded = True
+        self._note(f"{others} other process{'es' * (others > 1)} on the GPU: these figures are not trusted, nor kept")
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    # -- the store --
+
+    def _known_fault(self, trial: Trial) -> bool:
+        if trial.fault is None and not self.fresh:
+            trial.fault = self.store.find_fault(trial.kernel, self.place)
+        return trial.fault is not None
+
+    def _stored(self, stage: Stage, trial: Trial) -> bool:
+        """Whether the store knows this stage's figures; then the trial has them."""
+        if self.fresh:
+            return False
+        timing = self.store.find_timing(trial.kernel, self.default.kernel, self.place, stage.key)
+        if timing:
+            trial.timing, trial.stage = timing, stage.name
+        return timing is not None
+
+    def _timing(self, trial: Trial, figures: dict[str, list[float]]) -> Timing:
+        baseline = self.opened.baseline if self.opened else ""
+        return Timing(
+            tuple(figures[trial.name]), tuple(figures[self.default.name]), tuple(figures.get(baseline, ())), baseline
+        )
+
+    def _keep(self, stage: Stage, trial: Trial, timing: Timing, keep: bool = True) -> Timing:
+        trial.timing, trial.stage, trial.stored = timing, stage.name, False
+        if keep and not self.crowded:
+            self.store.keep_timing(trial.kernel, self.default.kernel, self.place, stage.key, timing)
+        return timing
+
+
+def _text(problem: Shape) -> str:
+    return " ".join(f"{d}={n}" for d, n in problem.items())
+
+
+def iterate_ranked(trials: Sequence[Trial]) -> Iterator[Trial]:
+    """Fastest first as far as they came, then those that are out."""
+    order = {stage.name: i for i, stage in enumerate((*STAGES, PROOF))}
+    yield from sorted(trials, key=lambda t: (t.fault is not None, -order.get(t.stage, -1), -t.score))

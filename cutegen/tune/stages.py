@@ -1,0 +1,60 @@
+"""The plan of a search: many candidates briefly, few of them long, and a proof of the best on samples of its own.
+
+Successive halving (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
+2016): each stage measures what the one before left, with more rounds and longer slices. Everybody is timed in turn with
+the default kernel, so drifting clocks fall on both, and what is compared is the ratio within a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+HEAT = 8  # candidates that take turns; what a killed tune has measured in the heat under way is lost
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """rounds over everyone, slice_seconds of each, and how many candidates go on."""
+
+    name: str
+    rounds: int
+    slice_seconds: float
+    keep: int
+
+    @property
+    def key(self) -> str:
+        """What figures of this stage are kept under: others are not comparable."""
+        return f"{self.rounds} x {self.slice_seconds * 1e3:g} ms"
+
+
+STAGES = (Stage("first look", 3, 0.005, 16), Stage("second look", 5, 0.02, 5), Stage("final", 9, 0.06, 3))
+# The best of many is in part the luckiest of many: its gain is that of rounds which did not choose it.
+PROOF = Stage("proof", 15, 0.06, 1)
+# A gain that is less than this, at the lower end of its interval, is not worth a kernel of its own.
+WORTHWHILE = 1.005
+
+
+def heats(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Groups of at most HEAT, in order and of about the same size."""
+    count = -(-len(items) // HEAT)
+    for i in range(count):
+        yield items[i * len(items) // count : (i + 1) * len(items) // count]
+
+
+def samples(stage: Stage, candidates: int, companions: int = 2) -> int:
+    """Slices that a stage takes: the candidates', and in every heat those of the companions (default, baseline); one
+    round more than are counted, in which clocks settle."""
+    return (candidates + companions * -(-candidates // HEAT)) * (stage.rounds + 1)
+
+
+def planned_samples(candidates: int) -> int:
+    """Slices that a search over so many candidates takes."""
+    total = samples(PROOF, 1)
+    for stage in STAGES:
+        total += samples(stage, candidates)
+        candidates = min(candidates, stage.keep)
+    return total

@@ -1,0 +1,175 @@
+"""Where candidates are measured: what a backend does, the process that runs one, and the parent's end of it.
+
+One message is one operation on one candidate, so whoever is in the message is to blame when the process dies or does
+not answer. Then the process is replaced; the other candidates go on in the next one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from cutegen.child import Child
+from cutegen.diagnostics import CutegenError
+from cutegen.run.shapes import Shape
+
+# Imports, the device's context, inputs and their reference; a kernel from the disk cache and its check; a slice.
+START_SECONDS, ADMIT_SECONDS, SAMPLE_SECONDS = 300.0, 60.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The device as the driver names it, the driver, and how many other processes use the device."""
+
+    device: str
+    driver: str
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A problem that is ready. baseline: its name ("": there is none, for `reason`) and what it computes.
+
+    flops, moved: floating-point operations and bytes of one launch; 0 where unknown.
+    """
+
+    baseline: str
+    does: str
+    reason: str
+    flops: int
+    moved: int
+
+
+class Backend(Protocol):
+    """What runs in the measuring process. Constructed with the arguments that the parent gives.
+
+    What it raises is the candidate's fault, and the next operation may follow.
+    """
+
+    def setup(self) -> Setup: ...
+
+    def open(self, problem: Shape, default: str) -> Opened:
+        """Lets go of the problem before, makes inputs and binds the baseline, under the name that it returns."""
+        ...
+
+    def admit(self, name: str) -> str:
+        """Loads a candidate, checks its results and makes it ready to be timed; why its results are wrong, or ""."""
+        ...
+
+    def sample(self, name: str, seconds: float) -> float:
+        """Seconds per launch, over about `seconds`."""
+        ...
+
+    def recheck(self, name: str) -> str:
+        """As `admit`, of results that a timed launch leaves."""
+        ...
+
+    def others(self) -> int:
+        """Other processes that use the device now."""
+        ...
+
+    def usable(self) -> bool:
+        """False after a fault that only a new process mends."""
+        ...
+
+
+class CandidateFault(Exception):
+    """What one candidate did: `kind` is "failed", "crashed" or "hung". lost: the process is gone."""
+
+    def __init__(self, kind: str, reason: str, lost: bool) -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.lost = kind, reason, lost
+
+
+class Station:
+    """The measuring process, started when it is needed. factory: "module:class" of a Backend, with its arguments."""
+
+    def __init__(self, factory: str, arguments: Sequence[Any]) -> None:
+        self.factory, self.arguments = factory, tuple(arguments)
+        self.setup: Setup | None = None
+        self._child: Child | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None
+
+    def start(self) -> Setup:
+        """CutegenError (exit 2): the backend does not start here."""
+        self._child = Child("cutegen.tune.station")
+        try:
+            self.setup = self._ask(START_SECONDS, "setup", self.factory, self.arguments)
+        except CandidateFault as fault:
+            raise CutegenError(f"the measuring process does not start: {fault.reason}", exit_code=2) from None
+        assert self.setup is not None
+        return self.setup
+
+    def open(self, problem: Shape, default: str) -> Opened:
+        opened: Opened = self._ask(START_SECONDS, "open", problem, default)
+        return opened
+
+    def admit(self, name: str) -> str:
+        return str(self._ask(ADMIT_SECONDS, "admit", name))
+
+    def sample(self, name: str, seconds: float) -> float:
+        return float(self._ask(SAMPLE_SECONDS + seconds, "sample", name, seconds))
+
+    def recheck(self, name: str) -> str:
+        return str(self._ask(ADMIT_SECONDS, "recheck", name))
+
+    def others(self) -> int:
+        return int(self._ask(ADMIT_SECONDS, "others"))
+
+    def end(self) -> None:
+        if self._child:
+            self._child.end()
+        self._child = None
+
+    def _ask(self, timeout_s: float, operation: str, *arguments: Any) -> Any:
+        """The answer. CandidateFault: it raised, or the process is gone."""
+        assert self._child, "started"
+        child = self._child
+        child.send((operation, arguments), timeout_s)
+        try:
+            if not child.wait():
+                self.end()
+                raise CandidateFault("hung", f"no answer within {timeout_s:g} s", lost=True)
+            answer, fault, usable = child.receive()
+        except EOFError:
+            reason, log = child.died(), child.tail()
+            self.end()
+            last = f": {log.splitlines()[-1]}" if log else ""
+            raise CandidateFault("crashed", f"the process ended ({reason}){last}", lost=True) from None
+        except KeyboardInterrupt:
+            self.end()
+            raise
+        if fault and not usable:
+            self.end()
+        if fault:
+            raise CandidateFault("failed" if usable else "crashed", fault, lost=not usable)
+        return answer
+
+
+def main(handle: int) -> None:
+    """Serves operations on an inherited pipe until the other end closes it. Each answer: (result, fault, usable)."""
+    warnings.simplefilter("ignore")
+    connection = Connection(handle)
+    backend: Any = None
+    while True:
+        try:
+            operation, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            if operation == "setup":
+                module, _, name = arguments[0].partition(":")
+                backend = getattr(importlib.import_module(module), name)(*arguments[1])
+                arguments = ()
+            connection.send((getattr(backend, operation)(*arguments), "", True))
+        except Exception as error:
+            lines = str(error).strip().splitlines()
+            fault = f"{type(error).__name__}: {lines[0] if lines else ''}"
+            connection.send((None, fault, backend is not None and backend.usable()))

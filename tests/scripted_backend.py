@@ -1,0 +1,81 @@
+"""A backend of the tuner whose candidates do what a script says, in the process that real ones are measured in."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from cutegen.run.shapes import Shape
+from cutegen.tune.station import Opened, Setup
+
+FACTORY = "scripted_backend:ScriptedBackend"
+
+
+@dataclass(frozen=True)
+class Script:
+    """seconds: per launch, by name. does: (operation, name) -> "crash", "exit", "hang", "raise", "fault" (a raise after
+    which only a new process helps) or "wrong". noise: relative, of a fixed sequence. log: gets a line an operation."""
+
+    log: Path
+    seconds: dict[str, float] = field(default_factory=dict)
+    does: dict[tuple[str, str], str] = field(default_factory=dict)
+    noise: float = 0.002
+    baseline: str = "cuBLAS"
+    others: int = 0
+
+
+class ScriptedBackend:
+    def __init__(self, script: Script) -> None:
+        self.script, self.works, self.calls = script, True, count()
+
+    def setup(self) -> Setup:
+        self.note("start")
+        return Setup("Scripted GPU", "1.0", self.script.others)
+
+    def open(self, problem: Shape, default: str) -> Opened:
+        self.note("open " + ",".join(f"{d}={n}" for d, n in problem.items()))
+        if "open" in self.script.does.values():
+            raise RuntimeError("no memory")
+        return Opened(
+            self.script.baseline, "the product", "" if self.script.baseline else "not installed", 10**9, 10**6
+        )
+
+    def admit(self, name: str) -> str:
+        return self.act("admit", name)
+
+    def sample(self, name: str, seconds: float) -> float:
+        self.act("sample", name)
+        # From -1 to 1, without a pattern in the rounds.
+        noise = ((next(self.calls) * 7919) % 101 - 50) / 50
+        return self.script.seconds[name] * (1 + self.script.noise * noise)
+
+    def recheck(self, name: str) -> str:
+        return self.act("recheck", name)
+
+    def others(self) -> int:
+        return self.script.others
+
+    def usable(self) -> bool:
+        return self.works
+
+    def act(self, operation: str, name: str) -> str:
+        self.note(f"{operation} {name}")
+        deed = self.script.does.get((operation, name), "")
+        if deed == "crash":
+            os.abort()
+        if deed == "exit":
+            print("CUDA error: an illegal memory access was encountered", flush=True)
+            os._exit(3)
+        if deed == "hang":
+            time.sleep(600)
+        if deed in ("raise", "fault"):
+            self.works = deed == "raise"
+            raise RuntimeError(f"{deed} of {name}")
+        return "3 of 100 elements are wrong" if deed == "wrong" else ""
+
+    def note(self, text: str) -> None:
+        with open(self.script.log, "a", encoding="utf-8") as stream:
+            stream.write(text + "\n")

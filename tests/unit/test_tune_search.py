@@ -1,0 +1,247 @@
+"""The search of one problem through the measuring process; kernels and their times are scripted."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_backend import FACTORY, Script
+
+from cutegen.diagnostics import CutegenError
+from cutegen.tune import station as stations
+from cutegen.tune.search import MAX_LOST, Search, Trial
+from cutegen.tune.stages import HEAT, PROOF, STAGES, heats, planned_samples
+from cutegen.tune.station import Station
+from cutegen.tune.store import Place, Timing, TimingStore
+
+PROBLEM = {"m": 64, "n": 4096, "k": 4096}
+PLACE = Place("m=64 n=4096 k=4096", "Scripted GPU", "1.0")
+DEFAULT = 10e-6
+
+
+class Bench:
+    """A search over scripted candidates; the store outlives it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store = folder, TimingStore(folder / "timings.sqlite")
+        self.searches: list[Search] = []
+
+    def run(self, seconds: dict[str, float], stages: Any = STAGES, **options: Any) -> tuple[Trial | None, list[Trial]]:
+        log = self.folder / "log"
+        log.write_text("")
+        script = {k: options.pop(k) for k in ("does", "noise", "baseline", "others") if k in options}
+        times = {"default": DEFAULT, "cuBLAS": 9e-6, **seconds}
+        station = Station(FACTORY, (Script(log, times, **script),))
+        trials = [Trial(name, f"kernel of {name}") for name in seconds]
+        search = Search(station, self.store, PROBLEM, PLACE, Trial("default", "kernel of default"), **options)
+        self.searches.append(search)
+        try:
+            return search.run(trials, stages), trials
+        finally:
+            station.end()
+
+    @property
+    def log(self) -> list[str]:
+        return (self.folder / "log").read_text().splitlines()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def many(count: int, slower: float = 1.5) -> dict[str, float]:
+    return {f"c{i}": DEFAULT * (slower + 0.01 * i) for i in range(count)}
+
+
+def test_the_fastest_wins_and_its_gain_is_that_of_the_proof(bench: Bench) -> None:
+    best, trials = bench.run({**many(30), "fast": 8e-6, "good": 8.5e-6})
+    assert best
+    assert best.name == "fast"
+    assert best.stage == PROOF.name
+    assert best.timing
+    assert len(best.timing.own) == PROOF.rounds
+    assert best.speed
+    assert best.speed.low > 1.2
+    assert best.speed.high < 1.3
+    assert best.beside_baseline
+    assert best.beside_baseline.median == pytest.approx(9 / 8, rel=0.01)
+    stages = Counter(t.stage for t in trials)
+    assert stages == {"first look": 16, "second look": 11, "final": 4, "proof": 1}
+
+
+def test_everyone_is_timed_in_turn_with_default_and_baseline(bench: Bench) -> None:
+    bench.run(many(3))
+    sampled = [line.removeprefix("sample ") for line in bench.log if line.startswith("sample")]
+    first = sampled[: 5 * (STAGES[0].rounds + 1)]
+    assert first[:5] == ["default", "cuBLAS", "c0", "c1", "c2"]
+    assert Counter(first) == dict.fromkeys(["default", "cuBLAS", "c0", "c1", "c2"], STAGES[0].rounds + 1)
+
+
+def test_the_default_stands_where_nothing_beats_it_beyond_noise(bench: Bench) -> None:
+    best, trials = bench.run({"slower": 11e-6, "same": DEFAULT, "hair": DEFAULT / 1.004}, noise=0.01)
+    assert best is None
+    assert all(t.speed and t.speed.low < 1.005 for t in trials)
+
+
+def test_a_second_search_measures_nothing(bench: Bench) -> None:
+    times = {**many(10), "fast": 8e-6}
+    does = {("admit", "c3"): "wrong"}
+    first, _ = bench.run(times, does=does)
+    assert "start" in bench.log
+    second, trials = bench.run(times, does=does)
+    assert bench.log == []
+    assert first
+    assert second
+    assert second.timing == first.timing
+    assert all(t.stored for t in trials)
+    assert [t.fault.kind for t in trials if t.fault] == ["wrong"]
+
+
+def test_fresh_measures_again(bench: Bench) -> None:
+    times = {"fast": 8e-6}
+    bench.run(times)
+    best, _ = bench.run(times, fresh=True)
+    assert best
+    assert not best.stored
+    assert "start" in bench.log
+
+
+def test_another_default_is_another_comparison(bench: Bench) -> None:
+    place = Place("p", "d", "1")
+    bench.store.keep_timing("k", "default", place, "s", Timing((1.0,), (2.0,)))
+    assert bench.store.find_timing("k", "default", place, "s") == Timing((1.0,), (2.0,))
+    assert bench.store.find_timing("k", "another", place, "s") is None
+    assert bench.store.find_timing("k", "default", Place("p", "d", "2"), "s") is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "deed", "kind", "reason"),
+    [
+        ("admit", "crash", "crashed", "the process ended (SIGABRT)"),
+        ("sample", "exit", "crashed", "the process ended (exit code 3): CUDA error: an illegal memory access"),
+        ("admit", "raise", "failed", "RuntimeError: raise of bad"),
+        ("sample", "fault", "crashed", "RuntimeError: fault of bad"),
+        ("admit", "wrong", "wrong", "3 of 100 elements are wrong"),
+    ],
+)
+def test_what_one_candidate_does_costs_that_candidate_only(
+    bench: Bench, operation: str, deed: str, kind: str, reason: str
+) -> None:
+    best, trials = bench.run({"bad": 1e-6, "fast": 8e-6, **many(9)}, does={(operation, "bad"): deed})
+    assert best
+    assert best.name == "fast"
+    faults = {t.name: t.fault for t in trials if t.fault}
+    assert set(faults) == {"bad"}
+    assert faults["bad"].kind == kind
+    assert faults["bad"].reason.startswith(reason)
+    assert bench.store.find_fault("kernel of bad", PLACE) == faults["bad"]
+    assert bench.log.count("start") == (2 if kind == "crashed" else 1)
+
+
+def test_a_hang_ends_in_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stations, "SAMPLE_SECONDS", 1.0)
+    start = time.monotonic()
+    best, trials = bench.run({"bad": 1e-6, "fast": 8e-6}, does={("sample", "bad"): "hang"})
+    assert time.monotonic() - start < 20
+    assert best
+    assert best.name == "fast"
+    assert trials[0].fault
+    assert (trials[0].fault.kind, trials[0].fault.reason) == ("hung", "no answer within 1.005 s")
+
+
+def test_results_are_judged_again_after_timing(bench: Bench) -> None:
+    best, trials = bench.run({"bad": 7e-6, "fast": 8e-6}, does={("recheck", "bad"): "wrong"})
+    assert best
+    assert best.name == "fast"
+    assert trials[0].fault
+    assert trials[0].fault.reason == "after timing: 3 of 100 elements are wrong"
+
+
+def test_a_wrong_default_ends_the_search(bench: Bench) -> None:
+    with pytest.raises(CutegenError, match="the default kernel: wrong: 3 of 100") as error:
+        bench.run({"fast": 8e-6}, does={("admit", "default"): "wrong"})
+    assert "cutegen check" in error.value.remedy
+
+
+def test_too_many_lost_processes_end_the_search(bench: Bench) -> None:
+    times = {f"bad{i}": 1e-6 for i in range(MAX_LOST + 3)}
+    best, trials = bench.run(times, does={("admit", name): "crash" for name in times})
+    assert best is None
+    assert bench.searches[-1].stopped == f"{MAX_LOST} measuring processes were lost"
+    assert sum(t.fault is not None for t in trials) == MAX_LOST
+
+
+def test_a_spent_budget_proves_what_is_best_so_far(bench: Bench) -> None:
+    ticks = iter(range(1000))
+    times = {"fast": 8e-6, **many(3 * HEAT)}
+    best, trials = bench.run(times, clock=lambda: next(ticks), deadline=2)
+    assert best
+    assert best.name == "fast"
+    assert bench.searches[-1].stopped == "the budget is spent"
+    assert sum(bool(t.timing) for t in trials) < len(trials)
+    # ... and the next search goes on where this one was.
+    bench.run(times)
+    assert bench.log.count("sample c0") == STAGES[1].rounds + 1 + STAGES[2].rounds + 1
+
+
+def test_nothing_is_kept_when_another_process_is_on_the_gpu(bench: Bench) -> None:
+    bench.run({"fast": 8e-6}, others=2)
+    search = bench.searches[-1]
+    assert search.crowded
+    assert search.notes == ["2 other processes on the GPU: these figures are not trusted, nor kept"]
+    assert bench.store.count()["timings"] == 0
+
+
+def test_no_baseline_is_a_note(bench: Bench) -> None:
+    best, _ = bench.run({"fast": 8e-6}, baseline="")
+    assert best
+    assert best.beside_baseline is None
+    assert bench.searches[-1].notes == ["no baseline: not installed"]
+
+
+def test_an_interrupt_leaves_no_process_and_keeps_what_was_measured(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = children()
+    done = 0
+
+    def interrupt(count: int) -> None:
+        nonlocal done
+        done += count
+        if done > 120:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(many(40), on_sample=interrupt)
+    assert children() == before
+    kept = bench.store.count()["timings"]
+    assert kept > 0
+    bench.run(many(40))
+    assert bench.log.count("sample c0") == STAGES[1].rounds + 1 + STAGES[2].rounds + 1
+
+
+def test_progress_ends_where_it_was_planned_to(bench: Bench) -> None:
+    done = 0
+
+    def count(samples: int) -> None:
+        nonlocal done
+        done += samples
+
+    for _ in range(2):  # measured, and from the store
+        done = 0
+        bench.run({**many(20), "fast": 8e-6}, on_sample=count)
+        assert done == planned_samples(21)
+
+
+def test_heats_are_even() -> None:
+    assert [len(heat) for heat in heats(list(range(17)))] == [5, 6, 6]
+    assert list(heats([])) == []
+
+
+def children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
