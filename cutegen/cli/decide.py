@@ -10,7 +10,9 @@ import click
 from cutegen.cli import console
 from cutegen.diagnostics import CutegenError, suggest
 
-_upgrade = click.option("--upgrade", is_flag=True, help="Decide anew, whatever the lock says; evidence is dropped.")
+_upgrade = click.option(
+    "--upgrade", is_flag=True, help="Decide anew, whatever the lock says; evidence is dropped, winners stay."
+)
 _locked = click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 
 

@@ -91,18 +91,38 @@ class DispatchRow:
     def text(self) -> str:
         return " and ".join(f"{name} {sign} {bound}" for name, sign, bound in self.when) or "else"
 
+    def holds(self, call: Mapping[str, int], device: str) -> bool:
+        """Whether it runs such a call on a device."""
+        return all(COMPARISONS[sign](call[name], bound) for name, sign, bound in self.when)
 
-def dispatch(rows: Iterable[DispatchRow], call: Mapping[str, int]) -> str:
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow(DispatchRow):
+    """A row that was found by measuring. device: what it holds on alone, as the driver names it."""
+
+    device: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.device}: {DispatchRow.text.fget(self)}"  # type: ignore[attr-defined]
+
+    def holds(self, call: Mapping[str, int], device: str) -> bool:
+        return self.device == device and DispatchRow.holds(self, call, device)
+
+
+def dispatch(rows: Iterable[DispatchRow], call: Mapping[str, int], device: str = "") -> str:
     """The tiling that runs a call with these values, as the generated plan chooses it."""
-    return next(r.tiling for r in rows if all(COMPARISONS[sign](call[name], bound) for name, sign, bound in r.when))
+    return next(row.tiling for row in rows if row.holds(call, device))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """resolved: the family's resolved kernel. notes: locked decisions that could not be kept, and why."""
+    """resolved: the family's resolved kernel. notes: locked decisions and tuned rows that could not be kept, and why.
+    dropped: indices of those rows."""
 
     resolved: Any
     notes: tuple[str, ...]
+    dropped: tuple[int, ...] = ()
 
 
 def lay_out_struct(fields: list[tuple[str, int, int, str]]) -> tuple[tuple[SmemRegion, ...], int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,17 @@ class Resolution:
 def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False) -> Resolution:
     """Resolve a spec with the lock beside it. Writes nothing; `save_lock` does.
 
-    locked: a missing, stale or illegal lock is an error. upgrade: the lock's decisions are made anew.
+    locked: a missing, stale or illegal lock is an error. upgrade: decisions are made anew, winners stay, and a damaged
+    lock is replaced.
     """
     document = load_document(path)
-    return resolve_document(document, None if upgrade else read_lock(lock_path(path)), locked=locked, upgrade=upgrade)
+    try:
+        lock = read_lock(lock_path(path))
+    except CutegenError:
+        if not upgrade:
+            raise
+        lock = None
+    return resolve_document(document, lock, locked=locked, upgrade=upgrade)
 
 
 def resolve_document(
@@ -41,7 +48,7 @@ def resolve_document(
     spec, problem = _parse_and_bind(doc)
     family = load_family(spec.kernel)
     decisions = lock.decisions if lock and not upgrade else {}
-    outcome = family.resolve(spec, doc, problem, decisions)
+    outcome = family.resolve(spec, doc, problem, decisions, lock.tuned() if lock else ())
     notes = list(outcome.notes)
     digest = meaning(doc)
     made = {d.key: (_plain(d.value), d.reason) for d in outcome.resolved.decisions if d.origin != "spec"}
@@ -54,7 +61,9 @@ def resolve_document(
         ]
     if locked:
         _check_locked(doc, lock, digest, notes)
-    return Resolution(doc, spec, outcome.resolved, Lock(digest, made, lock.evidence if lock else ()), tuple(notes))
+    kept = lock.without(outcome.dropped) if lock else Lock(digest, made)
+    kept = replace(kept, spec=digest, decisions=made, evidence=() if upgrade else kept.evidence)
+    return Resolution(doc, spec, outcome.resolved, kept, tuple(notes))
 
 
 def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:

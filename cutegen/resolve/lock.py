@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.families.tuned import TunedRow
 from cutegen.files import LOCK_SUFFIX
+from cutegen.resolve.winners import DEFAULT, Winner, read_winner
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.document import Data
 
@@ -23,12 +25,15 @@ _HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock -
 class Lock:
     """spec: hash of the spec's meaning when the decisions were made. decisions: (value, reason) by dotted knob path.
 
-    evidence: measurements behind the decisions; kept as they are.
+    evidence: measurements behind the decisions; kept as they are. tilings: knob values by dotted path, of what `tune`
+    found faster than the decisions; winners: for which calls.
     """
 
     spec: str
     decisions: Mapping[str, tuple[object, str]]
     evidence: tuple[Data, ...] = ()
+    tilings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    winners: tuple[Winner, ...] = ()
 
     def to_text(self) -> str:
         """YAML, one decision a line; equal for equal content."""
@@ -41,7 +46,30 @@ class Lock:
             lines.append(f"  {key}: {{value: {json.dumps(value)}, reason: {json.dumps(reason)}}}")
         lines.append("evidence:" if self.evidence else "evidence: []")
         lines += [f"  - {json.dumps(item)}" for item in self.evidence]
+        lines += ["tilings:"] if self.tilings else []
+        for name, knobs in self.tilings.items():
+            lines.append(f"  {name}: {{{', '.join(f'{key}: {json.dumps(value)}' for key, value in knobs.items())}}}")
+        lines += ["winners:"] if self.winners else []
+        lines += [f"  - {winner.to_line()}" for winner in self.winners]
         return "\n".join(lines) + "\n"
+
+    def tuned(self) -> tuple[TunedRow, ...]:
+        """A row for each winner that is not the default, in order."""
+        won = (w for w in self.winners if w.tiling != DEFAULT)
+        return tuple(TunedRow(w.device, w.calls, w.tiling, self.tilings[w.tiling]) for w in won)
+
+    def without(self, dropped: Collection[int]) -> Lock:
+        """Less the rows of `tuned` with these indices, and less tilings that no winner names."""
+        if not dropped:
+            return self
+        rows = [w for w in self.winners if w.tiling != DEFAULT]
+        gone = [rows[i] for i in dropped]
+        return self.with_winners(self.tilings, [w for w in self.winners if not any(w is g for g in gone)])
+
+    def with_winners(self, tilings: Mapping[str, Mapping[str, object]], winners: Collection[Winner]) -> Lock:
+        """With these winners, and of the tilings those that they name."""
+        named = {w.tiling for w in winners}
+        return replace(self, tilings={k: v for k, v in tilings.items() if k in named}, winners=tuple(winners))
 
 
 def lock_path(spec: Path) -> Path:
@@ -74,9 +102,24 @@ def read_lock(path: Path) -> Lock | None:
     spec, decisions, evidence = data["spec"], data["decisions"], data["evidence"]
     if not isinstance(spec, str) or not isinstance(decisions, dict) or not isinstance(evidence, list):
         raise _damaged(path, "is damaged: `spec` is text, `decisions` a map, `evidence` a list")
-    if extra := set(data) - {"cutegen", "spec", "decisions", "evidence"}:
+    if extra := set(data) - {"cutegen", "spec", "decisions", "evidence", "tilings", "winners"}:
         raise _damaged(path, f"is damaged: unknown key `{sorted(extra)[0]}`")
-    return Lock(spec, {key: _decision(path, key, entry) for key, entry in decisions.items()}, tuple(evidence))
+    made = {key: _decision(path, key, entry) for key, entry in decisions.items()}
+    return Lock(spec, made, tuple(evidence), *_winners(path, data.get("tilings", {}), data.get("winners", [])))
+
+
+def _winners(path: Path, tilings: Data, winners: Data) -> tuple[dict[str, dict[str, Data]], tuple[Winner, ...]]:
+    if not isinstance(tilings, dict) or not all(isinstance(knobs, dict) for knobs in tilings.values()):
+        raise _damaged(path, "is damaged: `tilings` is a map of maps")
+    if not isinstance(winners, list):
+        raise _damaged(path, "is damaged: `winners` is a list")
+    found = []
+    for number, entry in enumerate(winners, 1):
+        try:
+            found.append(read_winner(entry, tilings))
+        except ValueError as error:
+            raise _damaged(path, f"is damaged: winner {number} {error}") from None
+    return {name: knobs for name, knobs in tilings.items() if isinstance(knobs, dict)}, tuple(found)
 
 
 def _decision(path: Path, key: str, entry: Data) -> tuple[object, str]:

@@ -8,6 +8,9 @@ A generated plan gives, as class attributes:
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
+    winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
+                      tilings that were measured fastest, each up to an extent of m ("": the default)
+    anywhere          with winners: the keys that dispatch can choose on devices without any
     epilogue          {"d": "gelu_tanh(acc + bias)"}: the statements as the spec writes them; `bench` chooses baselines
                       by it ("acc": the product itself)
 
@@ -19,6 +22,7 @@ and as methods:
     compile(self, key)                        the compiled kernel of tiling `key`, called as
                                               compiled(*inputs, *outputs, sm_count)
     dispatch(self, **dims)                    the key for a problem; only when there are several tilings
+                                              (self, device, /, **dims) with winners, see find_winner
 
 and at module level:
 
@@ -29,8 +33,9 @@ and at module level:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance, tolerance
 from cutegen.runtime.arguments import (
@@ -45,7 +50,7 @@ from cutegen.runtime.arguments import (
     normalise_strides,
     torch_dtype,
 )
-from cutegen.runtime.base import BasePlan
+from cutegen.runtime.base import BasePlan, Table
 
 
 class KernelPlan(BasePlan):
@@ -55,6 +60,30 @@ class KernelPlan(BasePlan):
     reduced: ClassVar[str]
     epilogue: ClassVar[Mapping[str, str]] = {}
     approximation: ClassVar[float] = 0.0
+    winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
+    anywhere: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile") -> None:
+        self._winners = Table(self._device_winners)
+        super().__init__(on_miss)
+
+    def find_winner(self, device: int | None, point: tuple[int, ...], extent: int) -> str:
+        """The key measured fastest for such calls on a CUDA device (None: the current one); "" for the default."""
+        found = self._winners[_current_device() if device is None else device].get(point)
+        return found[1][bisect_left(found[0], extent)] if found else ""
+
+    def _device_winners(self, index: int) -> dict[tuple[int, ...], tuple[list[int], list[str]]]:
+        """(bounds, keys) by point; a key more than bounds: beyond the last bound, the default."""
+        table = self.winners.get(_device_name(index), {})
+        return {p: ([last for last, _ in rows], [*(key for _, key in rows), ""]) for p, rows in table.items()}
+
+    def get_warmup_keys(self) -> tuple[str, ...]:
+        """What `dispatch` can return on the current device; without one, on any."""
+        here = _device_name(_current_device())
+        if not here or not self.winners:
+            return tuple(self.tilings)
+        measured = {key for rows in self.winners.get(here, {}).values() for _, key in rows}
+        return tuple(key for key in self.tilings if key in measured or key in self.anywhere)
 
     def _reference(self, *inputs: Any) -> tuple[Any, ...]:
         raise NotImplementedError
@@ -111,6 +140,8 @@ class KernelPlan(BasePlan):
         carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and self.reduced in a.dims]
         carrier = probe if isinstance(self.dims[self.reduced], int) else carriers[0]
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
+        choose: Callable[..., str] = self.dispatch
+        measured = bool(self.winners)
         slots = self._dim_slots(args)
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
@@ -122,8 +153,10 @@ class KernelPlan(BasePlan):
                     for i, axis, lo, hi in bounded:
                         if not lo <= values[i].shape[axis] <= hi:
                             raise ValueError(f"argument {i}, axis {axis}")  # named below
-                    chosen = key or self.dispatch(**{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
-                    kernels[chosen](*values, sm_counts[output.get_device()])
+                    device = output.get_device()
+                    where = (device,) if measured else ()
+                    chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
+                    kernels[chosen](*values, sm_counts[device])
                     return
             except Exception as error:
                 self._refuse(args, values, error)
@@ -148,3 +181,17 @@ class KernelPlan(BasePlan):
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
         return find_faults(self.dims, args, values, self.device, self.reduced)
+
+
+def _current_device() -> int:
+    """The index of torch's current CUDA device; -1 without one."""
+    import torch
+
+    return torch.cuda.current_device() if torch.cuda.is_available() else -1
+
+
+def _device_name(index: int) -> str:
+    """As the driver names it; "" for -1."""
+    import torch
+
+    return str(torch.cuda.get_device_name(index)) if index >= 0 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.families.resolved import Outcome
+    from cutegen.families.tuned import TunedRow
     from cutegen.spec import SpecDocument
 
 
@@ -33,12 +34,17 @@ class GemmFamily:
         return bind(spec, doc)
 
     def resolve(
-        self, spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, locked: Mapping[str, tuple[object, str]]
+        self,
+        spec: GemmSpec,
+        doc: SpecDocument,
+        problem: GemmProblem,
+        locked: Mapping[str, tuple[object, str]],
+        tuned: Sequence[TunedRow] = (),
     ) -> Outcome:
-        """Every number of the kernel; SpecError when the written knobs are illegal."""
+        """Every number of the kernels; SpecError when the written knobs are illegal."""
         from cutegen.families.gemm.resolve import resolve
 
-        return resolve(spec, doc, problem, locked)
+        return resolve(spec, doc, problem, locked, tuned=tuned)
 
     def render(self, resolved: ResolvedGemm) -> dict[str, str]:
         """The text of each generated module, by file name."""

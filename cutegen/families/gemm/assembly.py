@@ -10,19 +10,24 @@ from cutegen.families.gemm.candidate import STRUCTURAL, Candidate, structure
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.tiling import describe_tiling
-from cutegen.families.resolved import DispatchRow, When
+from cutegen.families.resolved import DeviceRow, DispatchRow, When
+from cutegen.families.tuned import TunedRow
 
 Row: TypeAlias = "tuple[When, Candidate]"
 
 
 def assemble(
-    problem: GemmProblem, default: Candidate, rows: Sequence[Row]
+    problem: GemmProblem,
+    default: Candidate,
+    rows: Sequence[Row],
+    tuned: Sequence[tuple[TunedRow, Candidate]] = (),
 ) -> tuple[tuple[GemmKernel, ...], tuple[DispatchRow, ...]]:
     """The modules, that of the default first, and the dispatch table, which ends with the default.
 
-    rows: (comparisons that must hold, candidate), most specific first; equal candidates share an instance.
+    rows: (comparisons that must hold, candidate), most specific first; tuned: those of single devices, which come
+    before. Equal candidates share an instance.
     """
-    instances = tuple(dict.fromkeys((default, *(c for _, c in rows))))
+    instances = tuple(dict.fromkeys((default, *(c for _, c in rows), *(c for _, c in tuned))))
     names = dict(zip(instances, _instance_names(instances)))
     structures = dict.fromkeys(map(structure, instances))
     kernels = []
@@ -30,7 +35,8 @@ def assemble(
         members = [c for c in instances if structure(c) == key]
         module = "_".join(("kernel", *_differences(members[0], default, STRUCTURAL)))
         kernels.append(GemmKernel(module, tuple(describe_tiling(problem, c, names[c], module) for c in members)))
-    dispatch = [DispatchRow(when, names[c]) for when, c in rows]
+    dispatch: list[DispatchRow] = [DeviceRow(row.when, names[c], row.device) for row, c in tuned if row.device]
+    dispatch += [DispatchRow(when, names[c]) for when, c in rows]
     return tuple(kernels), (*dispatch, DispatchRow((), names[default]))
 
 

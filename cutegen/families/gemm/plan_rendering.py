@@ -10,7 +10,8 @@ from cutegen.epilogue import cost, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
-from cutegen.families.plan_text import RowText, TilingText, row_texts, tiling_texts
+from cutegen.families.plan_text import DeviceText, RowText, TilingText, device_texts, row_texts, tiling_texts
+from cutegen.families.resolved import DeviceRow
 from cutegen.render.layout import bracketed, statement
 
 
@@ -32,6 +33,11 @@ class PlanText:
     modules: tuple[tuple[str, str], ...]
     module: str
     dispatch: tuple[RowText, ...]
+    winners: tuple[DeviceText, ...]
+    anywhere: str
+    point: str
+    point_names: str
+    along: str
     input_names: tuple[str, ...]
     results: str
     dim_names: tuple[str, ...]
@@ -49,6 +55,8 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
     work = cost(problem.epilogue)
     product = " * ".join(d.name for d in dims if d is not problem.k)
     several = len(resolved.kernels) > 1
+    anywhere = dict.fromkeys(row.tiling for row in resolved.dispatch if not isinstance(row, DeviceRow))
+    others = [d.name for d in dims if d is not problem.m]
     per_output = f" + {work.flops} * {product}" if work.flops else ""
     return PlanText(
         name=resolved.name,
@@ -65,6 +73,13 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         modules=tuple((t.name, t.module) for t in resolved.tilings) if several else (),
         module='f"{__package__}.{MODULES[key]}"' if several else f'f"{{__package__}}.{resolved.kernels[0].module}"',
         dispatch=row_texts(resolved.dispatch, 'dims["{}"]'),
+        winners=device_texts(resolved.dispatch, others, problem.m.name),
+        anywhere=bracketed(
+            "(", [json.dumps(key) for key in anywhere], ")", indent=4, used=len("anywhere = "), is_tuple=True
+        ),
+        point=", ".join(f'dims["{name}"]' for name in others),
+        point_names=", ".join(others),
+        along=problem.m.name,
         input_names=problem.inputs,
         results=", ".join(problem.outputs) if len(problem.outputs) > 1 else f"({problem.outputs[0]},)",
         dim_names=tuple(d.name for d in dims),

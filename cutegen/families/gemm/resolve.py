@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
-from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest
+from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.gemm import spec_rules
 from cutegen.families.gemm.assembly import Row, assemble
 from cutegen.families.gemm.auto import choose
@@ -17,6 +17,7 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Outcome
+from cutegen.families.tuned import TunedRow, read_tuned
 from cutegen.hardware import ARCHS, Device
 
 if TYPE_CHECKING:
@@ -25,16 +26,26 @@ if TYPE_CHECKING:
 
 
 def resolve(
-    spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, locked: Locked, rows: Sequence[Row] = ()
+    spec: GemmSpec,
+    doc: SpecDocument,
+    problem: GemmProblem,
+    locked: Locked,
+    rows: Sequence[Row] = (),
+    tuned: Sequence[TunedRow] = (),
 ) -> Outcome:
     """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them.
 
-    rows: dispatch rows before the default, with legal candidates. SpecError with every finding when no candidate with
-    the written knobs is legal.
+    rows: dispatch rows before the default, with legal candidates; tuned: those before them, less what rules refuse.
+    SpecError with every finding when no candidate with the written knobs is legal.
     """
     found = list(spec_rules.findings(spec, doc, problem))
-    decided = decide(spec, doc, knobs_of(problem), locked, chooser(spec, problem), found, "tensors")
-    return Outcome(_resolved(spec, doc, problem, decided, rows), decided.notes)
+    knobs, choose = knobs_of(problem), chooser(spec, problem)
+    decided = decide(spec, doc, knobs, locked, choose, found, "tensors")
+    dims = [d.name for d in (problem.batch, problem.m, problem.n, problem.k) if d]
+    read = read_tuned(
+        tuned, knobs, written_knobs(spec, knobs), dims, lambda fixed: choose(fixed, decided.device), lambda c: None
+    )
+    return Outcome(_resolved(spec, doc, problem, decided, rows, read.kept), decided.notes + read.notes, read.dropped)
 
 
 def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:
@@ -62,12 +73,17 @@ def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[Shape, ...]:
 
 
 def _resolved(
-    spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, decided: Decided, rows: Sequence[Row]
+    spec: GemmSpec,
+    doc: SpecDocument,
+    problem: GemmProblem,
+    decided: Decided,
+    rows: Sequence[Row],
+    tuned: Sequence[tuple[TunedRow, Candidate]],
 ) -> ResolvedGemm:
     c: Candidate = decided.candidate
     # No loaded tile, no knob.
     decisions = tuple(d for d in decided.decisions if d.key != "pipeline.load_stages" or d.value)
-    kernels, dispatch = assemble(problem, c, rows)
+    kernels, dispatch = assemble(problem, c, rows, tuned)
     instances = [part for kernel in kernels for t in kernel.tilings for part in (t.candidate, t.numbers)]
     described = asdict(problem)
     for statement in described["epilogue"]["statements"]:

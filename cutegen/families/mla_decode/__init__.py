@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
     from cutegen.families.mla_decode.spec import MlaSpec
     from cutegen.families.resolved import Outcome
+    from cutegen.families.tuned import TunedRow
     from cutegen.spec import SpecDocument
 
 
@@ -33,12 +34,18 @@ class MlaFamily:
         return bind(spec, doc)
 
     def resolve(
-        self, spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, locked: Mapping[str, tuple[object, str]]
+        self,
+        spec: MlaSpec,
+        doc: SpecDocument,
+        problem: MlaProblem,
+        locked: Mapping[str, tuple[object, str]],
+        tuned: Sequence[TunedRow] = (),
     ) -> Outcome:
-        """Every number of the kernel; SpecError when the written knobs are illegal."""
+        """Every number of the kernel; SpecError when the written knobs are illegal. Tuned rows are dropped: its
+        dispatch is one of variants."""
         from cutegen.families.mla_decode.resolve import resolve
 
-        return resolve(spec, doc, problem, locked)
+        return resolve(spec, doc, problem, locked, tuned)
 
     def render(self, resolved: ResolvedMla) -> dict[str, str]:
         """The text of each generated module, by file name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -14,6 +14,7 @@ from cutegen.families.mla_decode.resolved import ResolvedMla
 from cutegen.families.mla_decode.tiling import describe_tiling
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import DispatchRow, Outcome
+from cutegen.families.tuned import TunedRow
 from cutegen.hardware import ARCHS, Device
 
 if TYPE_CHECKING:
@@ -30,13 +31,16 @@ DISPATCH = (
 )
 
 
-def resolve(spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, locked: Locked) -> Outcome:
+def resolve(
+    spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, locked: Locked, tuned: Sequence[TunedRow]
+) -> Outcome:
     """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them.
 
     SpecError with every finding when no candidate with the written knobs is legal.
     """
     decided = decide(spec, doc, KNOBS, locked, chooser(spec, problem), (), "kernel")
-    return Outcome(_assemble(spec, doc, problem, decided), decided.notes)
+    refused = ("winners: dropped: `mla_decode` dispatches among its variants",) if tuned else ()
+    return Outcome(_assemble(spec, doc, problem, decided), decided.notes + refused, tuple(range(len(tuned))))
 
 
 def chooser(spec: MlaSpec, problem: MlaProblem) -> Choose:

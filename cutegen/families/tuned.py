@@ -1,0 +1,122 @@
+"""Tilings that were found by measuring, as a lock has them: read and judged again each time, like any decision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cutegen.families.decide import Choice
+from cutegen.families.knobs import Knob, plain
+from cutegen.families.refusal import Finding, Refusal
+from cutegen.families.resolved import When
+
+Calls: TypeAlias = Mapping[str, "int | tuple[int, int]"]
+"""The extent, or the inclusive range of extents, of each dim of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedRow:
+    """The tiling that some calls run on a device. name: what the lock calls it. knobs: its values by dotted key.
+
+    device: as the driver names it. "": the tiling is built, and no call runs it.
+    """
+
+    device: str
+    calls: Calls
+    name: str
+    knobs: Mapping[str, object]
+
+    @property
+    def when(self) -> When:
+        comparisons: list[tuple[str, str, int]] = []
+        for dim, extent in self.calls.items():
+            lo, hi = (extent, extent) if isinstance(extent, int) else extent
+            comparisons += [(dim, "==", lo)] if lo == hi else [(dim, ">=", lo), (dim, "<=", hi)]
+        return tuple(comparisons)
+
+    def overlaps(self, other: TunedRow) -> bool:
+        """Some call is for both."""
+        pairs = ((_span(extent), _span(other.calls[dim])) for dim, extent in self.calls.items())
+        return self.device == other.device and all(a[0] <= b[1] and b[0] <= a[1] for a, b in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """kept: rows with their candidates. dropped: indices of the other rows; notes: why, in words."""
+
+    kept: tuple[tuple[TunedRow, Any], ...]
+    dropped: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def read_tuned(
+    rows: Sequence[TunedRow],
+    knobs: Sequence[Knob],
+    written: Mapping[str, Any],
+    dims: Sequence[str],
+    complete: Callable[[Mapping[str, Any]], Choice | tuple[Refusal, ...]],
+    admit: Callable[[Any], Finding],
+) -> Reading:
+    """The candidate of each row that is legal beside the `written` knobs (by candidate field) and for calls of `dims`.
+
+    complete: the candidate with given knobs, or what refuses it. admit: what a family has against a legal one.
+    """
+    judged: dict[str, Any] = {}  # candidate or reason, by name
+    kept: list[tuple[TunedRow, Any]] = []
+    dropped: list[int] = []
+    notes: dict[str, None] = {}
+    for index, row in enumerate(rows):
+        if row.name not in judged:
+            judged[row.name] = _candidate(row, knobs, written, complete, admit)
+        found = judged[row.name]
+        if fault := found if isinstance(found, str) else _misfit(row, dims, [r for r, _ in kept]):
+            dropped.append(index)
+            notes[f"winners: {row.name} is dropped: {fault}"] = None
+        else:
+            kept.append((row, found))
+    return Reading(tuple(kept), tuple(dropped), tuple(notes))
+
+
+def _candidate(
+    row: TunedRow,
+    knobs: Sequence[Knob],
+    written: Mapping[str, Any],
+    complete: Callable[[Mapping[str, Any]], Choice | tuple[Refusal, ...]],
+    admit: Callable[[Any], Finding],
+) -> Any:
+    """The candidate, or in words what is against it."""
+    by_key = {knob.key: knob for knob in knobs}
+    values: dict[str, Any] = {}
+    for key, value in row.knobs.items():
+        knob = by_key.get(key)
+        if knob is None:
+            return f"this spec has no knob `{key}`"
+        try:
+            read = knob.read(value)
+        except ValueError as error:
+            return f"{key}: {json.dumps(value)} is not {error}"
+        if written.get(knob.field, read) != read:
+            return f"{key}: the spec now says {json.dumps(plain(written[knob.field]))}, it has {json.dumps(value)}"
+        values[knob.field] = read
+    result = complete({**written, **values})
+    if not isinstance(result, Choice):
+        return result[0].reason
+    finding = admit(result.candidate)
+    return finding[0] if finding else result.candidate
+
+
+def _misfit(row: TunedRow, dims: Sequence[str], before: Sequence[TunedRow]) -> str:
+    """Why no call of a kernel with these dims can be meant, or "". Without a device none is."""
+    if not row.device:
+        return ""
+    if set(row.calls) != set(dims):
+        return f"its calls give {', '.join(row.calls)}; the dims are {', '.join(dims)}"
+    if any(row.overlaps(other) for other in before):
+        return "another winner is for the same calls on this device"
+    return ""
+
+
+def _span(extent: int | tuple[int, int]) -> tuple[int, int]:
+    return (extent, extent) if isinstance(extent, int) else extent

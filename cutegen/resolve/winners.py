@@ -1,0 +1,108 @@
+"""The winners of a lock: which tiling was measured fastest, for which calls, by how much, and with what tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cutegen.families.tuned import Calls
+
+DEFAULT = "default"  # in place of a tiling's name: nothing beat what the decisions say
+Bounds: TypeAlias = tuple[float, float, float]
+"""A median between the ends of its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The answer of one measured problem, which is the upper end of each range in `calls`.
+
+    device: as the driver names it. tiling: a name of the lock's tilings, or DEFAULT. us: microseconds. gain: speed
+    relative to the default (None where that won), speed: to the baseline (None where there is none), each as (low end
+    of the interval, median, high end). beside: what the default was, a hash. toolchain: what it was measured with.
+    """
+
+    device: str
+    calls: Calls
+    tiling: str
+    us: float
+    gain: Bounds | None
+    baseline: str
+    speed: Bounds | None
+    beside: str
+    toolchain: str
+
+    @property
+    def problem(self) -> Mapping[str, int]:
+        return {dim: extent if isinstance(extent, int) else extent[1] for dim, extent in self.calls.items()}
+
+    def to_line(self) -> str:
+        """One line of YAML in flow style."""
+        calls = ", ".join(f"{dim}: {json.dumps(extent)}" for dim, extent in self.calls.items())
+        parts: dict[str, object] = {"device": self.device, "calls": None, "tiling": self.tiling, "us": self.us}
+        parts |= {"gain": self.gain} if self.gain else {}
+        parts |= {"baseline": self.baseline, "speed": self.speed} if self.speed else {}
+        parts |= {"beside": self.beside, "toolchain": self.toolchain}
+        shown = {key: json.dumps(value) for key, value in parts.items()} | {"calls": f"{{{calls}}}"}
+        return "{" + ", ".join(f"{key}: {text}" for key, text in shown.items()) + "}"
+
+
+def read_winner(entry: object, tilings: Mapping[str, object]) -> Winner:
+    """A winner from its plain data. ValueError: what is wrong with it."""
+    if not isinstance(entry, dict):
+        raise ValueError("is no map")
+    entry = dict(entry)
+    winner = Winner(
+        device=_text(entry, "device"),
+        calls=_calls(entry),
+        tiling=_text(entry, "tiling"),
+        us=_number(entry.pop("us", None), "us"),
+        gain=_bounds(entry, "gain"),
+        baseline=_text(entry, "baseline") if "baseline" in entry else "",
+        speed=_bounds(entry, "speed"),
+        beside=_text(entry, "beside"),
+        toolchain=_text(entry, "toolchain"),
+    )
+    if entry:
+        raise ValueError(f"has an unknown key `{sorted(entry)[0]}`")
+    if winner.tiling != DEFAULT and winner.tiling not in tilings:
+        raise ValueError(f"names the tiling `{winner.tiling}`, which is not among `tilings`")
+    return winner
+
+
+def _text(entry: dict[str, object], key: str) -> str:
+    value = entry.pop(key, None)
+    if not isinstance(value, str) or not value or not value.isprintable() or len(value) > 200:
+        raise ValueError(f"needs `{key}`, a line of text")
+    return value
+
+
+def _number(value: object, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e12:
+        raise ValueError(f"needs `{key}`, a positive number")
+    return float(value)
+
+
+def _bounds(entry: dict[str, object], key: str) -> Bounds | None:
+    value = entry.pop(key, None)
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 3:
+        raise ValueError(f"needs `{key}` as [low, median, high]")
+    low, median, high = (_number(v, key) for v in value)
+    return low, median, high
+
+
+def _calls(entry: dict[str, object]) -> Calls:
+    value = entry.pop("calls", None)
+    if not isinstance(value, dict) or not value:
+        raise ValueError("needs `calls`, the extent or range of each dim")
+    calls: dict[str, int | tuple[int, int]] = {}
+    for dim, extent in value.items():
+        ends = extent if isinstance(extent, list) else [extent, extent]
+        integers = all(isinstance(e, int) and not isinstance(e, bool) and 0 < e < 2**31 for e in ends)
+        if len(ends) != 2 or not integers or ends[0] > ends[1]:
+            raise ValueError(f"needs `calls.{dim}` as an extent or as [low, high]")
+        calls[str(dim)] = ends[0] if not isinstance(extent, list) else (ends[0], ends[1])
+    return calls

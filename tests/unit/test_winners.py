@@ -1,0 +1,254 @@
+"""Winners of a lock: read, judged again, rendered into a dispatch by device and shape."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import timeit
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import PLAIN, resolve_text
+
+from cutegen.diagnostics import CutegenError
+from cutegen.families.resolved import dispatch
+from cutegen.render import render_package, write_package
+from cutegen.resolve import Lock, lock_path, read_lock, resolve_document, resolve_file, save_lock
+from cutegen.resolve.winners import DEFAULT, Winner
+from cutegen.spec import load_text
+
+H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
+TILINGS: dict[str, dict[str, object]] = {
+    "flat": {"warpgroups.schedule": "cooperative", "warpgroups.consumer.count": 1, "tiling.tile": [64, 256, 64],
+             "tiling.cluster": [1, 1], "tma.b.multicast": 1},
+    "turns": {"warpgroups.schedule": "pingpong", "tiling.tile": [128, 128, 64]},
+}  # fmt: skip
+
+
+def winner(low: int, high: int, tiling: str, device: str = H200, n: int = 4096, k: int = 4096) -> Winner:
+    calls = {"m": (low, high), "n": n, "k": k}
+    won = (1.1, 1.2, 1.3) if tiling != DEFAULT else None
+    return Winner(device, calls, tiling, 8.25, won, "torch.mm", (0.98, 1.0, 1.02), "abc123", "dsl 4.8.1 cu13")
+
+
+WINNERS = (
+    winner(1, 16, "flat"),
+    winner(17, 64, "flat"),
+    winner(65, 128, DEFAULT),
+    winner(129, 256, "turns"),
+    winner(129, 256, "flat", H100),
+    winner(33, 64, "turns", n=1280, k=8192),
+)
+DEFAULT_KEY = "t128x256x64"
+
+
+def with_winners(*winners: Winner, tilings: Any = None, text: str = PLAIN) -> Any:
+    """PLAIN resolved with a lock that has these winners."""
+    lock = resolve_text(text).lock.with_winners(tilings or TILINGS, winners)
+    return resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+
+
+def test_a_lock_with_winners_reads_back(tmp_path: Path) -> None:
+    spec = tmp_path / "kernel.yaml"
+    spec.write_text(PLAIN)
+    resolution = with_winners(*WINNERS)
+    assert resolution.notes == ()
+    assert save_lock(resolution, spec)
+    lock = read_lock(lock_path(spec))
+    assert lock == resolution.lock
+    assert lock
+    assert lock.winners == WINNERS
+    assert lock.tilings == TILINGS
+    again = resolve_file(spec, locked=True)
+    assert again.resolved == resolution.resolved
+    assert not save_lock(again, spec)
+
+
+def test_a_lock_without_winners_says_nothing_of_them() -> None:
+    text = resolve_text(PLAIN).lock.to_text()
+    assert "winners" not in text
+    assert "tilings" not in text
+
+
+def test_dispatch_by_device_and_shape() -> None:
+    rows = with_winners(*WINNERS).resolved.dispatch
+    for device, m, n, k, name in (
+        (H200, 1, 4096, 4096, "t64x256x64"),
+        (H200, 64, 4096, 4096, "t64x256x64"),
+        (H200, 65, 4096, 4096, DEFAULT_KEY),
+        (H200, 129, 4096, 4096, "t128x128x64_pingpong"),
+        (H100, 129, 4096, 4096, "t64x256x64"),
+        (H200, 64, 1280, 8192, "t128x128x64_pingpong"),
+        (H200, 32, 1280, 8192, DEFAULT_KEY),
+        ("another GPU", 1, 4096, 4096, DEFAULT_KEY),
+    ):
+        assert dispatch(rows, {"m": m, "n": n, "k": k}, device) == name
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    package = render_package(replace(with_winners(*WINNERS).resolved, name="with_winners"))
+    write_package(package, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("with_winners.plan")
+    for name in [m for m in sys.modules if m.startswith("with_winners")]:
+        del sys.modules[name]
+
+
+def on(plan: Any, monkeypatch: pytest.MonkeyPatch, *devices: str) -> Any:
+    """A plan on a machine with these devices, the first of them current."""
+    runtime = importlib.import_module("cutegen.runtime.plan")
+    monkeypatch.setattr(runtime, "_current_device", lambda: 0 if devices else -1)
+    monkeypatch.setattr(runtime, "_device_name", lambda index: devices[index] if index >= 0 else "")
+    return plan.Plan()
+
+
+def test_the_plan_dispatches_as_the_table_says(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = with_winners(*WINNERS).resolved.dispatch
+    made = on(plan, monkeypatch, H200, H100, "another GPU")
+    for index, device in enumerate((H200, H100, "another GPU")):
+        for n, k in ((4096, 4096), (1280, 8192), (4096, 4104)):
+            for m in (1, 16, 17, 32, 33, 64, 65, 128, 129, 256, 257, 10**6):
+                call = {"m": m, "n": n, "k": k}
+                assert made.dispatch(index, **call) == dispatch(rows, call, device)
+    assert made.dispatch(m=1, n=4096, k=4096) == "t64x256x64"
+    assert on(plan, monkeypatch).dispatch(m=1, n=4096, k=4096) == DEFAULT_KEY
+
+
+def test_neighbours_with_one_tiling_are_one_row(plan: Any) -> None:
+    assert plan.WINNERS[H200][4096, 4096] == (
+        (64, "t64x256x64"),
+        (128, ""),
+        (256, "t128x128x64_pingpong"),
+    )
+
+
+def test_only_what_this_device_can_choose_is_warmed_up(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on(plan, monkeypatch).get_warmup_keys() == tuple(plan.TILINGS)
+    assert on(plan, monkeypatch, H100).get_warmup_keys() == (DEFAULT_KEY, "t64x256x64")
+    assert on(plan, monkeypatch, "another GPU").get_warmup_keys() == (DEFAULT_KEY,)
+
+
+def test_dispatch_costs_well_under_a_microsecond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [
+        winner(2**i + 1, 2 ** (i + 1), ("flat", "turns")[i % 2], n=n) for n in range(256, 10000, 256) for i in range(12)
+    ]
+    package = render_package(replace(with_winners(*many).resolved, name="many_winners"))
+    write_package(package, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = on(importlib.import_module("many_winners.plan"), monkeypatch, H200)
+    call = {"m": 3000, "n": 9984, "k": 4096}
+    assert made.dispatch(0, **call) != DEFAULT_KEY
+    # The best of many short runs: what it costs when nobody else has the CPU.
+    seconds = min(timeit.repeat(lambda: made.dispatch(0, **call), number=500, repeat=200)) / 500
+    assert seconds < 1e-6
+
+
+def test_rendered_winners_keep_the_formatters_layout(plan: Any) -> None:
+    ruff = [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", plan.__file__]
+    subprocess.run(ruff, check=True, capture_output=True)
+
+
+def test_winners_change_the_digest_but_not_the_default_kernel() -> None:
+    with_them, without = with_winners(*WINNERS).resolved, resolve_text(PLAIN).resolved
+    assert with_them.digest != without.digest
+    assert with_them.default == without.default
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"tiling.tile": [256, 256, 64]}, "256 accumulator registers a thread"),
+        ({"tiling.tile": [64, 12, 64]}, "tile n = 12"),
+        ({"tiling.tile": "wide"}, 'tiling.tile: "wide" is not 3 positive integers'),
+        ({"tiling.tiles": [64, 64, 64]}, "this spec has no knob `tiling.tiles`"),
+    ],
+)
+def test_a_tiling_that_rules_refuse_is_dropped_and_told(knobs: dict[str, object], reason: str) -> None:
+    lock = resolve_text(PLAIN).lock.with_winners({**TILINGS, "bad": knobs}, [winner(1, 16, "bad"), *WINNERS[1:]])
+    document = load_text(PLAIN, "kernel", "kernel.yaml")
+    resolution = resolve_document(document, lock)
+    (note,) = resolution.notes
+    assert note.startswith("winners: bad is dropped: ")
+    assert reason in note
+    assert resolution.lock.winners == WINNERS[1:]
+    assert "bad" not in resolution.lock.tilings
+    with pytest.raises(CutegenError, match="does not hold"):
+        resolve_document(document, lock, locked=True)
+
+
+def test_what_the_spec_writes_now_wins_over_winners() -> None:
+    text = PLAIN + "warpgroups: {schedule: cooperative}\n"
+    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
+    resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+    dropped = [n for n in resolution.notes if n.startswith("winners")]
+    assert dropped == [
+        'winners: turns is dropped: warpgroups.schedule: the spec now says "cooperative", it has "pingpong"'
+    ]
+    assert {w.tiling for w in resolution.lock.winners} == {"flat", DEFAULT}
+
+
+def test_calls_that_are_none_of_this_kernel_or_are_answered_twice() -> None:
+    odd = replace(winner(1, 16, "flat"), calls={"m": (1, 16), "n": 4096})
+    resolution = with_winners(winner(10, 20, "flat"), winner(20, 30, "turns"), odd)
+    assert resolution.notes == (
+        "winners: turns is dropped: another winner is for the same calls on this device",
+        "winners: flat is dropped: its calls give m, n; the dims are m, n, k",
+    )
+    assert resolution.lock.winners == (winner(10, 20, "flat"),)
+
+
+def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
+    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
+    spec = tmp_path / "kernel.yaml"
+    spec.write_text(PLAIN)
+    lock_path(spec).write_text(replace(lock, evidence=("old",)).to_text())
+    upgraded = resolve_file(spec, upgrade=True)
+    assert upgraded.lock.winners == WINNERS
+    assert upgraded.lock.evidence == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('tiling: "turns"', 'tiling: "tuns"', "winner 4 names the tiling `tuns`, which is not among `tilings`"),
+        ("us: 8.25", "us: fast", "winner 1 needs `us`, a positive number"),
+        ("us: 8.25", "us: -1", "winner 1 needs `us`, a positive number"),
+        ("m: [1, 16]", "m: [16, 1]", "winner 1 needs `calls.m` as an extent or as [low, high]"),
+        ("m: [1, 16]", "m: 1.5", "winner 1 needs `calls.m` as an extent or as [low, high]"),
+        ("gain: [1.1, 1.2, 1.3]", "gain: [1.1]", "winner 1 needs `gain` as [low, median, high]"),
+        ('device: "NVIDIA H200"', 'device: ""', "winner 1 needs `device`, a line of text"),
+        ('beside: "abc123", ', "", "winner 1 needs `beside`, a line of text"),
+        ("tilings:\n", "tilings: 3\nx:\n", "unknown key `x`"),
+        ("us: 8.25", "us: 8.25, ms: 3", "winner 1 has an unknown key `ms`"),
+    ],
+)
+def test_a_damaged_winner_is_an_error(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    text = with_winners(*WINNERS).lock.to_text()
+    assert old in text
+    path = tmp_path / "kernel.lock.yaml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(CutegenError) as error:
+        read_lock(path)
+    assert f"is damaged: {reason}" in str(error.value)
+
+
+def test_a_device_name_reaches_generated_source_as_a_literal() -> None:
+    device = '"]); import os; ("'
+    files = render_package(with_winners(winner(1, 16, "flat", device)).resolved).files
+    space: dict[str, Any] = {}
+    start = files["plan.py"].index("WINNERS")
+    exec(files["plan.py"][start : files["plan.py"].index("\n}\n", start) + 3], space)
+    assert list(space["WINNERS"]) == [device]
+
+
+def test_mla_decode_takes_no_winners() -> None:
+    from mla_specs import MLA
+
+    lock: Lock = resolve_text(MLA).lock.with_winners(TILINGS, [winner(1, 16, "flat")])
+    resolution = resolve_document(load_text(MLA, "kernel", "kernel.yaml"), lock)
+    assert resolution.notes == ("winners: dropped: `mla_decode` dispatches among its variants",)
+    assert resolution.lock.winners == ()
