@@ -1,55 +1,27 @@
-"""Commands that run kernels: check, bench, and run, which goes the whole way as far as this machine can."""
+"""Commands that run kernels: check, and run, which goes the whole way as far as this machine can."""
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cutegen.cli import console
+from cutegen.cli.targets import shapes_option, targets_argument
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
-    from cutegen.run.bench import BenchReport, Settings
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import Target
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-_targets = click.argument("targets", nargs=-1, required=True, metavar="SPEC|FILE.py|PACKAGE...",
-                          callback=lambda ctx, parameter, value: target_files(map(Path, value)))  # fmt: skip
-_shapes = click.option("--shape", "shapes", multiple=True, metavar="DIM=EXTENT,..", help="A problem; may be repeated.",
-                       callback=lambda ctx, parameter, value: _readable(value))  # fmt: skip
-
-
-def target_files(paths: Iterable[Path]) -> list[Path]:
-    """Python files and generated packages as they are; specs, and the specs of a folder."""
-    found: list[Path] = []
-    for path in console.without_locks(paths):
-        plain = path.suffix == ".py" or (path / "plan.py").is_file()
-        found += [path] if plain and path.exists() else console.spec_files([path])
-    return list(dict.fromkeys(found))
-
-
-def _readable(shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """The same texts. CutegenError before anything is built or run: one is no shape."""
-    from cutegen.run.shapes import read_shape
-
-    for text in shapes:
-        read_shape(text)
-    return shapes
-
 
 @click.command()
-@_targets
-@_shapes
+@targets_argument
+@shapes_option
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
               metavar="SECONDS", help="A case that takes longer has hung.")  # fmt: skip
 @console.json_option
@@ -111,131 +83,6 @@ def _say_check(report: CheckReport | CutegenError) -> None:
         console.say(console.table(report.header(), report.rows()))
     for text in (*report.tolerances(), *report.findings()):
         console.say(text)
-
-
-@click.command()
-@_targets
-@_shapes
-@click.option("--rounds", type=click.IntRange(5), default=9, show_default=True, help="Rounds over all candidates.")
-@click.option("--slice", "slice_ms", type=click.FloatRange(1, 10_000), default=60, show_default=True,
-              metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
-@click.option(
-    "--baseline",
-    "baselines",
-    multiple=True,
-    metavar="NAME",
-    help="Only these, and the first one: torch, quack, nvmath; flash_mla, flash_attn, paged_read.",
-)
-@click.option(
-    "--against", default="", metavar="NAME", help="What speeds are relative to; by default the first baseline."
-)
-@click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write the result with all samples as JSON.")  # fmt: skip
-@console.json_option
-def bench(
-    targets: list[Path],
-    shapes: tuple[str, ...],
-    rounds: int,
-    slice_ms: float,
-    baselines: tuple[str, ...],
-    against: str,
-    suite: str,
-    output: Path | None,
-    as_json: bool,
-) -> int:
-    """Measure kernels beside other libraries, interleaved in one process.
-
-    Several targets with the same dims are measured against each other. Exit code 1: a kernel's result was wrong after
-    timing; 2: not run, the reason is printed.
-    """
-    from cutegen.run.bench import Settings
-    from cutegen.run.targets import open_target
-
-    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite)
-    with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
-        opened = [open_target(path, Path(scratch) / str(i)) for i, path in enumerate(targets)]
-        settings = _name_suite(settings, opened, shapes)
-        report = bench_targets(opened, shapes, settings)
-    result = report.to_json(_repeat(targets, shapes, settings))
-    if as_json:
-        console.print_json(result)
-    else:
-        say_bench(report, result["command"])
-    if output:  # last: a result is on the screen when it cannot be written
-        from cutegen.files import write_text
-
-        write_text(output, json.dumps(result, indent=2) + "\n")
-    return int(not report.ok)
-
-
-def bench_targets(targets: Sequence[Target], shapes: Sequence[str], settings: Settings) -> BenchReport:
-    """CutegenError (exit 2): this machine cannot measure them."""
-    from cutegen.run.bench import measure
-    from cutegen.run.device import CudaDevice
-    from cutegen.run.environment import describe_environment
-    from cutegen.run.subject import load_subject
-    from cutegen.runtime.gpu import probe_gpu
-
-    status = probe_gpu(next((t.arch for t in targets if t.arch), "sm_90a"))
-    if not status.ok:
-        raise CutegenError(f"not run: {status.reason}", exit_code=2)
-    subjects = [(s, t.measured_shapes(s, settings.suite)) for t in targets for s in [load_subject(t.path)]]
-    with _status_line() as on_progress:
-        return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress)
-
-
-def _name_suite(settings: Settings, targets: Sequence[Target], shapes: Sequence[str]) -> Settings:
-    """With the suite that a spec names, when neither another nor shapes were asked for."""
-    named = next((t.suite.name for t in targets if t.suite), "")
-    return settings if settings.suite or shapes else replace(settings, suite=named)
-
-
-def _repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str:
-    """The command that measures the same again."""
-    words = ["cutegen", "bench", *map(str, targets)]
-    for option, values in (("--shape", shapes), ("--baseline", settings.baselines)):
-        words += [word for value in values for word in (option, value)]
-    words += ["--against", settings.against] if settings.against else []
-    words += ["--suite", settings.suite] if settings.suite else []
-    return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])
-
-
-@contextmanager
-def _status_line() -> Iterator[Callable[[str], None]]:
-    """One changing line on a terminal's stderr, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("") as status:
-        yield status.update
-
-
-def say_bench(report: BenchReport, command: str) -> None:
-    from cutegen.run.table import (
-        HEADER,
-        describe_problem,
-        describe_run,
-        describe_skipped,
-        row,
-        suite_header,
-        suite_rows,
-    )
-
-    if report.settings.suite:
-        console.say(console.table(suite_header(report), suite_rows(report)))
-        for text in describe_skipped(report):
-            console.say(text)
-    for problem in () if report.settings.suite else report.problems:
-        console.say(f"\n{describe_problem(problem)}")
-        console.say(console.table(HEADER, map(row, problem.measured)))
-        for name, reason in problem.skipped.items():
-            console.say(f"skipped {name}: {reason}")
-    for text in describe_run(report):
-        console.say(text)
-    console.say(f"again: {command}")
 
 
 @dataclass
@@ -341,21 +188,26 @@ def _build(steps: _Steps, resolved: Any) -> bool:
 
 
 def _bench(steps: _Steps, target: Target) -> None:
+    from cutegen.cli.bench import bench_targets, name_suite, repeat, say_result
+    from cutegen.report.result import parse_result
     from cutegen.run.bench import Settings
 
-    settings = _name_suite(Settings(baselines=target.baselines), [target], ())
+    settings = name_suite(Settings(baselines=target.baselines), [target], ())
     report = bench_targets([target], (), settings)
-    command = _repeat([steps.spec], (), settings)
+    command = repeat([steps.spec], (), settings)
+    result = parse_result(report.to_json(command))
+    where = f"problems of {settings.suite}"
     speeds = [
-        f"geomean {s.geomean.low:.3f} to {s.geomean.high:.3f} over {s.problems} problems of {settings.suite}"
-        for s in report.summaries().values()
+        f"geomean {s.geomean.low:.3f} to {s.geomean.high:.3f} of {library} over {s.problems} {where}"
+        for by_library in result.summaries.values()
+        for library, s in by_library.items()
         if settings.suite
     ]
-    for problem in () if settings.suite else report.problems:
-        kernel = problem.measured[0]
+    for problem in () if settings.suite else result.problems:
+        kernel = problem.candidates[0]
         if kernel.speed:
             shape = "x".join(map(str, problem.shape.values()))
             speeds.append(f"{shape} {kernel.speed.low:.3f} to {kernel.speed.high:.3f} of {problem.against}")
     steps.add("bench", "; ".join(speeds), code=int(not report.ok), details=report.to_json(command))
     if not steps.as_json:
-        say_bench(report, command)
+        say_result(result)

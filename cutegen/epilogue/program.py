@@ -82,15 +82,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A stored (m, n[, batch]) tensor; axes: torch axes in that order; major: the contiguous dim. direct: stored by
-    threads, at any alignment, and not by TMA."""
+    """A stored (m, n[, batch]) tensor; axes: torch axes in that order; major: the contiguous dim."""
 
     name: str
     dtype: DType
     batched: bool
     axes: tuple[int, ...]
     major: Literal["n", "m"]
-    direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)

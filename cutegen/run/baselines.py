@@ -3,69 +3,40 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from cutegen.families.proving import Baseline, Bind
+from cutegen.run.epilogue_form import PLAIN, epilogue_form
+from cutegen.run.libraries import bind_nvmath, bind_operators, bind_quack, quack_epilogue
+from cutegen.run.product import Product
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.plan import KernelPlan
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """Views of a plan's arguments as ([batch,] m, k), ([batch,] k, n) and ([batch,] m, n)."""
-
-    plan: KernelPlan
-
-    def views(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        m, n, batch = self._dims()
-        a_arg, b_arg = self.operands()
-        k = self.plan.reduced
-        a = self._view(a_arg, inputs[self.plan.inputs.index(a_arg)], (*batch, m, k))
-        b = self._view(b_arg, inputs[self.plan.inputs.index(b_arg)], (*batch, k, n))
-        d = self._view(self.plan.outputs[0], outputs[0], (*batch, m, n))
-        return (a, b, d) if not batch else (a.expand(d.shape[0], *a.shape[-2:]), b.expand(d.shape[0], *b.shape[-2:]), d)
-
-    def like_output(self, arg: TensorArg, value: Any) -> Any:
-        m, n, batch = self._dims()
-        return self._view(arg, value, tuple(d for d in (*batch, m, n) if d in arg.dims))
-
-    def operands(self) -> tuple[TensorArg, TensorArg]:
-        first, second = (a for a in self.plan.inputs if isinstance(a, TensorArg) and self.plan.reduced in a.dims)
-        m, _, _ = self._dims()
-        return (first, second) if m in first.dims else (second, first)
-
-    def _dims(self) -> tuple[str, str, tuple[str, ...]]:
-        out = self.plan.outputs[0]
-        m, n, *batch = (out.dims[axis] for axis in out.axes)
-        return m, n, tuple(batch)
-
-    def _view(self, arg: TensorArg, value: Any, dims: tuple[str, ...]) -> Any:
-        return value.permute([arg.dims.index(d) for d in dims if d in arg.dims])
-
-
 def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
     """Every baseline that could apply to the plan of a product, the one that ratios refer to first."""
-    product = _Product(plan)
-    fused = _is_fused(plan)
-    if fused:
-        yield Baseline("torch.mm", "cuBLAS, the product only", _bind_product(product), complete=False)
+    product = Product(plan)
+    quack = Baseline("quack", "quack, tuned", bind_quack(product), library="quack")
+    if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN:
+        alone = "cuBLAS, the product only"
+        yield Baseline("torch.mm", alone, _bind_product(product), complete=False, library="cuBLAS product")
         addend = _addend(plan)
         if addend is not None:
-            yield Baseline("torch.addmm", "cuBLAS with its own addition, out=", _bind_addmm(product, addend))
-        yield Baseline("torch eager", "cuBLAS, then each epilogue op", _bind_eager(plan), complete=False)
-        yield Baseline("torch.compile", "what Inductor makes of the reference", _bind_compiled(plan), complete=False)
+            how = "cuBLAS with its own addition, out="
+            yield Baseline("torch.addmm", how, _bind_addmm(product, addend), library="cuBLAS")
+        if len(plan.outputs) == 1 and quack_epilogue(product):
+            yield quack
+        unfused = "cuBLAS, then each epilogue op"
+        yield Baseline("torch eager", unfused, _bind_eager(plan), complete=False, library="torch eager")
+        compiled = "what Inductor makes of the reference"
+        yield Baseline("torch.compile", compiled, _bind_compiled(plan), complete=False, library="torch.compile")
     else:
-        yield Baseline("torch.mm", "cuBLAS, out=", _bind_mm(product))
-        yield Baseline("quack", "quack.gemm_interface.gemm, tuned, out=", _bind_quack(product))
-        yield Baseline("nvmath", "cuBLASLt, autotuned by nvmath", _bind_nvmath(product), complete=False)
-
-
-def _is_fused(plan: KernelPlan) -> bool:
-    return len(plan.outputs) > 1 or list(plan.epilogue.values()) not in ([], ["acc"])
+        yield Baseline("torch.mm", "cuBLAS, its first choice", _bind_mm(product), library="cuBLAS")
+        yield Baseline("nvmath", "cuBLASLt, its best candidate", bind_nvmath(product), library="cuBLAS")
+        yield quack
+        yield Baseline("cutlass_operators", "CUTLASS operators, the best", bind_operators(product), library="CUTLASS")
 
 
 def _addend(plan: KernelPlan) -> TensorArg | None:
@@ -73,7 +44,7 @@ def _addend(plan: KernelPlan) -> TensorArg | None:
     statements = list(plan.epilogue.values())
     found = re.fullmatch(r"acc \+ (\w+)|(\w+) \+ acc", statements[0].strip()) if len(statements) == 1 else None
     name = (found[1] or found[2]) if found else None
-    types = {a.dtype for a in (*_Product(plan).operands(), *plan.outputs)}
+    types = {a.dtype for a in (*Product(plan).operands(), *plan.outputs)}
     arg = next((a for a in plan.inputs if a.name == name and isinstance(a, TensorArg)), None)
     m_dim = plan.outputs[0].dims[plan.outputs[0].axes[0]]
     if arg is None or types != {arg.dtype} or (len(arg.dims) == 1 and arg.dims[0] == m_dim):
@@ -91,7 +62,7 @@ def _multiply(a: Any, b: Any, out: Any) -> None:
         function(a, b, out_dtype=out.dtype, out=out)
 
 
-def _bind_mm(product: _Product) -> Bind:
+def _bind_mm(product: Product) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         a, b, d = product.views(inputs, outputs)
         return lambda: _multiply(a, b, d)
@@ -99,7 +70,7 @@ def _bind_mm(product: _Product) -> Bind:
     return bind
 
 
-def _bind_product(product: _Product) -> Bind:
+def _bind_product(product: Product) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         a, b, d = product.views(inputs, outputs)
         scratch = d.to(a.dtype, copy=True)  # not the kernel's own outputs: those are judged
@@ -108,12 +79,12 @@ def _bind_product(product: _Product) -> Bind:
     return bind
 
 
-def _bind_addmm(product: _Product, addend: TensorArg) -> Bind:
+def _bind_addmm(product: Product, addend: TensorArg) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         import torch
 
         a, b, d = product.views(inputs, outputs)
-        c = product.like_output(addend, inputs[product.plan.inputs.index(addend)])
+        c = product.like_output(addend, inputs)
         if d.dim() == 2:
             return lambda: torch.addmm(c, a, b, out=d)
         return lambda: torch.baddbmm(c, a, b, out=d)
@@ -134,35 +105,3 @@ def _bind_compiled(plan: KernelPlan) -> Bind:
         return torch.compile(plan._reference, dynamic=False)
 
     return lambda inputs, outputs: lambda: compiled()(*inputs)
-
-
-def _bind_quack(product: _Product) -> Bind:
-    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        gemm = importlib.import_module("quack.gemm_interface").gemm
-        a, b, d = product.views(inputs, outputs)
-        return lambda: gemm(a, b, out=d)
-
-    return bind
-
-
-def _bind_nvmath(product: _Product) -> Bind:
-    """One tuned plan, given the operands of each set."""
-    tuned: list[Any] = []
-
-    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        import torch
-
-        a, b, _ = product.views(inputs, outputs)
-        if not tuned:
-            tuned.append(importlib.import_module("nvmath.linalg.advanced").Matmul(a, b))
-            tuned[0].plan()
-            tuned[0].autotune(iterations=5)
-
-        def launch() -> Any:
-            stream = torch.cuda.current_stream()
-            tuned[0].reset_operands(a=a, b=b, stream=stream)
-            return tuned[0].execute(stream=stream)
-
-        return launch
-
-    return bind

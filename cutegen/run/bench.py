@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel, common_dims
 from cutegen.run.device import Launch, Rates
 from cutegen.run.environment import Reading
-from cutegen.run.intervals import Interval, Summary, median_interval, round_orders, speed_ratio, summarise_speeds
+from cutegen.run.intervals import median_interval, round_orders, speed_ratio
+from cutegen.run.measured import BenchReport, LeftOut, Measured, ProblemReport, relate_to_libraries
+from cutegen.run.row import Row, refuse
 from cutegen.run.shapes import Shape, bench_shapes, complete
 from cutegen.run.subject import Subject
-from cutegen.runtime.arguments import TensorArg, range_fault
+from cutegen.runtime.arguments import TensorArg
 
 MIN_ROUNDS, ROUNDS = 5, 9
 SLICE_SECONDS = 0.06
@@ -52,165 +54,63 @@ class Settings:
     suite: str = ""
 
 
-@dataclass
-class Measured:
-    """One candidate's figures. samples: seconds per launch, by round. speed: relative to `against` in the same rounds.
-
-    share: of the floor that the rates of this run set, or a candidate that only moves the data. right: outputs after
-    timing (None: not comparable).
-    step_seconds: what a model runs once per step beside; None where nothing is needed.
-    """
-
-    candidate: Candidate
-    samples: list[float] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
-    host_seconds: float = 0.0
-    time: Interval | None = None
-    speed: Interval | None = None
-    share: float | None = None
-    right: bool | None = None
-    step_seconds: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        c, t = self.candidate, self.time
-        assert t is not None
-        worst = max(c.errors, key=lambda e: e.max_error, default=None)
-        return {
-            "name": c.name,
-            "baseline": c.is_baseline,
-            "does": c.does,
-            "tiling": c.tiling,
-            "digest": c.subject.digest if c.subject and not c.is_baseline else None,
-            "sets": c.sets,
-            "flops": c.flops,
-            "bytes": c.moved,
-            "seconds": _interval(t),
-            "tflops": c.flops / t.median / 1e12 if c.flops else None,
-            "terabytes_per_second": c.moved / t.median / 1e12 if c.moved else None,
-            "speed": _interval(self.speed) if self.speed else None,
-            "share_of_floor": self.share,
-            "host_seconds": self.host_seconds,
-            "step_seconds": self.step_seconds,
-            "sm_mhz": [r.sm_mhz for r in self.readings],
-            "watts": [r.watts for r in self.readings],
-            "celsius": [r.celsius for r in self.readings],
-            "right": self.right,
-            "max_error": worst.max_error if worst else None,
-            "allowed": worst.allowed if worst else None,
-            "samples": self.samples,
-        }
-
-
-@dataclass
-class ProblemReport:
-    """One shape. against: the candidate that speeds refer to. skipped: name -> reason."""
-
-    shape: Shape
-    against: str
-    measured: list[Measured]
-    skipped: dict[str, str]
-    warm_up_seconds: float
-
-    @property
-    def ok(self) -> bool:
-        return all(m.right is not False for m in self.measured if not m.candidate.is_baseline)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "shape": self.shape,
-            "against": self.against,
-            "warm_up_seconds": self.warm_up_seconds,
-            "candidates": [m.to_json() for m in self.measured],
-            "skipped": self.skipped,
-        }
-
-
-@dataclass
-class BenchReport:
-    """Every problem measured. notes: what makes the figures less than they look, in words."""
-
-    environment: dict[str, Any]
-    rates: Rates
-    settings: Settings
-    problems: list[ProblemReport]
-    notes: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        return all(p.ok for p in self.problems)
-
-    def summaries(self) -> Mapping[str, Summary]:
-        """Over all problems, of each kernel that has a speed."""
-        found: dict[str, list[Measured]] = {}
-        references: dict[str, list[Measured]] = {}
-        for p in self.problems:
-            by_name = {m.candidate.name: m for m in p.measured}
-            for m in p.measured:
-                if m.speed and not m.candidate.is_baseline:
-                    found.setdefault(m.candidate.name, []).append(m)
-                    references.setdefault(m.candidate.name, []).append(by_name[p.against])
-        return {name: summarise(references[name], ms) for name, ms in found.items()}
-
-    def to_json(self, command: str) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "command": command,
-            "environment": self.environment,
-            "rates": asdict(self.rates),
-            "rounds": self.settings.rounds,
-            "slice_seconds": self.settings.slice_seconds,
-            "interval": "order statistics around the median of rounds; speed: median of the rounds' ratios",
-            "inputs": "N(0, 1), the last operand scaled to unit variance of the product; sets exceed L2 twice",
-            "notes": self.notes,
-            "summaries": {name: asdict(s) for name, s in self.summaries().items()},
-            "problems": [p.to_json() for p in self.problems],
-        }
-
-
 def measure(
-    subjects: Sequence[tuple[Subject, Sequence[Shape]]],
+    subjects: Sequence[tuple[Subject, Sequence[Row]]],
     asked: Sequence[str],
     device: Device,
     environment: dict[str, Any],
     settings: Settings,
     on_progress: OnProgress = silent,
+    on_problem: Callable[[BenchReport], None] = lambda report: None,
 ) -> BenchReport:
-    """Measures every subject. Those with the same dims share their problems: the shapes `asked` for, else those that
-    the first one's spec lists, else a default list."""
-    notes = []
+    """Measures every subject. Those with the same dims share their problems: the shapes `asked` for, else the rows that
+    the first one's spec lists, else a default list. Rows of a suite are measured by the kernels they are for.
+
+    on_problem: gets the report so far after each problem.
+    """
+    notes: list[str] = []
     if others := device.other_processes():
         notes.append(f"{others} other processes use the GPU: do not trust these figures")
     on_progress("rates of this device")
     rates = device.measure_rates(_operand_dtype(subjects[0][0]))
-    problems = []
-    listed = {subject.path: shapes for subject, shapes in subjects}
+    problems: list[ProblemReport] = []
+    left_out: list[LeftOut] = []
+    listed = {subject.path: rows for subject, rows in subjects}
+    by_suite = bool(settings.suite) and not asked
+
+    def report() -> BenchReport:
+        suite = settings.suite if by_suite else ""
+        how = (environment, rates, settings.rounds, settings.slice_seconds, suite)
+        return BenchReport(*how, list(problems), tuple(notes), tuple(left_out))
+
     for group in common_dims([subject for subject, _ in subjects]).values():
-        own = listed[group[0].path]
-        shapes = [s for s in own if any(_fits(x, s) for x in group)] if settings.suite else None
-        if shapes is None or asked:
-            shapes = bench_shapes(group[0], asked, own)
-        elif out := len(own) - len(shapes):
-            notes.append(f"{out} of the suite's {len(own)} problems are outside of what the kernels promise")
-        for i, shape in enumerate(shapes):
-            text = " ".join(f"{d}={n}" for d, n in shape.items())
-            on_progress(f"{i + 1} of {len(shapes)}: {text}")
-            fitting = [s for s in group if _fits(s, shape)] if settings.suite else group
+        rows = list(listed[group[0].path])
+        if not by_suite:
+            rows = [Row(shape) for shape in bench_shapes(group[0], asked, [row.shape for row in rows])]
+        for i, row in enumerate(rows):
+            on_progress(f"{i + 1} of {len(rows)}: {row.title}")
+            reasons = [refuse(s, row) if by_suite else "" for s in group]
+            fitting = [s for s, reason in zip(group, reasons) if not reason]
+            refused = {s.name: reason for s, reason in zip(group, reasons) if reason}
+            if not fitting:
+                left_out.append(LeftOut(row, refused))
+                continue
             try:
-                problems.append(measure_problem(fitting, shape, device, rates, settings, on_progress))
+                problem = measure_problem(fitting, row.shape, device, rates, settings, on_progress)
             except CutegenError as error:
-                if not settings.suite or error.exit_code == 2:
+                if not by_suite:
                     raise
-                notes.append(f"not measured: {text}: {error.message}")  # one of many: the others still count
+                left_out.append(LeftOut(row, {"": error.message}))  # one of many: the others still count
+                continue
+            problem.row, problem.skipped = row, {**refused, **problem.skipped}
+            problems.append(problem)
+            on_problem(report())
     if not problems:
-        raise CutegenError("; ".join(notes) or "there is nothing to measure", exit_code=2)
+        given = dict.fromkeys(f"{k}: {reason}" if k else reason for x in left_out for k, reason in x.reasons.items())
+        raise CutegenError("; ".join([*notes, *given]) or "there is nothing to measure", exit_code=2)
     if device.other_processes() and not others:
         notes.append("another process came onto the GPU: do not trust these figures")
-    return BenchReport(environment, rates, settings, problems, tuple(notes))
-
-
-def _fits(subject: Subject, shape: Shape) -> bool:
-    """The subject promises this problem."""
-    return not any(range_fault(d, n, subject.dims[d]) or n % subject.steps[d] for d, n in shape.items())
+    return replace(report(), complete=True)
 
 
 def _operand_dtype(subject: Subject) -> str:
@@ -267,6 +167,7 @@ def measure_problem(
             m.host_seconds = device.host_seconds(c.launches[0])
         if c.step:
             m.step_seconds = device.sample(device.prepare([c.step]), settings.slice_seconds)[0]
+    relate_to_libraries(measured)
     moving = next((m.time.median for m in measured if m.candidate.is_bound and m.time), None)
     for m in measured:
         c = m.candidate
@@ -323,12 +224,3 @@ def warm_up(device: Device, prepared: Sequence[Any], slice_seconds: float) -> fl
         steady = steady + 1 if abs(total - before) <= STEADY * total else 0
         before = total
     return spent
-
-
-def summarise(references: Sequence[Measured], measured: Sequence[Measured]) -> Summary:
-    """Speeds of one kernel over problems, each relative to the candidate it is measured against."""
-    return summarise_speeds([r.samples for r in references], [m.samples for m in measured])
-
-
-def _interval(value: Interval) -> dict[str, float]:
-    return {"median": value.median, "low": value.low, "high": value.high, "coverage": value.coverage}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.proving import Baseline
 from cutegen.run.baselines import list_baselines
 from cutegen.run.judge import OutputError, as_tuple, judge, reference_outputs
@@ -32,9 +33,11 @@ class Candidate:
 
     subject: whose outputs these should be; None where they are not comparable. is_baseline: it is no kernel of ours;
     is_bound: nor one that computes anything.
-    does: what it computes. tiling: the dispatch's choice. flops, moved: of one launch; None where unknown. step: what a
-    model runs once per step beside, for all its layers. references: those computed so far, by number of the set;
-    candidates with the same inputs share them. sets: how many there were, also after they were let go.
+    library: whose baseline it is; "" for a kernel, and for a baseline that is no rival. signature: of the plan that it
+    is, or is a baseline of. does: what it computes. tiling, numbers: the dispatch's choice, and what it consists of.
+    flops, moved: of one launch; None where unknown. step: what a model runs once per step beside, for all its layers.
+    references: those computed so far, by number of the set; candidates with the same inputs share them. sets: how many
+    there were, also after they were let go.
     """
 
     name: str
@@ -47,6 +50,9 @@ class Candidate:
     is_baseline: bool = False
     is_bound: bool = False
     tiling: str = ""
+    numbers: Any = None
+    library: str = ""
+    signature: tuple[object, ...] | None = None
     flops: int | None = None
     moved: int | None = None
     errors: list[OutputError] = field(default_factory=list)
@@ -56,6 +62,10 @@ class Candidate:
 
     def __post_init__(self) -> None:
         self.sets = len(self.inputs)
+
+    def compares_with(self, kernel: Candidate) -> bool:
+        """It is a rival's baseline of that kernel, on the same inputs; a file has none, and is compared with all."""
+        return bool(self.library) and (kernel.signature is None or kernel.signature == self.signature)
 
     def release(self) -> None:
         """Lets go of all tensors: the figures stay."""
@@ -125,7 +135,18 @@ def bind_kernel(subject: Subject, shape: Shape, memory: Memory, copies: int, set
         flops = 2 * shape[roles.m] * shape[roles.n] * shape[roles.k] * shape.get(roles.batch, 1)
     tiling = plan.dispatch(**shape) if plan else ""
     return Candidate(
-        subject.name, "", launches, results, inputs, subject, shape, tiling=tiling, flops=flops, moved=moved
+        subject.name,
+        "",
+        launches,
+        results,
+        inputs,
+        subject,
+        shape,
+        tiling=tiling,
+        numbers=plan.tilings[tiling] if plan else None,
+        signature=plan.signature() if plan else None,
+        flops=flops,
+        moved=moved,
     )
 
 
@@ -141,8 +162,7 @@ def bind_baselines(
         return
     prefix = f"{subject.name}: " if seen else ""
     seen.add(subject.plan.signature())
-    list_all: Any = subject.proving.list_baselines if subject.proving else list_baselines
-    chosen, left_out = choose(list(list_all(subject.plan)), names)
+    chosen, left_out = choose(_baselines_of(subject), names)
     skipped.update({prefix + name: reason for name, reason in left_out.items()})
     for baseline in chosen:
         try:
@@ -172,6 +192,8 @@ def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, pref
         kernel.shape,
         is_baseline=True,
         is_bound=baseline.bound,
+        library=baseline.library,
+        signature=subject.plan.signature(),
         flops=None if baseline.bound else kernel.flops,
         moved=kernel.moved,
         step=baseline.step(kernel.inputs[0], kernel.results[0]) if baseline.step else None,
@@ -182,10 +204,35 @@ def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, pref
 def choose(baselines: Sequence[Baseline], names: Sequence[str]) -> tuple[list[Baseline], Mapping[str, str]]:
     """Those that were asked for (all, without names; the first one always), and why the others are left out."""
     asked = {n.lower() for n in names}
-    chosen = [
-        b for b in baselines if not asked or {b.name.lower(), b.name.split(".")[0].lower()} & asked or b is baselines[0]
-    ]
+    chosen = [b for b in baselines if not asked or _is_asked(b.name, asked) or b is baselines[0]]
     return chosen, {b.name: "not asked for" for b in baselines if b not in chosen}
+
+
+def check_names(subjects: Sequence[Subject], baselines: Sequence[str], against: str) -> None:
+    """CutegenError (exit 2): a baseline is asked for that no subject has, or `against` names nothing measured."""
+    known = list(dict.fromkeys(b.name for s in subjects for b in _baselines_of(s)))
+    short = list(dict.fromkeys(name.partition(".")[0].partition(" ")[0] for name in known))
+    listed = f"there are {', '.join(dict.fromkeys([*short, *known]))}" if known else "these kernels have none"
+    for name in baselines:
+        if not any(_is_asked(b, {name.lower()}) for b in known):
+            remedy = suggest(name, [*short, *known]) or listed
+            raise CutegenError(f"there is no baseline `{name}`", remedy, exit_code=2)
+    names = [*(s.name for s in subjects), *known]
+    if against and against.partition(" #")[0].rpartition(": ")[2] not in names:
+        remedy = suggest(against, names) or f"choose from {', '.join(names)}"
+        raise CutegenError(f"--against {against}: nothing of that name is measured", remedy, exit_code=2)
+
+
+def _baselines_of(subject: Subject) -> list[Baseline]:
+    """In the order in which they are measured; none where the plan is not known."""
+    if subject.plan is None:
+        return []
+    list_all: Any = subject.proving.list_baselines if subject.proving else list_baselines
+    return list(list_all(subject.plan))
+
+
+def _is_asked(name: str, asked: set[str]) -> bool:
+    return bool({name.lower(), name.lower().partition(".")[0], name.lower().partition(" ")[0]} & asked)
 
 
 def tensor_bytes(values: Sequence[Any]) -> int:

@@ -9,7 +9,14 @@ from typing import Any
 
 from cutegen import __version__
 
-_DISTRIBUTIONS = ("torch", "nvidia-cutlass-dsl", "apache-tvm-ffi", "quack-kernels", "nvmath-python")
+_DISTRIBUTIONS = (
+    "torch",
+    "nvidia-cutlass-dsl",
+    "apache-tvm-ffi",
+    "quack-kernels",
+    "nvmath-python",
+    "nvidia-cutlass-operators",
+)
 # nvml.h
 _CLOCK_SM, _TEMPERATURE_GPU, _MAX_PROCESSES = 1, 0, 64
 

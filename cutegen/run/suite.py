@@ -2,32 +2,104 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
-from cutegen.diagnostics import CutegenError, Diagnostic, SpecError, suggest
-from cutegen.run.shapes import Shape
+from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, register, suggest
+from cutegen.dtypes import DTYPES
+from cutegen.run.epilogue_form import KINDS, form_of_statements
+from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
 from cutegen.spec import KeyPath, SpecDocument, load_document, parse_section
-from cutegen.spec.base import MISSING_DIM, UNKNOWN_DIM, Positive, Section
+from cutegen.spec.base import MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section
 from cutegen.spec.parse import MISSING_KEY
+from cutegen.spec.refusal import Finding, Refusal
 
+MAX_ROWS = 10_000
 REMEDY = "list problems, such as shapes: [{m: 4096, n: 4096, k: 4096}]"
+UNKNOWN_SOURCE = register(Rule(
+    "unknown-source", "a problem of a suite has its source in `sources`",
+    "A suite says where its problems come from, once for each source; a problem refers to it by name.",
+    "sources: {llama: the model card}\nproblems: [{name: qkv, shape: {n: 6144}, source: lama}]",
+))  # fmt: skip
+GIVEN_TWICE = register(Rule(
+    "given-twice", "a dim of a suite's problem stands in its shape or in `grid`",
+    "Problems are combined with all extents of `grid`; where a problem has an extent of its own for such a dim, the "
+    "grid would say something else.",
+    "grid: {m: [1, 16]}\nproblems: [{name: qkv, shape: {m: 8, n: 6144, k: 4096}}]",
+))  # fmt: skip
+SUITE_SIZE = register(Rule(
+    "suite-size", f"a suite has at most {MAX_ROWS} problems",
+    "The points of a grid multiply; a problem takes seconds to measure.",
+    "grid: {m: [1, 2, 3], n: [8, 16, 24]}",
+))  # fmt: skip
+SUITE_EPILOGUE = register(Rule(
+    "suite-epilogue", "the epilogue of a suite's problem is an expression over `acc` and operands named by shape",
+    "A suite is for kernels of any spec, so operands are named by their shape beside the output: `tile` is m x n, "
+    "`row` has one element a column, `column` one a row, `scalar` one; a second of a kind is `row2`. A map holds "
+    "locals first and the output last.",
+    "problems: [{name: down, shape: {m: 1, n: 4096, k: 14336}, epilogue: acc +}]",
+))  # fmt: skip
+
+
+def _check_dtype(name: str) -> str:
+    if name not in DTYPES:
+        raise ValueError("not in the table")
+    return name
+
+
+DtypeName = Annotated[str, AfterValidator(_check_dtype), WithJsonSchema({"type": "string", "enum": list(DTYPES)})]
+
+
+def _check_epilogue(value: str | dict[str, str]) -> str | dict[str, str]:
+    for key, text in (value if isinstance(value, dict) else {"": value}).items():
+        try:
+            ast.parse(text.strip(), mode="eval")
+        except (SyntaxError, ValueError) as error:
+            where = f"`{key}`" if key else "it"
+            remedy = f"names are acc, {', '.join(KINDS)}, and locals written before"
+            message = f"{where} cannot be read as an expression: {text.strip()!r}"
+            raise Refusal([Finding(SUITE_EPILOGUE.id, message, remedy, (key,) if key else ())]) from error
+    return value
+
+
+class Problem(Section):
+    """A problem with a name. Kernels that compute something else are left out of it, with the reason."""
+
+    name: str = Field(min_length=1, max_length=80, description="What it is, such as `Llama-3-8B qkv, decode`.")
+    shape: dict[str, Positive] = Field(min_length=1, description="Extents by dim; those of `grid` are left open.")
+    source: str = Field(default="", description="Where it comes from, a key of `sources`.")
+    dtype: DtypeName | None = Field(default=None, description="Of both operands; any, when left out.")
+    output: DtypeName | None = Field(
+        default=None, description="Of the output; left out, that of `dtype`, bf16 for one of 8 bits, or any."
+    )
+    mainloop: Literal["a @ b", "(a * sa) @ (b * sb)"] = Field(
+        default="a @ b", description="`sa`, `sb`: block scales, f32[m, k/128] and f32[n/128, k/128]."
+    )
+    epilogue: Annotated[Expression | dict[str, Expression], AfterValidator(_check_epilogue)] | None = Field(
+        default=None, description="What is done to `acc`, operands named by shape; anything, when left out."
+    )
 
 
 class SuiteFile(Section):
     """A suite as it is written."""
 
     cutegen: Literal[1] = Field(default=1, description="Version of the language.")
-    description: str = Field(default="", description="What the problems are, and where they come from.")
+    description: str = Field(default="", description="What the problems are.")
+    sources: dict[str, str] = Field(default={}, description="Where problems come from, by a short name.")
     grid: dict[str, list[Positive]] = Field(
-        default={}, description="Extents of each dim; every combination is a problem, the last dim varying fastest."
+        default={},
+        description="Extents of each dim; every combination is a problem, the last dim varying fastest. Where there "
+        "are `problems`, each of them is combined with all of these instead.",
     )
+    problems: list[Problem] = Field(default=[], description="Problems with names, sources and what they compute.")
     shapes: list[dict[str, Positive]] = Field(default=[], description="Problems, one by one.")
 
 
@@ -40,45 +112,99 @@ class Suite:
     def name(self) -> str:
         return self.document.name
 
-    def shapes(self) -> list[Shape]:
-        """Every problem: the grid's, then those listed; each once."""
-        grid = self.content.grid
-        found = [dict(zip(grid, extents)) for extents in product(*grid.values())] if grid else []
-        found += [s for s in self.content.shapes if s not in found]
-        return found
+    def rows(self) -> list[Row]:
+        """Every problem: named ones at all points of the grid, or the grid itself; then the shapes; each once."""
+        content = self.content
+        points = [dict(zip(content.grid, extents)) for extents in product(*content.grid.values())]
+        if content.problems:
+            rows = [self._row(p, point) for p in content.problems for point in points]
+        else:
+            rows = [Row(point) for point in points if point]
+        return list(dict.fromkeys([*rows, *(Row(shape) for shape in content.shapes)]))
+
+    def _row(self, problem: Problem, point: Mapping[str, int]) -> Row:
+        epilogue = problem.epilogue
+        statements = {"": epilogue} if isinstance(epilogue, str) else epilogue or {}
+        return Row(
+            shape={**point, **problem.shape},
+            name=problem.name,
+            source=self.content.sources.get(problem.source, ""),
+            dtype=problem.dtype or "",
+            output=problem.output or _usual_output(problem.dtype),
+            mainloop=problem.mainloop,
+            epilogue=form_of_statements(statements, str) if statements else "",
+        )
+
+    def check(self) -> None:
+        """SpecError: it lists no problem, or one names a source that is not given or a dim of the grid."""
+        content = self.content
+        count = max(1, len(content.problems)) * prod(map(len, content.grid.values())) + len(content.shapes)
+        if count > MAX_ROWS:
+            message = f"the suite has {count} problems; at most {MAX_ROWS} are allowed"
+            remedy = "measure fewer extents of each dim"
+            raise SpecError([self.document.diagnostic(SUITE_SIZE.id, ("grid",), message, remedy, key=True)])
+        findings = (
+            [] if self.rows() else [self.document.diagnostic(MISSING_KEY.id, (), "the suite lists no problem", REMEDY)]
+        )
+        for i, problem in enumerate(self.content.problems):
+            path: KeyPath = ("problems", i)
+            if problem.source and problem.source not in self.content.sources:
+                known = (
+                    f"sources are {', '.join(self.content.sources)}" if self.content.sources else "add it to `sources`"
+                )
+                remedy = suggest(problem.source, self.content.sources) or known
+                message = f"`sources` has no `{problem.source}`"
+                findings.append(self.document.diagnostic(UNKNOWN_SOURCE.id, (*path, "source"), message, remedy))
+            for dim in problem.shape:
+                if dim in self.content.grid:
+                    message = f"`{dim}` has an extent here, and {len(self.content.grid[dim])} in `grid`"
+                    where = (*path, "shape", dim)
+                    findings.append(self.document.diagnostic(GIVEN_TWICE.id, where, message, "keep one", key=True))
+        if findings:
+            raise SpecError(findings)
 
     def check_dims(self, dims: Mapping[str, Extent], kernel: str) -> None:
         """SpecError: a problem names a dim that the kernel does not have, or gives none for one that is open."""
-        findings = list(self._find_dims(("grid",), self.content.grid, dims, kernel)) if self.content.grid else []
-        for i, shape in enumerate(self.content.shapes):
+        content, findings = self.content, list[Diagnostic]()
+        if content.grid and not content.problems:
+            findings += self._find_dims(("grid",), content.grid, dims, kernel)
+        for i, problem in enumerate(content.problems):
+            findings += self._find_dims(("problems", i, "shape"), problem.shape, dims, kernel, content.grid)
+        for i, shape in enumerate(content.shapes):
             findings += self._find_dims(("shapes", i), shape, dims, kernel)
         if findings:
             raise SpecError(findings)
 
     def _find_dims(
-        self, place: KeyPath, names: Iterable[str], dims: Mapping[str, Extent], kernel: str
+        self, place: KeyPath, names: Iterable[str], dims: Mapping[str, Extent], kernel: str, more: Iterable[str] = ()
     ) -> Iterator[Diagnostic]:
         known = f"its dims are {', '.join(dims)}"
-        for name in names:
-            if name not in dims:
+        for path in [*((*place, name) for name in names), *(("grid", name) for name in more)]:
+            if (name := str(path[-1])) not in dims:
                 message = f"`{kernel}` has no dim `{name}`"
-                yield self.document.diagnostic(
-                    UNKNOWN_DIM.id, (*place, name), message, suggest(name, dims) or known, key=True
-                )
-        if missing := [d for d, extent in dims.items() if d not in names and not isinstance(extent, int)]:
+                yield self.document.diagnostic(UNKNOWN_DIM.id, path, message, suggest(name, dims) or known, key=True)
+        given = {*names, *more}
+        if missing := [d for d, extent in dims.items() if d not in given and not isinstance(extent, int)]:
             message = f"`{missing[0]}` is missing, which `{kernel}` needs"
             yield self.document.diagnostic(MISSING_DIM.id, place, message, known)
+
+
+def _usual_output(operands: str | None) -> str:
+    return "" if operands is None else operands if DTYPES[operands].bits == 16 else "bf16"
 
 
 def load_suite(name: str, folder: Path) -> Suite:
     """The suite of the file NAME.yaml in a folder. CutegenError: there is none; SpecError: it is wrong."""
     path = folder / f"{name}.yaml"
     if not path.is_file():
-        there = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
-        remedy = f"suites in {folder}: {there}" if there else "a suite lies in the folder `suites` beside the specs"
-        raise CutegenError(f"{path} does not exist", remedy)
+        there = sorted(p.stem for p in folder.glob("*.yaml"))
+        known = (
+            f"suites in {folder}: {', '.join(there)}"
+            if there
+            else "a suite lies in the folder `suites` beside the specs"
+        )
+        raise CutegenError(f"{path} does not exist", " ".join(filter(None, (suggest(name, there), known))))
     document = load_document(path)
     suite = Suite(document, parse_section(document, SuiteFile))
-    if not suite.shapes():
-        raise SpecError([document.diagnostic(MISSING_KEY.id, (), "the suite lists no problem", REMEDY)])
+    suite.check()
     return suite

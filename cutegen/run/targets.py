@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutegen.diagnostics import CutegenError
+from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject, load_subject
 from cutegen.run.suite import Suite, load_suite
@@ -29,16 +30,22 @@ class Target:
     suite: Suite | None = None
     suites: Path = Path("specs/suites")
 
-    def measured_shapes(self, subject: Subject, suite: str = "") -> tuple[Shape, ...]:
+    def measured_rows(self, subject: Subject, suite: str = "") -> tuple[Row, ...]:
         """What the spec lists; or the suite of that name alone. SpecError: a suite is not for such a kernel."""
         chosen = load_suite(suite, self.suites) if suite else self.suite
         if chosen:
             chosen.check_dims(subject.dims, subject.name)
-        return (*(() if suite else self.bench_shapes), *(chosen.shapes() if chosen else ()))
+        own = () if suite else map(Row, self.bench_shapes)
+        return (*own, *(chosen.rows() if chosen else ()))
 
     def obstacle(self) -> str:
         """Why this machine cannot run it; "" when it can. A plain file is let try: it may need no GPU."""
         return probe_gpu(self.arch).reason if self.arch else ""
+
+
+def suite_folder(given: Path) -> Path:
+    """Where suites are looked for: beside a spec, else beside those of the working directory."""
+    return given.parent / "suites" if given.suffix == ".yaml" else Path("specs/suites")
 
 
 def open_target(given: Path, scratch: Path) -> Target:
@@ -67,6 +74,6 @@ def open_target(given: Path, scratch: Path) -> Target:
         tuple(spec.check.shapes),
         tuple(spec.bench.shapes),
         tuple(spec.bench.baselines),
-        load_suite(spec.bench.suite, given.parent / "suites") if spec.bench.suite else None,
-        given.parent / "suites",
+        load_suite(spec.bench.suite, suite_folder(given)) if spec.bench.suite else None,
+        suite_folder(given),
     )

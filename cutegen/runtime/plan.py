@@ -33,7 +33,6 @@ and at module level:
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -128,9 +127,6 @@ class KernelPlan(BasePlan):
     def signature(self) -> tuple[Any, ...]:
         return *super().signature(), *self.epilogue.items()
 
-    def least_sms(self, key: str) -> int:
-        return math.prod(self.tilings[key].cluster)
-
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         k = self.problem_dims(*inputs)[self.reduced]
         return tolerance(self.outputs[output].dtype, k, self.approximation, reference)
@@ -150,7 +146,7 @@ class KernelPlan(BasePlan):
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
 
-        def launch_fn(*values: Any, sms: int | None = None) -> None:
+        def launch_fn(*values: Any) -> None:
             try:
                 output = values[probe]
                 if output.numel() and values[carrier].numel():
@@ -160,15 +156,14 @@ class KernelPlan(BasePlan):
                     device = output.get_device()
                     where = (device,) if measured else ()
                     chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
-                    limited = sms is not None or self.sms is not None
-                    kernels[chosen](*values, self.limit_sms(sms, chosen, device) if limited else sm_counts[device])
+                    kernels[chosen](*values, sm_counts[device])
                     return
             except Exception as error:
                 self._refuse(args, values, error)
                 fixed = normalise_strides(args, values)
                 if fixed is None:
                     raise
-                launch_fn(*fixed, sms=sms)
+                launch_fn(*fixed)
                 return
             self._refuse(args, values)
 

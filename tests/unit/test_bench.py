@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import pytest
 
 from cutegen.diagnostics import CutegenError
-from cutegen.run import table
+from cutegen.report import table
+from cutegen.report.result import Result, parse_result
 from cutegen.run.baselines import list_baselines
 from cutegen.run.bench import BenchReport, Settings, measure, warm_up
 from cutegen.run.candidates import count_sets
 from cutegen.run.device import Rates
 from cutegen.run.environment import Reading
+from cutegen.run.row import Row
 from cutegen.run.shapes import bench_shapes, edge_shapes, parse_shape
 from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.arguments import TensorArg
@@ -109,8 +111,12 @@ class FakeDevice:
 
 
 def measured(*plans: KernelPlan, device: FakeDevice | None = None, settings: Settings = SETTINGS) -> BenchReport:
-    subjects = [(plan_subject(plan, Path(plan.name)), [SHAPE]) for plan in plans]
+    subjects = [(plan_subject(plan, Path(plan.name)), [Row(SHAPE)]) for plan in plans]
     return measure(subjects, (), device or FakeDevice(), {"gpu": None}, settings)
+
+
+def shown(report: BenchReport) -> Result:
+    return parse_result(report.to_json("cutegen bench plain.yaml"))
 
 
 def test_kernel_and_baselines_are_interleaved_and_compared() -> None:
@@ -180,7 +186,7 @@ def test_wrong_results_are_told() -> None:
     report = measured(BrokenPlan())
     assert not report.ok
     assert report.problems[0].measured[0].right is False
-    assert "WRONG" in table.row(report.problems[0].measured[0])
+    assert "WRONG" in table.row(shown(report).problems[0].candidates[0])
 
 
 def test_results_that_go_wrong_while_timing_are_told() -> None:
@@ -202,12 +208,12 @@ def test_another_process_is_noted() -> None:
     device.others = 1
     report = measured(CpuPlan(), device=device)
     assert report.notes == ("1 other processes use the GPU: do not trust these figures",)
-    assert "note: 1 other processes use the GPU: do not trust these figures" in list(table.describe_run(report))
+    assert "note: 1 other processes use the GPU: do not trust these figures" in list(table.describe_run(shown(report)))
 
 
 def test_table_reads() -> None:
-    report = measured(CpuPlan())
-    cells = dict(zip(table.HEADER, table.row(report.problems[0].measured[0])))
+    report = shown(measured(CpuPlan()))
+    cells = dict(zip(table.HEADER, table.row(report.problems[0].candidates[0])))
     assert cells["what"] == "t16"
     assert cells["result"] == "right"
     assert cells["speed"].startswith(("2.00", "1.99"))

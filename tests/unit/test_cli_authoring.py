@@ -14,7 +14,7 @@ from gemm_specs import PLAIN
 
 from cutegen import cli
 from cutegen.cli import console, main
-from cutegen.cli.run import target_files
+from cutegen.cli.targets import target_files
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
 

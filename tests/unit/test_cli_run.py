@@ -142,8 +142,9 @@ def test_spec_sections_reach_the_target(tmp_path: Path) -> None:
     assert (target.name, target.arch, target.path) == ("gemm", "sm_90a", tmp_path / "scratch" / "gemm")
     assert target.check_shapes == ({"m": 8, "n": 16, "k": 24},)
     subject = load_subject(target.path)
-    assert target.measured_shapes(subject) == ({"m": 64, "n": 64, "k": 64}, {"m": 128, "n": 128, "k": 128})
-    assert target.measured_shapes(subject, "small") == ({"m": 128, "n": 128, "k": 128},)
+    rows = [row.shape for row in target.measured_rows(subject)]
+    assert rows == [{"m": 64, "n": 64, "k": 64}, {"m": 128, "n": 128, "k": 128}]
+    assert [row.shape for row in target.measured_rows(subject, "small")] == [{"m": 128, "n": 128, "k": 128}]
 
 
 @pytest.mark.parametrize("text", [None, "shapes: 3\n", "shapes: [{m: x}]\n", "[]\n"])
@@ -155,3 +156,42 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (tmp_path / "suites" / "small.yaml").write_text(text)
     assert main(["bench", str(spec)]) == 1
     assert "small.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("options", "message", "remedy"),
+    [
+        (["--baseline", "quak"], "there is no baseline `quak`", "did you mean `quack`?"),
+        (
+            ["--baseline", "flash_mla"],
+            "there is no baseline `flash_mla`",
+            "there are torch, nvmath, quack, cutlass_operators",
+        ),
+        (["--against", "nobody"], "--against nobody: nothing of that name is measured", "choose from gemm_bf16_sm90a"),
+        (["--suite", "llm_gem"], "llm_gem.yaml does not exist", "did you mean `llm_gemm`"),
+        (["--suite", "mla_decode_h200"], "`gemm_bf16_sm90a` has no dim `batch`", "its dims are m, n, k"),
+        (["--compare", "no.json"], "no.json: No such file", "measure again"),
+    ],
+)
+def test_unknown_names_are_told_before_a_gpu_is_looked_for(
+    options: list[str], message: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", str(SPEC), *options]) in (1, 2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert remedy in err
+    assert "GPU" not in err
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_suite_leaves_out_kernels_with_other_dims(capsys: pytest.CaptureFixture[str]) -> None:
+    batched = ROOT / "specs" / "gemm_bf16_batched_sm90a.yaml"
+    assert main(["bench", str(batched), str(SPEC), "--suite", "llm_gemm"]) == 2
+    err = capsys.readouterr().err
+    assert "gemm_bf16_batched_sm90a is left out: " in err
+    assert "`batch` is missing, which `gemm_bf16_batched_sm90a` needs" in err
+    assert err.endswith("error: not run: no NVIDIA driver: install it\n")
+    assert main(["bench", str(batched), "--suite", "llm_gemm"]) == 1
+    assert "no NVIDIA driver" not in capsys.readouterr().err

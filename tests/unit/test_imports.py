@@ -29,6 +29,7 @@ LAYERS = (
     ("cutegen.compat",),
     ("cutegen.run",),
     ("cutegen.tune",),
+    ("cutegen.report",),
     ("cutegen.cli", "cutegen.__main__"),
 )
 # What generated packages import: usable alone, and open to every layer.

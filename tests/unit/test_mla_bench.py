@@ -18,15 +18,17 @@ from test_bench import FakeDevice  # noqa: E402
 from cutegen.diagnostics import CutegenError  # noqa: E402
 from cutegen.families.mla_decode.proving import MlaProving  # noqa: E402
 from cutegen.families.proving import Baseline  # noqa: E402
-from cutegen.run import table  # noqa: E402
+from cutegen.report import table  # noqa: E402
+from cutegen.report.result import Result, parse_result  # noqa: E402
 from cutegen.run.bench import BenchReport, Settings, measure  # noqa: E402
+from cutegen.run.row import Row  # noqa: E402
 from cutegen.run.subject import plan_subject  # noqa: E402
 
 SETTINGS = Settings(rounds=5, slice_seconds=0.01)
 SHAPES = [
-    {"batch": 2, "query_len": 1, "heads": 2, "kv_len": 64},
-    {"batch": 1, "query_len": 2, "heads": 4, "kv_len": 200},
-    {"batch": 1, "query_len": 4, "heads": 4, "kv_len": 64},
+    Row({"batch": 2, "query_len": 1, "heads": 2, "kv_len": 64}),
+    Row({"batch": 1, "query_len": 2, "heads": 4, "kv_len": 200}),
+    Row({"batch": 1, "query_len": 4, "heads": 4, "kv_len": 64}),
 ]
 
 
@@ -115,6 +117,10 @@ class Tired(Paged):
         return super().allocate_scratch(*inputs)
 
 
+def shown(report: BenchReport) -> Result:
+    return parse_result(report.to_json("again"))
+
+
 def test_suite_goes_to_whoever_promises_a_problem() -> None:
     plans = [TwoTokens(), Paged()]
     subjects = [(plan_subject(plan, Path(plan.name)), SHAPES) for plan in plans]
@@ -122,13 +128,15 @@ def test_suite_goes_to_whoever_promises_a_problem() -> None:
     report = measure(subjects, (), FakeDevice(), {"gpu": None}, settings)
     names = [[m.candidate.name for m in p.measured] for p in report.problems]
     assert names == [["mla", "flash_mla"], ["two", "mla", "flash_mla"]]
-    assert {name: s.problems for name, s in report.summaries().items()} == {"mla": 2, "two": 1}
+    counts = {name: {library: s.problems for library, s in by.items()} for name, by in report.summaries().items()}
+    assert counts == {"mla": {"FlashMLA": 2}, "two": {"FlashMLA": 1}}
 
 
 def test_problem_that_fails_does_not_end_the_suite() -> None:
     report = measured(Tired(), replace(SETTINGS, suite="small", baselines=("flash_mla",)), SHAPES)
     assert [p.shape["kv_len"] for p in report.problems] == [200]
-    assert "not measured: batch=2 query_len=1 heads=2 kv_len=64: mla: RuntimeError: out of memory" in report.notes
+    assert (report.left_out[0].row, report.left_out[0].reasons) == (SHAPES[0], {"": "mla: RuntimeError: out of memory"})
+    assert "not measured, 1 of 3 problems: mla: RuntimeError: out of memory" in table.describe_skipped(shown(report))
 
 
 def test_pages_that_flash_mla_does_not_take() -> None:
@@ -139,22 +147,27 @@ def test_pages_that_flash_mla_does_not_take() -> None:
 
 def test_suite_has_a_line_each_and_a_geomean() -> None:
     report = measured(Paged(), replace(SETTINGS, suite="small", baselines=("flash_mla",)), SHAPES)
-    assert report.notes == ("1 of the suite's 3 problems are outside of what the kernels promise",)
-    lines = [dict(zip(table.suite_header(report), cells)) for cells in table.suite_rows(report)]
+    result = shown(report)
+    lines = [dict(zip(table.suite_header(result), cells)) for cells in table.suite_rows(result)]
     assert [(x["kv_len"], x["candidate"], x["result"]) for x in lines] == [
         ("64", "mla", "right"), ("64", "flash_mla", "right"), ("200", "mla", "right"), ("200", "flash_mla", "right"),
     ]  # fmt: skip
-    (summary,) = report.summaries().values()
+    assert [x["x FlashMLA"][:4] for x in lines] == ["2.00", "", "1.25", ""]
+    ((summary,),) = (by.values() for by in result.summaries.values())
     # The fake device's candidate i takes i + 1 us: 2 / 1, then, after the metadata of the first problem, 5 / 4.
     assert summary.problems == 2
     assert summary.geomean.median == pytest.approx((2 * 5 / 4) ** 0.5, rel=0.01)
     assert (summary.behind, summary.most) == (0, pytest.approx(2.0, rel=0.01))
-    text = "\n".join(table.describe_run(report))
+    text = "\n".join(table.describe_run(result))
     assert "mla: geomean 1.5" in text
-    assert "over 2 problems, from 1.2" in text
+    assert "of FlashMLA over 2 problems, from 1.2" in text
     assert "scheduling is in the kernel" in text
-    assert list(table.describe_skipped(report)) == ["skipped flash_attn on 2 of 2 problems: not asked for",
-                                                    "skipped paged_read on 2 of 2 problems: not asked for",
-                                                    "skipped torch on 2 of 2 problems: not asked for"]  # fmt: skip
-    with pytest.raises(CutegenError, match="1 of the suite's 1 problems are outside"):
+    promised = "mla: query_len is 4; this kernel is promised 1 <= query_len <= 3"
+    assert list(table.describe_skipped(result)) == [
+        "skipped flash_attn on 2 of 3 problems: not asked for",
+        "skipped paged_read on 2 of 3 problems: not asked for",
+        "skipped torch on 2 of 3 problems: not asked for",
+        f"not measured, 1 of 3 problems: {promised}",
+    ]
+    with pytest.raises(CutegenError, match=promised):
         measured(Paged(), replace(SETTINGS, suite="small"), SHAPES[2:])

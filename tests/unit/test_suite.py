@@ -22,13 +22,13 @@ def write(tmp_path: Path, text: str) -> Suite:
 
 def test_grid_and_shapes(tmp_path: Path) -> None:
     suite = write(tmp_path, "cutegen: 1\ngrid: {m: [1, 2], n: [64, 128]}\nshapes: [{m: 2, n: 64}, {m: 9, n: 64}]\n")
-    shapes = [(s["m"], s["n"]) for s in suite.shapes()]
+    shapes = [(r.shape["m"], r.shape["n"]) for r in suite.rows()]
     assert shapes == [(1, 64), (1, 128), (2, 64), (2, 128), (9, 64)]
     suite.check_dims(DIMS, "gemm")
 
 
 def test_shipped_suite_is_the_measured_grid() -> None:
-    shapes = load_suite("mla_decode_h200", ROOT / "specs" / "suites").shapes()
+    shapes = [r.shape for r in load_suite("mla_decode_h200", ROOT / "specs" / "suites").rows()]
     assert len(shapes) == 160
     assert list(shapes[0]) == ["batch", "query_len", "heads", "kv_len"]
     assert list(shapes[1].values()) == [1, 1, 16, 4096]

@@ -90,12 +90,7 @@ class Tma(Section):
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
     swizzle: Literal[32, 64, 128] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
-    store: Literal["tma", "direct"] | Auto = Field(
-        default="auto",
-        description="How an output leaves shared memory. tma: rows of a multiple of 16 bytes, 16-byte aligned. direct: "
-        "by the threads, element by element, for any extent and stride. `auto` is tma, but direct where a constant "
-        "extent rules TMA out.",
-    )
+    store: Literal["tma"] | Auto = knob("How an output leaves shared memory.")
 
 
 class Pdl(Section):
@@ -119,7 +114,7 @@ class Tune(Section):
 class GemmBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
-    baselines: list[Literal["torch", "quack", "nvmath"]] = Field(  # type: ignore[assignment]
+    baselines: list[Literal["torch", "nvmath", "quack", "cutlass_operators"]] = Field(  # type: ignore[assignment]
         default=["torch"], description="What to measure beside the kernel; `torch` is cuBLAS."
     )
 

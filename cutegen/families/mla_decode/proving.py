@@ -87,10 +87,23 @@ class MlaProving:
                 complete=comparable,
                 returns=comparable,
                 step=_bind_flash_mla_metadata,
+                library="FlashMLA",
             )
-            yield Baseline("flash_attn", "FlashAttention-3, its MLA path", _bind_flash_attn(plan), complete=False)
+            yield Baseline(
+                "flash_attn",
+                "FlashAttention-3, its MLA path",
+                _bind_flash_attn(plan),
+                complete=False,
+                library="FlashAttention-3",
+            )
         yield Baseline("paged_read", "reads the pages of the cache", _bind_paged_read(plan), complete=False, bound=True)
-        yield Baseline("torch", "dense copy of the cache, softmax, two products", _bind_dense(plan), complete=False)
+        yield Baseline(
+            "torch",
+            "dense copy of the cache, softmax, two products",
+            _bind_dense(plan),
+            complete=False,
+            library="dense torch",
+        )
 
     def bench_dims(self, plan: MlaPlan) -> Iterator[Mapping[str, int]]:
         """The bandwidth-bound, the compute-bound and the latency-bound ends of serving."""

@@ -1,0 +1,244 @@
+"""Commands about speed: bench, and report, which shows and compares results that were kept."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cutegen.cli import console
+from cutegen.cli.targets import shapes_option, targets_argument
+from cutegen.diagnostics import CutegenError
+
+if TYPE_CHECKING:
+    from cutegen.report.result import Result
+    from cutegen.run.bench import BenchReport, Settings
+    from cutegen.run.subject import Subject
+    from cutegen.run.targets import Target
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
+                        help="Exit code 1 when a kernel is slower than in this result, beyond noise.")  # fmt: skip
+_margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
+                       help="How much slower still counts as equal in --compare.")  # fmt: skip
+
+
+@click.command()
+@targets_argument
+@shapes_option
+@click.option("--rounds", type=click.IntRange(5), default=9, show_default=True, help="Rounds over all candidates.")
+@click.option("--slice", "slice_ms", type=click.FloatRange(1, 10_000), default=60, show_default=True,
+              metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
+@click.option("--baseline", "baselines", multiple=True, metavar="NAME",
+              help="Only these and the first: torch, nvmath, quack, flash_mla, paged_read ...")  # fmt: skip
+@click.option("--against", default="", metavar="NAME",
+              help="What speeds are relative to; by default the first baseline.")  # fmt: skip
+@click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
+@_compare
+@_margin
+@console.json_option
+def bench(
+    targets: list[Path],
+    shapes: tuple[str, ...],
+    rounds: int,
+    slice_ms: float,
+    baselines: tuple[str, ...],
+    against: str,
+    suite: str,
+    output: Path | None,
+    old: Path | None,
+    margin: float,
+    as_json: bool,
+) -> int:
+    """Measure kernels beside other libraries, interleaved in one process.
+
+    Several targets with the same dims are measured against each other. Exit code 1: a kernel's result was wrong after
+    timing, or it is slower than in OLD.json; 2: not run, the reason is printed.
+    """
+    from cutegen.report.result import load_result, parse_result
+    from cutegen.run.bench import Settings
+    from cutegen.run.targets import open_target, suite_folder
+
+    before = load_result(old) if old else None
+    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite)
+    if suite:
+        from cutegen.run.suite import load_suite
+
+        for path in targets:
+            load_suite(suite, suite_folder(path))
+    with TemporaryDirectory(prefix="cutegen-") as scratch:
+        opened = [open_target(path, Path(scratch) / str(i)) for i, path in enumerate(targets)]
+        settings = name_suite(settings, opened, shapes)
+        command = repeat(targets, shapes, settings)
+        report = bench_targets(opened, shapes, settings, lambda so_far: _keep(so_far, command, output))
+    data = report.to_json(command)
+    result = parse_result(data)
+    code = int(not report.ok)
+    comparison = _compare_results(before, result, margin) if before else None
+    if as_json:
+        console.print_json(data | ({"comparison": comparison[1]} if comparison else {}))
+    else:
+        say_result(result)
+    if comparison:
+        code = max(code, comparison[0])
+        for text in () if as_json else comparison[2]:
+            console.say(text)
+    if output:  # last: a result is on the screen when it cannot be written
+        from cutegen.files import write_text
+
+        write_text(output, _as_text(data))
+    return code
+
+
+@click.command("report")
+@click.argument("file", type=_FILE, metavar="RESULT.json")
+@_compare
+@_margin
+@console.json_option
+def report_(file: Path, old: Path | None, margin: float, as_json: bool) -> int:
+    """Show a result that `bench -o` wrote: as a table, or beside an older one.
+
+    Exit code 1: a kernel is slower than in OLD.json; 2: a file is no result.
+    """
+    from cutegen.report.result import load_result
+
+    result = load_result(file)
+    comparison = _compare_results(load_result(old), result, margin) if old else None
+    if as_json:
+        summaries = {k: {r: s.model_dump() for r, s in by.items()} for k, by in result.summaries.items()}
+        console.print_json({"summaries": summaries, "comparison": comparison[1] if comparison else None})
+    elif not comparison:
+        say_result(result)
+    for text in comparison[2] if comparison and not as_json else ():
+        console.say(text)
+    return comparison[0] if comparison else 0
+
+
+def _compare_results(old: Result, new: Result, margin: float) -> tuple[int, dict[str, Any], list[str]]:
+    """Exit code, JSON and lines."""
+    from cutegen.report.comparison import compare, comparison_header, comparison_rows, describe_comparison
+
+    found = compare(old, new, margin / 100)
+    table = console.table(comparison_header(), comparison_rows(found)) if found.rows else ""
+    return int(not found.ok), found.to_json(), [*filter(None, [table]), *describe_comparison(found)]
+
+
+def _keep(report: BenchReport, command: str, output: Path | None) -> None:
+    """What a suite has measured so far, so that a run that is stopped leaves it."""
+    if output and report.suite:
+        from cutegen.files import write_text
+
+        with suppress(OSError):  # told at the end
+            write_text(output, _as_text(report.to_json(command)))
+
+
+def _as_text(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=1) + "\n"
+
+
+def bench_targets(
+    targets: Sequence[Target],
+    shapes: Sequence[str],
+    settings: Settings,
+    on_problem: Callable[[BenchReport], None] = lambda report: None,
+) -> BenchReport:
+    """CutegenError (exit 2): a name is unknown, or this machine cannot measure them; names come first."""
+    from cutegen.run.bench import measure
+    from cutegen.run.candidates import check_names
+    from cutegen.run.device import CudaDevice
+    from cutegen.run.environment import describe_environment
+    from cutegen.run.subject import load_subject
+    from cutegen.runtime.gpu import probe_gpu
+
+    # Generated packages import without a GPU; a Python file may not.
+    known = {t.path: load_subject(t.path) for t in targets if t.arch}
+    targets = _fit_suite(targets, known, settings.suite)
+    if len(known) == len({t.path for t in targets}):
+        check_names(list(known.values()), settings.baselines, settings.against)
+    status = probe_gpu(next((t.arch for t in targets if t.arch), "sm_90a"))
+    if not status.ok:
+        raise CutegenError(f"not run: {status.reason}", exit_code=2)
+    known |= {t.path: load_subject(t.path) for t in targets if not t.arch}
+    check_names(list(known.values()), settings.baselines, settings.against)
+    subjects = [(known[t.path], t.measured_rows(known[t.path], settings.suite)) for t in targets]
+    with _status_line() as on_progress:
+        return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress, on_problem)
+
+
+def _fit_suite(targets: Sequence[Target], known: Mapping[Path, Subject], suite: str) -> list[Target]:
+    """Less the targets that the suite is not for, which are named; SpecError: it is for none of them."""
+    fitting, error = [], None
+    for t in targets:
+        try:
+            if t.path in known:
+                t.measured_rows(known[t.path], suite)
+            fitting.append(t)
+        except CutegenError as refusal:
+            error = error or refusal
+            if len(targets) > 1:
+                console.note(f"{t.name} is left out: {refusal.message.splitlines()[0]}")
+    if error and not fitting:
+        raise error
+    return fitting
+
+
+def name_suite(settings: Settings, targets: Sequence[Target], shapes: Sequence[str]) -> Settings:
+    """With the suite that a spec names, when neither another nor shapes were asked for."""
+    named = next((t.suite.name for t in targets if t.suite), "")
+    return settings if settings.suite or shapes else replace(settings, suite=named)
+
+
+def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str:
+    """The command that measures the same again."""
+    words = ["cutegen", "bench", *map(str, targets)]
+    for option, values in (("--shape", shapes), ("--baseline", settings.baselines)):
+        words += [word for value in values for word in (option, value)]
+    words += ["--against", settings.against] if settings.against else []
+    words += ["--suite", settings.suite] if settings.suite else []
+    return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])
+
+
+@contextmanager
+def _status_line() -> Iterator[Callable[[str], None]]:
+    """One changing line on a terminal's stderr, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield status.update
+
+
+def say_result(result: Result) -> None:
+    from cutegen.report.table import (
+        HEADER,
+        describe_problem,
+        describe_run,
+        describe_skipped,
+        row,
+        suite_header,
+        suite_rows,
+    )
+
+    if result.suite:
+        console.say(console.table(suite_header(result), suite_rows(result)))
+        for text in describe_skipped(result):
+            console.say(text)
+    for problem in () if result.suite else result.problems:
+        console.say(f"\n{describe_problem(problem)}")
+        console.say(console.table(HEADER, map(row, problem.candidates)))
+        for name, reason in problem.skipped.items():
+            console.say(f"skipped {name}: {reason}")
+    for text in describe_run(result):
+        console.say(text)
+    console.say(f"again: {result.command}")

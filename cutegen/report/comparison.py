@@ -1,0 +1,173 @@
+"""Two results of `cutegen bench`: which kernels became slower or faster, beyond what noise explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutegen.diagnostics import CutegenError
+from cutegen.report.result import CandidateResult, ProblemResult, Result
+from cutegen.run.intervals import LEVEL, Interval, median_interval
+
+SLOWER, EQUAL, FASTER = "slower", "equal", "faster"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One kernel on one problem, then and now. ratio: new speed over old, above 1 for faster; its ends are those of the
+    two intervals at their furthest. against: what both speeds are relative to; "" when times themselves are compared,
+    because the results share no reference. us: medians, old and new."""
+
+    problem: str
+    kernel: str
+    against: str
+    us: tuple[float, float]
+    ratio: Interval
+    verdict: str
+    same_kernel: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """margin: the loss that still counts as equal. lost: what ran then and cannot, or is wrong now, with the reason.
+    missing: what only one of the two measured, by which. differences: of the machine and the software, in words."""
+
+    rows: tuple[Change, ...]
+    margin: float
+    lost: tuple[str, ...]
+    missing: Mapping[str, tuple[str, ...]]
+    differences: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.lost and all(r.verdict != SLOWER for r in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self)}
+
+
+def compare(old: Result, new: Result, margin: float) -> Comparison:
+    """Every kernel and problem that both results have.
+
+    A kernel is slower when its speed, relative to the same reference in the same run, is below the old one by more than
+    `margin` even where both intervals are stretched to their ends in its favour. The intervals' level grows with the
+    number of comparisons (Bonferroni), as far as the rounds allow, so that many problems do not raise false alarms.
+
+    CutegenError (exit 2): they are of different devices, or have nothing in common.
+    """
+    before, now = old.device(), new.device()
+    if before != now:
+        remedy = "measure the old state again on this device"
+        raise CutegenError(f"the old result is of another device: {before}, not {now}", remedy, exit_code=2)
+    theirs, ours = _kernels(old), _kernels(new)
+    common = [key for key in ours if key in theirs]
+    refused = _refused(new)
+    lost = [f"{key[1]} on {key[0]} cannot run any more: {refused[key]}" for key in theirs if key in refused]
+    lost += [f"{key[1]} on {key[0]} is wrong now" for key in common if ours[key][1].right is False]
+    if not common and not lost:
+        message = "the two results have no kernel and problem in common"
+        raise CutegenError(message, f"the old one was measured by: {old.command}", exit_code=2)
+    level = 1 - (1 - LEVEL) / max(len(common), 1)
+    rows = tuple(_judge(theirs[key], ours[key], level, margin) for key in common)
+    missing = {
+        "only in the old result": tuple(
+            f"{k} on {p}" for p, k in theirs if (p, k) not in ours and (p, k) not in refused
+        ),
+        "only in the new result": tuple(f"{k} on {p}" for p, k in ours if (p, k) not in theirs),
+    }
+    return Comparison(rows, margin, tuple(lost), missing, tuple(_differences(old, new)))
+
+
+def _refused(result: Result) -> dict[tuple[str, str], str]:
+    """(problem, kernel) -> why it was not measured."""
+    found = {(p.dims, name): reason for p in result.problems for name, reason in p.skipped.items()}
+    kernels = {c.name for p in result.problems for c in p.kernels()}
+    for x in result.left_out:
+        for name, reason in x.reasons.items():
+            found |= {(x.dims, kernel): reason for kernel in ([name] if name else kernels)}
+    return found
+
+
+def _kernels(result: Result) -> dict[tuple[str, str], tuple[ProblemResult, CandidateResult]]:
+    """(problem, kernel) -> both. Names of problems may change, extents tell them."""
+    return {(p.dims, c.name): (p, c) for p in result.problems for c in p.kernels()}
+
+
+def _judge(
+    old: tuple[ProblemResult, CandidateResult],
+    new: tuple[ProblemResult, CandidateResult],
+    level: float,
+    margin: float,
+) -> Change:
+    (old_problem, then), (new_problem, now) = old, new
+    samples: list[tuple[list[float], list[float]]] = [(then.samples, []), (now.samples, [])]
+    against = ""
+    for name in dict.fromkeys([new_problem.against, *(c.name for c in new_problem.candidates if c.baseline)]):
+        found = old_problem.find(name), new_problem.find(name)
+        if found[0] and found[1] and name != now.name:
+            samples, against = [(then.samples, found[0].samples), (now.samples, found[1].samples)], name
+            break
+    a, b = (
+        median_interval([r / t for r, t in zip(reference or [1.0] * len(own), own)], level)
+        for own, reference in samples
+    )
+    ratio = Interval(b.median / a.median, b.low / a.high, b.high / a.low, min(a.coverage, b.coverage))
+    verdict = SLOWER if ratio.high < 1 - margin else FASTER if ratio.low > 1 + margin else EQUAL
+    us = then.seconds.median * 1e6, now.seconds.median * 1e6
+    same = bool(now.digest) and now.digest == then.digest
+    return Change(new_problem.title, now.name, against, us, ratio, verdict, same)
+
+
+def _differences(old: Result, new: Result) -> Iterator[str]:
+    for name in dict.fromkeys([*old.environment, *new.environment]):
+        before, now = old.environment.get(name), new.environment.get(name)
+        if before != now and name != "gpu":
+            yield f"{name} {before or 'none'} then, {now or 'none'} now"
+    units = [(r.environment.get("gpu") or {}).get("uuid") for r in (old, new)]
+    if units[0] != units[1]:
+        yield "another unit of the same device"
+    how = [f"{r.rounds} rounds of {r.slice_seconds * 1e3:g} ms" for r in (old, new)]
+    if how[0] != how[1]:
+        yield f"{how[0]} then, {how[1]} now"
+    for result, which in ((old, "old"), (new, "new")):
+        if not result.complete:
+            yield f"the {which} result is not complete: its run was stopped"
+        if any("do not trust" in note for note in result.notes):
+            yield f"another process used the GPU during the {which} run: do not trust its figures"
+
+
+def comparison_header() -> tuple[str, ...]:
+    return ("problem", "kernel", "us then", "us now", "speed now / then", "relative to", "verdict")
+
+
+def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """The slower ones first, then as measured."""
+    order = {SLOWER: 0, EQUAL: 1, FASTER: 1}
+    for r in sorted(comparison.rows, key=lambda r: order[r.verdict]):
+        ratio = f"{r.ratio.median:.3f} [{r.ratio.low:.3f}, {r.ratio.high:.3f}]"
+        times = (f"{us:.2f}" for us in r.us)
+        yield (r.problem, r.kernel, *times, ratio, r.against or "time alone", r.verdict)
+
+
+def describe_comparison(comparison: Comparison) -> Iterator[str]:
+    yield from comparison.lost
+    counts = {v: sum(r.verdict == v for r in comparison.rows) for v in (SLOWER, EQUAL, FASTER)}
+    coverage = min((r.ratio.coverage for r in comparison.rows), default=0.0)
+    yield (
+        f"{len(comparison.rows)} compared, beyond {comparison.margin:.1%}: {counts[SLOWER]} slower, {counts[EQUAL]} "
+        f"equal, {counts[FASTER]} faster; in brackets, the furthest ends of two intervals of {coverage:.1%}"
+    )
+    if alone := sum(not r.against for r in comparison.rows):
+        yield f"note: {alone} by their times alone, which clocks and temperature change: no reference in both results"
+    if same := sum(r.same_kernel and r.verdict != EQUAL for r in comparison.rows):
+        yield f"note: {same} of those that changed are the same kernel: what differs is around it"
+    for which, names in comparison.missing.items():
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            yield f"note: {which}: {'; '.join(names[:3])}{more}"
+    for text in comparison.differences:
+        yield f"note: {text}"

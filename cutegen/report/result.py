@@ -1,0 +1,194 @@
+"""A result of `cutegen bench` as it is kept in a file; tables, pages and comparisons are made from it alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cutegen.diagnostics import CutegenError
+from cutegen.run.measured import FORMAT, VERSION
+
+MAX_BYTES = 256 << 20
+REMEDY = "measure again: cutegen bench SPEC... -o FILE"
+
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    """Frozen; fields that a later version adds are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class IntervalResult(_Part):
+    """A median and the order statistics around it; seconds, or a ratio of speeds."""
+
+    median: Number
+    low: Number
+    high: Number
+    coverage: Annotated[float, Field(ge=0, le=1)]
+
+
+class SpeedResult(IntervalResult):
+    against: str
+
+
+class CandidateResult(_Part):
+    """One kernel or baseline on one problem."""
+
+    name: str
+    baseline: bool
+    library: str
+    does: str
+    tiling: str
+    numbers: dict[str, Any] | None
+    digest: str | None
+    sets: Count
+    flops: Count | None
+    bytes: Count | None
+    seconds: IntervalResult
+    tflops: Number | None
+    terabytes_per_second: Number | None
+    speed: IntervalResult | None
+    speeds: dict[str, SpeedResult]
+    share_of_floor: Number | None
+    host_seconds: Number
+    step_seconds: Number | None
+    sm_mhz: list[Number]
+    watts: list[Number]
+    right: bool | None
+    samples: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(min_length=1)
+
+
+class _Problem(_Part):
+    """name: "" where the suite gives none, or there is no suite."""
+
+    shape: dict[str, Count]
+    name: str
+
+    @property
+    def dims(self) -> str:
+        return " ".join(f"{d}={n}" for d, n in self.shape.items())
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}: {self.dims}" if self.name else self.dims
+
+
+class ProblemResult(_Problem):
+    """One problem. skipped: candidate -> reason."""
+
+    source: str
+    dtype: str
+    epilogue: str
+    against: str
+    candidates: list[CandidateResult] = Field(min_length=1)
+    skipped: dict[str, str]
+
+    def kernels(self) -> Iterator[CandidateResult]:
+        return (c for c in self.candidates if not c.baseline)
+
+    def find(self, name: str) -> CandidateResult | None:
+        return next((c for c in self.candidates if c.name == name), None)
+
+
+class LeftOutResult(_Problem):
+    """A problem that was not measured. reasons: by kernel; "" for nobody's in particular."""
+
+    reasons: dict[str, str]
+
+
+class RatesResult(_Part):
+    """What the device sustained in this run: bytes and FLOPs per second."""
+
+    copy_: Number = Field(alias="copy")
+    read: Number
+    matmul: Number
+    dtype: str
+
+
+class SummaryResult(_Part):
+    """Of one kernel beside one library, over the problems that have both."""
+
+    problems: Count
+    geomean: IntervalResult
+    least: Number
+    most: Number
+    behind: Count
+
+
+class Result(_Part):
+    """A whole run."""
+
+    format: Literal["cutegen bench"]
+    version: int
+    complete: bool
+    ok: bool
+    command: str
+    suite: str
+    environment: dict[str, Any]
+    rates: RatesResult
+    rounds: Count
+    slice_seconds: Number
+    notes: list[str]
+    summaries: dict[str, dict[str, SummaryResult]]
+    problems: list[ProblemResult]
+    left_out: list[LeftOutResult]
+
+    def libraries(self) -> list[str]:
+        """Those that any kernel is compared with, in the order in which they occur."""
+        kernels = [c for p in self.problems for c in p.kernels()]
+        return list(dict.fromkeys(library for c in kernels for library in c.speeds))
+
+    def device(self) -> str:
+        gpu = self.environment.get("gpu") or {}
+        watts = gpu.get("power_limit_watts")
+        return str(gpu.get("name") or "no GPU") + (f", {watts:.0f} W" if isinstance(watts, (int, float)) else "")
+
+
+def parse_result(data: object) -> Result:
+    """ValidationError: it is none."""
+    return Result.model_validate(data)
+
+
+def load_result(path: Path) -> Result:
+    """The result in a file. CutegenError (exit 2): it cannot be read, is torn, or is something else."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise CutegenError(f"{path} is larger than {MAX_BYTES >> 20} MiB: no result", REMEDY, exit_code=2)
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CutegenError(f"{path}: {error.strerror or error}", REMEDY, exit_code=2) from error
+    except UnicodeDecodeError as error:
+        raise CutegenError(f"{path} is no text: no result of `cutegen bench`", REMEDY, exit_code=2) from error
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        why = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise CutegenError(f"{path} is torn or no JSON ({why})", REMEDY, exit_code=2) from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        said = "was written by something else" if not _is_old(data) else "was written before results had a version"
+        raise CutegenError(f"{path} {said}: no result of this cutegen's `bench -o`", REMEDY, exit_code=2)
+    if data.get("version") != VERSION:
+        message = f"{path} is a result of version {data.get('version')!r}; this cutegen reads version {VERSION}"
+        raise CutegenError(message, REMEDY, exit_code=2)
+    try:
+        return parse_result(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        message = f"{path} is damaged: {place}: {first['msg']} ({error.error_count()} such findings)"
+        raise CutegenError(message, REMEDY, exit_code=2) from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no time")
+
+
+def _is_old(data: object) -> bool:
+    return isinstance(data, dict) and {"rates", "problems", "summaries"} <= data.keys()

@@ -1,0 +1,127 @@
+"""A result as people read it in a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from statistics import median
+
+from cutegen.report.result import CandidateResult, IntervalResult, ProblemResult, Result
+
+HEADER = ("candidate", "what", "us", "TFLOP/s", "TB/s", "of floor", "speed", "host us", "step us", "MHz", "W", "result")
+RIGHT = {True: "right", False: "WRONG", None: "not compared"}
+
+
+def row(c: CandidateResult) -> tuple[str, ...]:
+    """The cells under `HEADER`."""
+    return (
+        c.name,
+        c.tiling or c.does,
+        *_rates(c),
+        speed(c.speed) if c.speed else "1",
+        f"{c.host_seconds * 1e6:.1f}" if c.host_seconds else "",
+        f"{c.step_seconds * 1e6:.1f}" if c.step_seconds else "",
+        f"{median(c.sm_mhz):.0f}" if c.sm_mhz else "",
+        f"{median(c.watts):.0f}" if c.watts else "",
+        RIGHT[c.right],
+    )
+
+
+def _rates(c: CandidateResult) -> tuple[str, str, str, str]:
+    """us, TFLOP/s, TB/s, share of the floor."""
+    return (
+        f"{c.seconds.median * 1e6:.2f}",
+        f"{c.tflops:.1f}" if c.tflops else "",
+        f"{c.terabytes_per_second:.2f}" if c.terabytes_per_second else "",
+        f"{c.share_of_floor:.0%}" if c.share_of_floor else "",
+    )
+
+
+def describe_problem(problem: ProblemResult) -> str:
+    first = problem.candidates[0]
+    work = f"{first.flops / 1e9:.4g} GFLOP, " if first.flops else ""
+    return f"{problem.title}: {work}{(first.bytes or 0) / 1e6:.4g} MB, {first.sets} sets of inputs in turn"
+
+
+def speed(value: IntervalResult) -> str:
+    return f"{value.median:.3f} [{value.low:.3f}, {value.high:.3f}]"
+
+
+def suite_header(result: Result) -> tuple[str, ...]:
+    """Dims, names where problems have any, figures, a column for each library, and step times where there are any."""
+    names = ("problem",) if any(p.name for p in result.problems) else ()
+    steps = ("step us",) if _has_steps(result) else ()
+    figures = ("candidate", "what", "us", "TFLOP/s", "TB/s", "of floor")
+    return (*names, *_dims(result), *figures, *(f"x {name}" for name in result.libraries()), *steps, "result")
+
+
+def suite_rows(result: Result) -> Iterator[tuple[str, ...]]:
+    """A line for each candidate of each problem."""
+    named, steps = any(p.name for p in result.problems), _has_steps(result)
+    for problem in result.problems:
+        for c in problem.candidates:
+            yield (
+                *((problem.name,) if named else ()),
+                *(str(problem.shape.get(dim, "")) for dim in _dims(result)),
+                c.name,
+                c.tiling or c.does,
+                *_rates(c),
+                *(speed(c.speeds[library]) if library in c.speeds else "" for library in result.libraries()),
+                *((f"{c.step_seconds * 1e6:.1f}" if c.step_seconds else "",) if steps else ()),
+                RIGHT[c.right],
+            )
+
+
+def _dims(result: Result) -> list[str]:
+    return list(dict.fromkeys(dim for p in result.problems for dim in p.shape))
+
+
+def _has_steps(result: Result) -> bool:
+    return any(c.step_seconds for p in result.problems for c in p.candidates)
+
+
+def describe_skipped(result: Result) -> Iterator[str]:
+    """Each reason once, and on how many problems."""
+    total = len(result.problems) + len(result.left_out)
+    counts = Counter((name, reason) for p in result.problems for name, reason in p.skipped.items())
+    for (name, reason), n in counts.items():
+        yield f"skipped {name} on {n} of {total} problems: {reason}"
+    left_out = Counter("; ".join(_reasons(x.reasons.items())) for x in result.left_out)
+    for reasons, n in left_out.items():
+        yield f"not measured, {n} of {total} problems: {reasons}"
+
+
+def _reasons(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
+    return (f"{kernel}: {reason}" if kernel else reason for kernel, reason in reasons)
+
+
+def describe_run(result: Result) -> Iterator[str]:
+    """How it was measured, in what the ratios are, and what to distrust."""
+    rates = result.rates
+    yield (
+        f"floor, measured in this run: {rates.matmul / 1e12:.0f} TFLOP/s (cuBLAS {rates.dtype}, 8192 cubed), "
+        f"{rates.copy_ / 1e12:.2f} TB/s copied, {rates.read / 1e12:.2f} TB/s read"
+    )
+    coverage = min((c.seconds.coverage for p in result.problems for c in p.candidates), default=0.0)
+    against = "the fastest baseline of each library"
+    if not result.suite:
+        against = ", ".join(dict.fromkeys(p.against for p in result.problems))
+    yield (
+        f"speed: relative to {against}, median of {result.rounds} interleaved rounds' ratios; in brackets, order "
+        f"statistics that enclose the median with {coverage:.1%}"
+    )
+    for kernel, by_reference in result.summaries.items():
+        for reference, s in by_reference.items():
+            if s.problems > 1:
+                yield (
+                    f"{kernel}: geomean {speed(s.geomean)} of {reference} over {s.problems} problems, from "
+                    f"{s.least:.3f} to {s.most:.3f}, {s.behind} below 1"
+                )
+    if _has_steps(result):
+        yield "step us: once per step of a model beside the launches; where it is empty, scheduling is in the kernel"
+    if not any(c.sm_mhz for p in result.problems for c in p.candidates):
+        yield "clock and power: not available (NVML)"
+    if not result.complete:
+        yield "note: this result is not complete; its run was stopped"
+    for note in result.notes:
+        yield f"note: {note}"

@@ -1,0 +1,119 @@
+"""What an epilogue computes, whatever its tensors are called: suites and baselines are told apart by it.
+
+Operands are named by their shape beside the m x n output: `tile` (m, n), `row` (n), `column` (m), `scalar`, numbered
+from the second of a kind on. Locals are put in their places, and terms of sums and factors of products in order:
+`x = acc + res`, `d = x * 2` and `d = 2 * (skip + acc)` both read `2 * (acc + tile)`. Halves of columns read as if they
+were interleaved: which columns belong together makes no other work.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.plan import KernelPlan
+
+PLAIN = "acc"
+KINDS = ("tile", "row", "column", "scalar")
+_HALVES = {":, :n / 2": ":, 0::2", ":, n / 2:": ":, 1::2"}
+_COMMUTES = (ast.Add, ast.Mult)
+
+
+def form_of_statements(statements: Mapping[str, str], named: Callable[[str], str]) -> str:
+    """The form of the last statement; those before it are locals or other outputs. named: the name of a tensor or dim
+    in the form. SyntaxError: one is no expression."""
+    values: dict[str, ast.expr] = {}
+    for name, text in statements.items():
+        values[name] = _Naming(values, named).visit(ast.parse(text.strip(), mode="eval").body)
+    return " ".join(ast.unparse(list(values.values())[-1]).split()) if values else PLAIN
+
+
+def epilogue_form(plan: KernelPlan) -> str:
+    """The form of a plan's first output; several outputs read `first; second`."""
+    kinds = operand_kinds(plan)
+    dims = _roles(plan)
+    numbers: dict[str, str] = {}
+
+    def named(name: str) -> str:
+        if name in numbers:
+            return numbers[name]
+        if kind := kinds.get(name):
+            count = sum(other.rstrip("0123456789") == kind for other in numbers.values())
+            return numbers.setdefault(name, kind + (str(count + 1) if count else ""))
+        return dims.get(name, name)
+
+    forms, before = [], dict(plan.epilogue)
+    for output in [o.name for o in plan.outputs]:
+        needed = {name: text for name, text in before.items() if name not in {o.name for o in plan.outputs} - {output}}
+        last = needed.pop(output, PLAIN)
+        forms.append(form_of_statements({**needed, output: last}, named))
+    return "; ".join(forms)
+
+
+def operand_kinds(plan: KernelPlan) -> dict[str, str]:
+    """`tile`, `row`, `column` or `scalar` of each input that the product does not contract."""
+    m, n = (plan.outputs[0].dims[axis] for axis in plan.outputs[0].axes[:2])
+    kinds = {}
+    for arg in plan.inputs:
+        if isinstance(arg, TensorArg) and plan.reduced in arg.dims:
+            continue
+        dims = {d for d in arg.dims if d in (m, n)} if isinstance(arg, TensorArg) else set()
+        kinds[arg.name] = "tile" if len(dims) == 2 else "row" if n in dims else "column" if m in dims else "scalar"
+    return kinds
+
+
+def find_operand(plan: KernelPlan, kind: str) -> TensorArg | None:
+    """The first operand of a kind."""
+    kinds = operand_kinds(plan)
+    return next((a for a in plan.inputs if isinstance(a, TensorArg) and kinds.get(a.name) == kind), None)
+
+
+def is_operand(name: str) -> bool:
+    """`tile`, `row2`: a name that suites use for an operand."""
+    return re.sub(r"(?<=\D)\d+$", "", name) in KINDS
+
+
+def _roles(plan: KernelPlan) -> dict[str, str]:
+    m, n = (plan.outputs[0].dims[axis] for axis in plan.outputs[0].axes[:2])
+    return {m: "m", n: "n"}
+
+
+class _Naming(ast.NodeTransformer):
+    """Locals inlined, names replaced, sums and products in order."""
+
+    def __init__(self, values: Mapping[str, ast.expr], named: Callable[[str], str]) -> None:
+        self.values, self.named = values, named
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        return ast.Call(node.func, [self.visit(a) for a in node.args], [])
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.values.get(node.id) or ast.Name(self.named(node.id), ast.Load())
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        whole = isinstance(node.value, float) and node.value.is_integer() and abs(node.value) < 2**53
+        return ast.Constant(int(node.value)) if whole else node  # type: ignore[arg-type]
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        place = " ".join(ast.unparse(node.slice).split()).strip("()")
+        part = ast.parse(f"x[{_HALVES.get(place, place)}]", mode="eval").body
+        assert isinstance(part, ast.Subscript)
+        return ast.Subscript(self.visit(node.value), part.slice, ast.Load())
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        if not isinstance(node.op, _COMMUTES):
+            return ast.BinOp(self.visit(node.left), node.op, self.visit(node.right))
+        op = type(node.op)
+        visited = map(self.visit, _terms(node, op))  # a local may be a sum of its own
+        first, *rest = sorted((t for v in visited for t in _terms(v, op)), key=ast.unparse)
+        for term in rest:
+            first = ast.BinOp(first, node.op, term)
+        return first
+
+
+def _terms(node: ast.expr, op: type[ast.operator]) -> Sequence[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, op):
+        return [*_terms(node.left, op), *_terms(node.right, op)]
+    return [node]

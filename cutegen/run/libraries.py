@@ -1,0 +1,112 @@
+"""Products by other libraries: cuBLASLt through nvmath-python, quack, and CUTLASS's operators. All are optional, and
+imported when a baseline is bound; what is missing or refused becomes the reason for leaving it out.
+
+Written against nvmath-python 1.0, quack-kernels 0.6 and nvidia-cutlass-operators 0.3.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cutegen.families.proving import Bind
+from cutegen.run.contest import Contest
+from cutegen.run.epilogue_form import PLAIN, epilogue_form, find_operand
+from cutegen.run.product import Product
+
+# How many of cuBLASLt's candidates are measured; its heuristics list fewer for most problems.
+CUBLASLT_CANDIDATES = 64
+HOPPER = "90a"
+# CUTLASS's operators as compiled, by name, which says dtypes, layouts, tile and cluster: they take any extents.
+_OPERATORS: dict[str, Any] = {}
+Views = tuple[Any, Any, Any]
+
+
+def bind_nvmath(product: Product) -> Bind:
+    """The fastest of cuBLASLt's candidates: written into the given outputs, as C with a factor of 0."""
+
+    def ways(views: Views) -> Iterator[Callable[[Views], Any]]:
+        import torch
+
+        advanced = importlib.import_module("nvmath.linalg.advanced")
+        a, b, d = views
+        matmul = advanced.Matmul(a, b, d, alpha=1.0, beta=0.0, options={"inplace": True})
+        for algorithm in matmul.plan(preferences={"limit": CUBLASLT_CANDIDATES}):
+
+            def run(views: Views, algorithm: Any = algorithm) -> Any:
+                a, b, d = views
+                stream = torch.cuda.current_stream()
+                matmul.reset_operands(a=a, b=b, c=d, stream=stream)
+                return matmul.execute(algorithm=algorithm, stream=stream)
+
+            yield run
+
+    contest = Contest[Views](ways)
+    return lambda inputs, outputs: contest.enter(product.views(inputs, outputs))
+
+
+def bind_operators(product: Product) -> Bind:
+    """The fastest of CUTLASS's own operators in CuTe DSL for Hopper."""
+    arguments: dict[int, Any] = {}
+
+    def ways(views: Views) -> Iterator[Callable[[Views], Any]]:
+        import torch
+
+        operators = importlib.import_module("cutlass.operators")
+
+        def describe(views: Views) -> Any:  # once per set: its checks are not what is measured
+            if id(views) not in arguments:
+                a, b, d = views
+                arguments[id(views)] = operators.GemmArguments(a, b, d, accumulator_type=torch.float32)
+            return arguments[id(views)]
+
+        for operator in operators.get_operators(describe(views), target_sm=HOPPER):
+
+            def run(views: Views, operator: Any = operator, name: str = operator.metadata.operator_name) -> Any:
+                if name not in _OPERATORS:
+                    _OPERATORS[name] = operator.compile(describe(views), target_sm=HOPPER)
+                stream = torch.cuda.current_stream()
+                return operator.run(describe(views), _OPERATORS[name], stream=stream, assume_supported_args=True)
+
+            yield run
+
+    contest = Contest[Views](ways)
+    return lambda inputs, outputs: contest.enter(product.views(inputs, outputs))
+
+
+# Epilogue forms, and the activation's name in quack.
+_QUACK_ACTIVATIONS = {"gelu_tanh": "gelu_tanh_approx", "relu": "relu", "silu": "silu", "tanh": "tanh"}
+
+
+def quack_epilogue(product: Product) -> str | None:
+    """How quack fuses the plan's epilogue: "plain", "bias", "residual" or one of its activations; None: not at all."""
+    form = epilogue_form(product.plan)
+    known = {PLAIN: "plain", f"{PLAIN} + row": "bias", f"{PLAIN} + tile": "residual"}
+    for op, activation in _QUACK_ACTIVATIONS.items():
+        known |= {f"{op}({PLAIN})": activation, f"{op}({PLAIN} + row)": activation}
+    return known.get(form)
+
+
+def bind_quack(product: Product) -> Bind:
+    """quack's own search over its configurations, split-K among them where it has that."""
+    plan, how = product.plan, quack_epilogue(product)
+    row, tile = find_operand(plan, "row"), find_operand(plan, "tile")
+
+    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
+        module = importlib.import_module("quack.gemm_interface")
+        a, b, d = product.views(inputs, outputs)
+        bias = {"bias": product.like_output(row, inputs)} if row else {}
+        if how == "residual" and tile:
+            return _with_split(module.gemm_add, a, b, product.like_output(tile, inputs), out=d)
+        if how in ("plain", "bias"):
+            return _with_split(module.gemm, a, b, out=d, **bias)
+        return lambda: module.gemm_act(a, b, activation=how, postact_out=d, store_preact=False, tuned=True, **bias)
+
+    return bind
+
+
+def _with_split(function: Callable[..., Any], *operands: Any, **options: Any) -> Callable[[], Any]:
+    split = {"split_k": None} if "split_k" in inspect.signature(function).parameters else {}
+    return lambda: function(*operands, tuned=True, **split, **options)

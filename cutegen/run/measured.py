@@ -1,0 +1,180 @@
+"""What `bench` measured: candidates, problems, and a whole run, as figures and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any
+
+from cutegen.run.candidates import Candidate
+from cutegen.run.device import Rates
+from cutegen.run.environment import Reading
+from cutegen.run.intervals import Interval, Summary, speed_ratio, summarise_speeds
+from cutegen.run.row import Row
+from cutegen.run.shapes import Shape
+
+# What a file of results calls itself; a reader of version N refuses other versions.
+FORMAT, VERSION = "cutegen bench", 2
+
+
+@dataclass
+class Measured:
+    """One candidate's figures. samples: seconds per launch, by round. speed: relative to `against` in the same rounds.
+
+    speeds: by library, relative to the fastest of its baselines on this problem (its name, the interval). share: of the
+    floor that the rates of this run set, or a candidate that only moves the data. right: outputs after timing (None:
+    not comparable). step_seconds: what a model runs once per step beside; None where nothing is needed.
+    """
+
+    candidate: Candidate
+    samples: list[float] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    host_seconds: float = 0.0
+    time: Interval | None = None
+    speed: Interval | None = None
+    speeds: dict[str, tuple[str, Interval]] = field(default_factory=dict)
+    share: float | None = None
+    right: bool | None = None
+    step_seconds: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        c, t = self.candidate, self.time
+        assert t is not None
+        worst = max(c.errors, key=lambda e: e.max_error, default=None)
+        return {
+            "name": c.name,
+            "baseline": c.is_baseline,
+            "library": c.library,
+            "does": c.does,
+            "tiling": c.tiling,
+            "numbers": asdict(c.numbers) if is_dataclass(c.numbers) and not isinstance(c.numbers, type) else None,
+            "digest": c.subject.digest if c.subject and not c.is_baseline else None,
+            "sets": c.sets,
+            "flops": c.flops,
+            "bytes": c.moved,
+            "seconds": asdict(t),
+            "tflops": c.flops / t.median / 1e12 if c.flops else None,
+            "terabytes_per_second": c.moved / t.median / 1e12 if c.moved else None,
+            "speed": asdict(self.speed) if self.speed else None,
+            "speeds": {library: {"against": name, **asdict(i)} for library, (name, i) in self.speeds.items()},
+            "share_of_floor": self.share,
+            "host_seconds": self.host_seconds,
+            "step_seconds": self.step_seconds,
+            "sm_mhz": [r.sm_mhz for r in self.readings],
+            "watts": [r.watts for r in self.readings],
+            "celsius": [r.celsius for r in self.readings],
+            "right": self.right,
+            "max_error": worst.max_error if worst else None,
+            "allowed": worst.allowed if worst else None,
+            "samples": self.samples,
+        }
+
+
+def relate_to_libraries(measured: Sequence[Measured]) -> None:
+    """Gives each kernel its speeds relative to libraries. Of several baselines of one library the one with the smallest
+    median counts, which leans, if anything, to the library's side."""
+    for m in measured:
+        if m.candidate.is_baseline:
+            continue
+        own = [b for b in measured if b.candidate.compares_with(m.candidate)]
+        for library in dict.fromkeys(b.candidate.library for b in own):
+            best = min((b for b in own if b.candidate.library == library), key=lambda b: b.time.median if b.time else 0)
+            m.speeds[library] = best.candidate.name, speed_ratio(best.samples, m.samples)
+
+
+@dataclass
+class ProblemReport:
+    """One shape. against: the candidate that speeds refer to. skipped: name -> reason. row: the suite's, if any."""
+
+    shape: Shape
+    against: str
+    measured: list[Measured]
+    skipped: dict[str, str]
+    warm_up_seconds: float
+    row: Row | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(m.right is not False for m in self.measured if not m.candidate.is_baseline)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            **(self.row or Row(self.shape)).to_json(),
+            "against": self.against,
+            "warm_up_seconds": self.warm_up_seconds,
+            "candidates": [m.to_json() for m in self.measured],
+            "skipped": self.skipped,
+        }
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A problem that was not measured. reasons: by kernel; "" for one that is nobody's in particular."""
+
+    row: Row
+    reasons: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"shape": self.row.shape, "name": self.row.name, "reasons": dict(self.reasons)}
+
+
+@dataclass
+class BenchReport:
+    """Every problem measured. left_out: those of the suite that were not. notes: what makes the figures less than they
+    look, in words. complete: nothing is still to come."""
+
+    environment: dict[str, Any]
+    rates: Rates
+    rounds: int
+    slice_seconds: float
+    suite: str
+    problems: list[ProblemReport]
+    notes: tuple[str, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    complete: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return all(p.ok for p in self.problems)
+
+    def summaries(self) -> Mapping[str, Mapping[str, Summary]]:
+        """Kernel -> what it is relative to (a library, or the candidate that speeds refer to) -> over all problems that
+        have both."""
+        found: dict[tuple[str, str], list[tuple[Sequence[float], Sequence[float]]]] = {}
+        for p in self.problems:
+            by_name = {m.candidate.name: m for m in p.measured}
+            for m in p.measured:
+                for reference, name in () if m.candidate.is_baseline else _references(m, by_name[p.against]):
+                    found.setdefault((m.candidate.name, reference), []).append((by_name[name].samples, m.samples))
+        result: dict[str, dict[str, Summary]] = {}
+        for (kernel, reference), pairs in found.items():
+            result.setdefault(kernel, {})[reference] = summarise_speeds([r for r, _ in pairs], [t for _, t in pairs])
+        return result
+
+    def to_json(self, command: str) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "complete": self.complete,
+            "ok": self.ok,
+            "command": command,
+            "suite": self.suite,
+            "environment": self.environment,
+            "rates": asdict(self.rates),
+            "rounds": self.rounds,
+            "slice_seconds": self.slice_seconds,
+            "interval": "order statistics around the median of rounds; speed: median of the rounds' ratios",
+            "inputs": "N(0, 1), the last operand scaled to unit variance of the product; sets exceed L2 twice",
+            "notes": list(self.notes),
+            "summaries": {k: {ref: asdict(s) for ref, s in by.items()} for k, by in self.summaries().items()},
+            "problems": [p.to_json() for p in self.problems],
+            "left_out": [row.to_json() for row in self.left_out],
+        }
+
+
+def _references(m: Measured, against: Measured) -> Iterator[tuple[str, str]]:
+    """(what it is called, the candidate) of everything a kernel's speed is given to."""
+    yield from ((library, name) for library, (name, _) in m.speeds.items())
+    if m.speed and not (against.candidate.is_baseline and against.candidate.library in m.speeds):
+        yield against.candidate.name, against.candidate.name

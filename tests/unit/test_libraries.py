@@ -1,0 +1,237 @@
+"""Other libraries' products through their own interfaces, imitated on the CPU, and the choice of a candidate."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from test_bench import CpuPlan, ResidualPlan  # noqa: E402
+
+from cutegen.run import libraries  # noqa: E402
+from cutegen.run.baselines import list_baselines  # noqa: E402
+from cutegen.run.contest import Contest  # noqa: E402
+from cutegen.run.product import Product  # noqa: E402
+from cutegen.runtime.arguments import TensorArg  # noqa: E402
+
+SHAPE = {"m": 24, "n": 16, "k": 8}
+
+
+@pytest.fixture(autouse=True)
+def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CUDA: streams are nothing, and a way takes as long as it says."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "stream")
+    Clock.taken = []
+
+    monkeypatch.setattr("cutegen.run.contest.time_on_device", Clock.time)
+
+
+class Clock:
+    """Time passes when a way says so."""
+
+    taken: ClassVar[list[float]] = []
+
+    @classmethod
+    def spend(cls, seconds: float) -> None:
+        cls.taken.append(seconds)
+
+    @classmethod
+    def time(cls, action: Callable[[], Any]) -> float:
+        before = sum(cls.taken)
+        action()
+        return sum(cls.taken) - before
+
+
+def bound(plan: Any, name: str, sets: int = 2) -> tuple[list[Callable[[], Any]], list[Any], list[Any]]:
+    baseline = next(b for b in list_baselines(plan) if b.name == name)
+    inputs = [plan.prepare_inputs(**SHAPE) for _ in range(sets)]
+    outputs = [plan.allocate_outputs(*values) for values in inputs]
+    for (output,) in outputs:
+        output.fill_(float("nan"))
+    return [baseline.bind(i, o) for i, o in zip(inputs, outputs)], inputs, outputs
+
+
+def check(plan: Any, inputs: Any, outputs: Any) -> None:
+    for values, (output,) in zip(inputs, outputs):
+        torch.testing.assert_close(output, plan.reference_fn(*values), rtol=0.02, atol=0.02)
+
+
+def test_the_fastest_way_wins_over_all_sets_and_failures_are_out() -> None:
+    calls: list[tuple[str, str]] = []
+
+    def way(name: str, seconds: float) -> Callable[[str], None]:
+        def run(values: str) -> None:
+            calls.append((name, values))
+            Clock.spend(seconds)
+            if seconds < 0:
+                raise RuntimeError("not supported")
+
+        return run
+
+    contest = Contest[str](lambda first: [way("slow", 2e-3), way("broken", -1.0), way("fast", 1e-3)], Clock.time)
+    launches = [contest.enter("one"), contest.enter("two")]
+    assert not calls
+    launches[1]()
+    assert calls[-1] == ("fast", "two")
+    assert {("slow", "one"), ("slow", "two"), ("fast", "one")} <= set(calls)
+    before = len(calls)
+    launches[0]()
+    assert calls[before:] == [("fast", "one")]
+
+
+def test_a_contest_that_all_lose_raises_the_first_reason() -> None:
+    def refuse(text: str) -> Callable[[int], None]:
+        def run(values: int) -> None:
+            raise ValueError(text)
+
+        return run
+
+    with pytest.raises(ValueError, match="second"):
+        Contest[int](lambda first: [refuse("first"), refuse("second")], Clock.time).enter(1)()
+    with pytest.raises(Exception, match="no way"):
+        Contest[int](lambda first: [], Clock.time).enter(1)()
+
+
+def test_slow_ways_are_not_repeated_for_minutes() -> None:
+    passes: list[int] = []
+
+    def slow(values: int) -> None:
+        passes.append(values)
+        Clock.spend(10.0)
+
+    Contest[int](lambda first: [slow], Clock.time).enter(7)()
+    assert len(passes) == 3  # one to warm up, one that counts, and the launch
+
+
+class Matmul:
+    """nvmath.linalg.advanced.Matmul as far as it is used; candidate 2 is the fastest, 1 is refused."""
+
+    made: ClassVar[list[Matmul]] = []
+
+    def __init__(self, a: Any, b: Any, c: Any, *, alpha: float, beta: float, options: dict[str, Any]) -> None:
+        assert (alpha, beta, options) == (1.0, 0.0, {"inplace": True})
+        self.operands, self.chosen = (a, b, c), list[int]()
+        self.made.append(self)
+
+    def plan(self, *, preferences: dict[str, int]) -> list[int]:
+        assert preferences == {"limit": libraries.CUBLASLT_CANDIDATES}
+        return [0, 1, 2]
+
+    def reset_operands(self, *, a: Any, b: Any, c: Any, stream: str) -> None:
+        self.operands = (a, b, c)
+
+    def execute(self, *, algorithm: int, stream: str) -> Any:
+        if algorithm == 1:
+            raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED")
+        Clock.spend((3e-3, 0, 1e-3)[algorithm])
+        self.chosen.append(algorithm)
+        a, b, c = self.operands
+        return torch.mm(a, b, out=c)
+
+
+def test_cublaslt_is_its_best_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    Matmul.made = []
+    module: Any = ModuleType("nvmath.linalg.advanced")
+    module.Matmul = Matmul
+    for name in ("nvmath", "nvmath.linalg"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "nvmath.linalg.advanced", module)
+    launches, inputs, outputs = bound(CpuPlan(), "nvmath")
+    for launch in launches:
+        launch()
+    check(CpuPlan(), inputs, outputs)
+    (matmul,) = Matmul.made
+    assert matmul.chosen[-2:] == [2, 2]
+
+
+class Operator:
+    """One of CUTLASS's operators; compiles once a name."""
+
+    compiled: ClassVar[list[str]] = []
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.metadata, self.seconds = SimpleNamespace(operator_name=name), seconds
+
+    def compile(self, arguments: Any, target_sm: str) -> str:
+        self.compiled.append(self.metadata.operator_name)
+        if self.metadata.operator_name == "broken":
+            raise RuntimeError("ICE")
+        return f"artifact of {self.metadata.operator_name}"
+
+    def run(self, arguments: Any, artifact: str, stream: str, assume_supported_args: bool) -> None:
+        assert artifact == f"artifact of {self.metadata.operator_name}"
+        Clock.spend(self.seconds)
+        torch.mm(arguments[0], arguments[1], out=arguments[2])
+
+
+def test_cutlass_operators_are_compiled_once_for_all_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    Operator.compiled = []
+    monkeypatch.setattr(libraries, "_OPERATORS", {})
+    module: Any = ModuleType("cutlass.operators")
+    module.GemmArguments = lambda a, b, d, accumulator_type: (a, b, d)
+    module.get_operators = lambda arguments, target_sm: [
+        Operator("wide", 2e-3), Operator("broken", 0), Operator("narrow", 1e-3)]  # fmt: skip
+    monkeypatch.setitem(sys.modules, "cutlass.operators", module)
+    for _ in range(2):
+        launches, inputs, outputs = bound(CpuPlan(), "cutlass_operators")
+        for launch in launches:
+            launch()
+        check(CpuPlan(), inputs, outputs)
+    assert Operator.compiled == ["wide", "broken", "narrow", "broken"]
+
+
+class BiasPlan(CpuPlan):
+    name = "bias"
+    inputs = (*CpuPlan.inputs, TensorArg("bias", "bfloat16", ("n",), contiguous=0))
+    epilogue: ClassVar[dict[str, str]] = {"d": "relu(acc + bias)"}
+
+    def _reference(self, a: Any, b: Any, bias: Any) -> tuple[Any, ...]:
+        return (torch.relu(a @ b + bias),)
+
+
+@pytest.mark.parametrize("plan", [CpuPlan(), ResidualPlan(), BiasPlan()], ids=["plain", "residual", "bias"])
+def test_quack_fuses_what_it_can(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def gemm(A: Any, B: Any, out: Any, bias: Any = None, tuned: bool = False, split_k: int | None = 1) -> None:
+        asked.append({"tuned": tuned, "split_k": split_k})
+        out.copy_(A @ B if bias is None else A @ B + bias)
+
+    def gemm_add(A: Any, B: Any, C: Any, out: Any, tuned: bool = False) -> None:
+        asked.append({"tuned": tuned})
+        out.copy_(A @ B + C)
+
+    def gemm_act(A: Any, B: Any, bias: Any, activation: str, postact_out: Any, store_preact: bool, tuned: bool) -> None:
+        asked.append({"activation": activation, "store_preact": store_preact, "tuned": tuned})
+        postact_out.copy_(torch.relu(A @ B + bias))
+
+    module: Any = ModuleType("quack.gemm_interface")
+    module.gemm, module.gemm_add, module.gemm_act = gemm, gemm_add, gemm_act
+    monkeypatch.setitem(sys.modules, "quack", ModuleType("quack"))
+    monkeypatch.setitem(sys.modules, "quack.gemm_interface", module)
+    launches, inputs, outputs = bound(plan, "quack")
+    for launch in launches:
+        launch()
+    check(plan, inputs, outputs)
+    assert (
+        asked[0]
+        == {
+            "plain": {"tuned": True, "split_k": None},
+            "residual": {"tuned": True},
+            "bias": {"activation": "relu", "store_preact": False, "tuned": True},
+        }[plan.name]
+    )
+
+
+def test_quack_is_left_out_where_it_would_compute_something_else() -> None:
+    class Scaled(ResidualPlan):
+        epilogue: ClassVar[dict[str, str]] = {"d": "acc * c"}
+
+    assert libraries.quack_epilogue(Product(Scaled())) is None
+    assert "quack" not in [b.name for b in list_baselines(Scaled())]
+    assert "quack" in [b.name for b in list_baselines(ResidualPlan())]

@@ -1,0 +1,228 @@
+"""Results in files: read back, refused when they are none, compared with older ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutegen.cli import main
+from cutegen.diagnostics import CutegenError
+from cutegen.report.comparison import EQUAL, FASTER, SLOWER, compare
+from cutegen.report.result import Result, load_result, parse_result
+from cutegen.run.intervals import median_interval, speed_ratio
+
+NOISE = (1.0, 1.004, 0.997, 1.002, 0.995, 1.003, 0.999, 1.001, 0.998)
+GPU = {"name": "NVIDIA H200", "uuid": "GPU-1", "power_limit_watts": 700.0}
+
+
+def candidate(name: str, times: Sequence[float], against: Sequence[float] = (), **more: Any) -> dict[str, Any]:
+    """times: us by round."""
+    samples, reference = [t * 1e-6 for t in times], [t * 1e-6 for t in against]
+
+    def interval(values: Any) -> dict[str, float]:
+        return {f: getattr(values, f) for f in ("median", "low", "high", "coverage")}
+
+    speed = interval(speed_ratio(reference, samples)) if reference else None
+    return {
+        "name": name, "baseline": not reference, "library": "" if reference else "cuBLAS", "does": "", "tiling": "t",
+        "numbers": None, "digest": "abc" if reference else None, "sets": 3, "flops": 10**9, "bytes": 10**6,
+        "seconds": interval(median_interval(samples)), "tflops": 600.0, "terabytes_per_second": 1.0, "speed": speed,
+        "speeds": {"cuBLAS": {"against": "torch.mm", **speed}} if speed else {}, "share_of_floor": 0.9,
+        "host_seconds": 0.0, "step_seconds": None, "sm_mhz": [], "watts": [], "right": True, "samples": samples,
+    } | more  # fmt: skip
+
+
+def problem(us: float, m: int = 16, name: str = "", **kernel: Any) -> dict[str, Any]:
+    """A kernel that takes `us`, beside a baseline that takes 10; both drift together."""
+    baseline = [10 * n for n in NOISE]
+    return {
+        "shape": {"m": m, "n": 64, "k": 64}, "name": name, "source": "", "dtype": "", "output": "", "mainloop": "",
+        "epilogue": "", "against": "torch.mm", "warm_up_seconds": 1.0, "skipped": {},
+        "candidates": [
+            candidate("gemm", [us * n * drift for n, drift in zip(NOISE[::-1], NOISE)], baseline, **kernel),
+            candidate("torch.mm", baseline),
+        ],
+    }  # fmt: skip
+
+
+def result(*problems: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "format": "cutegen bench", "version": 2, "complete": True, "ok": True, "command": "cutegen bench gemm.yaml",
+        "suite": "small", "environment": {"gpu": GPU, "torch": "2.11", "driver": "580"},
+        "rates": {"copy": 4e12, "read": 4.3e12, "matmul": 7e14, "dtype": "bfloat16"}, "rounds": 9,
+        "slice_seconds": 0.06, "notes": [], "summaries": {}, "problems": list(problems), "left_out": [],
+    } | more  # fmt: skip
+
+
+def parsed(*problems: dict[str, Any], **more: Any) -> Result:
+    return parse_result(result(*problems, **more))
+
+
+@pytest.mark.parametrize(
+    ("us", "margin", "verdict"),
+    [(8.0, 0.01, EQUAL), (8.03, 0.0, EQUAL), (8.5, 0.01, SLOWER), (8.5, 0.1, EQUAL), (7.5, 0.01, FASTER)],
+)
+def test_a_kernel_is_slower_beyond_noise_and_margin(us: float, margin: float, verdict: str) -> None:
+    found = compare(parsed(problem(8.0)), parsed(problem(us)), margin)
+    (row,) = found.rows
+    assert row.verdict == verdict
+    assert found.ok == (verdict != SLOWER)
+    assert row.ratio.low < 8.0 / us < row.ratio.high
+    assert (row.against, row.same_kernel) == ("torch.mm", True)
+
+
+def test_noise_alone_is_no_alarm() -> None:
+    """The same kernel measured twice on 40 problems, with noise of 2 %: one run in a hundred may be wrong."""
+    import random
+
+    draw = random.Random(7)
+
+    def noisy() -> Result:
+        def times(us: float) -> list[float]:
+            return [us * draw.gauss(1, 0.02) for _ in range(9)]
+
+        problems = []
+        for m in range(40):
+            base = problem(8.0, m)
+            baseline = times(10)
+            base["candidates"] = [candidate("gemm", times(8), baseline), candidate("torch.mm", baseline)]
+            problems.append(base)
+        return parsed(*problems)
+
+    alarms = sum(not compare(noisy(), noisy(), 0.0).ok for _ in range(50))
+    assert alarms <= 2
+
+
+def test_a_drop_of_five_percent_on_one_of_many_is_found() -> None:
+    old = parsed(*(problem(8.0, m) for m in range(40)))
+    new = parsed(*(problem(8.4 if m == 17 else 8.0, m) for m in range(40)))
+    assert [r.problem for r in compare(old, new, 0.01).rows if r.verdict == SLOWER] == ["m=17 n=64 k=64"]
+
+
+def test_times_count_alone_where_there_is_no_common_reference() -> None:
+    old, new = problem(8.0), problem(9.0)
+    old["candidates"], new["candidates"] = old["candidates"][:1], new["candidates"][:1]
+    old["against"] = new["against"] = "gemm"
+    (row,) = compare(parsed(old), parsed(new), 0.01).rows
+    assert (row.against, row.verdict) == ("", SLOWER)
+
+
+def test_another_reference_of_both_will_do() -> None:
+    old, new = problem(8.0), problem(9.0)
+    for p in (old, new):
+        p["candidates"].append(candidate("quack", [9 * n for n in NOISE]))
+    old["candidates"].pop(1)
+    (row,) = compare(parsed(old), parsed(new), 0.01).rows
+    assert (row.against, row.verdict) == ("quack", SLOWER)
+
+
+def test_what_cannot_run_any_more_or_is_wrong_fails() -> None:
+    old = parsed(problem(8.0), problem(8.0, 32), problem(8.0, 64))
+    new = parsed(
+        problem(8.0),
+        problem(8.0, 32, right=False),
+        left_out=[{"shape": {"m": 64, "n": 64, "k": 64}, "name": "", "reasons": {"": "gemm: RuntimeError: smem"}}],
+    )
+    found = compare(old, new, 0.01)
+    assert not found.ok
+    assert found.lost == (
+        "gemm on m=64 n=64 k=64 cannot run any more: gemm: RuntimeError: smem", "gemm on m=32 n=64 k=64 is wrong now",
+    )  # fmt: skip
+
+
+def test_other_sets_of_problems_are_told_and_pass() -> None:
+    found = compare(parsed(problem(8.0), problem(8.0, 32)), parsed(problem(8.0), problem(8.0, 64)), 0.01)
+    assert found.ok
+    assert found.missing == {
+        "only in the old result": ("gemm on m=32 n=64 k=64",), "only in the new result": ("gemm on m=64 n=64 k=64",),
+    }  # fmt: skip
+
+
+def test_differences_of_machine_and_software_are_told() -> None:
+    environment = {"gpu": {**GPU, "uuid": "GPU-2"}, "torch": "2.12", "driver": "580"}
+    new = parsed(problem(8.0), environment=environment, rounds=5, complete=False,
+                 notes=["1 other processes use the GPU: do not trust these figures"])  # fmt: skip
+    assert compare(parsed(problem(8.0)), new, 0.01).differences == (
+        "torch 2.11 then, 2.12 now",
+        "another unit of the same device",
+        "9 rounds of 60 ms then, 5 rounds of 60 ms now",
+        "the new result is not complete: its run was stopped",
+        "another process used the GPU during the new run: do not trust its figures",
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"environment": {"gpu": {**GPU, "name": "NVIDIA H100"}}},
+            "another device: NVIDIA H100, 700 W, not NVIDIA H200",
+        ),
+        ({"environment": {"gpu": {**GPU, "power_limit_watts": 500.0}}}, "another device: NVIDIA H200, 500 W"),
+        ({"problems": [problem(8.0, 99)]}, "no kernel and problem in common"),
+    ],
+)
+def test_results_that_cannot_be_compared(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(CutegenError, match=message) as caught:
+        compare(parsed(problem(8.0), **more), parsed(problem(8.0)), 0.01)
+    assert caught.value.exit_code == 2
+
+
+GOOD = json.dumps(result(problem(8.0)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD[: len(GOOD) // 2], "is torn or no JSON"),
+        ("", "is torn or no JSON"),
+        ("[" * 100_000, "is torn or no JSON"),
+        ("[1, 2]", "was written by something else"),
+        ('{"format": "other"}', "was written by something else"),
+        (json.dumps({"rates": 1, "problems": [], "summaries": {}}), "was written before results had a version"),
+        (GOOD.replace('"version": 2', '"version": 9'), "is a result of version 9; this cutegen reads version 2"),
+        (GOOD.replace('"rounds": 9', '"rounds": -9'), "is damaged: rounds: Input should be greater than"),
+        (GOOD.replace('"flops": 1000000000', '"flops": NaN'), "NaN is no time"),
+        (GOOD.replace('"candidates": [{', '"candidates": [7, {'), r"is damaged: problems\.0\.candidates\.0"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_result(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "old.json"
+    path.write_text(text)
+    with pytest.raises(CutegenError, match=message) as caught:
+        load_result(path)
+    assert caught.value.exit_code == 2
+    assert "measure again" in caught.value.remedy
+    assert main(["report", str(path)]) == 2
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(CutegenError, match="is no text"):
+        load_result(tmp_path / "binary.json")
+    with pytest.raises(CutegenError, match="No such file"):
+        load_result(tmp_path / "none.json")
+
+
+def test_report_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, old = tmp_path / "new.json", tmp_path / "old.json"
+    path.write_text(json.dumps(result(problem(8.5, name="qkv"))))
+    old.write_text(json.dumps(result(problem(8.0))))
+    assert main(["report", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "x cuBLAS" in out
+    assert "qkv" in out
+    assert out.endswith("again: cutegen bench gemm.yaml\n")
+    assert main(["report", str(path), "--compare", str(old)]) == 1
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[1].startswith("qkv: m=16 n=64 k=64 gemm 7.98 8.48 0.941 [0.9")
+    assert lines[1].endswith("] torch.mm slower")
+    assert lines[2].startswith("1 compared, beyond 1.0%: 1 slower, 0 equal, 0 faster")
+    assert main(["report", str(path), "--compare", str(old), "--margin", "20"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(old), "--compare", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["comparison"]["rows"][0]["verdict"] == FASTER
