@@ -51,6 +51,10 @@ EDGES = {
     "smallest_tile": FUSED + PINGPONG + "tiling: {tile: [64, 16, 16], cluster: [1, 1]}\n",
     "narrowest_slices": N_MAJOR_B + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
     "m_major_everything": PLAIN.replace("bf16[m, k]", "bf16[k, m]").replace("bf16[m, n]", "f32[n, m]"),
+    "odd_columns": PLAIN + "dims: {n: 513}\n",
+    "odd_everything": FUSED.replace("residual: bf16[m, n]", "residual: f32[m]")
+    + PINGPONG
+    + "tma: {d: {store: direct}}\ntiling: {tile: [128, 208, 64]}\n",
     "four_ctas": PLAIN + "tiling: {cluster: [2, 2]}\n",
     "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
     "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 48, 64], cluster: [1, 2]}\n",
@@ -105,6 +109,7 @@ def random_specs(seed: int, count: int) -> dict[str, str]:
             f"tiling: {{tile: {tile}, cluster: {cluster}, swap_ab: {swap_ab}}}\n"
             f"warpgroups: {{schedule: {schedule}, consumer: {{count: {consumers}}}}}\n"
         )
+        text += rng.choice(("", "", "tma: {d: {store: direct}}\n"))
         with contextlib.suppress(SpecError):
             resolve_text(text)
             found[f"random_{seed}_{len(found)}"] = text

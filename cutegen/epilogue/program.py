@@ -82,13 +82,15 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A stored (m, n[, batch]) tensor; axes: torch axes in that order; major: the contiguous dim."""
+    """A stored (m, n[, batch]) tensor; axes: torch axes in that order; major: the contiguous dim. direct: stored by
+    threads, at any alignment, and not by TMA."""
 
     name: str
     dtype: DType
     batched: bool
     axes: tuple[int, ...]
     major: Literal["n", "m"]
+    direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance
@@ -15,7 +16,7 @@ from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg
 @dataclass(frozen=True, slots=True)
 class CuteKernel:
     """One problem, ready to launch: `launch_fn(*input_tensors, *output_tensors, *scratch_tensors)` allocates and
-    compiles nothing.
+    compiles nothing, and keeps to the SM budget that the plan was asked for.
 
     algorithmic_flops_bytes_fn() -> (FLOPs, bytes) of this problem. autotune_configs: tilings that could run it, by key.
     """
@@ -52,6 +53,8 @@ class BasePlan:
     contents; those with integers are zero before the first launch, and every launch leaves them zero.
 
     on_miss: what a launch does when its tiling is not compiled yet: "compile", "warn" (and compile), or "error".
+    sms: launches run on at most that many SMs, None for all of the device; a call's own `sms` comes first. It may be
+    set at any time; a captured graph keeps the value it was captured with.
     """
 
     name: ClassVar[str]
@@ -64,8 +67,8 @@ class BasePlan:
     outputs: tuple[TensorArg, ...]
     scratch: tuple[TensorArg, ...] = ()
 
-    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile") -> None:
-        self.on_miss = on_miss
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
+        self.on_miss, self.sms = on_miss, sms
         self._kernels = Table(self._compile_late)
         self._sm_counts = Table(self.sm_count)
         self.launch_fn = self.make_launch()
@@ -76,7 +79,7 @@ class BasePlan:
         raise NotImplementedError
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """`launch_fn(*inputs, *outputs, *scratch)`, on the current stream; with `key`, always that tiling."""
+        """`launch_fn(*inputs, *outputs, *scratch, sms=None)`, on the current stream; with `key`, always that tiling."""
         raise NotImplementedError
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
@@ -158,11 +161,28 @@ class BasePlan:
             )
         return int(facts.multi_processor_count)
 
+    def least_sms(self, key: str) -> int:
+        """SMs without which tiling `key` cannot run: those of one cluster."""
+        raise NotImplementedError
+
+    def limit_sms(self, sms: int | None, key: str, index: int) -> int:
+        """SMs that a launch of tiling `key` on CUDA device `index` uses, given the call's budget. TypeError,
+        ValueError: it is no budget, or too small."""
+        budget, count, least = (self.sms if sms is None else sms), self._sm_counts[index], self.least_sms(key)
+        if budget is None:
+            return int(count)
+        if isinstance(budget, bool) or not isinstance(budget, int):
+            raise TypeError(f"{self.name}: sms is {budget!r}, needs a number of SMs, or None for all")
+        if budget < least:
+            cluster = f"a cluster of {least} CTAs runs" if least > 1 else "a CTA runs"
+            raise ValueError(f"{self.name}: sms is {budget}; {cluster} on {least} at once: pass at least {least}")
+        return min(budget, int(count))
+
     # -- calls --
 
-    def plan(self, *inputs: Any) -> CuteKernel:
+    def plan(self, *inputs: Any, sms: int | None = None) -> CuteKernel:
         """Outputs and scratch allocated, tiling chosen and compiled for these inputs. TypeError, ValueError: they do
-        not fit."""
+        not fit. sms: of every launch of the result."""
         self._refuse(self.inputs, inputs)
         outputs = self.allocate_outputs(*inputs)
         dims = self.problem_dims(*inputs)
@@ -171,7 +191,7 @@ class BasePlan:
             self.warm_up([key])
         return CuteKernel(
             self.kernel_fn,
-            self.launch_fn,
+            self.launch_fn if sms is None else partial(self.launch_fn, sms=sms),
             inputs,
             outputs,
             self.tilings[key],
@@ -180,10 +200,10 @@ class BasePlan:
             self.allocate_scratch(*inputs),
         )
 
-    def kernel_fn(self, *inputs: Any) -> Any:
+    def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
         """The output (a tuple when there are several), newly allocated, computed on the current stream."""
         outputs = self.allocate_outputs(*inputs)
-        self.launch_fn(*inputs, *outputs, *self.allocate_scratch(*inputs))
+        self.launch_fn(*inputs, *outputs, *self.allocate_scratch(*inputs), sms=sms)
         return outputs if len(outputs) > 1 else outputs[0]
 
     def _refuse(self, args: Sequence[Argument], values: Sequence[Any], cause: Exception | None = None) -> None:

@@ -20,6 +20,7 @@ def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = 
         parser.add_argument(f"--{dim}", type=int, required=True, help=f"extent of {dim}")
     parser.add_argument("--check", action="store_true", help="compare with the reference, computed in float64")
     parser.add_argument("--prof_type", choices=("disabled", "annotation", "ncu"), default="disabled")
+    parser.add_argument("--sms", type=int, metavar="N", help="run on at most N SMs (default: all)")
     parser.add_argument("--iterations", type=int, default=100, help="timed launches (default 100)")
     options = parser.parse_args(arguments)
     if options.iterations < 1:
@@ -37,7 +38,7 @@ def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> i
     if plan.device == "cuda" and not torch.cuda.is_available():
         print(f"not run: no CUDA device; {plan.name} needs {plan.arch}", file=sys.stderr)
         return 2
-    kernel = plan.plan(*plan.prepare_inputs(**dims))
+    kernel = plan.plan(*plan.prepare_inputs(**dims), sms=options.sms)
     values = (*kernel.input_tensors, *kernel.output_tensors, *kernel.scratch_tensors)
     shape = " ".join(f"{d}={extent}" for d, extent in {**plan.dims, **dims}.items())
     print(f"{plan.name} {shape}\n{kernel.tiling}")
@@ -51,7 +52,8 @@ def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> i
         kernel.launch_fn(*values)
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
-        flags = " ".join(f"--{d} {extent}" for d, extent in dims.items())
+        given = {**dims, **({} if options.sms is None else {"sms": options.sms})}
+        flags = " ".join(f"--{option} {value}" for option, value in given.items())
         print(
             f"ncu --profile-from-start off --set full {sys.executable} -m generated.{plan.name} {flags} --prof_type=ncu"
         )

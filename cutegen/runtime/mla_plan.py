@@ -57,6 +57,7 @@ from cutegen.runtime.base import BasePlan, Table
 from cutegen.runtime.mla import ROW_BLOCK, parts_of, row_blocks, semaphore_count, workspace_elements
 from cutegen.runtime.mla_inputs import EQUAL, Draw, draw_inputs
 from cutegen.runtime.mla_reference import attend
+from cutegen.runtime.scratch import OwnScratch
 
 LATENT_DIM, ROPE_DIM = 512, 64
 QUERY_DIM = LATENT_DIM + ROPE_DIM
@@ -79,7 +80,7 @@ class MlaPlan(BasePlan):
     lse_base: ClassVar[Literal["e", "2"]] = "e"
     lse_layout: ClassVar[Literal["bhs", "bsh"]] = "bhs"
 
-    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile") -> None:
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.dims = {"batch": _OPEN, "query_len": self.query_len, "heads": self.heads, "kv_len": (0, None)}
         self.extents: dict[str, Extent] = {
             "batch": _OPEN,
@@ -114,8 +115,8 @@ class MlaPlan(BasePlan):
             TensorArg("semaphores", "int32", ("semaphores",), contiguous=0, align=4),
         )
         self._sizes = Table(lambda key: self._size(*key))
-        self._own_scratch: dict[tuple[Any, Any], tuple[Any, Any]] = {}
-        super().__init__(on_miss)
+        self._own_scratch = OwnScratch(_make_scratch)
+        super().__init__(on_miss, sms)
 
     # -- dispatch and sizes --
 
@@ -141,11 +142,14 @@ class MlaPlan(BasePlan):
         sizes = [_scratch_sizes(t.cluster, rows, sm_count) for t in self.tilings.values()]
         return {"workspace": (max(s[1] for s in sizes),), "semaphores": (max(s[2] for s in sizes),)}
 
-    def _size(self, device: int, key: str, rows: int) -> tuple[int, int, int]:
-        """(parts, elements of the workspace, counters) of a launch."""
-        cluster, sm_count = self.tilings[key].cluster, self._sm_counts[device]
+    def least_sms(self, key: str) -> int:
+        return int(self.tilings[key].cluster)
+
+    def _size(self, sm_count: int, key: str, rows: int) -> tuple[int, int, int]:
+        """(parts, elements of the workspace, counters) of a launch on that many SMs."""
+        cluster = self.tilings[key].cluster
         if row_blocks(rows, cluster) > sm_count:
-            raise ValueError("rows")  # named by _scratch_faults
+            raise ValueError(f"{self.name}: {_too_many_rows(rows, cluster)}; {sm_count} are to be used")
         return _scratch_sizes(cluster, rows, sm_count)
 
     # -- what a call allocates --
@@ -166,57 +170,30 @@ class MlaPlan(BasePlan):
             raise
 
     def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
-        import torch
-
         device = inputs[0].device
         batch, query_len, heads, _ = inputs[0].shape
         shapes = self.workspace_shapes(batch, query_len * heads, self._sm_counts[inputs[0].get_device()])
-        return (
-            torch.empty(shapes["workspace"], dtype=torch.float32, device=device),
-            torch.zeros(shapes["semaphores"], dtype=torch.int32, device=device),
-        )
+        return _make_scratch(device, (*shapes["workspace"], *shapes["semaphores"]))
 
-    def kernel_fn(self, *inputs: Any) -> tuple[Any, Any]:
+    def kernel_fn(self, *inputs: Any, sms: int | None = None) -> tuple[Any, Any]:
         """(out, lse), newly allocated, computed on the current stream; the module docstring tells about scratch."""
         outputs = self.allocate_outputs(*inputs)
         try:
-            scratch = self._find_scratch(inputs[0].device)
+            device = inputs[0].device
+            scratch = self._own_scratch.find(device, self._own_sizes(device))
         except Exception as error:
             self._refuse(self.inputs, inputs, error)
             raise
-        self.launch_fn(*inputs, *outputs, *scratch)
+        self.launch_fn(*inputs, *outputs, *scratch, sms=sms)
         return outputs  # type: ignore[return-value]
 
-    def _find_scratch(self, device: Any) -> tuple[Any, Any]:
-        """Scratch that no other stream uses, large enough for every promised problem. It is never freed: graphs keep
-        its address. A graph that is captured before any plain call gets scratch of its own, zeroed by the graph."""
-        import torch
-
-        if device.type != "cuda":
-            capturing, stream = False, 0
-        else:
-            capturing = torch.cuda.is_current_stream_capturing()
-            stream = torch.cuda.current_stream(device).cuda_stream
-        found = self._own_scratch.get((device, "graphs" if capturing else stream))
-        if found is None:
-            found = self._make_scratch(device)
-            if not capturing:
-                self._own_scratch[device, stream] = found
-                if (device, "graphs") not in self._own_scratch:
-                    self._own_scratch[device, "graphs"] = self._make_scratch(device)
-                    if device.type == "cuda":
-                        torch.cuda.synchronize(device)  # zeroed before any other stream can look
-        return found
-
-    def _make_scratch(self, device: Any) -> tuple[Any, Any]:
-        import torch
-
+    def _own_sizes(self, device: Any) -> tuple[int, int]:
+        """Elements of workspace and semaphores that suffice for every promised problem."""
         sms = self._sm_counts[-1 if device.index is None else device.index]
         rows = _largest(self.query_len) * _largest(self.heads)
         blocks = max(sms, row_blocks(rows, max(t.cluster for t in self.tilings.values())))
         # parts * rows is at most a row block for each SM, and each row block for one part.
-        workspace = torch.empty(workspace_elements(ROW_BLOCK * blocks, 1), dtype=torch.float32, device=device)
-        return workspace, torch.zeros(blocks, dtype=torch.int32, device=device)
+        return workspace_elements(ROW_BLOCK * blocks, 1), blocks
 
     # -- reference and random problems --
 
@@ -278,7 +255,7 @@ class MlaPlan(BasePlan):
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: promised ranges, the merge of rows, sizes of the scratch, and the compiled call, which checks
         shapes, strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
-        kernels, sizes, choose = self._kernels, self._sizes, self.choose_tiling
+        kernels, sizes, sm_counts, choose = self._kernels, self._sizes, self._sm_counts, self.choose_tiling
         args = (*self.inputs, *self.outputs, *self.scratch)
         cache = len(self.queries)
         scale, out, end = cache + 3, cache + 4, len(args)
@@ -286,13 +263,15 @@ class MlaPlan(BasePlan):
         merged = (*range(cache), out)
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
 
-        def launch_fn(*values: Any) -> None:
+        def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
                 q, factor = values[0], values[scale]
                 batch, query_len, heads, _ = q.shape
                 rows = query_len * heads
                 chosen = key or choose(rows=rows, batch=batch, query_len=query_len)
-                parts, elements, counters = sizes[q.get_device(), chosen, rows]
+                device, limited = q.get_device(), sms is not None or self.sms is not None
+                count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
+                parts, elements, counters = sizes[count, chosen, rows]
                 if (
                     len(values) != end
                     or not (low_len <= query_len <= high_len and low_heads <= heads <= high_heads)
@@ -313,7 +292,7 @@ class MlaPlan(BasePlan):
                     fixed = (*values[:scale], float(values[scale]), *values[out:])
                 if fixed is None:
                     raise
-                launch_fn(*fixed)
+                launch_fn(*fixed, sms=sms)
                 return
             self._refuse(args, values)
 
@@ -347,15 +326,12 @@ class MlaPlan(BasePlan):
     def _scratch_faults(self, values: dict[str, Any], rows: int, batch: int, query_len: int) -> Iterator[Fault]:
         device = values[self.queries[0].name].get_device()
         key = self.choose_tiling(rows=rows, batch=batch, query_len=query_len)
-        blocks, sm_count = row_blocks(rows, self.tilings[key].cluster), self._sm_counts[device]
-        if blocks > sm_count:
-            yield Fault(
-                ValueError,
-                f"{self.queries[0].name}: {rows} rows (query_len * heads) are {blocks} blocks of {ROW_BLOCK}, "
-                f"which run at the same time, each on an SM of its own; the device has {sm_count}",
-            )
+        cluster, sm_count = self.tilings[key].cluster, self._sm_counts[device]
+        if row_blocks(rows, cluster) > sm_count:
+            text = f"{self.queries[0].name}: {_too_many_rows(rows, cluster)}; the device has {sm_count}"
+            yield Fault(ValueError, text)
             return
-        parts, elements, counters = self._size(device, key, rows)
+        parts, elements, counters = self._size(sm_count, key, rows)
         for name, needed in (("workspace", elements), ("semaphores", counters)):
             if (have := values[name].numel()) < needed:
                 yield Fault(
@@ -368,6 +344,23 @@ class MlaPlan(BasePlan):
 def _scratch_sizes(cluster: int, rows: int, sm_count: int) -> tuple[int, int, int]:
     parts = parts_of(rows, cluster, sm_count)
     return parts, workspace_elements(rows, parts), semaphore_count(rows, cluster, parts)
+
+
+def _too_many_rows(rows: int, cluster: int) -> str:
+    return (
+        f"{rows} rows (query_len * heads) are {row_blocks(rows, cluster)} blocks of {ROW_BLOCK}, which run at the same "
+        "time, each on an SM of its own"
+    )
+
+
+def _make_scratch(device: Any, sizes: tuple[int, ...]) -> tuple[Any, Any]:
+    import torch
+
+    workspace, counters = sizes
+    return (
+        torch.empty(workspace, dtype=torch.float32, device=device),
+        torch.zeros(counters, dtype=torch.int32, device=device),
+    )
 
 
 def _rows_merge(tensor: Any) -> bool:

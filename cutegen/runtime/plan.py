@@ -33,6 +33,7 @@ and at module level:
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -127,6 +128,9 @@ class KernelPlan(BasePlan):
     def signature(self) -> tuple[Any, ...]:
         return *super().signature(), *self.epilogue.items()
 
+    def least_sms(self, key: str) -> int:
+        return math.prod(self.tilings[key].cluster)
+
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         k = self.problem_dims(*inputs)[self.reduced]
         return tolerance(self.outputs[output].dtype, k, self.approximation, reference)
@@ -146,7 +150,7 @@ class KernelPlan(BasePlan):
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
 
-        def launch_fn(*values: Any) -> None:
+        def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
                 output = values[probe]
                 if output.numel() and values[carrier].numel():
@@ -156,14 +160,15 @@ class KernelPlan(BasePlan):
                     device = output.get_device()
                     where = (device,) if measured else ()
                     chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
-                    kernels[chosen](*values, sm_counts[device])
+                    limited = sms is not None or self.sms is not None
+                    kernels[chosen](*values, self.limit_sms(sms, chosen, device) if limited else sm_counts[device])
                     return
             except Exception as error:
                 self._refuse(args, values, error)
                 fixed = normalise_strides(args, values)
                 if fixed is None:
                     raise
-                launch_fn(*fixed)
+                launch_fn(*fixed, sms=sms)
                 return
             self._refuse(args, values)
 

@@ -16,7 +16,7 @@ MAX_NAME = 48
 RESERVED = frozenset(
     {
         *("acc", "stored", "auto", "self", "cute", "cutlass", "pipeline", "stream", "tiling", "sm_count", "torch"),
-        *("plan", "kernel", "help", "check", "prof_type", "iterations", "make_fake_stream", "make_fake_tensor"),
+        *("plan", "kernel", "help", "check", "prof_type", "iterations", "sms", "make_fake_stream", "make_fake_tensor"),
         *(dtype.cutlass for dtype in DTYPES.values()),
         *("abs", "bool", "dict", "enumerate", "float", "getattr", "int", "isinstance", "len", "list", "max", "min"),
         *("object", "print", "range", "str", "sum", "super", "tuple", "type", "zip"),

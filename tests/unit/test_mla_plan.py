@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import mla_cpu  # noqa: E402
 from mla_cpu import CpuMla, tiling  # noqa: E402
 
 from cutegen.runtime.accuracy import compare  # noqa: E402
@@ -129,10 +130,35 @@ def test_scratch_fits_every_tiling_and_the_shared_one_every_problem(rows: int) -
         assert shapes["workspace"][0] >= workspace_elements(rows, parts)
         assert shapes["semaphores"][0] >= semaphore_count(rows, cluster, parts)
     wide = type("Plan", (TwoTilings,), {"heads": (1, 128), "query_len": (1, 16), "sm_count": lambda self, i: 132})()
-    workspace, semaphores = wide._find_scratch(torch.device("cpu"))
-    assert workspace.numel() >= shapes["workspace"][0]
-    assert semaphores.numel() >= shapes["semaphores"][0]
-    assert wide._find_scratch(torch.device("cpu"))[0] is workspace
+    workspace, semaphores = wide._own_sizes(torch.device("cpu"))
+    assert workspace >= shapes["workspace"][0]
+    assert semaphores >= shapes["semaphores"][0]
+
+
+def test_a_budget_of_sms_makes_fewer_parts(plan: CpuMla, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[int] = []
+    monkeypatch.setattr(mla_cpu, "run", lambda plan, *values: parts.append(values[-1]))
+    values = arguments(plan)
+    plan.launch_fn(*values)
+    plan.launch_fn(*values, sms=3)
+    plan.sms = 2
+    plan.launch_fn(*values)
+    plan.kernel_fn(*values[:5], sms=100)
+    assert parts == [4, 3, 2, 4]
+    for sms, error in ((0, "sms is 0; a CTA runs on 1 at once: pass at least 1"), (-3, "sms is -3")):
+        with pytest.raises(ValueError, match=error):
+            plan.launch_fn(*values, sms=sms)
+    with pytest.raises(TypeError, match="sms is True, needs a number of SMs, or None for all"):
+        plan.launch_fn(*values, sms=True)
+
+
+def test_rows_that_need_more_sms_than_allowed(plan: CpuMla) -> None:
+    wide = type("Plan", (CpuMla,), {"heads": (1, 128), "query_len": (1, 16)})()
+    values = arguments(wide, heads=128, query_len=2)
+    wide.launch_fn(*values, sms=4)
+    text = "are 4 blocks of 64, which run at the same time, each on an SM of its own; 3 are to be used"
+    with pytest.raises(ValueError, match=text):
+        wide.launch_fn(*values, sms=3)
 
 
 def test_no_requests_launch_nothing(plan: CpuMla) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from cutegen.runtime.arguments import ScalarArg, TensorArg, step_of
 from cutegen.runtime.command import benchmark_kernel_argparse
+from cutegen.runtime.gemm import GemmTiling
 from cutegen.runtime.plan import KernelPlan
 
 torch = pytest.importorskip("torch")
@@ -31,6 +32,7 @@ class CpuPlan(KernelPlan):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.compiled: list[str] = []
+        self.expected_sms = 7
         self.launched: list[str] = []
 
     def sm_count(self, index: int) -> int:
@@ -47,7 +49,7 @@ class CpuPlan(KernelPlan):
             for t in (a, b, d):
                 if t.dim() != 2 or t.stride(1) != 1 or t.stride(0) % 8 or t.data_ptr() % 16 or t.shape[1] % 8:
                     raise ValueError("Mismatched Tensor on argument")
-            if (a.shape[1], b.shape[0], a.shape[0]) != (b.shape[1], d.shape[1], d.shape[0]) or sms != 7:
+            if (a.shape[1], b.shape[0], a.shape[0]) != (b.shape[1], d.shape[1], d.shape[0]) or sms != self.expected_sms:
                 raise ValueError("Mismatched shape")
             if not isinstance(alpha, float) or bias.dtype is not torch.float32 or {a.dtype, d.dtype} != {b.dtype}:
                 raise TypeError("Mismatched type")
@@ -213,9 +215,25 @@ def test_all_faults_are_told_at_once(plan: CpuPlan) -> None:
         plan.launch_fn(a, b, bias, alpha)
 
 
+def test_budget_of_sms(plan: CpuPlan) -> None:
+    wide = GemmTiling(*((2, 1) if f == "cluster" else 0 for f in GemmTiling.__dataclass_fields__))  # type: ignore[arg-type]
+    plan.tilings = {"wide": wide, "narrow": wide}  # type: ignore[misc]
+    values = arguments(plan)
+    for own, given, expected in ((None, 5, 5), (3, None, 3), (3, 4, 4), (None, 100, 7)):
+        plan.sms, plan.expected_sms = own, expected
+        plan.launch_fn(*values, sms=given)
+        assert plan.plan(*values[:4], sms=given).launch_fn(*values) is None
+        plan.kernel_fn(*values[:4], sms=given)
+    assert len(plan.launched) == 12
+    plan.sms = None
+    with pytest.raises(ValueError, match="gemm: sms is 1; a cluster of 2 CTAs runs on 2 at once: pass at least 2"):
+        plan.launch_fn(*values, sms=1)
+    with pytest.raises(TypeError, match=r"sms is 2\.5, needs a number of SMs, or None for all"):
+        plan.kernel_fn(*values[:4], sms=2.5)  # type: ignore[arg-type]
+
+
 def test_failure_of_a_legal_call_is_passed_on(plan: CpuPlan) -> None:
-    plan.sm_count = lambda index: 8  # type: ignore[method-assign]
-    plan._sm_counts.compute = plan.sm_count
+    plan.expected_sms = 8
     with pytest.raises(ValueError, match="Mismatched shape"):
         plan.launch_fn(*arguments(plan))
 

@@ -19,7 +19,7 @@ _ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar"
 class TensorShape:
     """One tensor argument. dims: in torch order. contiguous: the torch axis of stride 1, None for a scalar.
 
-    axes: torch axes in kernel order, batch last.
+    axes: torch axes in kernel order, batch last. wide: it has both m and n.
     """
 
     name: str
@@ -28,6 +28,7 @@ class TensorShape:
     contiguous: int | None
     axes: tuple[int, ...]
     tma: bool
+    wide: bool = False
 
     @property
     def align(self) -> int:
@@ -50,18 +51,20 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     """Every tensor argument by name; host scalars are not among them."""
     extents = {"m": problem.m, "n": problem.n, "k": problem.k}
 
-    def shape(t: MatrixOperand | Operand | Output, roles: str, major: str | None, *, tma: bool) -> TensorShape:
+    def shape(
+        t: MatrixOperand | Operand | Output, roles: str, major: str | None, *, tma: bool, wide: bool = False
+    ) -> TensorShape:
         kernel_dims = [extents[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
         dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
         contiguous = t.axes[roles.index(major or roles)] if roles else None
-        return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma)
+        return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, wide)
 
     program = problem.epilogue
     shapes = [shape(problem.a, "mk", problem.a.major, tma=True), shape(problem.b, "nk", problem.b.major, tma=True)]
     for o in program.operands:
         if o.kind != "host_scalar":
             shapes.append(shape(o, _ROLES[o.kind], o.major, tma=o.kind == "tile"))
-    shapes += [shape(o, "mn", o.major, tma=True) for o in program.outputs]
+    shapes += [shape(o, "mn", o.major, tma=not o.direct, wide=True) for o in program.outputs]
     return {s.name: s for s in shapes}
 
 

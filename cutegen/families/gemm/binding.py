@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic, suggest
@@ -9,7 +11,7 @@ from cutegen.epilogue import Assign, EpilogueProgram, Operand, Output, parse_epi
 from cutegen.epilogue.expression import Binary, Name, Span
 from cutegen.epilogue.program import reads
 from cutegen.families.gemm import problem_rules as rules
-from cutegen.families.gemm.placement import Placement
+from cutegen.families.gemm.placement import Placement, unaligned_extent
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles, find_roles
 
@@ -50,16 +52,26 @@ class Binder:
         batch = self.problem_dim("batch", roles.batch) if roles.batch else None
         a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
         placement.check_mma(a, b)
+        extents = {"m": m, "n": n, "k": k}
+        stored = filter(None, (placement.output(name, roles) for name in outputs))
         program = EpilogueProgram(
             statements or (),
             tuple(filter(None, (placement.operand(name, roles) for name in inputs))),
-            tuple(filter(None, (placement.output(name, roles) for name in outputs))),
+            tuple(replace(o, direct=self.stores_directly(o, extents)) for o in stored),
         )
-        tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *program.outputs)
+        by_tma = [o for o in program.outputs if not o.direct]
+        tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:
-            placement.check_alignment(tensor, {"m": m, "n": n, "k": k})
+            placement.check_alignment(tensor, extents)
         arguments = tuple(name for name in self.spec.tensors if name not in outputs)
         return GemmProblem(m, n, k, batch, a, b, program, arguments, tuple(outputs)) if not self.findings else None
+
+    def stores_directly(self, output: Output, extents: Mapping[str, ProblemDim]) -> bool:
+        """Whether threads store the output: as the spec says, else where a constant extent rules TMA out."""
+        knobs = self.spec.tma.get(output.name)
+        if knobs is None or knobs.store == "auto":
+            return unaligned_extent(output, extents) is not None
+        return knobs.store == "direct"
 
     def check_accumulate(self) -> None:
         if isinstance(self.spec.accumulate.promote_every, int):

@@ -57,7 +57,8 @@ def _problem(resolved: ResolvedGemm) -> Section:
         what = o.kind.replace("_", " ") + (f", {o.major.upper()}-major" if o.major else "")
         rows.append((o.name, str(o.dtype), what + (", batched" if o.batched else "")))
     for d in p.epilogue.outputs:
-        rows.append((d.name, str(d.dtype), f"output, {d.major.upper()}-major" + (", batched" if d.batched else "")))
+        how = ", batched" * d.batched + ", stored by threads" * d.direct
+        rows.append((d.name, str(d.dtype), f"output, {d.major.upper()}-major{how}"))
     lines = [f"acc = {p.a.name} @ {p.b.name}  (f32, contracts {p.k.name})"]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
     title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"

@@ -145,10 +145,20 @@ class Placement:
 
     def check_alignment(self, tensor: MatrixOperand | Operand | Output, dims: Mapping[str, ProblemDim]) -> None:
         """Contiguous extents that are constants; a call checks the dynamic ones."""
-        dim = dims.get(tensor.major or "")
-        if dim is None or dim.value is None or dim.value * tensor.dtype.bytes % TMA_ALIGNMENT == 0:
+        dim = unaligned_extent(tensor, dims)
+        if dim is None or dim.value is None:
             return
         size, step = tensor.dtype.bytes, TMA_ALIGNMENT // tensor.dtype.bytes
         said = f"{dim.name} = {dim.value} is contiguous: {dim.value} x {size} B = {dim.value * size} B"
         remedy = f"make {dim.name} a multiple of {step}; the next is {-(-dim.value // step) * step}"
+        if isinstance(tensor, Output):
+            remedy += f"; or store it by threads: `tma: {{{tensor.name}: {{store: direct}}}}`"
         self.refuse(rules.TMA_ALIGNMENT, tensor.name, f"{said}, no multiple of {TMA_ALIGNMENT}", remedy)
+
+
+def unaligned_extent(tensor: MatrixOperand | Operand | Output, dims: Mapping[str, ProblemDim]) -> ProblemDim | None:
+    """The contiguous dim, where it is a constant of no whole number of TMA's 16 bytes."""
+    dim = dims.get(tensor.major or "")
+    if dim is None or dim.value is None or dim.value * tensor.dtype.bytes % TMA_ALIGNMENT == 0:
+        return None
+    return dim

@@ -114,7 +114,7 @@ def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
     parts = [f'"{name}"', f'"{s.dtype.torch}"', f"({dims})", f"contiguous={s.contiguous}", f"align={s.align}"]
     if s.multiple > 1:
         parts.append(f"multiple={s.multiple}")
-    if s.tma:
+    if s.tma or s.wide:
         parts.append(f"axes={s.axes}")
     return bracketed("TensorArg(", parts, ")", indent=8, used=1)
 

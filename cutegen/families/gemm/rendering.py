@@ -37,6 +37,8 @@ class TileText:
     dtype: str
     modes: str
     n_major: bool
+    bulk: bool
+    gmem: str
     all_tiles: str
     rest: str
     batch_coordinate: str
@@ -98,7 +100,10 @@ class KernelText:
     a: MatrixText
     b: MatrixText
     outputs: tuple[TileText, ...]
+    bulk_outputs: tuple[TileText, ...]
+    direct: tuple[TileText, ...]
     tiles: tuple[TileText, ...]
+    bulk: tuple[TileText, ...]
     vectors: tuple[VectorText, ...]
     device_scalars: tuple[ScalarText, ...]
     host_scalars: tuple[ScalarText, ...]
@@ -136,6 +141,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     a = _matrix(problem.a, "m")
     b = _matrix(problem.b, "n")
     outputs = tuple(_tile(o) for o in program.outputs)
+    stored = tuple(o for o in outputs if o.bulk)
     tiles = tuple(_tile(o) for o in tile_operands)
     vectors = tuple(_vector(o, pingpong) for o in vector_operands)
     shapes = tensor_shapes(problem)
@@ -144,6 +150,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     dtypes = {s.dtype.cutlass for s in shapes.values()} | {"Float32"}
     extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong else set())
     modules = ["accumulator", "tma", *(["pipeline_state"] if pingpong else []), *(["vector"] if vectors else [])]
+    direct = tuple(o for o in outputs if not o.bulk)
+    modules += ["direct_store"] if direct else []
+    stores = " and ".join([*(["TMA store"] if stored else []), *(["stores by threads"] if direct else [])])
     parameters = [("m", "Int32"), ("n", "Int32")]
     if batched:
         parameters.append(("batch", "Int32"))
@@ -179,7 +188,10 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         a=a,
         b=b,
         outputs=outputs,
+        bulk_outputs=stored,
+        direct=direct,
         tiles=tiles,
+        bulk=(*stored, *tiles),
         vectors=vectors,
         device_scalars=device_scalars,
         host_scalars=host_scalars,
@@ -200,7 +212,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         store_parameters=tuple(f"{name}: {kind}" for name, kind in parameters),
         store_arguments=", ".join(("o", "acc", "thread", *(name for name, _ in parameters))),
         store_results="slot, loaded" if tiles else "slot",
-        store_flow=("tiles in, " if tiles else "") + "maths in registers, staged in shared memory, TMA store",
+        store_flow=("tiles in, " if tiles else "") + f"maths in registers, staged in shared memory, {stores}",
         symbols=tuple(_symbols(problem, shapes)),
         fakes=tuple(_fake(x, shapes) for x in arguments),
     )
@@ -227,6 +239,8 @@ def _tile(t: Operand | Output) -> TileText:
         dtype=t.dtype.cutlass,
         modes=", ".join(("m", "n", *(("batch",) if t.batched else ()))),
         n_major=t.major == "n",
+        bulk=not (isinstance(t, Output) and t.direct),
+        gmem=f"o.m_{t.name}[None, None, batch]" if t.batched else f"o.m_{t.name}",
         all_tiles=f"({', '.join(['None'] * len(rest))})",
         rest=", ".join(rest),
         batch_coordinate=", batch" if t.batched else "",

@@ -90,7 +90,12 @@ class Tma(Section):
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
     swizzle: Literal[32, 64, 128] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
-    store: Literal["tma"] | Auto = knob("How an output leaves shared memory.")
+    store: Literal["tma", "direct"] | Auto = Field(
+        default="auto",
+        description="How an output leaves shared memory. tma: rows of a multiple of 16 bytes, 16-byte aligned. direct: "
+        "by the threads, element by element, for any extent and stride. `auto` is tma, but direct where a constant "
+        "extent rules TMA out.",
+    )
 
 
 class Pdl(Section):

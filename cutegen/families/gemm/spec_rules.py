@@ -86,7 +86,7 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
         problem.a,
         problem.b,
         *problem.epilogue.operands,
-        *problem.epilogue.outputs,
+        *(output for output in problem.epilogue.outputs if not output.direct),
     )
     for tensor in tensors:
         if tensor.major is None:

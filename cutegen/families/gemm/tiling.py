@@ -90,12 +90,11 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
             PipelinePlan("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, empty)
         )
     store_bytes = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in problem.epilogue.outputs)
-    plans.append(
-        PipelinePlan(
-            "store", "TmaStore", consumers, "TMA", c.store_stages, store_bytes,
-            "all threads of the group at a named barrier", "the storing warp waits until TMA has read the slot",
-        )
-    )  # fmt: skip
+    kind, drain, empty = "TmaStore", "TMA", "the storing warp waits until TMA has read the slot"
+    if all(o.direct for o in problem.epilogue.outputs):
+        kind, drain, empty = "Threads", "the same threads", "one barrier later all of them have read the slot"
+    full = "all threads of the group at a named barrier"
+    plans.append(PipelinePlan("store", kind, consumers, drain, c.store_stages, store_bytes, full, empty))
     return tuple(plans)
 
 

@@ -1,0 +1,29 @@
+"""Shipped GEMMs, executed on the PTX machine: several tiles per CTA, tails in all dims."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from ptx_machine import Simulation, assert_passes, load
+from ptx_machine.host import missing_tool
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+ROOT = Path(__file__).parents[2]
+PACKAGES = sorted(p.parent for p in (ROOT / "generated").glob("gemm_*/plan.py"))
+RAGGED = {"m": 300, "n": 264, "k": 200, "batch": 2, "l": 2}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_shipped_gemm_over_several_tiles_per_cta(package: Path) -> None:
+    subject = load(package, Simulation(sm_count=2))
+    assert_passes(subject, {dim: extent for dim, extent in RAGGED.items() if dim in subject.dims})

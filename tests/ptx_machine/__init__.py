@@ -1,0 +1,12 @@
+"""A PTX machine: runs the Hopper kernels of a generated package on the CPU, barriers and asynchronous copies included.
+
+    subject = load(Path("specs/gemm_bf16_sm90a.yaml"), Simulation(sm_count=4, seed=0))
+    assert_passes(subject, {"m": 100, "n": 264, "k": 72})
+    d = subject.plan.kernel_fn(a, b)  # CPU tensors
+
+docs/ptx-machine.md tells what it proves and what not.
+"""
+
+from .package import PtxError, Simulation, assert_passes, load, load_resolution, run, simulate
+
+__all__ = ["PtxError", "Simulation", "assert_passes", "load", "load_resolution", "run", "simulate"]

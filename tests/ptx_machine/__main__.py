@@ -1,0 +1,56 @@
+"""Runs a kernel on the PTX machine, as `cutegen check` would on a GPU: python -m tests.ptx_machine SPEC --m 100 ..."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from cutegen.diagnostics import CutegenError
+from cutegen.run.shapes import complete
+from cutegen.runtime.mla_inputs import Draw
+
+from .host import missing_tool
+from .package import Simulation, load, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(allow_abbrev=False, prog="python -m tests.ptx_machine", description=__doc__)
+    parser.add_argument("path", type=Path, help="a spec (.yaml), or the directory of a generated package")
+    parser.add_argument("--sm-count", type=int, default=4, help="SMs that the launch is told of")
+    parser.add_argument("--seed", type=int, default=0, help="the first order of events to try; 0 is as late as can be")
+    parser.add_argument("--seeds", type=int, default=1, help="how many orders to try")
+    parser.add_argument("--mode", default="numerics", choices=("numerics", "strides", "repeat", "alone"))
+    parser.add_argument("--tiling", help="the key of a tiling; by default what dispatch chooses")
+    parser.add_argument("--lengths", default="equal", help="MLA decode: equal, random, edges, long or empty")
+    parser.add_argument("--peaked", action="store_true", help="MLA decode: the last keys get nearly all the weight")
+    options, rest = parser.parse_known_args()
+    try:
+        shape = {rest[i].removeprefix("--"): int(rest[i + 1]) for i in range(0, len(rest), 2)}
+    except (IndexError, ValueError):
+        parser.error(f"extents are given as --DIM NUMBER, not {' '.join(rest)}")
+    if reason := missing_tool():
+        parser.error(reason)
+    try:
+        simulation = Simulation(options.sm_count)
+        subject = load(options.path, simulation)
+        shape = complete(subject, shape, "shape")
+    except CutegenError as error:
+        parser.error(error.report())
+    draw = Draw(options.lengths, options.peaked) if subject.plan and subject.plan.family == "mla_decode" else None
+    wrong = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        simulation.seed = seed
+        start = time.perf_counter()
+        result = run(subject, shape, mode=options.mode, tiling=options.tiling, draw=draw, seed=seed)
+        wrong += result.status != "pass"
+        errors = "; ".join(f"{e.name}: max error {e.max_error:.3g}, allowed {e.allowed:.3g}" for e in result.errors)
+        print(f"seed {seed}: {result.status}, {time.perf_counter() - start:.1f} s. {errors}")
+        for text in result.detail:
+            print(f"  {text}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

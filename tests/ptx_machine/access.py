@@ -1,0 +1,247 @@
+"""Loads, stores, atomics, matrix moves and fences: everything a warp does to memory by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .assembler import CTA_WINDOW, LANES, PARAMETER_WINDOW, SHARED_WINDOW, VIEW, Assembler, Closure, builds, put, raw
+from .control import converged
+from .floats import from_bits, to_bits
+from .memory import CHUNK
+from .parser import Instruction, Memory, PtxError, Register, Symbol
+
+_SPACES = ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
+
+
+def _space(ins: Instruction) -> str:
+    return next((o for o in ins.opcode if o in _SPACES), "generic")
+
+
+def _shape(ins: Instruction) -> tuple[str, int]:
+    """(type, number of elements)."""
+    count = next((int(o[1:]) for o in ins.opcode if o in ("v2", "v4", "v8")), 1)
+    return ins.opcode[-1], count
+
+
+def split_shared(w: Any, addresses: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """(CTA, lanes, addresses within it) of shared::cluster addresses."""
+    addresses = addresses.astype(np.int64)
+    if not (addresses >= CTA_WINDOW).any():
+        yield w.cta, slice(None), addresses
+        return
+    ranks = addresses // CTA_WINDOW - 1
+    for rank in np.unique(ranks):
+        lanes = np.flatnonzero(ranks == rank)
+        yield w.cta.peer(int(rank)), lanes, addresses[lanes] % CTA_WINDOW
+
+
+def _gather(w: Any, space: str, addresses: Any, size: int, count: int) -> Any:
+    if space.startswith("shared"):
+        out = np.empty((len(addresses), count), f"u{size}")
+        for cta, lanes, inside in split_shared(w, addresses):
+            out[lanes] = cta.shared.gather(inside, size, count)
+        return out
+    if space == "generic" and int(addresses.max()) >= PARAMETER_WINDOW:
+        if int(addresses.min()) < SHARED_WINDOW:
+            raise PtxError("a generic load from parameters, or from several spaces, is not simulated")
+        return _gather(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, count)
+    return w.cta.machine.memory.gather(addresses, size, count)
+
+
+def _scatter(w: Any, space: str, addresses: Any, size: int, values: Any) -> None:
+    if space.startswith("shared"):
+        for cta, lanes, inside in split_shared(w, addresses):
+            cta.shared.scatter(inside, size, values[lanes], w.index if cta is w.cta else None)
+    elif space == "generic" and int(addresses.max()) >= SHARED_WINDOW:
+        _scatter(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, values)
+    else:
+        w.cta.machine.memory.scatter(addresses, size, values)
+        w.cta.machine.note_event()
+
+
+def lanes_of(w: Any, slot: int, offset: int) -> Any:
+    """The active lanes' addresses."""
+    addresses = w.r[slot] if w.mask is None else w.r[slot][w.mask]
+    return addresses + addresses.dtype.type(offset % (1 << 8 * addresses.itemsize)) if offset else addresses
+
+
+def spread(w: Any, values: Any) -> Any:
+    """Values of the active lanes, as an array of all lanes."""
+    if w.mask is None:
+        return values
+    out = np.zeros(LANES, values.dtype)
+    out[w.mask] = values
+    return out
+
+
+@builds("ld", "ldu")
+def _load(asm: Assembler, ins: Instruction) -> Closure:
+    kind, count = _shape(ins)
+    space = _space(ins)
+    targets = [asm.target(o) for o in asm.items(ins.operands[0])]
+    widths = [raw(asm.program.types[o.name]) for o in asm.items(ins.operands[0]) if isinstance(o, Register)]
+    size, view = np.dtype(raw(kind)).itemsize, VIEW[kind]
+    place = ins.operands[1]
+    assert isinstance(place, Memory)
+    if space == "param":
+        assert isinstance(place.base, Symbol)
+        start = asm.program.parameters[place.base.name].offset + place.offset
+
+        def parameter(w: Any) -> None:
+            data = w.cta.machine.parameters[start : start + size * count].view(raw(kind))
+            for i, (target, width) in enumerate(zip(targets, widths)):
+                put(w, target, np.full(LANES, data[i]).view(view).astype(width, copy=False))
+
+        return parameter
+    if space in ("const", "local"):
+        raise PtxError(f"ld.{space} is not simulated")
+    slot, offset = asm.place(place, asm.address_type(place))
+    polls = bool({"acquire", "volatile", "relaxed"} & set(ins.opcode))
+
+    def run(w: Any) -> Any:
+        values = _gather(w, space, lanes_of(w, slot, offset), size, count)
+        for i, (target, width) in enumerate(zip(targets, widths)):
+            column = values[:, i]
+            if column.dtype != width:
+                column = column.view(view).astype(np.int64 if kind[0] == "s" else np.uint64).astype(width)
+            put(w, target, spread(w, column))
+        return polls  # likely a loop that waits for another CTA
+
+    return run
+
+
+@builds("st")
+def _store(asm: Assembler, ins: Instruction) -> Closure:
+    if "async" in ins.opcode:
+        raise PtxError("st.async is not simulated")
+    kind, _ = _shape(ins)
+    space = _space(ins)
+    dtype = raw(kind)
+    slot, offset = asm.place(ins.operands[0], asm.address_type(ins.operands[0]))
+    sources = [asm.source(o, kind) for o in asm.items(ins.operands[1])]
+
+    def run(w: Any) -> None:
+        values = np.stack([w.r[s] for s in sources], 1).astype(dtype)
+        if w.mask is not None:
+            values = values[w.mask]
+        _scatter(w, space, lanes_of(w, slot, offset), np.dtype(dtype).itemsize, values)
+
+    return run
+
+
+_ATOMIC = {
+    "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "max": np.maximum,
+    "min": np.minimum, "exch": lambda old, new: new, "inc": lambda old, top: np.where(old >= top, 0, old + 1),
+    "dec": lambda old, top: np.where((old == 0) | (old > top), top, old - 1),
+}  # fmt: skip
+
+
+@builds("atom", "red")
+def _atomic(asm: Assembler, ins: Instruction) -> Closure:
+    if "async" in ins.opcode:
+        raise PtxError("red.async is not simulated")
+    kind, space = ins.opcode[-1], _space(ins)
+    operation = next(o for o in ins.opcode[1:] if o in _ATOMIC or o == "cas")
+    operands = list(ins.operands)
+    targets = [asm.target(o) for o in asm.items(operands.pop(0))] if ins.opcode[0] == "atom" else []
+    slot, offset = asm.place(operands[0], asm.address_type(operands[0]))
+    values = [asm.source(o, kind) for o in asm.items(operands[1])]
+    swap = asm.source(operands[2], kind) if operation == "cas" else None
+    dtype, size = raw(kind), np.dtype(raw(kind)).itemsize
+
+    def change(old: Any, value: Any) -> Any:
+        """One word each; halves are added as such."""
+        if kind in ("f16x2", "bf16x2", "f16", "bf16"):
+            base = kind.removesuffix("x2")
+            a, b = (from_bits(v.view(np.uint16), base) for v in (old, value))
+            return to_bits(_ATOMIC[operation](a, b), base).view(dtype)
+        return np.asarray(_ATOMIC[operation](old.view(VIEW[kind]), value.view(VIEW[kind]))).astype(VIEW[kind])
+
+    def run(w: Any) -> None:
+        addresses = lanes_of(w, slot, offset)
+        active = range(LANES) if w.mask is None else np.flatnonzero(w.mask)
+        found = np.zeros((len(values), LANES), dtype)
+        for i, lane in enumerate(active):
+            old = _gather(w, space, addresses[i : i + 1], size, len(values))[0]
+            new = np.array([w.r[v][lane] for v in values], dtype)
+            new = change(old, new).view(dtype) if swap is None else np.where(old == new, w.r[swap][lane], old)
+            found[:, lane] = old
+            _scatter(w, space, addresses[i : i + 1], size, new[None])
+        for target, column in zip(targets, found):
+            put(w, target, column)
+
+    return run
+
+
+@builds("stmatrix", "ldmatrix")
+def _matrix(asm: Assembler, ins: Instruction) -> Closure:
+    if "m8n8" not in ins.opcode or ins.opcode[-1] != "b16":
+        raise PtxError("only m8n8 matrices of b16 are simulated")
+    loads, transposed = ins.opcode[0] == "ldmatrix", "trans" in ins.opcode
+    place, vector = (ins.operands[1], ins.operands[0]) if loads else (ins.operands[0], ins.operands[1])
+    slot, offset = asm.place(place, asm.address_type(place))
+    slots = [asm.target(o) for o in asm.items(vector)]
+
+    def rows(w: Any) -> Any:
+        """16-byte chunk of each row, (matrices, 8)."""
+        addresses = (w.r[slot].astype(np.int64) + offset)[: 8 * len(slots)]
+        if w.mask is not None or (addresses % CHUNK).any() or (addresses >= CTA_WINDOW).any():
+            raise PtxError("a matrix row is not at a multiple of 16 bytes of this CTA, or a lane is missing")
+        w.cta.shared.check(int(addresses.min()), int(addresses.max()) + CHUNK)
+        return (addresses // CHUNK).reshape(-1, 8)
+
+    def store(w: Any) -> None:
+        chunks = rows(w)
+        for chunk, source in zip(chunks, slots):
+            matrix = w.r[source].view(np.uint16).reshape(8, 8)  # a lane holds two neighbours of row lane / 4
+            data = np.ascontiguousarray(matrix.T) if transposed else matrix
+            w.cta.shared.chunks[chunk] = data.view(np.uint8).reshape(8, CHUNK)
+        w.cta.shared.note(chunks.reshape(-1), w.index)
+
+    def load(w: Any) -> None:
+        for chunk, target in zip(rows(w), slots):
+            matrix = w.cta.shared.chunks[chunk].view(np.uint16).reshape(8, 8)
+            data = np.ascontiguousarray(matrix.T) if transposed else matrix
+            put(w, target, data.reshape(-1).view(np.uint32).copy())
+
+    return converged(load if loads else store)
+
+
+@builds("fence", "membar")
+def _fence(asm: Assembler, ins: Instruction) -> Closure:
+    if ins.opcode[1:3] != ("proxy", "async"):
+        return lambda w: None
+    return lambda w: w.cta.shared.fence(w.index)
+
+
+@builds("mapa")
+def _map_address(asm: Assembler, ins: Instruction) -> Closure:
+    kind = ins.opcode[-1]
+    dtype = raw(kind)
+    target, source, rank = (
+        asm.target(ins.operands[0]),
+        asm.source(ins.operands[1], kind),
+        asm.source(ins.operands[2], "u32"),
+    )
+    window, generic = dtype(CTA_WINDOW), dtype(0 if "shared::cluster" in ins.opcode else SHARED_WINDOW)
+
+    def run(w: Any) -> None:
+        ranks = w.r[rank].astype(dtype)
+        inside = (w.r[source] - generic) % window
+        put(w, target, generic + (ranks + dtype(1)) * window + inside)
+
+    return run
+
+
+@builds("getctarank")
+def _rank_of(asm: Assembler, ins: Instruction) -> Closure:
+    target, source = asm.target(ins.operands[0]), asm.source(ins.operands[1], ins.opcode[-1])
+
+    def run(w: Any) -> None:
+        ranks = (w.r[source].astype(np.int64) % SHARED_WINDOW) // CTA_WINDOW - 1
+        put(w, target, np.where(ranks < 0, w.cta.rank, ranks).astype(np.uint32))
+
+    return run

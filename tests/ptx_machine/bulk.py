@@ -1,0 +1,245 @@
+"""TMA: bulk copies between global and shared memory. They happen at a later time than they are issued."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
+from .barriers import Waitable
+from .memory import CHUNK
+from .parser import Instruction, Memory, PtxError
+from .tensor_map import TensorMap, add_bytes, decode
+
+
+class BulkGroup(Waitable):
+    """Stores that were committed together. reading: those whose shared memory is not read yet; open: not written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = self.open = 0
+
+    def __str__(self) -> str:
+        return f"a bulk group with {self.reading} stores not read and {self.open} not written"
+
+
+class Operation:
+    """One step of a copy. cta: whose shared memory it uses; run: does it; text: what it is."""
+
+    def __init__(self, cta: Any, run: Any, text: str) -> None:
+        self.cta, self.run, self.text = cta, run, text
+
+
+def _uniform(w: Any, slots: list[int]) -> list[int]:
+    """Values of operands, which are those of the first active lane: the hardware's instruction belongs to the warp.
+    PtxError: the lanes differ."""
+    lane = 0 if w.mask is None else int(np.argmax(w.mask))
+    for slot in slots:
+        values = w.r[slot] if w.mask is None else w.r[slot][w.mask]
+        if (values != values[0]).any():
+            raise PtxError("the lanes name different copies")
+    return [int(w.r[s][lane]) for s in slots]
+
+
+def _tensor_map(w: Any, address: int) -> TensorMap:
+    machine = w.cta.machine
+    if address not in machine.tensor_maps:
+        if address >= PARAMETER_WINDOW:
+            start = address - PARAMETER_WINDOW
+            data = machine.parameters[start : start + 128].tobytes()
+        else:
+            region = machine.memory.region(address, address + 128)
+            data = region.bytes[address - region.base :][:128].tobytes()
+        machine.tensor_maps[address] = decode(data)
+    return machine.tensor_maps[address]
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value >> 31 else value
+
+
+@builds("cp")
+def _bulk(asm: Assembler, ins: Instruction) -> Closure:
+    op = ins.opcode
+    if "bulk" not in op:
+        raise PtxError("cp.async without bulk is not simulated")
+    if "commit_group" in op:
+        return _commit
+    if "wait_group" in op:
+        return _wait(asm, ins)
+    if "prefetch" in op:
+        return lambda w: None
+    loads = op.index("global") > min(op.index(o) for o in op if o.startswith("shared"))
+    if "tensor" in op:
+        return _tensor_load(asm, ins) if loads else _tensor_store(asm, ins)
+    return _plain_load(asm, ins) if loads else _plain_store(asm, ins)
+
+
+def _coordinates(asm: Assembler, place: Memory) -> list[int]:
+    (vector,) = place.rest
+    return [asm.source(o, "b32") for o in asm.items(vector)]
+
+
+def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
+    target, source, barrier, *rest = ins.operands
+    assert isinstance(source, Memory)
+    (to, to_offset), (bar, bar_offset) = (asm.place(o, asm.address_type(o)) for o in (target, barrier))
+    tensor = asm.source(source.base, "b64")
+    multicast = "multicast::cluster" in ins.opcode
+    slots = [tensor, to, bar, *_coordinates(asm, source)] + ([asm.source(rest[0], "b16")] if multicast else [])
+
+    def run(w: Any) -> None:
+        values = _uniform(w, slots)
+        mask = values.pop() if multicast else None
+        map_address, destination, barrier_at, *start = values
+        tensor_map, start = _tensor_map(w, map_address), tuple(map(_signed, start))
+        if len(start) != len(tensor_map.dims):
+            raise PtxError(f"{len(start)} coordinates for a tensor map of rank {len(tensor_map.dims)}")
+        issue_load(
+            w, destination + to_offset, barrier_at + bar_offset, mask, tensor_map.chunks,
+            lambda: tensor_map.read(w.cta.machine.memory, start), f"TMA load at {start}",
+        )  # fmt: skip
+
+    return run
+
+
+def issue_load(w: Any, destination: int, barrier: int, mask: int | None, chunks: Any, read: Any, text: str) -> None:
+    """One copy for each CTA that gets it. The place is NaN from now on until the data come, one CTA at a time."""
+    ranks = [i for i in range(16) if mask >> i & 1] if mask is not None else [destination // CTA_WINDOW - 1]
+    for rank in ranks:
+        cta = w.cta if rank < 0 else w.cta.peer(rank)
+        goals = chunks(destination % CTA_WINDOW)
+        cta.shared.write_async(goals, 0xFF)
+        signal = cta.barrier(barrier % CTA_WINDOW)
+
+        def arrive(cta: Any = cta, goals: Any = goals, signal: Any = signal) -> None:
+            cta.shared.write_async(goals, read())
+            signal.complete(goals.size * CHUNK)
+
+        w.cta.machine.submit("load", Operation(cta, arrive, f"{text} into CTA {cta.where}"))
+
+
+def _plain_load(asm: Assembler, ins: Instruction) -> Closure:
+    target, source, length, barrier, *rest = ins.operands
+    places = [asm.place(o, asm.address_type(o)) for o in (target, source, barrier)]
+    multicast = "multicast::cluster" in ins.opcode
+    slots = [slot for slot, _ in places] + [asm.source(length, "b32")]
+    slots += [asm.source(rest[0], "b16")] if multicast else []
+
+    def run(w: Any) -> None:
+        values = _uniform(w, slots)
+        mask = values.pop() if multicast else None
+        to, origin, bar = (v + offset for v, (_, offset) in zip(values, places))
+        size = values[3]
+        _check_plain(to, origin, size)
+
+        def read() -> Any:
+            region = w.cta.machine.memory.region(origin, origin + size)
+            return region.bytes[origin - region.base :][:size].reshape(-1, CHUNK)
+
+        issue_load(w, to, bar, mask, lambda at: at // CHUNK + np.arange(size // CHUNK), read, f"bulk load of {size} B")
+
+    return run
+
+
+def _check_plain(to: int, origin: int, size: int) -> None:
+    if (to | origin | size) % CHUNK or not size:
+        raise PtxError(f"a bulk copy of {size} bytes from {origin:#x} to {to:#x}: multiples of 16 are needed")
+
+
+def _tensor_store(asm: Assembler, ins: Instruction) -> Closure:
+    target, source = ins.operands[:2]
+    assert isinstance(target, Memory)
+    origin, offset = asm.place(source, asm.address_type(source))
+    slots = [asm.source(target.base, "b64"), origin, *_coordinates(asm, target)]
+    add = _reduction(ins)
+
+    def run(w: Any) -> None:
+        map_address, at, *start = _uniform(w, slots)
+        tensor_map, place = _tensor_map(w, map_address), tuple(map(_signed, start))
+        goals = tensor_map.chunks((at + offset) % CTA_WINDOW)
+        memory = w.cta.machine.memory
+        issue_store(w, goals, lambda data: tensor_map.write(memory, place, data, add), f"TMA store at {place}")
+
+    return run
+
+
+def _reduction(ins: Instruction) -> bool:
+    if ins.opcode[1] == "async":
+        return False
+    if "add" not in ins.opcode:
+        raise PtxError("only reductions that add are simulated")
+    return True
+
+
+def _plain_store(asm: Assembler, ins: Instruction) -> Closure:
+    target, source, length = ins.operands[:3]
+    places = [asm.place(o, asm.address_type(o)) for o in (target, source)]
+    slots = [slot for slot, _ in places] + [asm.source(length, "b32")]
+    add, kind = _reduction(ins), ins.opcode[-1]
+
+    def run(w: Any) -> None:
+        values = _uniform(w, slots)
+        to, origin = (v + offset for v, (_, offset) in zip(values, places))
+        size = values[2]
+        _check_plain(to, origin, size)
+
+        def write(data: Any) -> None:
+            region = w.cta.machine.memory.region(to, to + size, write=True)
+            there = region.bytes[to - region.base :][:size]
+            there[...] = add_bytes(there.copy(), data.reshape(-1), kind) if add else data.reshape(-1)
+
+        chunks = (origin % CTA_WINDOW) // CHUNK + np.arange(size // CHUNK)
+        issue_store(w, chunks, write, f"bulk store of {size} B")
+
+    return run
+
+
+def issue_store(w: Any, chunks: Any, write: Any, text: str) -> None:
+    """First the shared memory is read, later the global memory written."""
+    cta, machine, members = w.cta, w.cta.machine, w.open_bulk
+    cta.shared.read_async(chunks, text)  # the fence has to come before the store
+    member: dict[str, Any] = {"group": None, "read": False, "written": False}
+
+    def read() -> None:
+        data = cta.shared.read_async(chunks, text).copy()
+        member["read"] = True
+        if member["group"]:
+            member["group"].reading -= 1
+            member["group"].wake()
+        machine.submit("store", Operation(None, lambda: finish(data), text))
+
+    def finish(data: Any) -> None:
+        write(data)
+        member["written"] = True
+        if member["group"]:
+            member["group"].open -= 1
+            member["group"].wake()
+
+    members.append(member)
+    machine.submit("store", Operation(cta, read, text))
+
+
+def _commit(w: Any) -> None:
+    group = BulkGroup()
+    for member in w.open_bulk:
+        member["group"] = group
+        group.reading += not member["read"]
+        group.open += not member["written"]
+    w.open_bulk = []
+    w.bulk.append(group)
+
+
+def _wait(asm: Assembler, ins: Instruction) -> Closure:
+    allowed, reading = ins.operands[0].bits, "read" in ins.opcode  # type: ignore[union-attr]
+
+    def run(w: Any) -> Any:
+        while w.bulk and not w.bulk[0].open:
+            w.bulk.pop(0)
+        for group in w.bulk[: max(0, len(w.bulk) - allowed)]:
+            if group.reading if reading else group.open:
+                return w.block(group, "waits for", again=True)
+        return None
+
+    return run

@@ -1,0 +1,261 @@
+"""A grid on the CPU: CTAs, their memory and barriers, and a scheduler that interleaves warps and asynchronous work.
+
+Orders are drawn from a seed. What an ordering may be is decided here, so that the same program is met by late copies,
+by immediate ones and by any mixture.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import access, arithmetic, control, conversion  # noqa: F401  (they register instructions)
+from .assembler import DYNAMIC_SHARED, LANES, Assembler
+from .barriers import ClusterBarrier, Mbarrier, NamedBarrier
+from .bulk import Operation
+from .memory import GlobalMemory, SharedMemory
+from .parser import Program, PtxError
+from .warp import Warp
+from .wgmma import Warpgroup
+
+SPIN_LIMIT = 30_000  # turns without any store, arrival or copy, after which polling warps count as deadlocked
+_PACES = ("late", "eager", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """grid, cluster, block: extents (x, y, z). shared_bytes: dynamic. parameters: the parameter space's bytes."""
+
+    grid: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    parameters: bytes
+
+
+class Cta:
+    """where: its index (x, y, z) in the grid. rank: in its cluster."""
+
+    def __init__(self, machine: Machine, where: tuple[int, int, int], rank: int, cluster: list[Cta]) -> None:
+        self.machine, self.where, self.rank, self.cluster = machine, where, rank, cluster
+        self.shared = SharedMemory(machine.assembler.shared_bytes, DYNAMIC_SHARED)
+        self.barriers: dict[int, Mbarrier] = {}
+        self.named: dict[int, NamedBarrier] = {}
+        self.threads = int(np.prod(machine.launch.block))
+        self.warps = [Warp(self, i, machine.assembler.code, self._registers(i)) for i in range(self.threads // LANES)]
+        self.groups = [Warpgroup(self.warps[i : i + 4]) for i in range(0, len(self.warps), 4)]
+        self.live = len(self.warps)
+        self.cluster_barrier: ClusterBarrier
+
+    def _registers(self, warp: int) -> list[Any]:
+        """A fresh register file, special registers set."""
+        registers, launch = list(self.machine.assembler.initial), self.machine.launch
+        thread = warp * LANES + np.arange(LANES)
+        x, y, _ = launch.block
+        ids = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
+        values: dict[str, Any] = {"%laneid": np.arange(LANES), "%warpid": warp, "%smid": self.machine.slot_of(self)}
+        for i, axis in enumerate("xyz"):
+            values |= {
+                f"%tid.{axis}": ids[axis],
+                f"%ntid.{axis}": launch.block[i],
+                f"%ctaid.{axis}": self.where[i],
+                f"%nctaid.{axis}": launch.grid[i],
+                f"%cluster_ctaid.{axis}": self.where[i] % launch.cluster[i],
+                f"%cluster_nctaid.{axis}": launch.cluster[i],
+                f"%clusterid.{axis}": self.where[i] // launch.cluster[i],
+                f"%nclusterid.{axis}": launch.grid[i] // launch.cluster[i],
+            }
+        values |= {"%cluster_ctarank": self.rank, "%cluster_nctarank": int(np.prod(launch.cluster))}
+        values |= {"%dynamic_smem_size": launch.shared_bytes, "%globaltimer": 0, "%clock": 0, "%clock64": 0}
+        for name, slot in self.machine.assembler.specials.items():
+            if name not in values:
+                raise PtxError(f"the special register {name} is not simulated")
+            registers[slot] = np.full(LANES, values[name], registers[slot].dtype)
+        return registers
+
+    def peer(self, rank: int) -> Cta:
+        if rank >= len(self.cluster):
+            raise PtxError(f"CTA {rank} of a cluster of {len(self.cluster)}")
+        if not self.cluster[rank].live:
+            raise PtxError(f"CTA {self.cluster[rank].where} is addressed by a peer after it has exited")
+        return self.cluster[rank]
+
+    def init_barrier(self, address: int, expected: int) -> None:
+        name = f"at shared+{address - DYNAMIC_SHARED} of CTA {self.where}"
+        if not 1 <= expected < 1 << 20:
+            raise PtxError(f"mbarrier {name} cannot expect {expected} arrivals")
+        self.barriers[address] = Mbarrier(name, expected)
+
+    def barrier(self, address: int) -> Mbarrier:
+        if address not in self.barriers:
+            raise PtxError(f"no mbarrier is initialised at shared+{address - DYNAMIC_SHARED} of CTA {self.where}")
+        return self.barriers[address]
+
+    def named_barrier(self, number: int) -> NamedBarrier:
+        return self.named.setdefault(number, NamedBarrier(f"{number} of CTA {self.where}"))
+
+    def warpgroup(self, warp: Warp) -> Warpgroup:
+        return self.groups[warp.index // 4]
+
+    def warp_left(self, warp: Warp) -> None:
+        if warp.inflight:
+            raise PtxError("a warp exits with WGMMAs in flight")
+        self.cluster_barrier.leave()
+        self.live -= 1
+        if self.live == 0:
+            self._check_idle()
+            self.machine.cta_left(self)
+
+    def _check_idle(self) -> None:
+        for operation in self.machine.pending:
+            if operation.cta is self:
+                raise PtxError(f"CTA {self.where} exits while its shared memory is in use: {operation.text}")
+        for barrier in (*self.named.values(), *self.barriers.values()):
+            if isinstance(barrier, NamedBarrier) and barrier.warps:
+                raise PtxError(f"CTA {self.where} exits with arrivals at {barrier}")
+            if isinstance(barrier, Mbarrier) and barrier.bytes:
+                raise PtxError(f"CTA {self.where} exits before its copies are complete: {barrier}")
+
+
+class Machine:
+    """runnable: warps that are not blocked. pending: copies that may happen at any time. turns: time.
+
+    resident: how many CTAs are live at once, at most; what waits for a CTA beyond them is a deadlock, as on a GPU.
+    """
+
+    def __init__(
+        self, program: Program, launch: Launch, memory: GlobalMemory, seed: int = 0, resident: int = 1 << 30
+    ) -> None:
+        self.program, self.launch, self.memory = program, launch, memory
+        if program.threads not in (None, int(np.prod(launch.block))):
+            raise PtxError(f"a block of {launch.block} for a kernel of {program.threads} threads")
+        if any(g % c for g, c in zip(launch.grid, launch.cluster)):
+            raise PtxError(f"a grid of {launch.grid} in clusters of {launch.cluster}")
+        self.assembler = Assembler(program, launch.shared_bytes)
+        self.parameters = np.frombuffer(launch.parameters, np.uint8)
+        self.tensor_maps: dict[int, Any] = {}
+        self.random = random.Random(seed)
+        paces = [self.random.choice(_PACES) for _ in range(3)]
+        self.pace = dict(zip(("load", "store", "product"), ("late",) * 3 if seed == 0 else paces))
+        self.runnable: list[Warp] = []
+        self.pending: list[Operation] = []
+        self.ctas: list[Cta] = []
+        self.waiting = self._clusters()
+        self.resident, self.turns, self.last_event = resident, 0, 0
+        self.expiring = False  # the time limits of all waits have passed and nothing happened since
+
+    def _clusters(self) -> list[tuple[int, int, int]]:
+        """The first CTA of each cluster, in launch order."""
+        (gx, gy, gz), (cx, cy, cz) = self.launch.grid, self.launch.cluster
+        return [(x, y, z) for z in range(0, gz, cz) for y in range(0, gy, cy) for x in range(0, gx, cx)]
+
+    def _start_clusters(self) -> None:
+        cx, cy, cz = self.launch.cluster
+        while self.waiting and (not self.ctas or len(self.ctas) + cx * cy * cz <= self.resident):
+            x, y, z = self.waiting.pop(0)
+            cluster: list[Cta] = []
+            for i in range(cx * cy * cz):
+                where = (x + i % cx, y + i // cx % cy, z + i // (cx * cy))
+                cluster.append(Cta(self, where, i, cluster))
+                self.ctas.append(cluster[-1])
+            barrier = ClusterBarrier(sum(len(c.warps) for c in cluster))
+            for cta in cluster:
+                cta.cluster_barrier = barrier
+                self.runnable += cta.warps
+
+    def slot_of(self, cta: Cta) -> int:
+        return len(self.ctas)
+
+    def cta_left(self, cta: Cta) -> None:
+        self.ctas.remove(cta)
+        self.note_event()
+
+    # -- asynchronous work --
+
+    def submit(self, kind: str, operation: Operation) -> None:
+        if self.pace[kind] == "eager":
+            operation.run()
+        else:
+            self.pending.append(operation)
+
+    def submit_product(self, group: Warpgroup) -> None:
+        if self.pace["product"] == "eager" or (self.pace["product"] == "random" and self.random.random() < 0.5):
+            while group.ready():
+                group.run_next()
+
+    def note_event(self) -> None:
+        self.last_event, self.expiring = self.turns, False
+
+    def _run_pending(self) -> None:
+        operation = self.pending.pop(self.random.randrange(len(self.pending)))
+        operation.run()
+        self.note_event()
+
+    # -- the scheduler --
+
+    def run(self) -> None:
+        """Runs the grid to its end. PtxError: what went wrong, and where every live warp is."""
+        with np.errstate(all="ignore"):  # lanes that are not active compute with whatever is there
+            self._run()
+
+    def _run(self) -> None:
+        while True:
+            self._start_clusters()
+            if not self.ctas:
+                break
+            warp = None
+            try:
+                if self.pending and self._copy_is_next():
+                    self._run_pending()
+                elif self.runnable:
+                    warp = self._next_warp()
+                    self._turn(warp)
+                elif self.pending:
+                    self._run_pending()
+                elif not self._expire():
+                    raise PtxError("deadlock: no warp can go on and no copy is on its way")
+            except PtxError as error:
+                raise PtxError(self._report(error, warp)) from error
+        while self.pending:
+            self._run_pending()
+
+    def _copy_is_next(self) -> bool:
+        return "random" in (self.pace["load"], self.pace["store"]) and self.random.random() < 0.2
+
+    def _next_warp(self) -> Warp:
+        i = self.random.randrange(len(self.runnable))
+        self.runnable[i], self.runnable[-1] = self.runnable[-1], self.runnable[i]
+        return self.runnable.pop()
+
+    def _turn(self, warp: Warp) -> None:
+        warp.run(self.random.choice((5, 20, 100, 400)))
+        self.turns += 1
+        if not warp.exited and warp.wait is None:
+            self.runnable.append(warp)
+        if self.turns - self.last_event > SPIN_LIMIT:
+            raise PtxError(
+                f"no store, arrival or copy for {SPIN_LIMIT} turns: warps poll for something that never comes"
+            )
+
+    def _expire(self) -> bool:
+        """When nothing else moves, try_wait's time limit passes for all who wait there, once."""
+        stuck = [w for cta in self.ctas for w in cta.warps if w.wait and isinstance(w.wait[0], Mbarrier)]
+        if not stuck or self.expiring:
+            return False
+        self.expiring = True
+        for warp in stuck:
+            warp.wait[0].waiters.remove(warp)  # type: ignore[index]
+            warp.expired = True
+            warp.resume()
+        return True
+
+    def _report(self, error: PtxError, warp: Warp | None) -> str:
+        lines = [str(error)]
+        if warp is not None:
+            ins = self.program.instructions[max(0, warp.pc - 1)]
+            lines.append(f"in CTA {warp.cta.where} warp {warp.index} at PTX line {ins.line}: {ins.text[:120]}")
+        lines += [f"  {w.state()}" for cta in self.ctas for w in cta.warps if not w.exited]
+        return "\n".join(lines)

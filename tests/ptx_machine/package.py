@@ -1,0 +1,116 @@
+"""A generated package on the machine: its own plan, launched on CPU tensors."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cutegen.render import render_package, write_package
+from cutegen.resolve import Resolution, resolve_file
+from cutegen.run.cases import Case, CaseResult, Mode, run_case
+from cutegen.run.subject import Subject, load_subject
+from cutegen.runtime.base import BasePlan
+from cutegen.runtime.cache import KernelCache, default_root
+from cutegen.runtime.compile import OBJECT, PTX, compile_kernel, find_source, instance_key
+
+from .host import HostFunction, link
+from .machine import Machine
+from .memory import GlobalMemory, Region
+from .parser import PtxError, parse
+
+
+class Simulation:
+    """How launches are run. sm_count: what plans are told, and how many CTAs are live at once. seed: of the order of
+    things. mutate: changes the PTX before it runs. machine: the last launch's, for looking at it afterwards."""
+
+    def __init__(self, sm_count: int = 4, seed: int = 0, mutate: Callable[[str], str] | None = None) -> None:
+        self.sm_count, self.seed, self.mutate = sm_count, seed, mutate
+        self.machine: Machine | None = None
+
+    def load_kernel(self, module: str, tiling: Any, arch: str) -> Callable[..., None]:
+        """In place of cutegen.runtime.compile.load_kernel: the kernel, compiled or from the cache, on the machine."""
+        path = find_source(module)
+        key = instance_key(path.read_text(encoding="utf-8"), module, path, tiling, arch)
+        with (
+            compile_kernel(KernelCache(default_root()), key, module, tiling, arch) as compiled,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            assert compiled.entry is not None
+            text = compiled.entry.read(PTX).decode()
+            host = HostFunction(link(compiled.entry.path / OBJECT, Path(folder)), parse(text))
+        program = parse(self.mutate(text) if self.mutate else text)
+
+        def launch(*values: Any) -> None:
+            regions = [_region(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
+            self.machine = Machine(program, host(values), GlobalMemory(regions), self.seed, self.sm_count)
+            self.machine.run()
+
+        return launch
+
+
+def _region(index: int, tensor: Any) -> Region:
+    """From the first to the last element, gaps between rows included."""
+    size = tensor.element_size()
+    span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) + 1
+    shape = ", ".join(map(str, tensor.shape))
+    return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size)
+
+
+def simulate(plan: BasePlan, simulation: Simulation | None = None) -> Simulation:
+    """From now on the plan (a fresh instance) takes CPU tensors and launches on the machine."""
+    simulation = simulation or Simulation()
+    plan.device = "cpu"  # type: ignore[misc]
+    plan._sm_counts[-1] = simulation.sm_count  # a CPU tensor's device index is -1
+    sys.modules[type(plan).__module__].load_kernel = simulation.load_kernel  # type: ignore[attr-defined]
+    return simulation
+
+
+def load(path: Path, simulation: Simulation | None = None) -> Subject:
+    """A spec (rendered anew, with the lock beside it) or a package directory, on the machine."""
+    return _load(resolve_file(path), simulation) if path.suffix == ".yaml" else _simulated(path, simulation)
+
+
+def load_resolution(resolution: Resolution, simulation: Simulation | None = None) -> Subject:
+    """What a spec resolved to, on the machine."""
+    return _load(resolution, simulation)
+
+
+def _load(resolution: Resolution, simulation: Simulation | None) -> Subject:
+    with tempfile.TemporaryDirectory(prefix="ptx-machine-") as folder:
+        write_package(render_package(resolution.resolved), Path(folder))
+        subject = _simulated(Path(folder) / resolution.resolved.name, simulation)
+        assert subject.plan is not None
+        subject.plan.warm_up()  # while the sources are there
+        return subject
+
+
+def _simulated(path: Path, simulation: Simulation | None) -> Subject:
+    subject = load_subject(path)
+    assert subject.plan is not None
+    simulate(subject.plan, simulation)
+    return subject
+
+
+def run(
+    subject: Subject,
+    shape: Mapping[str, int],
+    *,
+    mode: Mode = "numerics",
+    tiling: str | None = None,
+    draw: Any = None,
+    seed: int = 0,
+) -> CaseResult:
+    """One case as `cutegen check` runs it: poisoned outputs between guard bands, compared with the reference."""
+    return run_case(subject, Case("simulated", dict(shape), mode, tiling, draw), seed)
+
+
+def assert_passes(subject: Subject, shape: Mapping[str, int], **options: Any) -> None:
+    result = run(subject, shape, **options)
+    assert result.status == "pass", "\n".join(result.detail)
+    assert result.errors or options.get("mode") in ("empty", "alone"), "nothing was compared"
+
+
+__all__ = ["PtxError", "Simulation", "assert_passes", "load", "load_resolution", "run", "simulate"]

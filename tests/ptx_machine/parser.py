@@ -1,0 +1,235 @@
+"""PTX text to a program: instructions with resolved names. Only what one kernel entry needs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+
+class PtxError(Exception):
+    """The machine cannot go on: a broken program, an access out of bounds, a broken protocol, a deadlock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Immediate:
+    """bits: the value as two's complement or as IEEE bits; floating: it was written as 0f... or 0d..."""
+
+    bits: int
+    floating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A parameter, a shared array, a label, or `_`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """`d|p`: a second destination."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`[base + offset, rest...]`."""
+
+    base: Operand
+    offset: int
+    rest: tuple[Operand, ...] = ()
+
+
+Operand = Register | Immediate | Symbol | Vector | Pair | Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """guard: (predicate, its required value). opcode: split at the dots. line: 1-based, of the PTX text."""
+
+    line: int
+    guard: tuple[Register, bool] | None
+    opcode: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """offset: in the parameter space of a launch."""
+
+    name: str
+    size: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Program:
+    """labels: instruction index by resolved label. widths: declared register type ("b32") by resolved name.
+    shared: static shared arrays as name -> (align, bytes); 0 bytes: the dynamic one, placed last."""
+
+    entry: str = ""
+    parameters: dict[str, Parameter] = field(default_factory=dict)
+    parameter_bytes: int = 0
+    shared: dict[str, tuple[int, int]] = field(default_factory=dict)
+    threads: int | None = None
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+
+
+_SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
+_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)\)\s*((?:\.[^{;]*)?)\{", re.S)
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(\w+)(?:\[(\d+)\])?")
+_SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.[a-z](\d+)\s+(\w+)(?:\[(\d*)\])?\s*;")
+_LABEL = re.compile(r"([$\w]+)\s*:(?!:)")
+_REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
+_RANGE = re.compile(r"(%?\w+)<(\d+)>$")
+_STATEMENT = re.compile(r"(?:@(!?)([%\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
+_NUMBER = re.compile(r"-?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+|\d+)[uU]?$")
+
+
+def parse(text: str) -> Program:
+    """PtxError: no single entry, or a statement that is not understood."""
+    text = re.sub(r"//[^\n]*", "", text)
+    entries = list(_ENTRY.finditer(text))
+    if len(entries) != 1:
+        raise PtxError(f"the PTX has {len(entries)} entries, expected one")
+    (entry,) = entries
+    program = Program(entry=entry[1])
+    for align, _, bits, name, count in ((m[1], 0, m[2], m[3], m[4]) for m in _SHARED.finditer(text[: entry.start()])):
+        program.shared[name] = (int(align or 4), int(count or 0) * int(bits) // 8)
+    _read_parameters(program, entry[2])
+    if found := re.search(r"\.reqntid\s+([\d, ]+)", entry[3]):
+        program.threads = 1
+        for extent in found[1].split(","):
+            program.threads *= int(extent)
+    _Body(program, text, entry.end()).read()
+    return program
+
+
+def _read_parameters(program: Program, text: str) -> None:
+    offset = 0
+    for align, kind, name, count in _PARAMETER.findall(text):
+        size = _SIZES[kind[1:]] * int(count or 1)
+        step = int(align or size)
+        offset = -(-offset // step) * step
+        program.parameters[name] = Parameter(name, size, offset)
+        offset += size
+    program.parameter_bytes = offset
+
+
+class _Body:
+    """Statements between the braces of the entry. Names declared in an inner block are its own."""
+
+    def __init__(self, program: Program, text: str, start: int) -> None:
+        self.program, self.text, self.at = program, text, start
+        self.scopes: list[dict[str, str]] = [{}]
+        self.pending: list[tuple[int, list[dict[str, str]], int, str]] = []
+        self.count = 0
+
+    def read(self) -> None:
+        line, counted = 1, 0
+        while self.scopes:
+            while self.text[self.at].isspace():
+                self.at += 1
+            line += self.text.count("\n", counted, self.at)
+            counted = self.at
+            if self.text[self.at] == "{":
+                self.count += 1
+                self.scopes.append({})
+                self.at += 1
+            elif self.text[self.at] == "}":
+                self.scopes.pop()
+                self.at += 1
+            elif label := _LABEL.match(self.text, self.at):
+                name = self._declare(label[1])
+                self.program.labels[name] = len(self.pending)
+                self.at = label.end()
+            else:
+                end = self.text.index(";", self.at)
+                self._statement(line, self.text[self.at : end].strip())
+                self.at = end + 1
+        for line, scopes, _, statement in self.pending:  # labels are known only now
+            self.program.instructions.append(self._instruction(line, scopes, statement))
+
+    def _declare(self, name: str) -> str:
+        unique = name if len(self.scopes) == 1 else f"{name}@{self.count}"
+        self.scopes[-1][name] = unique
+        return unique
+
+    def _statement(self, line: int, statement: str) -> None:
+        if declared := _REG.match(statement):
+            for name in declared[2].split(","):
+                if many := _RANGE.match(name.strip()):
+                    for i in range(int(many[2])):
+                        self.program.types[f"{many[1]}{i}"] = declared[1]
+                else:
+                    self.program.types[self._declare(name.strip())] = declared[1]
+        elif statement and not statement.startswith("."):
+            self.pending.append((line, list(self.scopes), self.count, " ".join(statement.split())))
+
+    def _instruction(self, line: int, scopes: list[dict[str, str]], statement: str) -> Instruction:
+        match = _STATEMENT.match(statement)
+        if match is None:
+            raise PtxError(f"line {line}: not understood: {statement}")
+        negated, guard, opcode, rest = match.groups()
+        resolved = (self._register(scopes, guard), not negated) if guard else None
+        operands = tuple(self._operand(line, scopes, part) for part in _split(rest))
+        return Instruction(line, resolved, tuple(opcode.split(".")), operands, statement)
+
+    def _register(self, scopes: list[dict[str, str]], name: str) -> Register:
+        for scope in reversed(scopes):
+            if name in scope:
+                return Register(scope[name])
+        return Register(name)
+
+    def _operand(self, line: int, scopes: list[dict[str, str]], text: str) -> Operand:
+        if text.startswith("{"):
+            return Vector(tuple(self._operand(line, scopes, part) for part in _split(text[1:-1])))
+        if text.startswith("["):
+            first, *rest = _split(text[1:-1])
+            base, sign, offset = re.match(r"([^+-]+)\s*(?:([+-])\s*(\S+))?", first).groups()  # type: ignore[union-attr]
+            value = int(offset, 0) * (-1 if sign == "-" else 1) if offset else 0
+            others = tuple(self._operand(line, scopes, part) for part in rest)
+            return Memory(self._operand(line, scopes, base.strip()), value, others)
+        if "|" in text:
+            first, second = text.split("|")
+            return Pair(self._operand(line, scopes, first.strip()), self._operand(line, scopes, second.strip()))
+        if _NUMBER.match(text):
+            return _number(text)
+        found = self._register(scopes, text)
+        if found.name in self.program.types or text.startswith("%"):
+            return found
+        return Symbol(found.name)
+
+
+def _number(text: str) -> Immediate:
+    text = text.rstrip("uU")
+    if text[:2].lower() in ("0f", "0d") and len(text) in (10, 18):
+        return Immediate(int(text[2:], 16), floating=True)
+    return Immediate(int(text, 0))
+
+
+def _split(text: str) -> list[str]:
+    """Parts between the commas outside brackets and braces."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "[{") - (c in "]}")
+        if c == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    last = text[start:].strip()
+    return [*parts, last] if last else parts

@@ -1,0 +1,117 @@
+"""One warp: registers, a program counter, and the lanes that wait elsewhere while it is diverged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .assembler import LANES, Closure
+from .parser import PtxError
+
+
+class Warp:
+    """mask: the active lanes, None for all 32. groups: program counter -> lanes of the others; the group with the
+    smallest one runs, so that groups meet again. parked: counters of groups that stand at a `.sync`.
+
+    wait: (what, how it is said) while blocked. expired: the time limit of the wait that comes next has passed.
+    inflight: accumulators that WGMMAs have not written yet. bulk: groups of bulk copies, oldest first; open_bulk: the
+    one that is not committed.
+    """
+
+    def __init__(self, cta: Any, index: int, code: list[Closure], registers: list[Any]) -> None:
+        self.cta, self.index, self.code, self.r = cta, index, code, registers
+        self.pc = 0
+        self.mask: Any = None
+        self.groups: dict[int, Any] = {}
+        self.parked: set[int] = set()
+        self.exited = False
+        self.wait: tuple[Any, str] | None = None
+        self.expired = False
+        self.cluster_ticket: int | None = None
+        self.inflight: dict[tuple[int, ...], Any] = {}
+        self.bulk: list[Any] = []
+        self.open_bulk: list[Any] = []
+
+    def run(self, budget: int) -> None:
+        """At most `budget` instructions, or until one ends the turn."""
+        code, groups = self.code, self.groups
+        for _ in range(budget):
+            if groups:
+                self._meet()
+            pc = self.pc
+            self.pc = pc + 1
+            if code[pc](self):
+                return
+
+    def block(self, waitable: Any, text: str, again: bool) -> bool:
+        """Ends the turn until `waitable` wakes; again: the instruction is then executed once more."""
+        self.pc -= again
+        self.wait = (waitable, text)
+        waitable.waiters.append(self)
+        return True
+
+    def resume(self) -> None:
+        self.wait = None
+        self.cta.machine.runnable.append(self)
+
+    # -- divergence --
+
+    def diverge(self, goal: int, taken: Any, other: Any) -> None:
+        """`taken` goes to `goal`, `other` to the next instruction."""
+        if goal < self.pc:
+            goal, taken, self.pc, other = self.pc, other, goal, taken
+        self._defer(goal, taken)
+        self.mask = other
+
+    def _defer(self, pc: int, lanes: Any) -> None:
+        self.groups[pc] = self.groups[pc] | lanes if pc in self.groups else lanes
+
+    def _meet(self) -> None:
+        """The group with the smallest program counter becomes the active one; groups at one place become one."""
+        free = [pc for pc in self.groups if pc not in self.parked]
+        lowest = min(free, default=self.pc)
+        if lowest < self.pc:
+            self._defer(self.pc, self.mask)
+            self.pc, self.mask = lowest, self.groups.pop(lowest)
+        if self.pc in self.groups:
+            self.mask = self.mask | self.groups.pop(self.pc)
+            self.parked.discard(self.pc)
+        if not self.groups and self.mask.all():
+            self.mask = None
+
+    def park(self) -> None:
+        """The active group stands at a `.sync` that needs all lanes: another one runs."""
+        here = self.pc - 1
+        free = [pc for pc in self.groups if pc not in self.parked and pc != here]
+        if not free:
+            raise PtxError(f"lanes are diverged for good at a .sync; the others are at {self._places()}")
+        self._defer(here, self.mask)
+        self.parked.add(here)
+        self.pc = min(free)
+        self.mask = self.groups.pop(self.pc)
+
+    def _places(self) -> str:
+        instructions = self.cta.machine.program.instructions
+        return ", ".join(f"line {instructions[pc].line}" for pc in self.groups)
+
+    def leave(self, lanes: Any) -> Any:
+        """Some lanes exit."""
+        rest = ~lanes if self.mask is None else self.mask & ~lanes
+        if rest.any():
+            self.mask = rest
+            return None
+        if self.groups:
+            self.pc = min(self.groups, key=lambda pc: (pc in self.parked, pc))
+            self.parked.discard(self.pc)
+            self.mask = self.groups.pop(self.pc)
+            return None
+        self.exited = True
+        self.cta.warp_left(self)
+        return True
+
+    def state(self) -> str:
+        ins = self.cta.machine.program.instructions[min(self.pc, len(self.code) - 1)]
+        doing = f"{self.wait[1]} {self.wait[0]}" if self.wait else "runs"
+        lanes = "" if self.mask is None else f" ({np.count_nonzero(self.mask)} of {LANES} lanes)"
+        return f"CTA {self.cta.where} warp {self.index}{lanes} {doing}, at PTX line {ins.line}: {ins.text[:90]}"

@@ -1,0 +1,240 @@
+"""WGMMA: asynchronous products of a warpgroup.
+
+A product reads its operands and writes its accumulators at some time between its issue and the wait_group that covers
+it. Accumulators are NaN in the registers until then, so code that looks too early sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from .assembler import LANES, Assembler, Closure, builds
+from .barriers import Waitable
+from .control import converged
+from .floats import from_bits
+from .memory import CHUNK
+from .parser import Immediate, Instruction, PtxError, Vector
+
+_LANE = np.arange(LANES)
+_SPANS = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes that a descriptor's swizzle mode repeats after; 0: not swizzled
+_SWIZZLE = {0: 0, 1: 7, 2: 3, 3: 1}
+_BYTES = {"bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1, "tf32": 4}
+
+
+class Product:
+    """One wgmma.mma_async of four warps. parts: per warp index in the group, (accumulator slots, A slots, scale)."""
+
+    def __init__(self, shape: Any) -> None:
+        self.shape, self.parts = shape, dict[int, Any]()
+        self.descriptors: Any = None
+
+
+class Warpgroup(Waitable):
+    """Products in the order of issue. issued, committed: per warp, counts of products; groups: ends of its groups."""
+
+    def __init__(self, warps: list[Any]) -> None:
+        super().__init__()
+        self.warps = warps
+        self.queue: list[Product] = []
+        self.done = 0  # products that ran
+        self.issued = [0] * 4
+        self.groups: list[list[int]] = [[] for _ in range(4)]
+
+    def __str__(self) -> str:
+        return f"its warpgroup's products: {self.done} ran, {self.issued} issued per warp"
+
+    def product(self, place: int, shape: Any) -> Product:
+        """The next product of the warp at `place`; the first warp that issues it makes it."""
+        index = self.issued[place] - self.done
+        self.issued[place] += 1
+        if index == len(self.queue):
+            self.queue.append(Product(shape))
+        if self.queue[index].shape is not shape:
+            raise PtxError("the warps of a warpgroup issue different WGMMAs")
+        return self.queue[index]
+
+    def ready(self) -> bool:
+        return bool(self.queue) and len(self.queue[0].parts) == 4
+
+    def run_next(self) -> None:
+        product = self.queue.pop(0)
+        product.shape.multiply(self, product)
+        self.done += 1
+        for place, warp in enumerate(self.warps):
+            self._retire(warp, product.parts[place][0])
+        self.wake()
+
+    def _retire(self, warp: Any, slots: tuple[int, ...]) -> None:
+        """Accumulators that no later product works on become visible."""
+        held = warp.inflight[slots]
+        held[1] -= 1
+        if held[1] == 0:
+            for slot, values in zip(slots, held[0].view(np.uint32)):
+                warp.r[slot] = values
+            del warp.inflight[slots]
+
+
+def _hold(warp: Any, slots: tuple[int, ...]) -> None:
+    """Takes accumulators out of the registers while a product works on them."""
+    if slots not in warp.inflight:
+        if any(set(slots) & set(other) for other in warp.inflight):
+            raise PtxError("a WGMMA in flight shares part of its accumulators with another")
+        warp.inflight[slots] = [np.stack([warp.r[s] for s in slots]).view(np.float32), 0]
+        poison = np.full(LANES, 0x7FC0ACC0, np.uint32)
+        for slot in slots:
+            warp.r[slot] = poison
+    warp.inflight[slots][1] += 1
+
+
+class Shape:
+    """What one wgmma instruction of the program is: sizes, types, majors."""
+
+    def __init__(self, asm: Assembler, ins: Instruction) -> None:
+        sizes = re.fullmatch(r"m64n(\d+)k(\d+)", ins.opcode[4])
+        assert sizes
+        self.n, self.k = int(sizes[1]), int(sizes[2])
+        result, self.a_type, self.b_type = ins.opcode[5:8]
+        if result not in ("f32", "s32") or self.a_type not in _BYTES or self.a_type == "tf32":
+            raise PtxError("this type of WGMMA is not simulated")
+        self.integer = result == "s32"
+        d, a, b, scale, *flags = ins.operands
+        self.accumulators = tuple(asm.target(o) for o in asm.items(d))
+        self.a_slots = tuple(asm.source(o, "b32") for o in asm.items(a)) if isinstance(a, Vector) else None
+        self.a_slot = None if self.a_slots else asm.source(a, "b64")
+        self.b_slot, self.scale = asm.source(b, "b64"), asm.source(scale, "pred")
+        bits = [f.bits for f in flags if isinstance(f, Immediate)]
+        self.signs = (bits[0], bits[1]) if len(bits) >= 2 else (1, 1)
+        majors = bits[2:]
+        self.a_mn_major = bool(majors[0]) if len(majors) == 2 else False
+        self.b_mn_major = bool(majors[-1]) if majors else False
+        i, lane = np.arange(self.n // 2)[:, None], _LANE[None, :]
+        self.rows = lane // 4 + 8 * (i // 2 % 2)
+        self.columns = 8 * (i // 4) + 2 * (lane % 4) + i % 2
+
+    def multiply(self, group: Warpgroup, product: Product) -> None:
+        cta = group.warps[0].cta
+        a_descriptor, b_descriptor = product.descriptors
+        b = self._operand(cta, b_descriptor, self.n, self.b_mn_major, self.b_type)
+        if self.a_slots is None:
+            a = self._operand(cta, a_descriptor, 64, self.a_mn_major, self.a_type)
+        else:
+            a = np.concatenate([self._registers(group.warps[i], product.parts[i][1]) for i in range(4)])
+        dtype = np.int32 if self.integer else np.float32
+        out = (a.astype(dtype) * self.signs[0]) @ (b.astype(dtype) * self.signs[1]).T
+        for place, warp in enumerate(group.warps):
+            slots, _, scale = product.parts[place]
+            held = warp.inflight[slots][0].view(dtype)
+            new = out[16 * place : 16 * place + 16][self.rows, self.columns]
+            held[...] = held + new if scale else new
+
+    def _registers(self, warp: Any, slots: tuple[int, ...]) -> Any:
+        """(16, k) of one warp: registers are in the order rows 0-7, rows 8-15, then the second half of k."""
+        per = 4 // _BYTES[self.a_type]
+        kind = np.uint16 if per == 2 else np.uint8
+        out = np.empty((16, self.k), kind)
+        for i, slot in enumerate(slots):
+            values = np.ascontiguousarray(warp.r[slot]).view(kind).reshape(LANES, per)
+            for j in range(per):
+                out[_LANE // 4 + 8 * (i % 2), (_LANE % 4) * per + j + self.k // 2 * (i // 2)] = values[:, j]
+        return self._values(out, self.a_type)
+
+    def _values(self, bits: Any, kind: str) -> Any:
+        if kind in ("s8", "u8"):
+            return bits.view(np.int8 if kind == "s8" else np.uint8).astype(np.int32)
+        return from_bits(bits, kind)
+
+    def _operand(self, cta: Any, descriptor: int, extent: int, mn_major: bool, kind: str) -> Any:
+        """(extent, k) values that a descriptor names."""
+        size = _BYTES[kind]
+        key = (descriptor >> 62, descriptor >> 16 & 0x3FFF, descriptor >> 32 & 0x3FFF, extent, mn_major, size)
+        offsets = _offsets(*key, self.k)
+        if descriptor >> 49 & 7:
+            raise PtxError("a WGMMA descriptor with a base offset is not simulated")
+        address = ((descriptor & 0x3FFF) << 4) + offsets
+        address ^= (address >> 7 & _SWIZZLE[descriptor >> 62]) << 4
+        low, high = int(address.min()), int(address.max()) + size
+        cta.shared.check(low, high)
+        chunks = np.unique(address // CHUNK)
+        cta.shared.read_async(chunks, "WGMMA")
+        return self._values(cta.shared.words[size][address // size], kind)
+
+
+_cache: dict[Any, Any] = {}
+
+
+def _offsets(mode: int, leading: int, stride: int, extent: int, mn_major: bool, size: int, k: int) -> Any:
+    """(extent, k) byte offsets before swizzling: core matrices are 8 rows of 16 bytes, of `span` bytes when swizzled;
+    leading and stride (in 16 bytes) say how far the next one is."""
+    key = (mode, leading, stride, extent, mn_major, size, k)
+    if key not in _cache:
+        span, leading, stride = _SPANS[mode], leading * 16, stride * 16
+        i, j = np.arange(extent)[:, None], np.arange(k)[None, :]
+        if mn_major:
+            per = span // size  # elements along M or N that lie together
+            far, near = (stride, leading) if mode == 0 else (leading, stride)
+            offsets = i % per * size + i // per * far + j % 8 * span + j // 8 * near
+        else:
+            byte = j * size
+            beyond = byte // CHUNK * leading + byte % CHUNK if mode == 0 else byte
+            offsets = i % 8 * span + i // 8 * stride + beyond
+        _cache[key] = offsets
+    return _cache[key]
+
+
+@builds("wgmma")
+def _wgmma(asm: Assembler, ins: Instruction) -> Closure:
+    action = ins.opcode[1]
+    if action == "fence":
+        return converged(lambda w: None)
+    if action == "commit_group":
+        return converged(_commit)
+    if action == "wait_group":
+        return converged(_wait(ins))
+    shape = Shape(asm, ins)
+
+    def issue(w: Any) -> None:
+        group, place = w.cta.warpgroup(w), w.index % 4
+        product = group.product(place, shape)
+        descriptors = (None if shape.a_slot is None else _same(w, shape.a_slot), _same(w, shape.b_slot))
+        if product.descriptors not in (None, descriptors):
+            raise PtxError("the warps of a warpgroup pass different descriptors")
+        product.descriptors = descriptors
+        product.parts[place] = (shape.accumulators, shape.a_slots, bool(w.r[shape.scale][0]))
+        _hold(w, shape.accumulators)
+        if len(product.parts) == 4:
+            w.cta.machine.submit_product(group)
+            group.wake()
+
+    return converged(issue)
+
+
+def _same(w: Any, slot: int) -> int:
+    values = w.r[slot]
+    if (values != values[0]).any():
+        raise PtxError("the lanes pass different descriptors")
+    return int(values[0])
+
+
+def _commit(w: Any) -> None:
+    group, place = w.cta.warpgroup(w), w.index % 4
+    group.groups[place].append(group.issued[place])
+
+
+def _wait(ins: Instruction) -> Closure:
+    allowed = ins.operands[0].bits  # type: ignore[union-attr]
+
+    def run(w: Any) -> Any:
+        group, place = w.cta.warpgroup(w), w.index % 4
+        ends = group.groups[place]
+        needed = ends[-1 - allowed] if len(ends) > allowed else 0
+        while group.done < needed:
+            if not group.ready():
+                return w.block(group, "waits for", again=True)
+            group.run_next()
+        del ends[: max(0, len(ends) - allowed)]
+        return None
+
+    return run
