@@ -68,6 +68,13 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         multicast = sum(n for op, n in facts.opcodes.items() if op.startswith("UTMALDG") and "MULTICAST" in op)
         yield _present("tma-multicast", multicast, 1, "CTAs of a cluster load the same tile each for itself")
     yield _present("tma-store", facts.count("UTMASTG"), plan.tma_stores, "outputs are not stored by TMA")
+    for check, opcode, planned, meaning in (
+        ("pdl-wait", "ACQBULK", plan.pdl_wait, "the kernel may read what the kernel before it has not written yet"),
+        ("pdl-trigger", "PREEXIT", plan.pdl_trigger, "the next kernel starts only when this one has ended"),
+    ):
+        if planned or facts.count(opcode):
+            found = facts.count(opcode)
+            yield Check(check, "at least 1" if planned else "none", str(found), bool(found) is planned, meaning)
     yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
 
 

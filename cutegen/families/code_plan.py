@@ -21,6 +21,8 @@ class CodePlan:
     threads: CTA size. registers: the setmaxnreg values, sorted. accumulator_registers: per thread, for the accumulator
     alone. mma: every MMA instruction there is. tma_loads: at least that many places load by TMA; multicast: some of
     them to a whole cluster. tma_stores: at least that many places store by TMA.
+    pdl_wait, pdl_trigger: it waits for the kernel before it, and lets the next one start, by programmatic dependent
+    launch.
     """
 
     threads: int
@@ -31,3 +33,5 @@ class CodePlan:
     tma_loads: int
     multicast: bool
     tma_stores: int
+    pdl_wait: bool = False
+    pdl_trigger: bool = False

@@ -233,3 +233,13 @@ def test_disassembler_is_looked_for_on_path(monkeypatch: pytest.MonkeyPatch, tmp
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
     assert find_nvdisasm() == str(tool)
+
+
+@pytest.mark.parametrize(("check", "opcode"), [("pdl-wait", "ACQBULK"), ("pdl-trigger", "PREEXIT")])
+def test_dependent_launch_is_there_when_and_only_when_it_is_planned(check: str, opcode: str) -> None:
+    planned = replace(PLAN, **{check.replace("-", "_"): True})
+    found = replace(FACTS, **opcodes(**{opcode: 1}))
+    assert check not in [c.id for c in check_contract(PLAN, FACTS)]
+    assert holds(check_contract(planned, found))
+    for plan, facts in ((planned, FACTS), (PLAN, found)):
+        assert [c.id for c in check_contract(plan, facts) if c.ok is False] == [check]
