@@ -22,11 +22,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
         mma=(MmaPlan(f"HGMMA.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
         tma_loads=2 + len(tiles),
         multicast=max(numbers.multicast) > 1,
-<<<<<<< Updated upstream
-        tma_stores=sum(not o.direct for o in problem.epilogue.outputs),
-=======
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         tma_stores=len(problem.epilogue.outputs),
->>>>>>> Stashed changes
     )
