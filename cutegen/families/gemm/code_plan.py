@@ -24,5 +24,5 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
         multicast=max(numbers.multicast) > 1,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
-        tma_stores=len(problem.epilogue.outputs),
+        tma_stores=sum(not o.direct for o in problem.epilogue.outputs),
     )
