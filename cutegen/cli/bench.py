@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from cutegen.run.targets import Target
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_html = click.option(
+    "--html", type=_FILE, metavar="FILE", help="Write a page that one can send: table, chart, machine."
+)
+_svg = click.option("--svg", type=_FILE, metavar="FILE", help="Write the chart.")
 _compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
                         help="Exit code 1 when a kernel is slower than in this result, beyond noise.")  # fmt: skip
 _margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
@@ -43,6 +47,8 @@ _margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, s
               help="What speeds are relative to; by default the first baseline.")  # fmt: skip
 @click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
+@_html
+@_svg
 @_compare
 @_margin
 @console.json_option
@@ -55,6 +61,8 @@ def bench(
     against: str,
     suite: str,
     output: Path | None,
+    html: Path | None,
+    svg: Path | None,
     old: Path | None,
     margin: float,
     as_json: bool,
@@ -96,16 +104,19 @@ def bench(
         from cutegen.files import write_text
 
         write_text(output, _as_text(data))
+    write_pictures(result, html, svg)
     return code
 
 
 @click.command("report")
 @click.argument("file", type=_FILE, metavar="RESULT.json")
+@_html
+@_svg
 @_compare
 @_margin
 @console.json_option
-def report_(file: Path, old: Path | None, margin: float, as_json: bool) -> int:
-    """Show a result that `bench -o` wrote: as a table, or beside an older one.
+def report_(file: Path, html: Path | None, svg: Path | None, old: Path | None, margin: float, as_json: bool) -> int:
+    """Show a result that `bench -o` wrote: as a table, as a page or a chart, or beside an older one.
 
     Exit code 1: a kernel is slower than in OLD.json; 2: a file is no result.
     """
@@ -120,6 +131,7 @@ def report_(file: Path, old: Path | None, margin: float, as_json: bool) -> int:
         say_result(result)
     for text in comparison[2] if comparison and not as_json else ():
         console.say(text)
+    write_pictures(result, html, svg)
     return comparison[0] if comparison else 0
 
 
@@ -130,6 +142,17 @@ def _compare_results(old: Result, new: Result, margin: float) -> tuple[int, dict
     found = compare(old, new, margin / 100)
     table = console.table(comparison_header(), comparison_rows(found)) if found.rows else ""
     return int(not found.ok), found.to_json(), [*filter(None, [table]), *describe_comparison(found)]
+
+
+def write_pictures(result: Result, html: Path | None, svg: Path | None) -> None:
+    from cutegen.files import write_text
+
+    if html or svg:
+        from cutegen.report.page import render_chart, render_page
+
+        for path, render in ((svg, render_chart), (html, render_page)):
+            if path:
+                write_text(path, render(result))
 
 
 def _keep(report: BenchReport, command: str, output: Path | None) -> None:

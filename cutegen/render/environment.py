@@ -23,15 +23,20 @@ def data_folder(name: str) -> Path:
 
 
 @cache
-def _environment() -> Environment:
+def _environment(markup: bool = False) -> Environment:
     return Environment(
         loader=FileSystemLoader(data_folder("templates")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=markup,
     )
+
+
+def render_markup(name: str, **objects: Any) -> str:
+    """The text of a template of HTML or SVG: what it is given is escaped, unless it is Markup."""
+    return _environment(markup=True).get_template(name).render(**objects).rstrip("\n") + "\n"
 
 
 def render_template(name: str, **objects: Any) -> str:

@@ -125,7 +125,7 @@ def _judge(
 def _differences(old: Result, new: Result) -> Iterator[str]:
     for name in dict.fromkeys([*old.environment, *new.environment]):
         before, now = old.environment.get(name), new.environment.get(name)
-        if before != now and name != "gpu":
+        if before != now and name not in ("gpu", "measured_at"):
             yield f"{name} {before or 'none'} then, {now or 'none'} now"
     units = [(r.environment.get("gpu") or {}).get("uuid") for r in (old, new)]
     if units[0] != units[1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -22,10 +23,11 @@ _CLOCK_SM, _TEMPERATURE_GPU, _MAX_PROCESSES = 1, 0, 64
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions, and the current CUDA device (None without one). Imports torch."""
+    """The time, versions, and the current CUDA device (None without one). Imports torch."""
     import torch
 
-    result: dict[str, Any] = {"cutegen": __version__}
+    now = datetime.now(timezone.utc).isoformat(timespec="minutes")
+    result: dict[str, Any] = {"measured_at": now, "cutegen": __version__}
     for name in _DISTRIBUTIONS:
         try:
             result[name] = version(name)
