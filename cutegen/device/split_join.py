@@ -22,25 +22,22 @@ def slot_of(part: Int32, begins: Int32) -> Int32:
 @cute.jit
 def publish(counter, thread: Int32):
     """Tells the other parts that this one's partial results are written. All of the group's threads have passed a
-    barrier since they wrote them."""
+    barrier since they wrote them, so that a release by one is one of all (PTX ISA, causality order)."""
     if thread == 0:
-        cute.arch.fence_acq_rel_gpu()
         cute.arch.atomic_add(counter, Int32(1), sem="release", scope="gpu")
 
 
 @cute.jit
 def await_parts(counter, splits: Int32, thread: Int32):
-    """Spins until all parts have published. The group passes a barrier before it reads their results."""
+    """Spins until all parts have published. The group passes a barrier before it reads their results.
+
+    Then counts this part out, which looks at the counter no more; the last one leaves it zero, ready for the next
+    launch. Not after the join: there nothing would hide the trip to memory.
+    """
     if thread == 0:
         seen = cute.arch.load(counter, Int32, sem="acquire", scope="gpu")
         while seen < splits:
             seen = cute.arch.load(counter, Int32, sem="acquire", scope="gpu")
-
-
-@cute.jit
-def leave(counter, splits: Int32, thread: Int32):
-    """Counts this part out; the last one leaves the counter zero, ready for the next launch."""
-    if thread == 0:
         before = cute.arch.atomic_add(counter, Int32(1), sem="relaxed", scope="gpu")
         if before == 2 * splits - 1:
             cute.arch.store(counter, Int32(0))

@@ -24,16 +24,23 @@ FIRST_LO, FIRST_HI, LAST_HI = 4, 5, 6
 FIELDS = 8
 
 CUT = 4  # units; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
-HELD = 5  # requests a lane keeps in registers while it looks for an aligned cut: batches up to 160
+LINE = 32  # entries of the block table in 128 bytes
+LINES = 128  # of a row of the block table that are prefetched: 4096 pages
+HELD = 5  # lengths that a lane loads at once; of batches up to 160 it keeps all while it looks for an aligned cut
 
 
 @cute.jit
 def _units(lengths: cute.Tensor, request: Int32, unit: cutlass.Constexpr) -> Int32:
     units = Int32(0)
     if request < lengths.shape[0]:
-        # A negative length counts as 0: parts must agree on what they wait for, whatever the lengths are.
-        units = (cutlass.max(lengths[request], Int32(0)) + unit - 1) // unit
+        units = _units_of(lengths[request], unit)
     return units
+
+
+@cute.jit
+def _units_of(length: Int32, unit: cutlass.Constexpr) -> Int32:
+    """A negative length counts as 0: parts must agree on what they wait for, whatever the lengths are."""
+    return (cutlass.max(length, Int32(0)) + unit - 1) // unit
 
 
 @cute.jit
@@ -44,6 +51,23 @@ def _prefix_sum(x: Int32, lane: Int32) -> Int32:
         if lane >= (1 << step):
             x = x + below
     return x
+
+
+@cute.jit
+def prefetch_tables(table: cute.Tensor, part: Int32, parts: Int32):
+    """Asks L2 for the rows of the block table that `part` reads if all requests are equally long. One warp calls it
+    while another finds the part: where the guess is right, the first pages wait for one trip to memory less."""
+    batch, pages = table.shape
+    each = (batch + parts - 1) // parts
+    first = part * each
+    if batch <= parts:
+        first = cutlass.min(part // (parts // batch), batch - 1)
+    for request in cutlass.range(first, cutlass.min(first + each, batch), unroll=1):
+        row = table[request, None]
+        lines = cutlass.min(pages // LINE + cutlass.min(pages, 1), LINES)  # a row may begin within a line
+        for line in cutlass.range(cute.arch.lane_idx(), lines, 32, unroll=1):
+            at = cutlass.min(line * LINE, pages - 1)
+            cute.arch.prefetch((row.iterator + at).llvm_ptr, cache_level="L2")
 
 
 @cute.jit
@@ -65,10 +89,14 @@ def find_part(
     lane = cute.arch.lane_idx()
     batch = lengths.shape[0]
     total, longest = Int32(0), Int32(0)
-    for base in cutlass.range(0, batch, 32, unroll=1):
-        units = _units(lengths, base + lane, unit)
-        total = total + units
-        longest = cutlass.max(longest, units)
+    held = cute.make_rmem_tensor(HELD, Int32)
+    for base in cutlass.range(0, batch, 32 * HELD, unroll=1):
+        for i in cutlass.range_constexpr(HELD):  # all loads before the first use: one trip to memory, not HELD
+            held[i] = lengths[cutlass.min(base + 32 * i + lane, batch - 1)]
+        for i in cutlass.range_constexpr(HELD):
+            held[i] = _units_of(held[i], unit) if base + 32 * i + lane < batch else Int32(0)
+            total = total + held[i]
+            longest = cutlass.max(longest, held[i])
     total = cute.arch.warp_redux_sync(total, "add")
     longest = cute.arch.warp_redux_sync(longest, "max")
     finest = Int32(1)
@@ -88,10 +116,7 @@ def find_part(
 
     aligned = Boolean(False)
     chunk = Int32(1)
-    if batch <= cutlass.min(parts, Int32(32 * HELD)):
-        held = cute.make_rmem_tensor(HELD, Int32)
-        for i in cutlass.range_constexpr(HELD):
-            held[i] = _units(lengths, 32 * i + lane, unit)
+    if batch <= cutlass.min(parts, Int32(32 * HELD)):  # then `held` has the units of all of them
         # The shortest chunk with which every request has parts of its own lies between these two; `chunk` itself always
         # serves. They are equal when all lengths are and parts are a multiple of the batch.
         low = cutlass.max((total + parts - 1) // parts, finest)
