@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_INTEGER = 2**31 - 1
+# Last steps of paths that say too little alone.
+AMBIGUOUS = ("count", "registers", "order", "group", "multicast", "swizzle", "wait", "trigger", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,11 @@ class Knob:
     @property
     def path(self) -> tuple[str, ...]:
         return tuple(self.key.split("."))
+
+    @property
+    def short(self) -> str:
+        """The last step of the path, or the field where that says too little."""
+        return self.field if self.path[-1] in AMBIGUOUS else self.path[-1]
 
 
 def integer(low: int = 1, high: int = MAX_INTEGER) -> Callable[[object], int]:

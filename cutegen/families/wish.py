@@ -11,9 +11,6 @@ from cutegen.families.explanation import Section
 from cutegen.families.knobs import Knob, show
 from cutegen.hardware import Device
 
-# Last steps of paths that say too little alone.
-AMBIGUOUS = ("count", "registers", "order", "group", "multicast", "swizzle", "wait", "trigger", "max")
-
 # Rows (what, now, then) of derived numbers of two candidates.
 Compare: TypeAlias = Callable[[Any, Any], Sequence[tuple[str, str, str]]]
 Complete: TypeAlias = Callable[[str, list[int]], list[int]]
@@ -82,7 +79,5 @@ def _read(knob: Knob, text: str, complete: Complete) -> Any:
 def _names(knobs: Sequence[Knob]) -> dict[str, Knob]:
     names: dict[str, Knob] = {}
     for knob in knobs:
-        names |= dict.fromkeys((knob.key, knob.field), knob)
-        if knob.path[-1] not in AMBIGUOUS:
-            names[knob.path[-1]] = knob
+        names |= dict.fromkeys((knob.key, knob.field, knob.short), knob)
     return names

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.families.resolved import Outcome
     from cutegen.families.tuned import TunedRow
+    from cutegen.families.tuning import TuningSpace
+    from cutegen.hardware import Device
     from cutegen.spec import SpecDocument
 
 
@@ -45,6 +47,12 @@ class GemmFamily:
         from cutegen.families.gemm.resolve import resolve
 
         return resolve(spec, doc, problem, locked, tuned=tuned)
+
+    def tuning_space(self, spec: GemmSpec, problem: GemmProblem, device: Device) -> TuningSpace:
+        """Candidates for a tuner. device: whose cost model orders them."""
+        from cutegen.families.gemm.tuning import GemmSpace
+
+        return GemmSpace(spec, problem, device)
 
     def render(self, resolved: ResolvedGemm) -> dict[str, str]:
         """The text of each generated module, by file name."""

@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from cutegen.families.gemm.candidate import KNOBS
+from cutegen.families.tune_section import tune_section
 from cutegen.spec.base import (
     NAMES,
     UNKNOWN_TENSOR,
@@ -105,17 +107,6 @@ class Pdl(Section):
     trigger: Literal["last_tile", "none"] | Auto = knob("When the next kernel may start.")
 
 
-class Tune(Section):
-    """Candidates for a tuner (there is none yet); what is absent keeps its value."""
-
-    tile: list[Triple] = Field(default=[], description="Candidates for `tiling.tile`.")
-    cluster: list[Pair] = Field(default=[], description="Candidates for `tiling.cluster`.")
-    stages: list[Positive] = Field(default=[], description="Candidates for `pipeline.stages`.")
-    schedule: list[Literal["cooperative", "pingpong"]] = Field(
-        default=[], description="Candidates for `warpgroups.schedule`."
-    )
-
-
 class GemmBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
@@ -124,8 +115,8 @@ class GemmBench(Bench):
     )
 
 
-class GemmSpec(TensorSpec):
-    """A dense matrix product with an epilogue: D = epilogue(A @ B)."""
+class GemmKnobs(TensorSpec):
+    """What a kernel is, and how it is made: all but what is run."""
 
     meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue"}
 
@@ -149,11 +140,19 @@ class GemmSpec(TensorSpec):
     )
     tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")
     pdl: Pdl = Pdl()
-    bench: GemmBench = GemmBench()
-    tune: Tune = Tune()
 
     def cross_check(self) -> Iterator[Finding]:
         yield from super().cross_check()
         for name in self.tma:
             if name not in self.tensors:
                 yield unknown_name(UNKNOWN_TENSOR.id, name, self.tensors, ("tma", name), "no tensor is named")
+
+
+Tune = tune_section(GemmKnobs, KNOBS)
+
+
+class GemmSpec(GemmKnobs):
+    """A dense matrix product with an epilogue: D = epilogue(A @ B)."""
+
+    bench: GemmBench = GemmBench()
+    tune: Tune = Tune()  # type: ignore[valid-type]

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic, Rule, register
 from cutegen.epilogue import Operand, Output
+from cutegen.families.decide import written_knobs
 from cutegen.families.gemm import problem_rules
+from cutegen.families.gemm.candidate import knobs_of
 from cutegen.families.gemm.placement import TMA_ALIGNMENT
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
+from cutegen.families.knobs import show
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -33,12 +36,22 @@ TMA_KNOB = register(
     )
 )
 
+WRITTEN_CANDIDATE = register(
+    Rule(
+        "written-candidate",
+        "a knob with candidates under `tune` is open, or one of them",
+        "What a spec writes holds for every kernel of it, so a candidate with another value could never win.",
+        "tiling: {cluster: [2, 1]}\ntune: {cluster: [[1, 1], [1, 2]]}",
+    )
+)
+
 
 def findings(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     """Every finding of these rules, located."""
     yield from _m(spec, doc, problem)
     yield from _shapes(spec, doc, problem)
     yield from _tma(spec, doc, problem)
+    yield from _tune(spec, doc, problem)
 
 
 def _m(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
@@ -106,3 +119,14 @@ def _tma(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Di
                 message = f"`{name}` has no knob `{key}`"
                 remedy = f"tensors with `{key}`: {', '.join(fit)}"
                 yield doc.diagnostic(TMA_KNOB.id, ("tma", name, key), message, remedy, key=True)
+
+
+def _tune(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
+    knobs = knobs_of(problem)
+    written = written_knobs(spec, knobs)
+    for knob in knobs:
+        for index, value in enumerate(getattr(spec.tune, knob.short)):
+            if knob.field in written and value != written[knob.field]:
+                message = f"a candidate {show(value)}, but `{knob.key}` is written: {show(written[knob.field])}"
+                remedy = f"drop it, or leave `{knob.key}` open"
+                yield doc.diagnostic(WRITTEN_CANDIDATE.id, ("tune", knob.short, index), message, remedy)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cutegen.diagnostics import CutegenError
+
 if TYPE_CHECKING:
     from cutegen.families.code_plan import CodePlan
     from cutegen.families.explanation import Section
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
     from cutegen.families.resolved import Outcome
     from cutegen.families.tuned import TunedRow
+    from cutegen.families.tuning import TuningSpace
+    from cutegen.hardware import Device
     from cutegen.spec import SpecDocument
 
 
@@ -46,6 +50,14 @@ class MlaFamily:
         from cutegen.families.mla_decode.resolve import resolve
 
         return resolve(spec, doc, problem, locked, tuned)
+
+    def tuning_space(self, spec: MlaSpec, problem: MlaProblem, device: Device) -> TuningSpace:
+        """CutegenError (exit 2): this family has no tuner."""
+        raise CutegenError(
+            "`mla_decode` has nothing to tune: its dispatch chooses among variants that were measured",
+            "set variant, split_kv.max or scheduler.overhead, and compare with `cutegen bench`",
+            exit_code=2,
+        )
 
     def render(self, resolved: ResolvedMla) -> dict[str, str]:
         """The text of each generated module, by file name."""

@@ -88,7 +88,7 @@ class MlaBench(Bench):
 
 
 class Tune(Section):
-    """Candidates for a tuner (there is none yet); what is absent keeps its value."""
+    """Candidates for a tuner of this family, which there is not yet; what is absent keeps its value."""
 
     variant: list[Literal["seesaw", "seesaw_2cta"]] = Field(default=[], description="Candidates for `variant`.")
     overhead: list[Overhead] = Field(default=[], description="Candidates for `scheduler.overhead`.")

@@ -1,0 +1,80 @@
+"""Candidates of a GEMM for one problem: the combinations that the spec lists, or what the cost model ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from cutegen.families.decide import Choice, written_knobs
+from cutegen.families.gemm.auto import candidates, choose
+from cutegen.families.gemm.candidate import Candidate, knobs_of
+from cutegen.families.gemm.cost_model import Shape
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rules import refusals
+from cutegen.families.knobs import Knob, plain, show
+from cutegen.families.tuning import Proposal
+from cutegen.hardware import ARCHS, Device
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.spec import GemmSpec
+
+
+class GemmSpace:
+    """The TuningSpace of a spec. device: whose cost model orders candidates."""
+
+    def __init__(self, spec: GemmSpec, problem: GemmProblem, device: Device) -> None:
+        self.spec, self.problem, self.device, self.arch = spec, problem, device, ARCHS[spec.arch]
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        p = self.problem
+        return tuple(d.name for d in (p.batch, p.m, p.n, p.k) if d)
+
+    @property
+    def along(self) -> str:
+        return self.problem.m.name
+
+    @cached_property
+    def _knobs(self) -> tuple[Knob, ...]:
+        return knobs_of(self.problem)
+
+    @cached_property
+    def _written(self) -> dict[str, Any]:
+        return written_knobs(self.spec, self._knobs)
+
+    def propose(self, problem: Mapping[str, int]) -> Iterator[Proposal]:
+        p = self.problem
+        shape = Shape(*(problem[d.name] for d in (p.m, p.n, p.k, p.batch) if d))
+        listed = {k.field: getattr(self.spec.tune, k.short) for k in self._knobs if getattr(self.spec.tune, k.short)}
+        seen: set[Candidate] = set()
+        for proposal in self._combinations(listed, shape) if listed else self._ranked(shape):
+            if proposal.candidate not in seen:
+                seen.add(proposal.candidate)
+                yield proposal
+
+    def describe(self, candidate: Candidate) -> Mapping[str, object]:
+        open_knobs = (k for k in self._knobs if k.field not in self._written)
+        values = {k.key: plain(getattr(candidate, k.field)) for k in open_knobs}
+        return {key: value for key, value in values.items() if key != "pipeline.load_stages" or value}
+
+    def _ranked(self, shape: Shape) -> Iterator[Proposal]:
+        for choice in candidates(self.problem, self._written, self.arch, self.device, (shape,)):
+            yield self._proposal(choice.candidate, choice.reasons.get("tile", "the written tile"))
+
+    def _combinations(self, listed: Mapping[str, list[Any]], shape: Shape) -> Iterator[Proposal]:
+        for values in product(*listed.values()):
+            fixed = {**self._written, **dict(zip(listed, values))}
+            result = choose(self.problem, fixed, self.arch, self.device, (shape,))
+            if isinstance(result, Choice):
+                yield self._proposal(result.candidate, "listed in the spec")
+            else:
+                keys = {k.field: k.key for k in self._knobs}
+                knobs = {keys[field]: plain(value) for field, value in zip(listed, values)}
+                text = ", ".join(f"{key} {show(value)}" for key, value in knobs.items())
+                yield Proposal(text, knobs, "listed in the spec", result)
+
+    def _proposal(self, candidate: Candidate, why: str) -> Proposal:
+        found = tuple(refusals(self.problem, candidate, self.arch))
+        return Proposal(candidate, self.describe(candidate), why, found)

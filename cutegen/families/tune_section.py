@@ -1,0 +1,42 @@
+"""The section `tune` of a spec: a list of candidates for each knob, of the type that the knob itself has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, Field, create_model
+
+from cutegen.families.knobs import Knob
+from cutegen.spec.base import Auto, Section
+
+
+def tune_section(model: type[BaseModel], knobs: Iterable[Knob]) -> type[Section]:
+    """The model of the section for specs of `model`. In keys of knobs, names in braces stand for some tensor."""
+    fields: dict[str, Any] = {}
+    for knob in knobs:
+        where = knob.key.replace("{", "").replace("}", "")
+        values: Any = list.__class_getitem__(_without_auto(_annotation(model, knob.path)))
+        fields[knob.short] = (values, Field(default=[], description=f"Candidates for `{where}`."))
+    made = create_model("Tune", __base__=Section, **fields)
+    made.__doc__ = (
+        "Candidates of `cutegen tune`: every combination of the listed values. Knobs that are not listed are what the "
+        "spec writes, else chosen for each combination. Nothing listed: the cost model proposes."
+    )
+    return made
+
+
+def _annotation(model: Any, path: tuple[str, ...]) -> Any:
+    """The type of the value at a path of keys."""
+    for step in path:
+        model = get_args(model)[1] if get_origin(model) is dict else model.model_fields[step].rebuild_annotation()
+    return model
+
+
+def _without_auto(annotation: Any) -> Any:
+    """The type less `auto`."""
+    parts = [part for part in get_args(annotation) if part != Auto]
+    words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+    if words and len(parts) == 1:
+        return Literal[tuple(w for w in words if w != "auto")]
+    return Union[tuple(parts)]  # noqa: UP007 (made of a list)

@@ -1,0 +1,40 @@
+"""What a family gives a tuner: which dims its calls have, and candidates for one problem, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cutegen.families.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A candidate. knobs: what to write into a lock for it, by dotted key. why: the cost model's words.
+
+    refusals: the rules that refuse it; then it is pruned.
+    """
+
+    candidate: Any
+    knobs: Mapping[str, object]
+    why: str
+    refusals: tuple[Refusal, ...]
+
+
+class TuningSpace(Protocol):
+    """Of one spec. dims: of a call, in the order of the plan. along: the dim that winners are ranges of."""
+
+    @property
+    def dims(self) -> tuple[str, ...]: ...
+
+    @property
+    def along(self) -> str: ...
+
+    def propose(self, problem: Mapping[str, int]) -> Iterator[Proposal]:
+        """Those of the spec's `tune` section, else all that the cost model ranks, best first; each once."""
+        ...
+
+    def describe(self, candidate: Any) -> Mapping[str, object]:
+        """The knobs of a candidate by dotted key, less those that the spec writes."""
+        ...
