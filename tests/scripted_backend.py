@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from cutegen.run.shapes import Shape
-from cutegen.tune.station import Opened, Setup
+from cutegen.run.subject import load_subject
+from cutegen.tune.station import Opened, Setup, Station
 
 FACTORY = "scripted_backend:ScriptedBackend"
 
@@ -79,3 +83,40 @@ class ScriptedBackend:
     def note(self, text: str) -> None:
         with open(self.script.log, "a", encoding="utf-8") as stream:
             stream.write(text + "\n")
+
+
+class ScriptedMeasuring:
+    """Candidates of a package whose times are a function of their tilings. built: tilings by instance, as compiled.
+
+    breaks: (tiling) -> why it does not compile, or "".
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        seconds: Callable[[Any], float],
+        device: str = "Scripted GPU",
+        driver: str = "1.0",
+        **script: Any,
+    ) -> None:
+        self.log, self.seconds, self.device, self.driver, self.script = log, seconds, device, driver, script
+        self.breaks: Callable[[Any], str] = lambda tiling: ""
+        self.built: list[str] = []
+
+    def identify(self, arch: str) -> tuple[str, str]:
+        return self.device, self.driver
+
+    def station(self, package: Path) -> Station:
+        plan = load_subject(package).plan
+        assert plan
+        seconds = {name: self.seconds(tiling) for name, tiling in plan.tilings.items()}
+        return Station(FACTORY, (Script(self.log, {"cuBLAS": 9e-6, **seconds}, **self.script),))
+
+    def build(self, kernels: Sequence[Any], *, workers: int | None = None, on_progress: Any = None) -> Any:
+        """In place of build_kernels."""
+        (resolved,) = kernels
+        self.built = [t.name for t in resolved.tilings]
+        on_progress(len(self.built), len(self.built))
+        for t in resolved.tilings:
+            reason = self.breaks(t.numbers)
+            yield SimpleNamespace(ok=not reason, tiling=t.name, checks=(), outcome=SimpleNamespace(error=reason))

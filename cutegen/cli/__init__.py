@@ -26,6 +26,7 @@ COMMANDS = {
     "check": "cutegen.cli.run:check",
     "bench": "cutegen.cli.bench:bench",
     "report": "cutegen.cli.bench:report_",
+    "tune": "cutegen.cli.tune:tune",
     "explain": "cutegen.cli.decide:explain",
     "new": "cutegen.cli.author:new",
     "list": "cutegen.cli.author:list_",

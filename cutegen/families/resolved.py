@@ -118,11 +118,12 @@ def dispatch(rows: Iterable[DispatchRow], call: Mapping[str, int], device: str =
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """resolved: the family's resolved kernel. notes: locked decisions and tuned rows that could not be kept, and why.
-    dropped: indices of those rows."""
+    dropped: indices of those rows; instances: the tiling of each other one, by the row's name."""
 
     resolved: Any
     notes: tuple[str, ...]
     dropped: tuple[int, ...] = ()
+    instances: Mapping[str, str] = field(default_factory=dict)
 
 
 def lay_out_struct(fields: list[tuple[str, int, int, str]]) -> tuple[tuple[SmemRegion, ...], int]:

@@ -1,6 +1,13 @@
 """From a spec and its lock to a resolved kernel."""
 
-from cutegen.resolve.chain import Resolution, resolve_document, resolve_file, save_lock
+from cutegen.resolve.chain import (
+    Resolution,
+    resolve_document,
+    resolve_file,
+    resolve_tuned,
+    save_lock,
+    tuning_space,
+)
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
 from cutegen.resolve.pin import pin_decisions
 
@@ -13,5 +20,7 @@ __all__ = [
     "read_lock",
     "resolve_document",
     "resolve_file",
+    "resolve_tuned",
     "save_lock",
+    "tuning_space",
 ]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.families.registry import load_family
+from cutegen.families.resolved import Outcome
+from cutegen.families.tuned import TunedRow
+from cutegen.families.tuning import TuningSpace
 from cutegen.files import write_text
+from cutegen.hardware import DEVICES
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
 from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, parse_spec
 
@@ -64,6 +69,22 @@ def resolve_document(
     kept = lock.without(outcome.dropped) if lock else Lock(digest, made)
     kept = replace(kept, spec=digest, decisions=made, evidence=() if upgrade else kept.evidence)
     return Resolution(doc, spec, outcome.resolved, kept, tuple(notes))
+
+
+def resolve_tuned(resolution: Resolution, rows: Sequence[TunedRow]) -> Outcome:
+    """The same kernel with other tuned rows than those of its lock."""
+    spec, problem = _parse_and_bind(resolution.document)
+    outcome: Outcome = load_family(spec.kernel).resolve(
+        spec, resolution.document, problem, resolution.lock.decisions, rows
+    )
+    return outcome
+
+
+def tuning_space(resolution: Resolution) -> TuningSpace:
+    """What there is to tune in a kernel. CutegenError (exit 2): nothing, in this family."""
+    spec, problem = _parse_and_bind(resolution.document)
+    space: TuningSpace = load_family(spec.kernel).tuning_space(spec, problem, DEVICES[resolution.resolved.device])
+    return space
 
 
 def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -109,8 +109,11 @@ def count_sets(bytes_per_set: int, memory: Memory, copies: int) -> int:
     return max(2, min(wanted, fitting, MAX_SETS))
 
 
-def bind_kernel(subject: Subject, shape: Shape, memory: Memory, copies: int, sets: int | None) -> Candidate:
-    """A kernel with its rotating inputs. sets: how many, or None to follow from L2."""
+def bind_kernel(
+    subject: Subject, shape: Shape, memory: Memory, copies: int, sets: int | None, tiling: str = ""
+) -> Candidate:
+    """A kernel with its rotating inputs. sets: how many, or None to follow from L2. tiling: of a plan; "" for what it
+    dispatches to."""
     first = subject.inputs(shape)
     plan = subject.plan
     outputs = plan.allocate_outputs(*first) if plan else as_tuple(subject.kernel_fn(*first))
@@ -127,13 +130,13 @@ def bind_kernel(subject: Subject, shape: Shape, memory: Memory, copies: int, set
         else:
             own = plan.allocate_outputs(*values) if plan else as_tuple(subject.kernel_fn(*values))
             results.append(own)
-            launches.append(_launching(subject.launch_fn, (*values, *own, *scratch)))
+            launches.append(_launching(subject.launcher(tiling) or subject.launch_fn, (*values, *own, *scratch)))
     roles, flops, moved = subject.roles, None, size
     if plan:
         flops, moved = plan._algorithmic_flops_bytes(**shape)
     elif roles.m and roles.n and roles.k:
         flops = 2 * shape[roles.m] * shape[roles.n] * shape[roles.k] * shape.get(roles.batch, 1)
-    tiling = plan.dispatch(**shape) if plan else ""
+    tiling = tiling or (plan.dispatch(**shape) if plan else "")
     return Candidate(
         subject.name,
         "",
@@ -148,6 +151,28 @@ def bind_kernel(subject: Subject, shape: Shape, memory: Memory, copies: int, set
         flops=flops,
         moved=moved,
     )
+
+
+def with_tiling(kernel: Candidate, tiling: str) -> Candidate:
+    """The kernel of a plan with another tiling, on the same inputs and into the same outputs."""
+    subject = kernel.subject
+    assert subject is not None
+    assert subject.plan is not None
+    launch, plan = subject.launcher(tiling), subject.plan
+    assert launch is not None
+    scratch = plan.allocate_scratch(*kernel.inputs[0])
+    launches = [_launching(launch, (*i, *o, *scratch)) for i, o in zip(kernel.inputs, kernel.results)]
+    numbers = plan.tilings[tiling]
+    return replace(kernel, name=tiling, launches=launches, tiling=tiling, numbers=numbers, errors=[])
+
+
+def bind_first_baseline(kernel: Candidate) -> Candidate:
+    """What ratios refer to, on the same inputs. Raises whatever its library does; LookupError: there is none."""
+    assert kernel.subject is not None
+    first = next(iter(_baselines_of(kernel.subject)), None)
+    if first is None:
+        raise LookupError("this kernel has none")
+    return _bind_baseline(first, kernel, kernel.subject, "")
 
 
 def bind_baselines(

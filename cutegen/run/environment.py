@@ -89,9 +89,7 @@ class Monitor:
         return limit.value / 1000
 
     def driver(self) -> str:
-        text = ctypes.create_string_buffer(80)
-        self._nvml.nvmlSystemGetDriverVersion(text, len(text))
-        return text.value.decode()
+        return _driver_version(self._nvml)
 
     def processes(self) -> int:
         """Compute processes on the device, this one included; 0 where the driver does not tell."""
@@ -99,6 +97,21 @@ class Monitor:
         infos = (_ProcessInfo * _MAX_PROCESSES)()
         code = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle, ctypes.byref(count), infos)
         return count.value if code == 0 else 0
+
+
+def driver_version() -> str:
+    """Of the NVIDIA driver, found without a CUDA context; "unknown" where it does not tell."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return "unknown"
+    return "unknown" if library.nvmlInit_v2() else _driver_version(library) or "unknown"
+
+
+def _driver_version(library: Any) -> str:
+    text = ctypes.create_string_buffer(80)
+    library.nvmlSystemGetDriverVersion(text, len(text))
+    return text.value.decode()
 
 
 def open_monitor(uuid: str) -> Monitor | str:

@@ -109,7 +109,7 @@ def serve(pipe: Connection, path: Path, shapes: Sequence[Shape]) -> None:
     pipe.send({"name": subject.name, "digest": subject.digest, "environment": environment, "cases": cases})
     for index in _requests(pipe):
         result = run_case(subject, cases[index], seed=index)
-        alive = _device_works()
+        alive = device_works()
         pipe.send((result, alive))
         if not alive:
             return
@@ -123,7 +123,7 @@ def _requests(pipe: Connection) -> Iterator[int]:
             return
 
 
-def _device_works() -> bool:
+def device_works() -> bool:
     """False after a fault that leaves the CUDA context unusable."""
     import torch
 

@@ -45,7 +45,10 @@ def resolve(
     read = read_tuned(
         tuned, knobs, written_knobs(spec, knobs), dims, lambda fixed: choose(fixed, decided.device), lambda c: None
     )
-    return Outcome(_resolved(spec, doc, problem, decided, rows, read.kept), decided.notes + read.notes, read.dropped)
+    resolved = _resolved(spec, doc, problem, decided, rows, read.kept)
+    names = {t.candidate: t.name for t in resolved.tilings}
+    instances = {row.name: names[c] for row, c in read.kept}
+    return Outcome(resolved, decided.notes + read.notes, read.dropped, instances)
 
 
 def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:

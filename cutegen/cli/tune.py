@@ -1,0 +1,225 @@
+"""`cutegen tune`: which kernels run which problems fastest, into the lock."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cutegen.cli import console
+from cutegen.cli.targets import shapes_option
+from cutegen.diagnostics import CutegenError
+
+if TYPE_CHECKING:
+    from cutegen.run.shapes import Shape
+    from cutegen.tune.pool import Pool
+    from cutegen.tune.report import TuneReport
+    from cutegen.tune.session import Measuring, Session
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def read_budget(text: str) -> float:
+    """ "90s", "5m" or "1h30m" in seconds. CutegenError (exit 2): it is no time."""
+    parts = re.findall(r"(\d{1,6})([smh])", text)
+    if not parts or "".join(f"{n}{unit}" for n, unit in parts) != text:
+        raise CutegenError(f"--budget {text}: is no time", "write 90s, 5m or 1h30m", exit_code=2)
+    return float(sum(int(n) * _UNITS[unit] for n, unit in parts))
+
+
+@click.command()
+@console.spec_argument
+@shapes_option
+@click.option("--suite", default="", metavar="NAME", help="Tune the problems of specs/suites/NAME.yaml.")
+@click.option("--budget", metavar="TIME", callback=lambda ctx, parameter, value: read_budget(value) if value else None,
+              help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
+@click.option("--candidates", type=click.IntRange(1, 10_000), default=60, show_default=True,
+              help="The most to try on a problem; the cost model ranks them.")  # fmt: skip
+@click.option("--confirm", is_flag=True, help="Measure the winners of the lock again, and nothing else.")
+@click.option("--fresh", is_flag=True, help="Measure again what the timing store knows.")
+@click.option("--dry-run", is_flag=True, help="List the candidates, and what is pruned and why; needs no GPU.")
+@click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Compile processes; one a CPU by default.")
+@console.json_option
+def tune(
+    spec: Path,
+    shapes: tuple[str, ...],
+    suite: str,
+    budget: float | None,
+    candidates: int,
+    confirm: bool,
+    fresh: bool,
+    dry_run: bool,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
+    """Measure candidates on the current GPU, and write what beats the default beyond the noise into the lock.
+
+    Problems are the shapes or the suite, else those of the spec: `instances` and `m`, or `bench`. What is measured is
+    kept: a tune that was stopped goes on where it was. `cutegen render` then dispatches to the winners.
+
+    Exit code 1: the lock was not written, or figures are not to be trusted; 2: not run, the reason is printed.
+    """
+    from cutegen.runtime.cache import default_root
+    from cutegen.tune.session import Options, Session
+    from cutegen.tune.store import TimingStore, store_path
+
+    if confirm and (suite or dry_run):
+        raise CutegenError("--confirm goes without --suite and --dry-run", "name shapes, or none", exit_code=2)
+    problems, left_out = ([], []) if confirm and not shapes else find_problems(spec, shapes, suite)
+    options = Options(budget or float("inf"), candidates, jobs, confirm, fresh)
+    measuring = _Unmeasured() if dry_run else make_measuring()
+    store = TimingStore(None if dry_run else store_path(default_root()))
+    try:
+        with _progress() as on_progress:
+            session = Session(spec, measuring, store, options, on_progress)
+            session.report.notes += left_out
+            if dry_run:
+                return _list_candidates(session, problems, candidates, as_json)
+            if confirm:
+                problems = _winning(session, problems)
+            report = session.run(problems)
+    finally:
+        store.close()
+    command = _repeat(spec, shapes, suite, candidates, jobs)
+    if as_json:
+        console.print_json(report.to_json(command))
+    else:
+        _say(report, command)
+    return int(not report.ok)
+
+
+def make_measuring() -> Measuring:
+    from cutegen.tune.gpu import GpuMeasuring
+
+    return GpuMeasuring()
+
+
+class _Unmeasured:
+    """No device: candidates are listed, nothing is timed."""
+
+    def identify(self, arch: str) -> tuple[str, str]:
+        return "", ""
+
+    def station(self, package: Path) -> Any:
+        raise AssertionError("nothing is measured")
+
+
+def find_problems(spec: Path, shapes: Sequence[str], suite: str) -> tuple[list[Shape], list[str]]:
+    """What to tune, and notes about rows of a suite that are not for this kernel. CutegenError: there is nothing, or a
+    shape or suite is wrong."""
+    from cutegen.run.row import refuse
+    from cutegen.run.shapes import complete, parse_shape
+    from cutegen.run.subject import load_subject
+    from cutegen.run.targets import open_target
+
+    if shapes and suite:
+        raise CutegenError("--shape and --suite exclude each other", exit_code=2)
+    with TemporaryDirectory(prefix="cutegen-") as scratch:
+        target = open_target(spec, Path(scratch))
+        subject = load_subject(target.path)
+        if shapes:
+            return _once([parse_shape(text, subject) for text in shapes]), []
+        own = [] if suite else [complete(subject, shape, f"instances of {spec}") for shape in _instances(spec)]
+        if own:
+            return _once(own), []
+        rows = target.measured_rows(subject, suite)
+        reasons = [refuse(subject, row) for row in rows]
+        fitting = [complete(subject, row.shape, row.title) for row, reason in zip(rows, reasons) if not reason]
+        left_out = [f"left out: {row.title}: {reason}" for row, reason in zip(rows, reasons) if reason]
+        if not fitting:
+            dims = ",".join(f"{d}=.." for d, extent in subject.dims.items() if not isinstance(extent, int))
+            remedy = f"name one with --shape {dims}, or several with --suite NAME"
+            raise CutegenError("; ".join([f"{spec}: there is no problem to tune", *left_out[:3]]), remedy, exit_code=2)
+        return _once(fitting), left_out
+
+
+def _instances(spec: Path) -> list[Shape]:
+    """The closed set of problems that a spec lists."""
+    from cutegen.spec import load_document, parse_spec
+
+    parsed: Any = parse_spec(load_document(spec))
+    instances, rows = getattr(parsed, "instances", []), getattr(parsed, "m", [])
+    return [
+        {**instance, **row} for instance in instances or [{}] * bool(rows) for row in [{"m": m} for m in rows] or [{}]
+    ]
+
+
+def _once(shapes: Sequence[Shape]) -> list[Shape]:
+    return [dict(shape) for i, shape in enumerate(shapes) if shape not in shapes[:i]]
+
+
+def _winning(session: Session, asked: Sequence[Shape]) -> list[Shape]:
+    """The problems of winners, of those asked for. CutegenError (exit 2): there is none."""
+    found = [p for p in session.winning_problems if not asked or p in asked]
+    if not found:
+        where = "for these shapes" if asked else f"for {session.device}"
+        raise CutegenError(f"the lock has no winner {where}", "tune first, without --confirm", exit_code=2)
+    return found
+
+
+def _repeat(spec: Path, shapes: Sequence[str], suite: str, candidates: int, jobs: int | None) -> str:
+    words = ["cutegen", "tune", str(spec)]
+    words += [word for shape in shapes for word in ("--shape", shape)]
+    words += ["--suite", suite] if suite else []
+    words += ["--candidates", str(candidates)] if candidates != 60 else []
+    return shlex.join(words + (["--jobs", str(jobs)] if jobs else []))
+
+
+def _progress() -> Any:
+    from cutegen.cli.progress import show_stages
+
+    return show_stages()
+
+
+def _say(report: TuneReport, command: str) -> None:
+    from cutegen.tune.report import HEADER
+
+    for problem in report.problems:
+        console.say(f"\n{' '.join(f'{d}={n}' for d, n in problem.problem.items())}: {problem.verdict()}")
+        rows = list(problem.rows())
+        if rows:
+            console.say(console.table(HEADER, rows))
+        for text in problem.remarks():
+            console.say(text)
+    console.say(f"\n{report.device}; {report.toolchain}; {report.seconds:.1f} s")
+    for text in report.remarks():
+        console.say(f"note: {text}")
+    if report.failed:
+        console.note(f"error: {report.failed}")
+        console.note(f"  = help: {command}")
+        return
+    done = "written: run `cutegen render` for a package that dispatches by it" if report.written else "unchanged"
+    console.say(f"{report.spec.with_suffix('.lock.yaml')}: {done}")
+
+
+def _list_candidates(session: Session, problems: Sequence[Shape], limit: int, as_json: bool) -> int:
+    pools = [(problem, session.pool(problem, limit)) for problem in problems]
+    if as_json:
+        console.print_json([_pool_json(problem, pool) for problem, pool in pools])
+        return 0
+    from cutegen.tune.report import describe_knobs
+
+    for problem, pool in pools:
+        text = " ".join(f"{d}={n}" for d, n in problem.items())
+        console.say(f"{text}: {len(pool.tried)} candidates, {pool.left_out} more rank behind them")
+        for number, proposal in enumerate(pool.tried, 1):
+            console.say(f"{number:>4}  {describe_knobs(session.differences(proposal.knobs))}  ({proposal.why})")
+        for pruned in pool.pruned:
+            console.say(f"pruned {pruned.count} by `{pruned.rule}`, such as: {pruned.reason}")
+    for note in session.report.notes:
+        console.say(f"note: {note}")
+    return 0
+
+
+def _pool_json(problem: Shape, pool: Pool) -> dict[str, Any]:
+    return {
+        "problem": problem,
+        "candidates": [{"knobs": dict(p.knobs), "why": p.why} for p in pool.tried],
+        "left_out": pool.left_out,
+        "pruned": [{"rule": p.rule, "count": p.count, "reason": p.reason} for p in pool.pruned],
+    }

@@ -1,0 +1,109 @@
+"""The candidates of one problem: what is tried, what is not and why, and the package that holds the kernels."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutegen.families.tuned import TunedRow
+from cutegen.families.tuning import Proposal, TuningSpace
+from cutegen.render import RenderedPackage, render_package
+from cutegen.resolve import Resolution, resolve_tuned
+from cutegen.run.shapes import Shape
+from cutegen.runtime.compile import instance_key
+
+MAX_CANDIDATES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Proposals that one rule refuses. reason: of the first of them."""
+
+    rule: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """tried: best first. left_out: how many legal ones rank behind them."""
+
+    tried: tuple[Proposal, ...]
+    pruned: tuple[Pruned, ...]
+    left_out: int
+
+
+def gather(space: TuningSpace, problem: Shape, known: Sequence[Any], default: Any, limit: int) -> Pool:
+    """The first `limit` legal candidates of a problem, the `known` ones (winners of other days) before them; the
+    default is none of them."""
+    tried = {c: Proposal(c, space.describe(c), "a winner of the lock", ()) for c in known if c != default}
+    counts: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    left_out = 0
+    for proposal in space.propose(problem):
+        if proposal.refusals:
+            first = proposal.refusals[0]
+            counts[first.rule] = counts.get(first.rule, 0) + 1
+            reasons.setdefault(first.rule, first.reason)
+        elif proposal.candidate != default and proposal.candidate not in tried:
+            if len(tried) < limit:
+                tried[proposal.candidate] = proposal
+            else:
+                left_out += 1
+    pruned = tuple(Pruned(rule, count, reasons[rule]) for rule, count in counts.items())
+    return Pool(tuple(tried.values()), pruned, left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPackage:
+    """A package with an instance for each candidate. names: of the instances, in the order of the candidates; keys:
+    what the timing store knows instances by, by name."""
+
+    resolved: Any
+    rendered: RenderedPackage
+    names: tuple[str, ...]
+    keys: Mapping[str, str]
+
+    @property
+    def default(self) -> str:
+        return str(self.resolved.default.name)
+
+
+def compose(resolution: Resolution, proposals: Sequence[Proposal]) -> TuningPackage:
+    """The kernel of a spec with a tiling for each proposal, that no call runs by itself."""
+    rows = [TunedRow("", {}, f"candidate {i}", p.knobs) for i, p in enumerate(proposals)]
+    outcome = resolve_tuned(resolution, rows)
+    resolved = outcome.resolved
+    rendered = render_package(resolved)
+    names = tuple(outcome.instances[row.name] for row in rows)
+    modules = {t.module: _code(rendered.files[f"{t.module}.py"]) for t in resolved.tilings}
+    root = Path("generated") / resolved.name
+    keys = {
+        t.name: instance_key(
+            modules[t.module],
+            f"generated.{resolved.name}.{t.module}",
+            root / f"{t.module}.py",
+            t.numbers,
+            resolved.arch,
+        )
+        for t in resolved.tilings
+    }
+    return TuningPackage(resolved, rendered, names, keys)
+
+
+def _code(source: str) -> str:
+    """A module without comments and docstrings: these tell of the instances that share it, and change no kernel."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            body[0] = ast.Pass()
+    return ast.unparse(tree)

@@ -1,0 +1,103 @@
+"""From what was measured to the winners of a lock: which tiling answers for which calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from cutegen.families.tuned import TunedRow
+from cutegen.resolve import Lock, Resolution, resolve_tuned
+from cutegen.resolve.winners import DEFAULT, Bounds, Winner
+from cutegen.run.intervals import Interval, speed_ratio
+from cutegen.run.shapes import Shape
+from cutegen.tune.search import Trial
+
+# A problem answers for calls with fewer rows, down to this share of its own, where nothing nearer was measured; and up
+# to this many rows all are alike, since a tile is at least that high.
+REACH, ALIKE = 4, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to run on a problem. knobs: of the candidate that won; None: the default stands. trial: the measurements,
+    of the winner or of what came nearest."""
+
+    problem: Shape
+    knobs: Mapping[str, object] | None
+    trial: Trial
+
+
+def record(
+    resolution: Resolution, verdicts: Sequence[Verdict], along: str, device: str, beside: str, toolchain: str
+) -> Lock:
+    """The lock with these verdicts in place of earlier ones for the same problems on this device.
+
+    along: the dim that ranges run over. beside, toolchain: as Winner has them.
+    """
+    lock = resolution.lock
+    tilings: dict[str, Mapping[str, object]] = dict(lock.tilings)
+    names = {_frozen(knobs): name for name, knobs in tilings.items()}
+    fresh: list[Winner] = []
+    for number, verdict in enumerate(verdicts):
+        name = DEFAULT
+        if verdict.knobs is not None:
+            name = names.setdefault(_frozen(verdict.knobs), f"new {number}")
+            tilings.setdefault(name, verdict.knobs)
+        fresh.append(_winner(verdict, name, device, beside, toolchain))
+    problems = [w.problem for w in fresh]
+    kept = [w for w in lock.winners if w.device != device or w.problem not in problems]
+    mine = reach([w for w in (*kept, *fresh) if w.device == device], along)
+    others = [w for w in kept if w.device != device]
+    return _renamed(resolution, lock.with_winners(tilings, [*others, *mine]))
+
+
+def reach(winners: Iterable[Winner], along: str) -> list[Winner]:
+    """Winners of one device with their ranges: from beyond the next smaller measured problem that agrees in all other
+    dims, but no further than REACH and ALIKE say, up to the problem itself."""
+    groups: dict[tuple[tuple[str, int], ...], list[Winner]] = {}
+    for winner in winners:
+        point = tuple((dim, extent) for dim, extent in winner.problem.items() if dim != along)
+        groups.setdefault(point, []).append(winner)
+    found: list[Winner] = []
+    for _, group in sorted(groups.items()):
+        last = 0
+        for winner in sorted(group, key=lambda w: w.problem[along]):
+            extent = winner.problem[along]
+            low = max(last + 1, 1 if extent <= ALIKE else extent // REACH + 1)
+            found.append(replace(winner, calls={**winner.problem, along: (low, extent)}))
+            last = extent
+    return found
+
+
+def _winner(verdict: Verdict, name: str, device: str, beside: str, toolchain: str) -> Winner:
+    timing = verdict.trial.timing
+    assert timing
+    own = timing.own if name != DEFAULT else timing.default
+    return Winner(
+        device=device,
+        calls=dict(verdict.problem),
+        tiling=name,
+        us=round(median(own) * 1e6, 3),
+        gain=_bounds(speed_ratio(timing.default, own)) if name != DEFAULT else None,
+        baseline=timing.baseline_name if timing.baseline else "",
+        speed=_bounds(speed_ratio(timing.baseline, own)) if timing.baseline else None,
+        beside=beside,
+        toolchain=toolchain,
+    )
+
+
+def _bounds(interval: Interval) -> Bounds:
+    return round(interval.low, 4), round(interval.median, 4), round(interval.high, 4)
+
+
+def _renamed(resolution: Resolution, lock: Lock) -> Lock:
+    """With tilings called what the generated plan calls them."""
+    rows = [TunedRow("", {}, name, knobs) for name, knobs in lock.tilings.items()]
+    instances = resolve_tuned(resolution, rows).instances
+    winners = [replace(w, tiling=instances.get(w.tiling, w.tiling)) for w in lock.winners]
+    return replace(lock, tilings={instances[n]: knobs for n, knobs in lock.tilings.items()}, winners=tuple(winners))
+
+
+def _frozen(knobs: Mapping[str, object]) -> str:
+    return repr(sorted(knobs.items()))

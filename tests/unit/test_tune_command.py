@@ -1,0 +1,399 @@
+"""`cutegen tune` from the command line to the lock and the rendered dispatch; kernels and their times are scripted."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import PLAIN
+from mla_specs import MLA
+from scripted_backend import ScriptedMeasuring
+
+from cutegen.cli import main
+from cutegen.families.resolved import dispatch
+from cutegen.resolve import lock_path, read_lock, resolve_file
+from cutegen.resolve.winners import DEFAULT
+from cutegen.tune import session
+from cutegen.tune.report import TuneReport
+from cutegen.tune.store import TimingStore, store_path
+
+SHAPE = ["--shape", "m=64,n=4096,k=4096"]
+GPU = "Scripted GPU"
+tune_command = importlib.import_module("cutegen.cli.tune")
+
+
+def by_columns(tiling: Any) -> float:
+    """128 columns are fastest: 8 us; the default, with 256, takes 10."""
+    return (8 + abs(tiling.tile[1] - 128) / 64 + tiling.tile[0] / 1000) * 1e-6
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "specs" / "kernel.yaml"
+    path.parent.mkdir()
+    path.write_text(PLAIN)
+    assert main(["lock", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptedMeasuring]:
+    def use(seconds: Callable[[Any], float] = by_columns, **options: Any) -> ScriptedMeasuring:
+        (tmp_path / "log").write_text("")
+        made = ScriptedMeasuring(tmp_path / "log", seconds, **options)
+        monkeypatch.setattr(tune_command, "make_measuring", lambda: made)
+        monkeypatch.setattr(session, "build_kernels", lambda *args, **more: tuple(made.build(*args, **more)))
+        return made
+
+    return use
+
+
+def tune(spec: Path, *options: str) -> int:
+    return main(["tune", str(spec), *options])
+
+
+def winners(spec: Path) -> Any:
+    lock = read_lock(lock_path(spec))
+    assert lock
+    return lock.winners
+
+
+def test_a_winner_goes_into_the_lock_and_its_kernel_into_the_dispatch(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = measuring()
+    assert tune(spec, *SHAPE, "--candidates", "20") == 0
+    out = capsys.readouterr().out
+    (winner,) = winners(spec)
+    assert winner.device == GPU
+    assert winner.calls == {"m": (17, 64), "n": 4096, "k": 4096}
+    assert winner.gain
+    assert winner.gain[0] > 1.05
+    assert winner.baseline == "cuBLAS"
+    assert "driver 1.0" in winner.toolchain
+    assert f"{winner.tiling}: " in out
+    assert "written: run `cutegen render`" in out
+    assert len(made.built) == 21
+    rows = resolve_file(spec, locked=True).resolved.dispatch
+    assert dispatch(rows, {"m": 64, "n": 4096, "k": 4096}, GPU) == winner.tiling
+    assert dispatch(rows, {"m": 65, "n": 4096, "k": 4096}, GPU) == "t128x256x64"
+    assert dispatch(rows, {"m": 64, "n": 4096, "k": 4096}, "another") == "t128x256x64"
+    assert main(["render", str(spec), "-o", str(spec.parent / "out")]) == 0
+    assert f'"{winner.tiling}"' in (spec.parent / "out" / "kernel" / "plan.py").read_text()
+
+
+def test_a_second_tune_costs_nothing(spec: Path, measuring: Any, tmp_path: Path) -> None:
+    made = measuring()
+    assert tune(spec, *SHAPE, "--candidates", "12") == 0
+    text = lock_path(spec).read_text()
+    made.built = []
+    (tmp_path / "log").write_text("")
+    assert tune(spec, *SHAPE, "--candidates", "12") == 0
+    assert made.built == []
+    assert (tmp_path / "log").read_text() == ""
+    assert lock_path(spec).read_text() == text
+
+
+def test_more_candidates_later_measure_only_the_new_ones(spec: Path, measuring: Any, tmp_path: Path) -> None:
+    measuring()
+    assert tune(spec, *SHAPE, "--candidates", "4") == 0
+    (tmp_path / "log").write_text("")
+    assert tune(spec, *SHAPE, "--candidates", "12") == 0
+    admitted = {line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("admit")}
+    # The eight new ones and the default; of the old ones those that later stages ask for.
+    assert 9 <= len(admitted) <= 13
+
+
+def test_where_the_default_stands_the_lock_says_so(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring(lambda tiling: 10e-6)
+    assert tune(spec, *SHAPE, "--candidates", "5") == 0
+    (entry,) = winners(spec)
+    assert (entry.tiling, entry.gain) == (DEFAULT, None)
+    assert "the default stands" in capsys.readouterr().out
+    assert len(resolve_file(spec).resolved.tilings) == 1
+
+
+def test_ranges_of_a_sweep(spec: Path, measuring: Any) -> None:
+    measuring()
+    shapes = [x for m in (512, 16, 64, 4096) for x in ("--shape", f"m={m},n=4096,k=4096")]
+    assert tune(spec, *shapes, "--candidates", "6") == 0
+    assert [w.calls["m"] for w in winners(spec)] == [(1, 16), (17, 64), (129, 512), (1025, 4096)]
+    # A problem between two others takes over what lies below it.
+    assert tune(spec, "--shape", "m=256,n=4096,k=4096", "--candidates", "6") == 0
+    assert [w.calls["m"] for w in winners(spec)] == [(1, 16), (17, 64), (65, 256), (257, 512), (1025, 4096)]
+
+
+def test_several_devices_are_valid_at_once(spec: Path, measuring: Any) -> None:
+    measuring()
+    assert tune(spec, *SHAPE, "--candidates", "6") == 0
+    measuring(lambda tiling: 10e-6 if tiling.tile[1] == 256 else 9e-6, device="Other GPU")
+    assert tune(spec, *SHAPE, "--candidates", "6") == 0
+    assert sorted(w.device for w in winners(spec)) == ["Other GPU", GPU]
+
+
+def test_problems_of_the_spec(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    measuring()
+    spec.write_text(PLAIN + "instances: [{n: 4096, k: 4096}, {n: 1024, k: 512}]\nm: [16, 64]\n")
+    assert tune(spec, "--candidates", "3", "--json") == 0
+    problems = [p["problem"] for p in json.loads(capsys.readouterr().out)["problems"]]
+    assert problems == [{"m": m, "n": n, "k": k} for n, k in ((4096, 4096), (1024, 512)) for m in (16, 64)]
+    spec.write_text(PLAIN)
+    assert tune(spec) == 2
+    assert "there is no problem to tune" in (err := capsys.readouterr().err)
+    assert "--shape m=..,n=..,k=.." in err
+
+
+def test_candidates_of_the_spec(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    measuring()
+    lists = "tune: {tile: [[128, 128, 64], [256, 256, 64]], cluster: [[1, 1], [2, 1]], schedule: [pingpong]}\n"
+    spec.write_text(PLAIN + lists)
+    assert tune(spec, *SHAPE, "--json") == 0
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem["counts"]["candidates"] == 2
+    assert problem["counts"]["pruned"] == 2
+    assert problem["pruned"][0]["rule"] == "accumulator-registers"
+    assert {tuple(c["knobs"]["tiling.tile"]) for c in problem["candidates"]} == {(128, 128, 64)}
+
+
+def test_what_fails_is_counted_with_reasons(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    made = measuring()
+    made.breaks = lambda tiling: "local-memory: planned 0, found 96" if tiling.tile[1] == 32 else ""
+    assert tune(spec, *SHAPE, "--candidates", "12", "--json") == 0
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    failed = [c for c in problem["candidates"] if c["fault"]]
+    assert problem["counts"]["failed"] == len(failed) > 0
+    assert failed[0]["fault"] == {"kind": "failed", "reason": "local-memory: planned 0, found 96"}
+    # They are remembered, and not compiled again.
+    assert tune(spec, *SHAPE, "--candidates", "16", "--json") == 0
+    assert not any(name.startswith("t64x32x64") for name in made.built)
+    made.breaks = lambda tiling: "no registers" if tiling.tile == (128, 256, 64) else ""
+    assert tune(spec, *SHAPE, "--fresh") == 1
+    assert "the default kernel does not build: no registers" in capsys.readouterr().err
+
+
+def test_the_budget_ends_it_and_the_next_run_goes_on(spec: Path, measuring: Any, tmp_path: Path) -> None:
+    problems = [{"m": m, "n": 4096, "k": 4096} for m in (64, 128, 256)]
+    store = TimingStore(store_path(tmp_path / "cache"))
+
+    def run(budget_s: float) -> TuneReport:
+        ticks = itertools.count()
+        options = session.Options(budget_s, candidates=40, clock=lambda: next(ticks))
+        return session.Session(spec, measuring(), store, options).run(problems)
+
+    first = run(7.0)
+    assert [p.stopped for p in first.problems] == ["the budget is spent"] * len(first.problems)
+    assert 0 < len(first.problems) < 3
+    assert first.not_reached == problems[len(first.problems) :]
+    # Few candidates for little time; what was measured counts already.
+    assert len(first.problems[0].trials) == session.FEW
+    kept = store.count()["timings"]
+    second = run(1e6)
+    assert not second.not_reached
+    assert not any(p.stopped for p in second.problems)
+    assert len(second.problems[0].trials) == 40
+    assert store.count()["timings"] > kept
+    assert len(winners(spec)) == 3
+
+
+@pytest.mark.parametrize("what", ["spec", "lock"])
+def test_a_file_that_changes_meanwhile_is_not_overwritten(
+    spec: Path, measuring: Any, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = spec if what == "spec" else lock_path(spec)
+    changed = path.read_text() + "# edited\n"
+
+    def edit(tiling: Any) -> float:
+        path.write_text(changed)
+        return by_columns(tiling)
+
+    measuring(edit)
+    before = lock_path(spec).read_text()
+    assert tune(spec, *SHAPE, "--candidates", "4") == 1
+    assert "has changed while it was tuned" in (err := capsys.readouterr().err)
+    assert f"cutegen tune {spec} --shape m=64,n=4096,k=4096" in err
+    assert path.read_text() == changed
+    assert lock_path(spec).read_text() == (before if what == "spec" else changed)
+    made = measuring()
+    assert tune(spec, *SHAPE, "--candidates", "4") == 0
+    assert made.built == []
+    assert winners(spec)
+
+
+def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    measuring()
+    assert tune(spec, "--confirm") == 2
+    assert "the lock has no winner for Scripted GPU" in capsys.readouterr().err
+    assert tune(spec, *SHAPE, "--shape", "m=512,n=4096,k=4096", "--candidates", "12") == 0
+    before = winners(spec)
+    made = measuring(driver="2.0")
+    capsys.readouterr()
+    assert tune(spec, "--shape", "m=16,n=1024,k=512", "--candidates", "1", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["stale"]) == 2
+    made = measuring(driver="2.0")
+    assert tune(spec, "--confirm") == 0
+    assert len(made.built) == 2
+    after = winners(spec)
+    assert all("driver 2.0" in w.toolchain for w in after)
+    assert {(w.tiling, w.calls["m"]) for w in before} < {(w.tiling, w.calls["m"]) for w in after}
+    measuring(lambda tiling: 10e-6)
+    assert tune(spec, "--confirm") == 0
+    assert {w.tiling for w in winners(spec)} == {DEFAULT}
+
+
+def test_figures_taken_beside_another_process_are_not_trusted(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring(others=1)
+    before = lock_path(spec).read_text()
+    assert tune(spec, *SHAPE, "--candidates", "4") == 1
+    out = capsys.readouterr().out
+    assert "not trusted: another process used the GPU" in out
+    assert "1 other process on the GPU" in out
+    assert lock_path(spec).read_text() == before
+
+
+def test_a_lock_nobody_may_write_is_told_before_anything_starts(
+    spec: Path, measuring: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = measuring()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != lock_path(spec))
+    assert tune(spec, *SHAPE) == 2
+    assert f"{lock_path(spec)} cannot be written" in capsys.readouterr().err
+    assert made.built == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--suite", "lama"], "suites/lama.yaml does not exist"),
+        (["--shape", "m=64"], "n, k missing"),
+        (["--shape", "m=64,n=4096,k=4096,x=1"], "has no dim x"),
+        (["--shape", "m=64,n=4097,k=4096"], "n must be a multiple of 8"),
+        (["--shape", "m=64", "--suite", "x"], "exclude each other"),
+        (["--budget", "5"], "--budget 5: is no time"),
+        (["--confirm", "--dry-run"], "--confirm goes without"),
+    ],
+)
+def test_bad_requests_are_found_before_anything_starts(
+    spec: Path, measuring: Any, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = measuring()
+    assert tune(spec, *options) in (1, 2)
+    assert message in capsys.readouterr().err
+    assert made.built == []
+
+
+def test_a_suite_leaves_out_what_is_not_for_this_kernel(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring()
+    (spec.parent / "suites").mkdir()
+    (spec.parent / "suites" / "mine.yaml").write_text(
+        "problems:\n  - {name: qkv, shape: {m: 16, n: 6144, k: 4096}}\n"
+        "  - {name: fp8, shape: {m: 16, n: 6144, k: 4096}, dtype: f16}\n"
+    )
+    assert tune(spec, "--suite", "mine", "--candidates", "2", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [p["problem"] for p in result["problems"]] == [{"m": 16, "n": 6144, "k": 4096}]
+    assert any("operands are bf16, not f16" in note for note in result["notes"])
+
+
+def test_mla_decode_has_nothing_to_tune(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    measuring()
+    spec.write_text(MLA)
+    lock_path(spec).unlink()
+    assert tune(spec, "--shape", "batch=1,query_len=1,heads=16,kv_len=1024") == 2
+    assert "`mla_decode` has nothing to tune" in capsys.readouterr().err
+
+
+def test_a_dry_run_lists_candidates_and_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune(spec, *SHAPE, "--dry-run", "--candidates", "3") == 0
+    out = capsys.readouterr().out
+    assert "m=64 n=4096 k=4096: 3 candidates, " in out
+    assert "tiling.tile=[" in out
+    assert "pruned 60 by `accumulator-registers`" in out
+
+
+def test_without_a_gpu_nothing_is_compiled(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cutegen.runtime.gpu import GpuStatus
+
+    monkeypatch.setattr("cutegen.tune.gpu.probe_gpu", lambda arch: GpuStatus(("there is no device",)))
+    monkeypatch.setattr(session, "build_kernels", lambda *args, **more: pytest.fail("compiled"))
+    assert tune(spec, *SHAPE) == 2
+    assert "not run: there is no device" in (err := capsys.readouterr().err)
+    assert "tune on the machine that will run the kernels" in err
+
+
+def test_an_interrupt_writes_nothing_and_keeps_what_was_measured(
+    spec: Path, measuring: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measuring()
+    before = lock_path(spec).read_text()
+
+    class Bar:
+        def __enter__(self) -> Any:
+            def show(what: str, done: int, total: int) -> None:
+                if "measuring" in what and done > 60:
+                    raise KeyboardInterrupt
+
+            return show
+
+        def __exit__(self, *error: object) -> None: ...
+
+    monkeypatch.setattr(tune_command, "_progress", Bar)
+    assert tune(spec, *SHAPE, "--candidates", "30") == 130
+    assert lock_path(spec).read_text() == before
+    assert TimingStore(store_path(tmp_path / "cache")).count()["timings"] > 0
+
+
+KILLED = """
+import sys
+sys.path[:0] = {paths!r}
+import importlib
+from pathlib import Path
+from scripted_backend import ScriptedMeasuring
+from test_tune_command import by_columns
+from cutegen.cli import main
+from cutegen.tune import session
+from cutegen.tune.report import TuneReport
+made = ScriptedMeasuring(Path({log!r}), by_columns)
+importlib.import_module("cutegen.cli.tune").make_measuring = lambda: made
+session.build_kernels = lambda *args, **more: tuple(made.build(*args, **more))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_killed_tune_leaves_spec_and_lock_and_goes_on(spec: Path, measuring: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("")
+    before = spec.read_text(), lock_path(spec).read_text()
+    code = KILLED.format(paths=sys.path, log=str(log))
+    command = [sys.executable, "-c", code, "tune", str(spec), *SHAPE, "--candidates", "30"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while log.read_text().count("sample") < 60:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (spec.read_text(), lock_path(spec).read_text()) == before
+    kept = TimingStore(store_path(tmp_path / "cache")).count()["timings"]
+    assert kept > 0
+    measuring()
+    assert tune(spec, *SHAPE, "--candidates", "30") == 0
+    assert winners(spec)

@@ -1,0 +1,94 @@
+"""The backend that measures kernels, with kernels that run on the CPU and a device whose times are scripted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutegen.tune.gpu import GpuBackend
+
+torch = pytest.importorskip("torch")
+
+from test_bench import SHAPE, FakeDevice  # noqa: E402 (needs torch)
+
+PLAN = """
+from test_bench import CpuPlan, Tiling
+
+class Plan(CpuPlan):
+    tilings = {"default": Tiling(), "other": Tiling(), "zeros": Tiling(), "raises": Tiling(), "late": Tiling()}
+    launches = 0
+
+    def compile(self, key):
+        right = super().compile(key)
+        def late(*values):
+            self.launches += 1
+            right(*values) if self.launches <= LATE else values[-2].zero_()
+        def raises(*values):
+            raise RuntimeError("too many resources requested for launch")
+        return {"zeros": lambda *values: values[-2].zero_(), "raises": raises, "late": late}.get(key, right)
+
+    def dispatch(self, **dims):
+        return "default"
+
+PLAN = Plan()
+"""
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> GpuBackend:
+    package = tmp_path / "plain"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    sets = 2 * FakeDevice.l2_bytes // 3968 + 1
+    (package / "plan.py").write_text(PLAN + f"LATE = {2 * sets}\n")
+    made = GpuBackend(package, FakeDevice())
+    opened = made.open(SHAPE, "default")
+    assert (opened.baseline, opened.reason) == ("torch.mm", "")
+    assert opened.flops == 2 * 40 * 24 * 16
+    return made
+
+
+def test_candidates_are_checked_and_timed_on_the_same_inputs(backend: GpuBackend) -> None:
+    assert backend.admit("default") == backend.admit("other") == ""
+    default, other = (backend.candidates[name] for name in ("default", "other"))
+    assert default.inputs is other.inputs
+    assert default.results is other.results
+    assert len(default.launches) == len(default.inputs) == 2 * FakeDevice.l2_bytes // 3968 + 1
+    # What is prepared first takes 1 us, the next 2, ...
+    first, second, third = (backend.sample(name, 0.01) for name in ("torch.mm", "default", "other"))
+    assert (first, second, third) == pytest.approx((1e-6, 2e-6, 3e-6), rel=0.01)
+    assert backend.recheck("other") == backend.recheck("default") == ""
+
+
+def test_wrong_results_are_told_in_numbers(backend: GpuBackend) -> None:
+    text = backend.admit("zeros")
+    assert text.startswith("d: ")
+    assert " of 960 elements, error up to " in text
+    assert "zeros" not in backend.prepared
+
+
+def test_results_that_only_timed_launches_get_wrong(backend: GpuBackend) -> None:
+    assert backend.admit("late") == ""
+    backend.sample("late", 0.01)
+    assert backend.recheck("late").startswith("d: ")
+    assert backend.admit("default") == ""
+
+
+def test_a_refused_launch_is_the_candidates_alone(backend: GpuBackend) -> None:
+    with pytest.raises(RuntimeError, match="too many resources"):
+        backend.admit("raises")
+    assert backend.usable()
+    assert backend.admit("other") == ""
+
+
+def test_another_problem_lets_go_of_the_one_before(backend: GpuBackend) -> None:
+    assert backend.admit("default") == ""
+    before = backend.kernel
+    assert before
+    backend.open({"m": 8, "n": 8, "k": 8}, "default")
+    assert before.inputs == []
+    assert set(backend.prepared) == {"torch.mm"}
+    setup = backend.setup()
+    assert setup.device == "CPU"
+    assert setup.others == 0
