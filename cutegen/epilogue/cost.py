@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.epilogue.expression import Binary, Call, Compare, Logic, Negate, Stored, Where, walk
+from cutegen.epilogue.columns import split_pairs
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.program import EpilogueProgram
+from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Negate, Stored, Where, walk
 
 # A value close to a rounding boundary goes one way in the kernel and the other in the reference: one ulp of a value up
 # to 6 times the root mean square.
@@ -15,49 +16,58 @@ _ROUNDING_FLIP = {"bf16": 6 * 2.0**-7, "f16": 6 * 2.0**-10, "f32": 0.0}
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes of one operand or output: element_bytes for each index of `dims` (a subset of m, n, batch)."""
+    """Bytes of one operand or output: element_bytes for each index of `dims` (a subset of m, n, batch); `half` of the
+    columns of n."""
 
     name: str
     element_bytes: int
     dims: tuple[str, ...]
+    half: bool = False
 
     def total(self, m: int, n: int, batch: int = 1) -> int:
         sizes = {"m": m, "n": n, "batch": batch}
         result = self.element_bytes
         for dim in self.dims:
             result *= sizes[dim]
-        return result
+        return result // 2 if self.half else result
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """flops: per element of the m x n (x batch) accumulator. reads, writes: each tensor once; host scalars are free.
-    error: sum of the `EpilogueOp.error` of all calls, and of what `stored` may add."""
+    """flops: per element of the m x n (x batch) accumulator, or per pair of them (`paired`). reads, writes: each tensor
+    once; host scalars are free. error: sum of the `EpilogueOp.error` of all calls, and of what `stored` may add."""
 
     flops: int
     reads: tuple[Traffic, ...]
     writes: tuple[Traffic, ...]
     error: float
+    paired: bool = False
+
+    def total_flops(self, m: int, n: int, batch: int = 1) -> int:
+        return self.flops * m * n * batch // (2 if self.paired else 1)
 
 
 def cost(program: EpilogueProgram) -> Cost:
     """FLOPs and bytes of one epilogue; the caller adds the product itself."""
-    nodes = [node for statement in program.statements for node in walk(statement.expr)]
+    computed = split_pairs(program)
+    nodes = [node for statement in computed.statements for node in walk(statement.expr)]
     calls = [node for node in nodes if isinstance(node, Call)]
     flops = sum(isinstance(node, Binary | Negate | Compare | Logic | Where) for node in nodes)
     flops += sum(OPS[c.op].flops * (len(c.args) - 1 if OPS[c.op].arguments is None else 1) for c in calls)
-    dtypes = {output.name: output.dtype.name for output in program.outputs}
+    dtypes = {output.name: output.dtype.name for output in computed.outputs}
     rounded = [dtypes[node.name] for node in nodes if isinstance(node, Stored)]
     dims = {"host_scalar": (), "device_scalar": (), "row_vector": ("n",), "column_vector": ("m",), "tile": ("m", "n")}
     return Cost(
         flops=flops,
         reads=tuple(
-            Traffic(o.name, o.dtype.bytes, (*dims[o.kind], *(("batch",) if o.batched else ())))
+            Traffic(o.name, o.dtype.bytes, (*dims[o.kind], *(("batch",) if o.batched else ())), o.half)
             for o in program.operands
             if o.kind != "host_scalar"
         ),
         writes=tuple(
-            Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n")) for o in program.outputs
+            Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n"), o.half)
+            for o in program.outputs
         ),
         error=sum((OPS[call.op].error for call in calls), 0.0) + sum(_ROUNDING_FLIP[dtype] for dtype in rounded),
+        paired=program.pairing is not None,
     )

@@ -1,103 +1,37 @@
-"""Expressions of the spec language: text to a typed tree. Whitelisted syntax only; nothing is ever evaluated."""
+"""Expressions of the spec language: text to a tree. Whitelisted syntax only; nothing is ever evaluated."""
 
 from __future__ import annotations
 
 import ast
-import math
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cutegen.diagnostics import suggest
 from cutegen.epilogue.ops import OPS
-from cutegen.epilogue.rules import CONDITION, EXPRESSION, NOT_YET_SUPPORTED, NUMBER, OP_ARITY, UNKNOWN_OP
+from cutegen.epilogue.rules import CONDITION, EXPRESSION, NOT_YET_SUPPORTED, NUMBER, OP_ARITY, SLICE, UNKNOWN_OP
+from cutegen.epilogue.tree import (
+    MAX_F32,
+    MIN_F32,
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Logic,
+    Name,
+    Negate,
+    Number,
+    Pairing,
+    ReportAt,
+    Slice,
+    Span,
+    Stored,
+    Where,
+    fits_f32,
+)
 
 MAX_BYTES = 1024
 MAX_DEPTH = 64
-MIN_F32, MAX_F32 = 2.0**-126, 3.4028234663852886e38
-
-Span = tuple[int, int]
-"""Offsets (start, end) of a part of an expression in its text, end exclusive."""
-
-ReportAt = Callable[[str, Span, str, str], None]
-"""report(rule, span, message, remedy)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    value: float
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    name: str
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Negate:
-    operand: Expr
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """op: + - * / in an epilogue; @ in a mainloop only."""
-
-    op: str
-    left: Expr
-    right: Expr
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An op of the registry applied to its arguments."""
-
-    op: str
-    args: tuple[Expr, ...]
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """`stored(x)`: the value of output x after rounding to its dtype."""
-
-    name: str
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """A condition. op: < <= > >= == !="""
-
-    op: str
-    left: Expr
-    right: Expr
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Logic:
-    """A condition made of conditions. op: and, or; not has one part."""
-
-    op: str
-    parts: tuple[Expr, ...]
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """`where(condition, chosen, other)`, element by element."""
-
-    condition: Expr
-    chosen: Expr
-    other: Expr
-    span: Span = field(compare=False)
-
-
-Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@"}
 _COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -106,31 +40,6 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 _LATER_CALLS = {"sum": "reductions", "max_abs": "reductions"}
 # What is called like an op and is no function of values alone.
 FORMS = {"stored": "stored(d)", "where": "where(acc > 0, acc, 0)"}
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """The direct parts of a node, left to right."""
-    match expr:
-        case Negate(operand):
-            return (operand,)
-        case Binary(_, left, right):
-            return (left, right)
-        case Call(_, args):
-            return args
-        case Compare(_, left, right):
-            return left, right
-        case Logic(_, parts):
-            return parts
-        case Where(condition, chosen, other):
-            return condition, chosen, other
-    return ()
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """All nodes of a tree, parents first, left to right."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
 
 
 def parse_expression(text: str, report: ReportAt) -> Expr | None:
@@ -166,6 +75,7 @@ def parse_expression(text: str, report: ReportAt) -> Expr | None:
 
 _ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
 _CHOICE = "choose between two values: where(acc > 0, acc, 0)"
+_SLICES = "write acc[:, 0::2] and acc[:, 1::2], or acc[:, :n/2] and acc[:, n/2:]"
 _OPS_LISTED = f"ops: {', '.join((*OPS, *FORMS))}"
 _SPLIT = "name parts of it as locals: further keys under `epilogue`"
 
@@ -225,6 +135,8 @@ class _Converter:
                 return inner and Logic("not", (inner,), span)
             case ast.Call():
                 return self.call(node, depth)
+            case ast.Subscript():
+                return self.slice(node)
         self.refuse(*_refusal(node))
         return None
 
@@ -304,9 +216,40 @@ class _Converter:
         chosen, other = (self.value(arg, depth + 1) for arg in node.args[1:])
         return Where(condition, chosen, other, self.span(node)) if condition and chosen and other else None
 
+    def slice(self, node: ast.Subscript) -> Slice | None:
+        """`x[:, 0::2]`, `x[:, 1::2]`, `x[:, :n/2]`, `x[:, n/2:]`; x with one dim is written without the colon."""
+        if not isinstance(node.value, ast.Name):
+            self.refuse(EXPRESSION, node, "only a name can be sliced", "name the value as a local, and slice that")
+            return None
+        before = node.slice.elts[:-1] if isinstance(node.slice, ast.Tuple) and node.slice.elts else []
+        last = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+        whole = all(isinstance(part, ast.Slice) and not (part.lower or part.upper or part.step) for part in before)
+        ellipsis = len(before) == 1 and isinstance(before[0], ast.Constant) and before[0].value is ...
+        columns = _half(last) if whole or ellipsis else None
+        if columns is None:
+            self.refuse(SLICE, node, "a slice takes every second column or one half of the columns", _SLICES)
+            return None
+        return Slice(node.value.id, *columns[:2], None if ellipsis else len(before), columns[2], self.span(node))
+
     def source(self, node: ast.expr) -> str:
         start, end = self.span(node)
         return self.text[start:end]
+
+
+def _half(node: ast.expr) -> tuple[Pairing, int, str | None] | None:
+    """Pairing, part and the name in `n/2` of the slice of the columns."""
+    if not isinstance(node, ast.Slice):
+        return None
+    match node.lower, node.upper, node.step:
+        case None | ast.Constant(0), None, ast.Constant(2):
+            return "interleaved", 0, None
+        case ast.Constant(1), None, ast.Constant(2):
+            return "interleaved", 1, None
+        case None, ast.BinOp(ast.Name(name), ast.Div(), ast.Constant(2)), None:
+            return "concatenated", 0, name
+        case ast.BinOp(ast.Name(name), ast.Div(), ast.Constant(2)), None, None:
+            return "concatenated", 1, name
+    return None
 
 
 def _is_not(node: ast.expr) -> bool:
@@ -319,10 +262,7 @@ def _shorten(text: str) -> str:
 
 def _refusal(node: ast.expr) -> tuple[str, ast.expr, str, str]:
     """Rule, node, message and remedy for Python syntax that is no part of the language."""
-    later = NOT_YET_SUPPORTED
     match node:
-        case ast.Subscript():
-            return later, node, "slices in epilogues are not supported yet", "use the whole of acc and of each operand"
         case ast.IfExp():
             return EXPRESSION, node, "a choice is written as a call", "write where(condition, x, y)"
         case ast.Compare():
@@ -338,33 +278,3 @@ def _refusal(node: ast.expr) -> tuple[str, ast.expr, str, str]:
         case ast.Starred():
             return EXPRESSION, node, "arguments are written one by one, without a star", _ALLOWED
     return EXPRESSION, node, "this is no part of the expression language", _ALLOWED
-
-
-def fits_f32(value: int | float) -> bool:
-    """Whether a number is zero or a normal f32. Integers may have any size."""
-    return value == 0 or MIN_F32 <= abs(value) <= MAX_F32
-
-
-def is_constant(expr: Expr, constants: Container[str]) -> bool:
-    """Whether `expr` depends on numbers and on locals in `constants` alone."""
-    names = [node for node in walk(expr) if isinstance(node, Name | Stored)]
-    return all(isinstance(node, Name) and node.name in constants for node in names)
-
-
-def fold(expr: Expr, constants: Mapping[str, float]) -> float | None:
-    """The value of a constant arithmetic expression; None where it varies, calls an op or is not finite in f32."""
-    match expr:
-        case Number(value):
-            return value
-        case Name(name):
-            return constants.get(name)
-        case Negate(operand):
-            inner = fold(operand, constants)
-            return None if inner is None else -inner
-        case Binary(op, left, right):
-            x, y = fold(left, constants), fold(right, constants)
-            if x is None or y is None or (op == "/" and y == 0):
-                return None
-            result = {"+": x + y, "-": x - y, "*": x * y, "/": x / y if y else math.nan}[op]
-            return result if fits_f32(result) else None
-    return None

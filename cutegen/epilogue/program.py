@@ -9,23 +9,7 @@ from typing import Literal, Protocol
 
 from cutegen.diagnostics import suggest
 from cutegen.dtypes import DType
-from cutegen.epilogue.expression import (
-    FORMS,
-    Binary,
-    Call,
-    Compare,
-    Expr,
-    Logic,
-    Name,
-    ReportAt,
-    Span,
-    Stored,
-    children,
-    fold,
-    is_constant,
-    parse_expression,
-    walk,
-)
+from cutegen.epilogue.expression import FORMS, parse_expression
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.rules import (
     CONSTANT,
@@ -37,6 +21,23 @@ from cutegen.epilogue.rules import (
     STORED,
     UNDEFINED_NAME,
     UNUSED_LOCAL,
+)
+from cutegen.epilogue.tree import (
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Logic,
+    Name,
+    Pairing,
+    ReportAt,
+    Slice,
+    Span,
+    Stored,
+    children,
+    fold,
+    is_constant,
+    walk,
 )
 
 MAX_STATEMENTS = 64
@@ -64,12 +65,21 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One half (index 0 or 1) of the columns of tensor `name`."""
+
+    name: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Operand:
     """An input of the epilogue.
 
     row_vector: one value per column n, the same for all rows; column_vector: one per row m.
     axes: torch axes in kernel order: (m, n[, batch]) of a tile, (n[, batch]) of a row vector, (m[, batch]) of a column
     vector, () of scalars. major: the contiguous dim of a tile, None otherwise. batched: whether it has the batch dim.
+    half: whether it has half of the product's columns. part_of: the tensor that this is one part of, see `columns`.
     """
 
     name: str
@@ -78,12 +88,14 @@ class Operand:
     batched: bool
     axes: tuple[int, ...]
     major: Literal["n", "m"] | None
+    half: bool = False
+    part_of: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     """A stored (m, n[, batch]) tensor; axes: torch axes in that order; major: the contiguous dim. direct: stored by
-    threads, at any alignment, and not by TMA."""
+    threads, at any alignment, and not by TMA. half, part_of: as of an Operand."""
 
     name: str
     dtype: DType
@@ -91,16 +103,19 @@ class Output:
     axes: tuple[int, ...]
     major: Literal["n", "m"]
     direct: bool = False
+    half: bool = False
+    part_of: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EpilogueProgram:
     """statements: each after those it reads, in an order that does not depend on the order of keys in the spec.
-    operands, outputs: in the order of declaration."""
+    operands, outputs: in the order of declaration. pairing: of its slices; None where it has none."""
 
     statements: tuple[Assign, ...]
     operands: tuple[Operand, ...]
     outputs: tuple[Output, ...]
+    pairing: Pairing | None = None
 
 
 def parse_epilogue(
@@ -151,20 +166,20 @@ def _check_node(
 ) -> None:
     """Names and `@`: what the syntax alone does not tell."""
     match node:
-        case Name(name, span) if name == owner and name in outputs:
+        case Name(name, span) | Slice(name=name, span=span) if name == owner and name in outputs:
             said = f"`{name}` reads itself: in-place outputs are not supported yet"
             refuse(NOT_YET_SUPPORTED, span, said, "declare one tensor to read and another to write")
-        case Name(name, span) if name in taken:
+        case Name(name, span) | Slice(name=name, span=span) if name in taken:
             known = f"values are {', '.join(values)}"
             refuse(UNDEFINED_NAME, span, f"`{name}` is not a value of the epilogue", known)
-        case Name(name, span) if name in OPS or name in FORMS:
+        case Name(name, span) | Slice(name=name, span=span) if name in OPS or name in FORMS:
             refuse(
                 UNDEFINED_NAME,
                 span,
                 f"`{name}` is an op and needs its arguments",
                 f"write {FORMS.get(name, f'{name}(x)')}",
             )
-        case Name(name, span) if name not in values:
+        case Name(name, span) | Slice(name=name, span=span) if name not in values:
             remedy = f"{suggest(name, values)} values are {', '.join(values)}".strip()
             refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", remedy)
         case Stored(name, span) if name not in outputs:
@@ -176,7 +191,7 @@ def _check_node(
 
 def reads(tree: Expr) -> list[str]:
     """Names that an expression reads, left to right."""
-    return [node.name for node in walk(tree) if isinstance(node, Name | Stored)]
+    return [node.name for node in walk(tree) if isinstance(node, Name | Stored | Slice)]
 
 
 def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) -> list[str] | None:

@@ -68,6 +68,20 @@ STATEMENTS = _rule(
     "an epilogue has at most 64 assignments",
     "Each live value takes a register per element in every epilogue thread.",
 )
+SLICE = _rule(
+    "slice",
+    "a slice takes every second column of a value, or one half of its columns",
+    "An output with half the columns of the product is computed from pairs of them: neighbours, `acc[:, 0::2]` and "
+    "`acc[:, 1::2]`, or halves, `acc[:, :n/2]` and `acc[:, n/2:]`. One epilogue has one kind of pair.",
+    "d: silu(acc[:, 0::2]) * acc[:, 1::2]",
+)
+COLUMNS = _rule(
+    "columns",
+    "values that meet in an expression have the same columns",
+    "A value has the n columns of the product, half of them (a slice, a tensor with a dim `n/2`), or none (scalars, "
+    "column vectors), which goes with both. What is assigned to an output has the output's columns.",
+    "tensors: {d: 'bf16[m, n/2]'}\nepilogue: {d: acc}",
+)
 STORED = _rule(
     "stored-output",
     "`stored(x)` names an output that the epilogue assigns",

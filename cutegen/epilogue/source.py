@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from cutegen.epilogue.expression import (
+from cutegen.epilogue.ops import OPS
+from cutegen.epilogue.program import EpilogueProgram, Operand, Output
+from cutegen.epilogue.tree import (
     Binary,
     Call,
     Compare,
@@ -13,12 +15,11 @@ from cutegen.epilogue.expression import (
     Name,
     Negate,
     Number,
+    Slice,
     Stored,
     Where,
     is_constant,
 )
-from cutegen.epilogue.ops import OPS
-from cutegen.epilogue.program import EpilogueProgram, Operand, Output
 
 _SUM, _PRODUCT, _SIGN = range(3)
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
@@ -51,6 +52,8 @@ class _Writer:
                 return name
             case Stored(name):
                 return self.stored(name)
+            case Slice():
+                return self.slice(expr)
             case Call(op, args):
                 return self.call(op, args)
             case Where(condition, chosen, other):
@@ -81,6 +84,9 @@ class _Writer:
     def stored(self, name: str) -> str:
         raise NotImplementedError
 
+    def slice(self, expr: Slice) -> str:
+        raise NotImplementedError
+
 
 class _DeviceWriter(_Writer):
     divide = "divide"
@@ -108,9 +114,16 @@ class _TorchWriter(_Writer):
     def stored(self, name: str) -> str:
         return f"{name}.to(torch.{self.dtypes[name].torch}).to({name}.dtype)"
 
+    def slice(self, expr: Slice) -> str:
+        if expr.pairing == "interleaved":
+            return f"{expr.name}[..., {expr.part}::2]"
+        half = f"{expr.name}.shape[-1] // 2"
+        return f"{expr.name}[..., {half} :]" if expr.part else f"{expr.name}[..., : {half}]"
+
 
 def device_lines(program: EpilogueProgram) -> tuple[str, ...]:
-    """Python statements for one element, in order, such as `d = gelu_tanh(acc + bias)`.
+    """Python statements for one element, in order, such as `d = gelu_tanh(acc + bias)`. The program has no slices:
+    `split_pairs` turns them into names.
 
     They read `acc` and the operands by name, all Float32 scalars, and assign locals and outputs (Float32, not yet
     rounded; a local that is constant is a Python float). They call what `device_imports` lists, and mention

@@ -46,7 +46,7 @@ def _addend(plan: KernelPlan) -> TensorArg | None:
     name = (found[1] or found[2]) if found else None
     types = {a.dtype for a in (*Product(plan).operands(), *plan.outputs)}
     arg = next((a for a in plan.inputs if a.name == name and isinstance(a, TensorArg)), None)
-    m_dim = plan.outputs[0].dims[plan.outputs[0].axes[0]]
+    m_dim = plan.roles[0]
     if arg is None or types != {arg.dtype} or (len(arg.dims) == 1 and arg.dims[0] == m_dim):
         return None
     return arg

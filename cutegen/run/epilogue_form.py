@@ -54,7 +54,7 @@ def epilogue_form(plan: KernelPlan) -> str:
 
 def operand_kinds(plan: KernelPlan) -> dict[str, str]:
     """`tile`, `row`, `column` or `scalar` of each input that the product does not contract."""
-    m, n = (plan.outputs[0].dims[axis] for axis in plan.outputs[0].axes[:2])
+    m, n, _, _ = plan.roles
     kinds = {}
     for arg in plan.inputs:
         if isinstance(arg, TensorArg) and plan.reduced in arg.dims:
@@ -76,7 +76,7 @@ def is_operand(name: str) -> bool:
 
 
 def _roles(plan: KernelPlan) -> dict[str, str]:
-    m, n = (plan.outputs[0].dims[axis] for axis in plan.outputs[0].axes[:2])
+    m, n, _, _ = plan.roles
     return {m: "m", n: "n"}
 
 

@@ -128,9 +128,8 @@ def plan_subject(plan: BasePlan, path: Path) -> Subject:
 def _roles(plan: BasePlan) -> Roles:
     if not isinstance(plan, KernelPlan):
         return Roles()
-    first = plan.outputs[0]
-    m, n, *batch = (first.dims[axis] for axis in first.axes)
-    return Roles(m, n, plan.reduced, "".join(batch))
+    m, n, k, batch = plan.roles
+    return Roles(m, n, k, "".join(batch))
 
 
 def _from_file(module: ModuleType, name: str, path: Path) -> Subject:

@@ -20,7 +20,8 @@ Extent = int | tuple[int, int | None]  # a constant, or an inclusive range whose
 class TensorArg:
     """One tensor argument.
 
-    dtype: its attribute name in torch, such as "bfloat16". dims: one dim name per torch axis; () is a device scalar.
+    dtype: its attribute name in torch, such as "bfloat16". dims: one dim per torch axis, its name, or a part of it as
+    in "n/2"; () is a device scalar.
     contiguous: the torch axis whose stride is 1 (None for a device scalar). align: bytes that the data pointer and
     every other stride must be a multiple of (16 for a TMA tensor, the element size for a plainly loaded one).
     multiple: the extent of the contiguous axis must be a multiple of this many elements. axes: torch axes in kernel
@@ -49,6 +50,20 @@ class ScalarArg:
 Argument = TensorArg | ScalarArg
 
 
+def divided(dim: str) -> tuple[str, int]:
+    """Name and divisor of a dim: ("n", 2) of "n/2", ("n", 1) of "n"."""
+    name, _, divisor = dim.partition("/")
+    return name, int(divisor or 1)
+
+
+def extent_of(dim: str, dims: Dims) -> int:
+    """The extent of a dim, or of a part of one. ValueError: the part is not whole."""
+    name, divisor = divided(dim)
+    if dims[name] % divisor:
+        raise ValueError(f"{name} is {dims[name]}; {dim} needs a multiple of {divisor}")
+    return dims[name] // divisor
+
+
 def torch_dtype(name: str) -> Any:
     import torch
 
@@ -59,7 +74,7 @@ def allocate(arg: TensorArg, dims: Dims, device: Any) -> Any:
     """An uninitialised tensor of the declared shape and layout: dense, the contiguous axis innermost."""
     import torch
 
-    shape = tuple(dims[d] for d in arg.dims)
+    shape = tuple(extent_of(d, dims) for d in arg.dims)
     strides, step = [1] * len(shape), 1
     inner = [] if arg.contiguous is None else [arg.contiguous]
     for axis in inner + [i for i in reversed(range(len(shape))) if i != arg.contiguous]:
@@ -71,10 +86,14 @@ def step_of(dim: str, tensors: Sequence[Argument]) -> int:
     """The smallest step that `dim` may be varied in, so that every declared extent and packed stride stays legal."""
     step = 1
     for t in tensors:
-        if isinstance(t, TensorArg) and t.contiguous is not None and t.dims[t.contiguous] == dim:
-            step = math.lcm(step, t.multiple)
-            if len(t.dims) > 1:  # packed rows: the row pitch is this extent
-                step = math.lcm(step, max(1, t.align // _bytes(t.dtype)))
+        for axis, (name, divisor) in enumerate(map(divided, t.dims) if isinstance(t, TensorArg) else ()):
+            if name != dim or not isinstance(t, TensorArg):
+                continue
+            step = math.lcm(step, divisor)
+            if axis == t.contiguous:
+                step = math.lcm(step, t.multiple * divisor)
+                if len(t.dims) > 1:  # packed rows: the row pitch is this extent
+                    step = math.lcm(step, max(1, t.align // _bytes(t.dtype)) * divisor)
     return step
 
 
@@ -114,7 +133,8 @@ def bind_dims(declared: Mapping[str, Extent], args: Sequence[Argument], values: 
     for arg, value in zip(args, values):
         if isinstance(arg, TensorArg):
             for dim, extent in zip(arg.dims, value.shape):
-                dims.setdefault(dim, extent)
+                if divided(dim)[1] == 1:
+                    dims.setdefault(dim, extent)
     return dims
 
 
@@ -196,10 +216,13 @@ def _tensor_faults(
         yield fault(f"has shape {tuple(value.shape)} of rank {value.dim()}, needs {arg.text()} of rank {len(arg.dims)}")
         return
     for axis, (dim, extent) in enumerate(zip(arg.dims, value.shape)):
-        known, owner = bound.setdefault(dim, (extent, arg.name))
-        if known != extent:
-            yield fault(f"shape[{axis}] is {extent}, but {dim} is {known} (from {owner}); needs {arg.text()}")
-        elif owner == arg.name and (text := range_fault(dim, extent, declared[dim])):
+        name, divisor = divided(dim)
+        known, owner = bound.setdefault(name, (extent * divisor, arg.name))
+        if known != extent * divisor:
+            origin = f"{name} = {known} from {owner}" if divisor > 1 else f"from {owner}"
+            said = f"shape[{axis}] is {extent}, but {dim} is {known / divisor:g} ({origin}); needs {arg.text()}"
+            yield fault(said)
+        elif owner == arg.name and (text := range_fault(name, known, declared[name])):
             yield fault(f"shape[{axis}]: {text}")
     if value.numel():
         yield from (fault(text) for text in _layout_faults(arg, value))

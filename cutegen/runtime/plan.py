@@ -3,7 +3,7 @@
 A generated plan gives, as class attributes:
 
     name, arch        "gemm_bf16_sm90a", "sm_90a"
-    dims              {"m": (1, None), "n": 28672, "k": 4096}: every dim; a constant, or an inclusive range
+    dims              {"m": (1, None), "n": 28672, "k": 4096}: [batch,] m, n, k; a constant, or an inclusive range
     inputs, outputs   tuples of TensorArg / ScalarArg in declared order; a call passes the inputs, then the outputs
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
@@ -47,6 +47,7 @@ from cutegen.runtime.arguments import (
     allocate,
     bind_dims,
     complete_dims,
+    divided,
     find_faults,
     normalise_strides,
     torch_dtype,
@@ -88,6 +89,12 @@ class KernelPlan(BasePlan):
 
     def _reference(self, *inputs: Any) -> tuple[Any, ...]:
         raise NotImplementedError
+
+    @property
+    def roles(self) -> tuple[str, str, str, tuple[str, ...]]:
+        """Names of the dims m, n and k, and of the batch, if there is one."""
+        *batch, m, n, k = self.dims
+        return m, n, k, tuple(batch)
 
     def problem_dims(self, *inputs: Any) -> dict[str, int]:
         return bind_dims(self.dims, self.inputs, inputs)
@@ -149,6 +156,7 @@ class KernelPlan(BasePlan):
         slots = self._dim_slots(args)
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
+        parts = self._part_slots(args, slots)
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -157,6 +165,9 @@ class KernelPlan(BasePlan):
                     for i, axis, lo, hi in bounded:
                         if not lo <= values[i].shape[axis] <= hi:
                             raise ValueError(f"argument {i}, axis {axis}")  # named below
+                    for i, axis, divisor, whole, whole_axis in parts:
+                        if values[i].shape[axis] * divisor != values[whole].shape[whole_axis]:
+                            raise ValueError(f"argument {i}, axis {axis}")
                     device = output.get_device()
                     where = (device,) if measured else ()
                     chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
@@ -180,9 +191,22 @@ class KernelPlan(BasePlan):
         found: dict[str, tuple[str, int, int]] = {}
         for i, arg in enumerate(args):
             for axis, dim in enumerate(arg.dims if isinstance(arg, TensorArg) else ()):
-                if not isinstance(self.dims[dim], int):
+                if not isinstance(self.dims[divided(dim)[0]], int) and divided(dim)[1] == 1:
                     found.setdefault(dim, (dim, i, axis))
         return tuple(found.values())
+
+    def _part_slots(
+        self, args: Sequence[Argument], slots: Sequence[tuple[str, int, int]]
+    ) -> tuple[tuple[int, int, int, int, int], ...]:
+        """(argument, axis, divisor, argument and axis of the whole) of each extent such as n/2: the compiled kernel
+        checks that equal dims are equal, not that one is a part of another."""
+        wholes = {dim: (i, axis) for dim, i, axis in slots}
+        return tuple(
+            (i, axis, divisor, *wholes[name])
+            for i, arg in enumerate(args)
+            for axis, (name, divisor) in enumerate(map(divided, arg.dims) if isinstance(arg, TensorArg) else ())
+            if divisor > 1 and name in wholes
+        )
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
         return find_faults(self.dims, args, values, self.device, self.reduced)

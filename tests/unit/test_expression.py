@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.epilogue.expression import (
+from cutegen.epilogue.expression import parse_expression
+from cutegen.epilogue.tree import (
     Binary,
     Call,
     Compare,
@@ -13,11 +14,11 @@ from cutegen.epilogue.expression import (
     Name,
     Negate,
     Number,
+    Slice,
     Stored,
     Where,
     fold,
     is_constant,
-    parse_expression,
     walk,
 )
 
@@ -89,6 +90,10 @@ def refusals(text: str) -> list[tuple[str, str]]:
                 NOWHERE,
             ),
         ),
+        ("acc[:, ::2]", Slice("acc", "interleaved", 0, 1, None, NOWHERE)),
+        ("x[1::2]", Slice("x", "interleaved", 1, 0, None, NOWHERE)),
+        ("acc[..., :n/2]", Slice("acc", "concatenated", 0, None, "n", NOWHERE)),
+        ("acc[:, :, n/2:]", Slice("acc", "concatenated", 1, 2, "n", NOWHERE)),
         ("a @ b", Binary("@", Name("a", NOWHERE), Name("b", NOWHERE), NOWHERE)),
     ],
 )
@@ -135,7 +140,11 @@ def test_spans_count_from_the_start_of_the_text() -> None:
         ("stored(1)", [("op-arity", "stored(1)")]),
         ("1e39 + 1e999 - acc", [("expression-number", "1e39"), ("expression-number", "1e999")]),
         ("acc / 1e-39", [("expression-number", "1e-39")]),
-        ("acc[0]", [("not-yet-supported", "acc[0]")]),
+        ("acc[0]", [("slice", "acc[0]")]),
+        ("acc[::2, 0::2]", [("slice", "acc[::2, 0::2]")]),
+        ("acc[:, n/2:n]", [("slice", "acc[:, n/2:n]")]),
+        ("acc[:, :n/3]", [("slice", "acc[:, :n/3]")]),
+        ("relu(acc)[:, 0::2]", [("expression-syntax", "relu(acc)[:, 0::2]")]),
         ("acc > x", [("condition", "acc > x")]),
         ("not acc", [("condition", "not acc")]),
         ("1 + (acc > x and x > 0)", [("condition", "acc > x and x > 0")]),

@@ -12,6 +12,8 @@ from cutegen.families.gemm.rules import refusals
 
 N_MAJOR_B = PLAIN.replace("bf16[n, k]", "bf16[n, k]@n")
 M_MAJOR_A = PLAIN.replace("bf16[m, k]", "bf16[m, k]@m")
+GATED = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'relu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+GATED_N_MAJOR = GATED.replace("b: bf16[n, k]", "b: bf16[k, n]")
 PINGPONG: dict[str, Any] = {"schedule": "pingpong", "tile": (128, 128, 64)}
 C3: dict[str, Any] = {
     "tile": (192, 192, 64), "stages": 3, "consumers": 3, "producer_registers": 32, "consumer_registers": 160,
@@ -27,6 +29,11 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("tile-m", PLAIN, {"tile": (384, 64, 64), "stages": 2}, ("384 rows", "256"), {}),
     ("tile-n", PLAIN, {"tile": (128, 200, 64)}, ("tile n = 200", "192 or 208"), {"tile": (128, 208, 64)}),
     ("tile-n", PLAIN, {"tile": (128, 272, 64)}, ("272", "use 256"), {"tile": (128, 256, 64)}),
+    ("paired-tile", GATED, {"tile": (128, 208, 64)}, ("208", "multiple of 32", "192 or 224"), {"tile": (128, 224, 64)}),
+    ("swizzle", GATED_N_MAJOR, {"tile": (128, 192, 64), "multicast_b": 1},
+     ("half of tile n = 96 x 2 B = 192 B", "multiple of 128", "swizzle 64"),
+     {"tile": (128, 192, 64), "multicast_b": 1, "swizzle_b": 64}),
+    ("not-yet-supported", GATED, {"swap_ab": True}, ("swap_ab of a gated product",), {}),
     ("tile-k", PLAIN, {"tile": (128, 256, 72)}, ("tile k = 72", "16", "64 or 80"), {"tile": (128, 256, 64)}),
     ("swizzle", PLAIN, {"tile": (128, 256, 32), "swizzle_b": 64}, ("K-major", "32 x 2 B = 64 B", "128-byte"),
      {"tile": (128, 256, 32), "swizzle_a": 64, "swizzle_b": 64}),

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 from cutegen.dtypes import DType
 from cutegen.epilogue import Operand, Output
+from cutegen.families.gemm.placement import HALF, TMA_ALIGNMENT, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
-
-# Bytes that base addresses, outer strides and contiguous extents of a TMA tensor are multiples of
-# (CUDA driver API, cuTensorMapEncodeTiled: globalAddress, globalStrides).
-TMA_ALIGN = 16
 
 _ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
 
@@ -19,7 +16,8 @@ _ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar"
 class TensorShape:
     """One tensor argument. dims: in torch order. contiguous: the torch axis of stride 1, None for a scalar.
 
-    axes: torch axes in kernel order, batch last. wide: it has both m and n.
+    axes: torch axes in kernel order, batch last. multiple: what the contiguous extent is a multiple of, in elements.
+    wide: it has both m and n.
     """
 
     name: str
@@ -28,16 +26,17 @@ class TensorShape:
     contiguous: int | None
     axes: tuple[int, ...]
     tma: bool
+    multiple: int
     wide: bool = False
 
     @property
     def align(self) -> int:
         """Bytes that the base address and the outer strides are multiples of."""
-        return TMA_ALIGN if self.tma else self.dtype.bytes
+        return TMA_ALIGNMENT if self.tma else self.dtype.bytes
 
     @property
-    def multiple(self) -> int:
-        """Elements that the contiguous extent and the outer strides are multiples of."""
+    def stride_multiple(self) -> int:
+        """Elements that the outer strides are multiples of."""
         return self.align // self.dtype.bytes
 
     @property
@@ -50,14 +49,18 @@ class TensorShape:
 def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     """Every tensor argument by name; host scalars are not among them."""
     extents = {"m": problem.m, "n": problem.n, "k": problem.k}
+    pairing = problem.epilogue.pairing
 
     def shape(
         t: MatrixOperand | Operand | Output, roles: str, major: str | None, *, tma: bool, wide: bool = False
     ) -> TensorShape:
-        kernel_dims = [extents[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
+        half = not isinstance(t, MatrixOperand) and t.half
+        own = {**extents, "n": problem.n.over(HALF)} if half else extents
+        kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
         dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
         contiguous = t.axes[roles.index(major or roles)] if roles else None
-        return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, wide)
+        step = elements_per_step(t, pairing) // (HALF if half and t.major == "n" else 1) if tma else 1
+        return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
 
     program = problem.epilogue
     shapes = [shape(problem.a, "mk", problem.a.major, tma=True), shape(problem.b, "nk", problem.b.major, tma=True)]

@@ -10,7 +10,7 @@ from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks
-from cutegen.families.gemm.derived import accumulators, derive, smem_map, threads
+from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
@@ -164,8 +164,8 @@ def complete(
     settle(why_tile, tile=c.tile)
     settle("goes with the tile", schedule=c.schedule, consumers=c.consumers)
     settle(why_cluster, cluster=c.cluster)
-    for side, operand, axis in (("a", problem.a, 0), ("b", problem.b, 1)):
-        row = (c.tile[2] if operand.major == "k" else c.tile[axis]) * operand.dtype.bytes
+    for side, operand in (("a", problem.a), ("b", problem.b)):
+        row = contiguous_extent(problem, c, side) * operand.dtype.bytes
         width = next((w for w in SWIZZLES if row % w == 0), SWIZZLES[-1])
         settle(f"the widest that divides a tile row of {row} B", **{f"swizzle_{side}": width})
     for side, rule, peers, along in (("a", multicast_a, c.cluster[1], "n"), ("b", multicast_b, c.cluster[0], "m")):

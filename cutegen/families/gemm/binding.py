@@ -7,9 +7,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic, suggest
-from cutegen.epilogue import Assign, EpilogueProgram, Operand, Output, parse_epilogue, parse_expression
-from cutegen.epilogue.expression import Binary, Name, Span
+from cutegen.epilogue import (
+    Assign,
+    EpilogueProgram,
+    Operand,
+    Output,
+    check_columns,
+    find_pairing,
+    pair_names,
+    parse_epilogue,
+    parse_expression,
+    split_pairs,
+)
 from cutegen.epilogue.program import reads
+from cutegen.epilogue.tree import Binary, Name, Pairing, Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.placement import Placement, unaligned_extent
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
@@ -52,25 +63,45 @@ class Binder:
         batch = self.problem_dim("batch", roles.batch) if roles.batch else None
         a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
         placement.check_mma(a, b)
-        extents = {"m": m, "n": n, "k": k}
+        extents, pairing = {"m": m, "n": n, "k": k}, find_pairing(statements or ())
         stored = filter(None, (placement.output(name, roles) for name in outputs))
         program = EpilogueProgram(
             statements or (),
             tuple(filter(None, (placement.operand(name, roles) for name in inputs))),
-            tuple(replace(o, direct=self.stores_directly(o, extents)) for o in stored),
+            tuple(replace(o, direct=self.stores_directly(o, pairing, extents)) for o in stored),
+            pairing,
         )
+        if len(program.operands) == len(inputs) and len(program.outputs) == len(outputs):
+            check_columns(program, n.name, batch is not None, self.report)
+        placement.check_pairs(b, program, n)
+        self.check_pair_names(program)
         by_tma = [o for o in program.outputs if not o.direct]
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:
-            placement.check_alignment(tensor, extents)
+            placement.check_alignment(tensor, pairing, extents)
         arguments = tuple(name for name in self.spec.tensors if name not in outputs)
-        return GemmProblem(m, n, k, batch, a, b, program, arguments, tuple(outputs)) if not self.findings else None
+        if self.findings:
+            return None
+        return GemmProblem(m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs))
 
-    def stores_directly(self, output: Output, extents: Mapping[str, ProblemDim]) -> bool:
-        """Whether threads store the output: as the spec says, else where a constant extent rules TMA out."""
+    def check_pair_names(self, program: EpilogueProgram) -> None:
+        """Names that the kernel makes of values with pairs of columns name nothing else."""
+        if program.pairing is None:
+            return
+        made = pair_names(["acc", *self.spec.tensors, *self.spec.epilogue])
+        for section in ("tensors", "epilogue"):
+            for name in getattr(self.spec, section):
+                if name in made and not (section == "epilogue" and name in self.spec.tensors):
+                    said = f"`{name}` is what generated source makes of `{made[name]}`"
+                    self.report(rules.NAME_COLLISION, (section, name), said, "choose another name", key=True)
+
+    def stores_directly(self, output: Output, pairing: Pairing | None, extents: Mapping[str, ProblemDim]) -> bool:
+        """Whether threads store the output: as the spec says, else where TMA cannot: a constant extent, or every second
+        column of rows."""
         knobs = self.spec.tma.get(output.name)
         if knobs is None or knobs.store == "auto":
-            return unaligned_extent(output, extents) is not None
+            scattered = pairing == "interleaved" and output.major == "n" and not output.half
+            return scattered or unaligned_extent(output, pairing, extents) is not None
         return knobs.store == "direct"
 
     def check_accumulate(self) -> None:
@@ -137,7 +168,7 @@ class Binder:
                 )
 
     def roles(self, operands: tuple[str, ...], outputs: list[str], placement: Placement) -> Roles | None:
-        dims = {name: placement.dims(name) for name in self.spec.tensors}
+        dims = {name: placement.dims(name, divided=name not in operands) for name in self.spec.tensors}
         if not operands or not outputs:
             return None
         names = (*operands, outputs[0])

@@ -13,7 +13,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
     m, n, k = numbers.tile
     sharing = warpgroups_per_tile(tiling.candidate)
     mma_k = arch.mma_k_bytes // problem.a.dtype.bytes
-    tiles = [o for o in problem.epilogue.operands if o.kind == "tile"]
+    tiles = [o for o in problem.kernel_epilogue.operands if o.kind == "tile"]
     return CodePlan(
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
@@ -24,5 +24,5 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
         multicast=max(numbers.multicast) > 1,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
-        tma_stores=sum(not o.direct for o in problem.epilogue.outputs),
+        tma_stores=sum(not o.direct for o in problem.kernel_epilogue.outputs),
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS
+from cutegen.families.gemm.derived import MMA_ROWS, loaded_bytes, stored_bytes
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import Device
@@ -53,7 +53,8 @@ def traffic(problem: GemmProblem, shape: Shape) -> tuple[int, int]:
     moved = (shape.batch if problem.a.batched else 1) * shape.m * shape.k * problem.a.dtype.bytes
     moved += (shape.batch if problem.b.batched else 1) * shape.n * shape.k * problem.b.dtype.bytes
     moved += sum(t.total(shape.m, shape.n, shape.batch) for t in (*extra.reads, *extra.writes))
-    return (2 * shape.k + extra.flops) * shape.m * shape.n * shape.batch, moved
+    flops = 2 * shape.k * shape.m * shape.n * shape.batch + extra.total_flops(shape.m, shape.n, shape.batch)
+    return flops, moved
 
 
 def memory_clocks(problem: GemmProblem, shape: Shape, device: Device) -> int:
@@ -77,8 +78,7 @@ def estimate(problem: GemmProblem, c: Candidate, shape: Shape, device: Device, m
     depth = -(-shape.k // tile_k) * tile_k
     width = problem.a.dtype.bytes
     flops_per_clock = device.flops_16bit // (device.sms * device.clock_hz)
-    stored = tile_m * tile_n * sum(o.dtype.bytes for o in problem.epilogue.outputs)
-    loaded = tile_m * tile_n * sum(o.dtype.bytes for o in problem.epilogue.operands if o.kind == "tile")
+    stored, loaded = stored_bytes(problem, c), loaded_bytes(problem, c)
     # WGMMA reads A once and B once for each 64 rows; TMA writes both once.
     read = (tile_m + tile_m // MMA_ROWS * tile_n) * depth * width
     filled = (tile_m + tile_n) * depth * width

@@ -51,18 +51,41 @@ def accumulators(c: Candidate) -> int:
     return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c))
 
 
-def epilogue_tile(c: Candidate) -> tuple[int, int]:
+def contiguous_extent(problem: GemmProblem, c: Candidate, side: str) -> int:
+    """Elements of A ("a") or B ("b") that lie side by side in a tile: of one half, where B is N-major and its rows
+    come in pairs."""
+    operand, extent = (problem.a, c.tile[0]) if side == "a" else (problem.b, output_columns(problem, c))
+    return c.tile[2] if operand.major == "k" else extent
+
+
+def output_columns(problem: GemmProblem, c: Candidate) -> int:
+    """Columns that a CTA tile has in the epilogue: those of the tile, or pairs of them."""
+    return c.tile[1] // 2 if problem.paired else c.tile[1]
+
+
+def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and 32 columns where they fit."""
-    return (MMA_ROWS * warpgroups_per_tile(c), 32 if c.tile[1] % 32 == 0 else 16)
+    return (MMA_ROWS * warpgroups_per_tile(c), 32 if output_columns(problem, c) % 32 == 0 else 16)
+
+
+def stored_bytes(problem: GemmProblem, c: Candidate) -> int:
+    """Bytes of outputs that one CTA tile stores."""
+    return c.tile[0] * output_columns(problem, c) * sum(o.dtype.bytes for o in problem.kernel_epilogue.outputs)
+
+
+def loaded_bytes(problem: GemmProblem, c: Candidate) -> int:
+    """Bytes of tiles that the epilogue of one CTA tile loads."""
+    widths = sum(o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile")
+    return c.tile[0] * output_columns(problem, c) * widths
 
 
 def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
     """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
     tile_m, tile_n, tile_k = c.tile
-    sub_m, sub_n = epilogue_tile(c)
+    sub_m, sub_n = epilogue_tile(problem, c)
     groups = 1 if c.schedule == "cooperative" else c.consumers
     per_group = f" x {groups} groups" if groups > 1 else ""
-    program = problem.epilogue
+    program = problem.kernel_epilogue
     fields: list[tuple[str, int, int, str]] = [
         ("ab_barriers", 2 * c.stages * MBARRIER_BYTES, MBARRIER_BYTES, f"full and empty mbarriers of {c.stages} stages")
     ]
@@ -71,7 +94,7 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
         fields.append(("load_barriers", 2 * c.load_stages * MBARRIER_BYTES, MBARRIER_BYTES, what))
     for o in program.operands:
         if o.kind in ("row_vector", "column_vector"):
-            extent = tile_n if o.kind == "row_vector" else tile_m
+            extent = output_columns(problem, c) if o.kind == "row_vector" else tile_m
             what = f"f32 ({extent},){per_group}"
             fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, VECTOR_ALIGN, what))
     for name, dtype, rows in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
@@ -91,16 +114,16 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     """All derived numbers; defined for illegal candidates too, as long as consumers >= 1."""
     tile_m, tile_n, tile_k = c.tile
     sharing = warpgroups_per_tile(c)
-    sub_m, sub_n = epilogue_tile(c)
+    sub_m, sub_n = epilogue_tile(problem, c)
     regions, smem_bytes = smem_map(problem, c)
     return Derived(
         epilogue_tile=(sub_m, sub_n),
         epilogue_groups=c.consumers // sharing,
-        subtiles=(tile_m // sub_m) * (tile_n // sub_n),
+        subtiles=(tile_m // sub_m) * (output_columns(problem, c) // sub_n),
         threads=threads(c),
         accumulator_registers=accumulators(c),
         stage_bytes=(tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes) * tile_k,
-        load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.epilogue.operands if o.kind == "tile"),
+        load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile"),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
         smem=regions,
         smem_bytes=smem_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from cutegen.epilogue import Operand, Output
 from cutegen.families.explanation import (
     Extent,
     Section,
@@ -54,15 +55,18 @@ def _problem(resolved: ResolvedGemm) -> Section:
     p = resolved.problem
     rows = [_matrix(p, p.a, "m"), _matrix(p, p.b, "n")]
     for o in p.epilogue.operands:
-        what = o.kind.replace("_", " ") + (f", {o.major.upper()}-major" if o.major else "")
-        rows.append((o.name, str(o.dtype), what + (", batched" if o.batched else "")))
+        rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o)))
     for d in p.epilogue.outputs:
-        how = ", batched" * d.batched + ", stored by threads" * d.direct
-        rows.append((d.name, str(d.dtype), f"output, {d.major.upper()}-major{how}"))
+        rows.append((d.name, str(d.dtype), "output" + _layout(d) + ", stored by threads" * d.direct))
     lines = [f"acc = {p.a.name} @ {p.b.name}  (f32, contracts {p.k.name})"]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
     title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"
     return Section(title, tuple(lines), ("tensor", "dtype", "is"), tuple(rows))
+
+
+def _layout(t: Operand | Output) -> str:
+    major = f", {t.major.upper()}-major" if t.major else ""
+    return major + ", half of the columns" * t.half + ", batched" * t.batched
 
 
 def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS, threads, warpgroups_per_tile
+from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, threads, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding, near
@@ -12,6 +12,7 @@ from cutegen.families.register_rules import REGISTER_VALUES, check_value
 from cutegen.hardware.arch import Arch
 
 TILE_N = (16, 256, 16)  # instruction columns; stmatrix stores pairs of 8-column blocks
+PAIRED_STEP_N = 32  # the same for pairs of columns
 MAX_TILE_M = 256  # rows of one TMA box
 CLUSTER_EXTENTS = (1, 2, 4)
 MAX_CLUSTER = 4
@@ -84,6 +85,29 @@ def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 @BOOK.declare_form(
     Rule(
+        "paired-tile",
+        "a tile of a gated product holds 16 pairs of columns or more, in steps of 16, along the kernel's n",
+        "Half of the tile's columns are first columns of pairs and half are second ones; the epilogue stores two "
+        "blocks of 8 results at once. Both accumulators of a pair lie in one thread, which they do along n only.",
+        "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\ntiling: {tile: [128, 208, 64]}",
+    ),
+    "tile",
+    element=1,
+)
+def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    n, (low, high, _), step = c.tile[1], TILE_N, PAIRED_STEP_N
+    if not problem.paired or n % step == 0:
+        return None
+    return f"tile n = {n} of a gated product is not a multiple of {step}", f"use {near(n, step, max(low, step), high)}"
+
+
+@BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
+def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return ("swap_ab of a gated product is not yet supported", "use false") if problem.paired and c.swap_ab else None
+
+
+@BOOK.declare_form(
+    Rule(
         "tile-k",
         "tile k is a multiple of the MMA's K extent: 16 for 16-bit types",
         "One MMA instruction contracts 32 bytes of K. 64 elements of a 16-bit type fill a 128-byte swizzled row, the "
@@ -107,7 +131,9 @@ def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     operand, axis, width = (problem.a, 0, c.swizzle_a) if side == "a" else (problem.b, 1, c.swizzle_b)
     if width not in SWIZZLES:
         return f"swizzle {width} of `{operand.name}` is not one of {', '.join(map(str, SWIZZLES))} bytes", "use 128"
-    mode, extent = ("k", c.tile[2]) if operand.major == "k" else ("mn"[axis], c.tile[axis])
+    mode = "k" if operand.major == "k" else "mn"[axis]
+    part = "half of " * (problem.paired and mode == "n")
+    extent = contiguous_extent(problem, c, side)
     row = extent * operand.dtype.bytes
     if row % width == 0:
         return None
@@ -115,9 +141,9 @@ def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     step = width // operand.dtype.bytes
     other = f", or swizzle {narrower[0]}" if narrower else ""
     return (
-        f"`{operand.name}` is {mode.upper()}-major: tile {mode} = {extent} x {operand.dtype.bytes} B = {row} B "
+        f"`{operand.name}` is {mode.upper()}-major: {part}tile {mode} = {extent} x {operand.dtype.bytes} B = {row} B "
         f"is not a multiple of the {width}-byte swizzled row",
-        f"use a tile {mode} that is a multiple of {step}{other}",
+        f"use a tile {mode} that is a multiple of {2 * step if part else step}{other}",
     )
 
 

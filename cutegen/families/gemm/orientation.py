@@ -50,12 +50,14 @@ def transpose(problem: GemmProblem) -> GemmProblem:
         n=problem.m,
         a=_matrix(problem.b),
         b=_matrix(problem.a),
-        epilogue=replace(
-            cast(EpilogueProgram, problem.epilogue),
-            operands=tuple(map(_operand, problem.epilogue.operands)),
-            outputs=tuple(map(_output, problem.epilogue.outputs)),
-        ),
+        epilogue=_program(problem.epilogue),
+        kernel_epilogue=_program(problem.kernel_epilogue),
     )
+
+
+def _program(program: EpilogueProgram) -> EpilogueProgram:
+    operands, outputs = tuple(map(_operand, program.operands)), tuple(map(_output, program.outputs))
+    return replace(program, operands=operands, outputs=outputs)
 
 
 def _matrix(t: MatrixOperand) -> MatrixOperand:

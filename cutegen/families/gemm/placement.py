@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, cast
 
 from cutegen.diagnostics import suggest
-from cutegen.epilogue import Operand, Output, Report
-from cutegen.epilogue.expression import Span
+from cutegen.epilogue import EpilogueProgram, Operand, Output, Report
+from cutegen.epilogue.tree import Pairing, Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.problem import MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 # Bytes: of base addresses and of every stride but the contiguous one (CUDA driver API, cuTensorMapEncodeTiled).
 TMA_ALIGNMENT = 16
+HALF = 2  # columns of a pair
+
+Dims = Mapping[str, ProblemDim]
 
 
 class Placement:
@@ -39,8 +42,8 @@ class Placement:
         start += sum(len(part) + 1 for part in parts[:axis])
         return start + len(parts[axis]) - len(parts[axis].lstrip()), start + len(parts[axis].rstrip())
 
-    def dims(self, name: str) -> tuple[str, ...] | None:
-        """The dims as texts, in torch order; () of scalars; None after a finding."""
+    def dims(self, name: str, *, divided: bool) -> tuple[str, ...] | None:
+        """The dims as texts, in torch order; () of scalars; None after a finding. divided: whether `x/2` may occur."""
         decl = self.tensors[name]
         ok = not decl.optional
         if decl.optional:
@@ -48,9 +51,10 @@ class Placement:
             self.refuse(rules.NOT_YET_SUPPORTED, name, "optional tensors are not supported yet", remedy)
         texts = tuple(dim.text for dim in decl.dims or ())
         for axis, dim in enumerate(decl.dims or ()):
-            if dim.kind not in ("name", "int"):
+            if dim.kind not in ("name", "int") and not (divided and dim.kind == "div" and dim.factor == HALF):
                 said = f"the dim `{dim}` is not supported yet in a GEMM"
-                self.refuse(rules.NOT_YET_SUPPORTED, name, said, "use plain names and integers", axis)
+                remedy = "use plain names and integers" + ", or n/2 in an epilogue tensor"
+                self.refuse(rules.NOT_YET_SUPPORTED, name, said, remedy, axis)
                 ok = False
             elif dim.text in texts[:axis]:
                 remedy = "give both a name, and their value under `dims`" if dim.kind == "int" else "use two names"
@@ -58,24 +62,34 @@ class Placement:
                 ok = False
         return texts if ok else None
 
-    def place(self, name: str, roles: Roles) -> dict[str, int] | None:
-        """Torch axis of each role that an epilogue tensor has, in the order m, n, batch."""
+    def place(self, name: str, roles: Roles) -> tuple[dict[str, int], bool] | None:
+        """Torch axis of each role that an epilogue tensor has, in the order m, n, batch; whether it has n/2 columns."""
         axes: dict[str, int] = {}
+        half = False
         for axis, dim in enumerate(self.tensors[name].dims or ()):
-            role = roles.role_of(dim.text)
+            role = roles.role_of(dim.name or dim.text)
+            if dim.kind == "div" and role != "n" and role is not None:
+                said = f"`{dim}`: only {roles.n} is halved, by slices of acc"
+                self.refuse(rules.EPILOGUE_SHAPE, name, said, rules.SHAPES, axis)
+                return None
             if role is None or role == "k":
                 have = [dim for dim in (roles.batch, roles.m, roles.n) if dim]
                 said = f"`{dim}` is {'contracted' if role else 'no dim of the product'}: acc has [{', '.join(have)}]"
                 self.refuse(rules.EPILOGUE_SHAPE, name, said, suggest(dim.text, have) or rules.SHAPES, axis)
                 return None
+            if role in axes:
+                remedy = f"use {roles.n} or {dim}"
+                self.refuse(rules.REPEATED_DIM, name, f"`{name}` has the dim {roles.n} twice", remedy, axis)
+                return None
             axes[role] = axis
-        return {role: axes[role] for role in ("m", "n", "batch") if role in axes}
+            half = half or dim.kind == "div"
+        return {role: axes[role] for role in ("m", "n", "batch") if role in axes}, half
 
     def major(self, name: str, roles: Roles) -> Literal["m", "n", "k"]:
         """The role of the contiguous dim."""
         decl = self.tensors[name]
         assert decl.dims
-        role = roles.role_of(decl.contiguous or decl.dims[-1].text)
+        role = roles.role_of(decl.contiguous or decl.dims[-1].name or decl.dims[-1].text)
         if role == "batch":
             remedy = "put it first, or name the contiguous dim after @"
             self.refuse(rules.CONTIGUOUS_BATCH, name, f"the contiguous dim of `{name}` is the batch dim", remedy)
@@ -106,8 +120,9 @@ class Placement:
             return None
         if not decl.dims:
             return Operand(name, "device_scalar", decl.dtype, False, (), None)
-        if (axes := self.place(name, roles)) is None:
+        if (placed := self.place(name, roles)) is None:
             return None
+        axes, half = placed
         if set(axes) == {"batch"}:
             said = "one value per batch index is not supported yet"
             self.refuse(rules.NOT_YET_SUPPORTED, name, said, rules.SHAPES)
@@ -115,14 +130,15 @@ class Placement:
         major = self.major(name, roles)
         order, batched = tuple(axes.values()), "batch" in axes
         if "m" in axes and "n" in axes:
-            return Operand(name, "tile", decl.dtype, batched, order, cast(Literal["m", "n"], major))
-        return Operand(name, "row_vector" if "n" in axes else "column_vector", decl.dtype, batched, order, None)
+            return Operand(name, "tile", decl.dtype, batched, order, cast(Literal["m", "n"], major), half)
+        return Operand(name, "row_vector" if "n" in axes else "column_vector", decl.dtype, batched, order, None, half)
 
     def output(self, name: str, roles: Roles) -> Output | None:
         decl = self.tensors[name]
         ok = self.check_dtype(name, "an output", rules.EPILOGUE_DTYPES)
-        if (axes := self.place(name, roles)) is None or not ok:
+        if (placed := self.place(name, roles)) is None or not ok:
             return None
+        axes, half = placed
         needed = {"batch": roles.batch, "m": roles.m, "n": roles.n}
         missing = [dim for role, dim in needed.items() if dim and role not in axes]
         if missing:
@@ -131,7 +147,7 @@ class Placement:
             self.refuse(rules.EPILOGUE_SHAPE, name, said, remedy)
             return None
         major = cast(Literal["m", "n"], self.major(name, roles))
-        return Output(name, decl.dtype, "batch" in axes, tuple(axes.values()), major)
+        return Output(name, decl.dtype, "batch" in axes, tuple(axes.values()), major, half=half)
 
     def check_mma(self, a: MatrixOperand, b: MatrixOperand) -> None:
         pair = (a.dtype.name, b.dtype.name)
@@ -143,22 +159,52 @@ class Placement:
         else:
             self.refuse(rules.MMA_DTYPES, b.name, f"sm_90a has no 16-bit MMA for {pair[0]} @ {pair[1]}", works)
 
-    def check_alignment(self, tensor: MatrixOperand | Operand | Output, dims: Mapping[str, ProblemDim]) -> None:
+    def check_alignment(self, tensor: MatrixOperand | Operand | Output, pairing: Pairing | None, dims: Dims) -> None:
         """Contiguous extents that are constants; a call checks the dynamic ones."""
-        dim = unaligned_extent(tensor, dims)
+        dim, step = unaligned_extent(tensor, pairing, dims), elements_per_step(tensor, pairing)
         if dim is None or dim.value is None:
             return
-        size, step = tensor.dtype.bytes, TMA_ALIGNMENT // tensor.dtype.bytes
+        size, unit = tensor.dtype.bytes, step * tensor.dtype.bytes
         said = f"{dim.name} = {dim.value} is contiguous: {dim.value} x {size} B = {dim.value * size} B"
         remedy = f"make {dim.name} a multiple of {step}; the next is {-(-dim.value // step) * step}"
         if isinstance(tensor, Output):
             remedy += f"; or store it by threads: `tma: {{{tensor.name}: {{store: direct}}}}`"
-        self.refuse(rules.TMA_ALIGNMENT, tensor.name, f"{said}, no multiple of {TMA_ALIGNMENT}", remedy)
+        self.refuse(rules.TMA_ALIGNMENT, tensor.name, f"{said}, no multiple of {unit}", remedy)
+
+    def check_pairs(self, problem_b: MatrixOperand, program: EpilogueProgram, n: ProblemDim) -> None:
+        """What the columns of a gated product ask of tensors."""
+        tensors: tuple[Operand | Output, ...] = (*program.operands, *program.outputs)
+        for tensor in tensors:
+            if tensor.half and n.value is not None and n.value % HALF:
+                axis = tensor.axes[1 if len(tensor.axes) > 1 and tensor.major else 0]
+                said = f"{n.name} = {n.value} is odd: it has no half"
+                self.refuse(rules.EXACT_DIVISION, tensor.name, said, f"use {n.value + 1}", axis)
+        if program.pairing == "interleaved":
+            stored = [o for o in program.outputs if not o.direct]
+            by_tma: tuple[MatrixOperand | Operand | Output, ...] = (*program.operands, *stored)
+            whole = [t for t in by_tma if t.major == "n" and not (isinstance(t, Operand | Output) and t.half)]
+            for t in (*([problem_b] if problem_b.major == "n" else []), *whole):
+                said = f"every second column of `{t.name}` cannot be moved by TMA"
+                by_k = f"store it [{n.name}, k], or" if t is problem_b else f"declare two tensors with {n.name}/2, or"
+                halves = f"acc[:, :{n.name}/2], acc[:, {n.name}/2:]"
+                self.refuse(rules.PAIRED_COLUMNS, t.name, said, f"{by_k} slice halves: {halves}")
 
 
-def unaligned_extent(tensor: MatrixOperand | Operand | Output, dims: Mapping[str, ProblemDim]) -> ProblemDim | None:
+def unaligned_extent(
+    tensor: MatrixOperand | Operand | Output, pairing: Pairing | None, dims: Dims
+) -> ProblemDim | None:
     """The contiguous dim, where it is a constant of no whole number of TMA's 16 bytes."""
     dim = dims.get(tensor.major or "")
-    if dim is None or dim.value is None or dim.value * tensor.dtype.bytes % TMA_ALIGNMENT == 0:
+    if dim is None or dim.value is None or dim.value % elements_per_step(tensor, pairing) == 0:
         return None
     return dim
+
+
+def elements_per_step(tensor: MatrixOperand | Operand | Output, pairing: Pairing | None) -> int:
+    """What the extent of the dim that is contiguous in a TMA-moved tensor is a multiple of.
+
+    Its rows are multiples of 16 bytes; so are halves of them, where a pair of columns is moved half by half.
+    """
+    step = TMA_ALIGNMENT // tensor.dtype.bytes
+    halved = pairing is not None and tensor.major == "n"
+    return step * HALF if halved else step

@@ -57,7 +57,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
     several = len(resolved.kernels) > 1
     anywhere = dict.fromkeys(row.tiling for row in resolved.dispatch if not isinstance(row, DeviceRow))
     others = [d.name for d in dims if d is not problem.m]
-    per_output = f" + {work.flops} * {product}" if work.flops else ""
+    per_output = f" + {work.flops} * {product}{' // 2' * work.paired}" if work.flops else ""
     return PlanText(
         name=resolved.name,
         arch=resolved.arch,
@@ -130,5 +130,7 @@ def _bytes(shapes: Iterable[TensorShape]) -> Iterable[str]:
     """Every tensor once: the bytes that must move at least."""
     terms = list(shapes)
     for i, s in enumerate(terms):
-        factors = " * ".join((*(d.name for d in s.dims), str(s.dtype.bytes)))
+        # A part such as n/2 is whole, and so is the product that is divided last.
+        halves = "".join(f" // {d.divisor}" for d in s.dims if d.divisor > 1)
+        factors = " * ".join((*(d.base or d.name for d in s.dims), str(s.dtype.bytes))) + halves
         yield f"{'+ ' if i else ''}{factors}{',' if s is terms[-1] else ''}  # {s.name}"

@@ -16,12 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProblemDim:
-    """One extent, in elements. value: the compile-time constant, or None; lo, hi: promised range, hi None: open."""
+    """One extent, in elements. value: the compile-time constant, or None; lo, hi: promised range, hi None: open.
+
+    base, divisor: of an extent such as `n/2`, n and 2.
+    """
 
     name: str
     value: int | None
     lo: int
     hi: int | None
+    base: str = ""
+    divisor: int = 1
+
+    def over(self, divisor: int) -> ProblemDim:
+        """The extent of `divisor` times fewer elements; `exact-division` has seen that a constant divides."""
+        value = None if self.value is None else self.value // divisor
+        hi = None if self.hi is None else self.hi // divisor
+        return ProblemDim(f"{self.name}/{divisor}", value, -(-self.lo // divisor), hi, self.name, divisor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ class GemmProblem:
     """acc[m, n] = sum over k of a[m, k] b[n, k], for each batch index, then the epilogue.
 
     inputs, outputs: names of tensors in order of declaration, which is the order of a call's arguments; host scalars
-    are among the inputs.
+    are among the inputs. epilogue: as the spec has it; kernel_epilogue: as the kernel runs it, `split_pairs` of it.
     """
 
     m: ProblemDim
@@ -53,8 +64,14 @@ class GemmProblem:
     a: MatrixOperand
     b: MatrixOperand
     epilogue: EpilogueProgram
+    kernel_epilogue: EpilogueProgram
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    @property
+    def paired(self) -> bool:
+        """Whether outputs have half the columns of the product, each computed from a pair of accumulators."""
+        return self.epilogue.pairing is not None
 
 
 def bind(spec: GemmSpec, doc: SpecDocument) -> GemmProblem:

@@ -53,8 +53,21 @@ REPEATED_DIM = _rule(
 )  # fmt: skip
 EPILOGUE_SHAPE = _rule(
     "epilogue-shape", "epilogue tensors have dims of the product",
-    "Outputs have all of (batch,) m, n, in any order. An input may lack some: it is broadcast along those.",
+    "Outputs have all of (batch,) m, n, in any order; n/2 in place of n where they are computed from slices. An input "
+    "may lack some: it is broadcast along those.",
     "bias: f32[k]",
+)  # fmt: skip
+EXACT_DIVISION = _rule(
+    "exact-division", "a dim that is divided is a multiple of the divisor",
+    "`n/2` is exact: a constant n is even, and a call with another n is refused.",
+    "dims: {n: 4095}\ntensors: {d: 'bf16[m, n/2]'}",
+)  # fmt: skip
+PAIRED_COLUMNS = _rule(
+    "paired-columns", "TMA can load and store the columns of a gated product pair by pair",
+    "Both columns of a pair come from B with one load, which sees n as two halves, or as even and odd columns. TMA "
+    "moves adjacent elements, so of a tensor whose contiguous dim is n it can move halves, not every second column. "
+    "Of an output or a tile with all n columns, each half is moved as a tensor of its own.",
+    "b: bf16[k, n]\nepilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}",
 )  # fmt: skip
 CONTIGUOUS_BATCH = _rule(
     "contiguous-batch", "the batch dim is not the contiguous one",

@@ -5,77 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.epilogue import Operand, Output, device_imports, device_lines
-from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
+from cutegen.epilogue import device_imports, device_lines
+from cutegen.families.gemm.arguments import formula, tensor_shapes
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.plan_rendering import plan_text
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
+from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm, ResolvedGemmTiling
+from cutegen.families.gemm.tensor_text import (
+    FakeText,
+    MatrixText,
+    ReorderedText,
+    ScalarText,
+    TileText,
+    VectorText,
+    fake_text,
+    matrix_text,
+    pair_lines,
+    reordered_texts,
+    symbol_lines,
+    tile_text,
+    vector_text,
+)
 from cutegen.render.environment import render_template
-from cutegen.render.layout import bracketed, statement
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixText:
-    """A or B in the kernel module."""
-
-    name: str
-    dtype: str
-    modes: str
-    k_major: bool
-    mma_major: str
-    all_tiles: str
-    rest: str
-    coordinate: str
-
-
-@dataclass(frozen=True, slots=True)
-class TileText:
-    """An output or a TMA-loaded epilogue tile in the kernel module."""
-
-    name: str
-    dtype: str
-    modes: str
-    n_major: bool
-    bulk: bool
-    gmem: str
-    all_tiles: str
-    rest: str
-    batch_coordinate: str
-
-
-@dataclass(frozen=True, slots=True)
-class VectorText:
-    """A row or column vector in the kernel module."""
-
-    name: str
-    modes: str
-    extent: str
-    origin: str
-    gmem: str
-    smem: str
-    smem_modes: str
-    smem_shape: str
-    smem_element: str
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarText:
-    name: str
-    index: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReorderedText:
-    name: str
-    axes: list[int]
-    modes: str
-
-
-@dataclass(frozen=True, slots=True)
-class FakeText:
-    text: str
-    value: str
+from cutegen.render.layout import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +62,10 @@ class KernelText:
     arguments: tuple[str, ...]
     signature: tuple[str, ...]
     reordered: tuple[ReorderedText, ...]
+    pairs: tuple[str, ...]
+    columns: str
+    columns_factor: str
+    element: str
     layout_names: tuple[str, ...]
     extent_m: str
     extent_n: str
@@ -131,27 +87,28 @@ class KernelText:
 
 def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     problem, structure = kernel_frame(resolved.problem, kernel.structure)
-    program = problem.epilogue
+    program, paired = problem.kernel_epilogue, problem.paired
+    columns = "t.tile[1] // 2" if paired else "t.tile[1]"
     pingpong = structure.schedule == "pingpong"
     batched = problem.batch is not None
     tile_operands = [o for o in program.operands if o.kind == "tile"]
     vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
     device_scalars = tuple(ScalarText(o.name, "0") for o in program.operands if o.kind == "device_scalar")
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
-    a = _matrix(problem.a, "m")
-    b = _matrix(problem.b, "n")
-    outputs = tuple(_tile(o) for o in program.outputs)
+    a = matrix_text(problem.a, "m")
+    b = matrix_text(problem.b, "n", paired=paired)
+    outputs = tuple(tile_text(o) for o in program.outputs)
     stored = tuple(o for o in outputs if o.bulk)
-    tiles = tuple(_tile(o) for o in tile_operands)
-    vectors = tuple(_vector(o, pingpong) for o in vector_operands)
+    tiles = tuple(tile_text(o) for o in tile_operands)
+    vectors = tuple(vector_text(o, pingpong, columns) for o in vector_operands)
     shapes = tensor_shapes(problem)
     arguments = (*problem.inputs, *problem.outputs)
     names = [o.name for o in program.operands]
     dtypes = {s.dtype.cutlass for s in shapes.values()} | {"Float32"}
     extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong else set())
-    modules = ["accumulator", "tma", *(["pipeline_state"] if pingpong else []), *(["vector"] if vectors else [])]
     direct = tuple(o for o in outputs if not o.bulk)
-    modules += ["direct_store"] if direct else []
+    optional = {"pairs": paired, "pipeline_state": pingpong, "vector": vectors, "direct_store": direct}
+    modules = ["accumulator", "tma", *(name for name, used in optional.items() if used)]
     stores = " and ".join([*(["TMA store"] if stored else []), *(["stores by threads"] if direct else [])])
     parameters = [("m", "Int32"), ("n", "Int32")]
     if batched:
@@ -167,6 +124,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         **{s.name: f"o.{s.name}" for s in host_scalars},
         **{c.name: f"r_{c.name}[i].to(Float32)" for c in tiles},
     }
+    accumulators = {"acc": "acc[first + i]"}
+    if paired:
+        accumulators = {"acc_0": "acc[first + i]", "acc_1": "acc[first + pair + i]"}
     row = "row" if any(o.kind == "column_vector" for o in vector_operands) else "_"
     column = "column" if any(o.kind == "row_vector" for o in vector_operands) else "_"
     return KernelText(
@@ -179,9 +139,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         cutlass_names=tuple(sorted(dtypes | extra, key=_import_order)),
         device_modules=tuple(sorted(modules)),
         activations=device_imports(program),
-        epilogue_parameters=tuple(f"{name}: Float32" for name in ("acc", *names)),
+        epilogue_parameters=tuple(f"{name}: Float32" for name in (*accumulators, *names)),
         epilogue_lines=tuple(statement(line, indent=4) for line in device_lines(program)),
-        epilogue_arguments=("acc[first + i]", *(values[name] for name in names)),
+        epilogue_arguments=(*accumulators.values(), *(values[name] for name in names)),
         origin=f"{row}, {column}",
         offset=f"{'at_m' if row == 'row' else '_'}, {'at_n' if column == 'column' else '_'}",
         epilogue_targets=", ".join(f"r_{o.name}[i]" for o in outputs),
@@ -197,10 +157,14 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         host_scalars=host_scalars,
         arguments=arguments,
         signature=tuple(f"{x}: {'cute.Tensor' if x in shapes else 'Float32'}" for x in arguments),
-        reordered=_reordered(problem),
+        reordered=reordered_texts(problem),
+        pairs=tuple(pair_lines(problem)),
+        columns=columns,
+        columns_factor=f"({columns})" if paired else columns,
+        element="pair of columns" if paired else "output element from its accumulator",
         layout_names=("sA_layout", "sB_layout", *(f"s_{t.name}_layout" for t in (*outputs, *tiles))),
         extent_m=f"{problem.a.name}.shape[0]",
-        extent_n=f"{problem.b.name}.shape[0]",
+        extent_n=f"cute.size({problem.b.name}, mode=[0])" if paired else f"{problem.b.name}.shape[0]",
         extent_batch=f"{program.outputs[0].name}.shape[2]" if batched else "Int32(1)",
         batch_name="batch" if batched else "_",
         times_groups=" * t.consumers" if pingpong else "",
@@ -213,99 +177,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         store_arguments=", ".join(("o", "acc", "thread", *(name for name, _ in parameters))),
         store_results="slot, loaded" if tiles else "slot",
         store_flow=("tiles in, " if tiles else "") + f"maths in registers, staged in shared memory, {stores}",
-        symbols=tuple(_symbols(problem, shapes)),
-        fakes=tuple(_fake(x, shapes) for x in arguments),
+        symbols=tuple(symbol_lines(problem, shapes)),
+        fakes=tuple(fake_text(x, shapes) for x in arguments),
     )
-
-
-def _matrix(t: MatrixOperand, rows: str) -> MatrixText:
-    rest = [f"{rows} tiles", "k tiles", *(["batch"] if t.batched else [])]
-    return MatrixText(
-        name=t.name,
-        dtype=t.dtype.cutlass,
-        modes=", ".join((rows, "k", *(("batch",) if t.batched else ()))),
-        k_major=t.major == "k",
-        mma_major="K" if t.major == "k" else "MN",
-        all_tiles=f"({', '.join(['None'] * len(rest))})",
-        rest=", ".join(rest),
-        coordinate=", ".join((rows, "k", *(("batch",) if t.batched else ()))),
-    )
-
-
-def _tile(t: Operand | Output) -> TileText:
-    rest = ["subtiles m", "subtiles n", *(["batch"] if t.batched else [])]
-    return TileText(
-        name=t.name,
-        dtype=t.dtype.cutlass,
-        modes=", ".join(("m", "n", *(("batch",) if t.batched else ()))),
-        n_major=t.major == "n",
-        bulk=not (isinstance(t, Output) and t.direct),
-        gmem=f"o.m_{t.name}[None, None, batch]" if t.batched else f"o.m_{t.name}",
-        all_tiles=f"({', '.join(['None'] * len(rest))})",
-        rest=", ".join(rest),
-        batch_coordinate=", batch" if t.batched else "",
-    )
-
-
-def _vector(o: Operand, pingpong: bool) -> VectorText:
-    row = o.kind == "row_vector"
-    dim, extent = ("n", "t.tile[1]") if row else ("m", "t.tile[0]")
-    base, step = (
-        ("column", "subtile_n * t.epilogue_tile[1] + at_n") if row else ("row", "subtile_m * t.epilogue_tile[0] + at_m")
-    )
-    at = f"{base} + {step}"
-    return VectorText(
-        name=o.name,
-        modes=", ".join((dim, *(("batch",) if o.batched else ()))),
-        extent=extent,
-        origin=f"{dim} * {extent}",
-        gmem=f"o.m_{o.name}[None, batch]" if o.batched else f"o.m_{o.name}",
-        smem=f"o.s_{o.name}[None, group]" if pingpong else f"o.s_{o.name}",
-        smem_modes=f"(b{dim.upper()}, group)" if pingpong else f"(b{dim.upper()})",
-        smem_shape=f"({extent}, t.consumers)" if pingpong else extent,
-        smem_element=f"o.s_{o.name}[{at}, group]" if pingpong else f"o.s_{o.name}[{at}]",
-    )
-
-
-def _reordered(problem: GemmProblem) -> tuple[ReorderedText, ...]:
-    """Arguments whose torch order of dims is not the kernel's."""
-    a, b, program = problem.a, problem.b, problem.epilogue
-    modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m"}
-    named: list[tuple[MatrixOperand | Operand | Output, str]] = [(a, "m, k"), (b, "n, k")]
-    named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes]
-    named += [(o, "m, n") for o in program.outputs]
-    return tuple(
-        ReorderedText(t.name, list(t.axes), text + (", batch" if t.batched else ""))
-        for t, text in named
-        if t.axes != tuple(range(len(t.axes)))
-    )
-
-
-def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
-    """One symbol per dynamic dim; its divisibility is what the most demanding tensor needs."""
-    for dim in filter(None, (problem.batch, problem.m, problem.n, problem.k)):
-        if dim.value is None:
-            multiples = [
-                s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] is dim
-            ]
-            divisibility = f", divisibility={max(multiples)}" if max(multiples, default=1) > 1 else ""
-            yield f'{dim.name} = cute.sym_int(symbol="{dim.name}"{divisibility})'
-
-
-def _fake(name: str, shapes: dict[str, TensorShape]) -> FakeText:
-    s = shapes.get(name)
-    if s is None:
-        return FakeText(f"{name}: f32", "Float32(0.0)")
-    divisibility = f"divisibility={s.multiple}" if s.multiple > 1 else ""
-    extents = _tuple(d.name if d.value is None else str(d.value) for d in s.dims)
-    strides = _tuple("1" if axis == s.contiguous else f"cute.sym_int64({divisibility})" for axis in range(len(s.dims)))
-    parts = (s.dtype.cutlass, extents, strides, f"assumed_align={s.align}")
-    return FakeText(s.text, bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
-
-
-def _tuple(items: Iterable[str]) -> str:
-    items = tuple(items)
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
 def _import_order(name: str) -> tuple[int, str]:
@@ -318,6 +192,11 @@ def _overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:
     if first.candidate.swap_ab:
         yield f"Transposed (swap_ab): A of the MMA is `{problem.a.name}`, its B is `{problem.b.name}`. Here m is the"
         yield f"extent of {problem.m.name} and n that of {problem.n.name}; outputs are stored with their rows along n."
+        yield ""
+    if problem.paired:
+        pairs = "2 i and 2 i + 1" if problem.epilogue.pairing == "interleaved" else "i and i + n/2"
+        yield f"Gated: columns {pairs} are a pair. The columns of a tile are first ones of pairs, then second ones; a"
+        yield "thread holds both accumulators of a pair and computes one result of them."
         yield ""
     width = max((len(role.name) for role in first.roles), default=0)
     yield "Roles (warps of one CTA):"

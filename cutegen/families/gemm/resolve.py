@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, fields, is_dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
@@ -75,6 +75,15 @@ def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
+def describe(value: Any) -> Any:
+    """A problem as plain data for its digest: without what follows from the rest, and without fields that have their
+    default, so that a field for a new feature leaves the digests of kernels without it alone."""
+    if is_dataclass(value):
+        own = [f for f in fields(value) if f.name not in ("kernel_epilogue", "expr")]  # an expression's text says it
+        return {f.name: describe(v) for f in own if (v := getattr(value, f.name)) != f.default or f.default is MISSING}
+    return [describe(item) for item in value] if isinstance(value, tuple) else value
+
+
 def _resolved(
     spec: GemmSpec,
     doc: SpecDocument,
@@ -88,9 +97,7 @@ def _resolved(
     decisions = tuple(d for d in decided.decisions if d.key != "pipeline.load_stages" or d.value)
     kernels, dispatch = assemble(problem, c, rows, tuned)
     instances = [part for kernel in kernels for t in kernel.tilings for part in (t.candidate, t.numbers)]
-    described = asdict(problem)
-    for statement in described["epilogue"]["statements"]:
-        del statement["expr"]  # its text says the same, without columns
+    described = describe(problem)
     return ResolvedGemm(
         name=doc.name,
         arch=spec.arch,

@@ -10,7 +10,7 @@ from cutegen.epilogue import Operand, Output
 from cutegen.families.decide import written_knobs
 from cutegen.families.gemm import problem_rules
 from cutegen.families.gemm.candidate import knobs_of
-from cutegen.families.gemm.placement import TMA_ALIGNMENT
+from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.knobs import show
 
@@ -82,7 +82,7 @@ def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator
             for name, value in shape.items():
                 step, tensor = steps.get(name, (1, ""))
                 if value % step:
-                    message = f"{name} = {value} is contiguous in `{tensor}`: no multiple of {TMA_ALIGNMENT} bytes"
+                    message = f"{name} = {value} is contiguous in `{tensor}`: no multiple of {step} elements"
                     remedy = f"use a multiple of {step}, such as {_up(value, step)}"
                     yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, (*path, index, name), message, remedy)
 
@@ -93,7 +93,7 @@ def _up(value: int, step: int) -> int:
 
 def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
     """For each dim that is contiguous in a TMA-moved tensor: the elements it must be a multiple of, and that tensor."""
-    steps: dict[str, tuple[int, str]] = {}
+    steps: dict[str, tuple[int, str]] = {problem.n.name: (HALF, problem.outputs[0])} if problem.paired else {}
     dims = {"m": problem.m, "n": problem.n, "k": problem.k}
     tensors: tuple[MatrixOperand | Operand | Output, ...] = (
         problem.a,
@@ -104,7 +104,7 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
     for tensor in tensors:
         if tensor.major is None:
             continue
-        name, step = dims[tensor.major].name, TMA_ALIGNMENT // tensor.dtype.bytes
+        name, step = dims[tensor.major].name, elements_per_step(tensor, problem.epilogue.pairing)
         if step > steps.get(name, (0, ""))[0]:
             steps[name] = (step, tensor.name)
     return steps

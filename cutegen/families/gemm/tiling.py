@@ -41,7 +41,7 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
 
 
 def _tiles(problem: GemmProblem) -> list[str]:
-    return [o.name for o in problem.epilogue.operands if o.kind == "tile"]
+    return [o.name for o in problem.kernel_epilogue.operands if o.kind == "tile"]
 
 
 def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
@@ -49,7 +49,8 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     tile_m, tile_n, tile_k = c.tile
     sharing = warpgroups_per_tile(c)
     width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
-    loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.epilogue.operands if o.kind == "tile")
+    columns = "half of tile n" if problem.paired else "tile n"
+    loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.operands if o.kind == "tile")
     return {
         "tile": "tiling.tile",
         "cluster": "tiling.cluster",
@@ -58,7 +59,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "stages": "pipeline.stages",
         "stage_bytes": f"({tile_m} x {width_a} B + {tile_n} x {width_b} B) x {tile_k}",
         "empty_arrivals": f"({c.multicast_a} + {c.multicast_b} - 1) peers x {WARPS_PER_WARPGROUP * sharing} warps",
-        "epilogue_tile": f"64 rows x {sharing} warpgroup{'s' * (sharing > 1)}, 32 columns where they divide tile n",
+        "epilogue_tile": f"64 rows x {sharing} warpgroup{'s' * (sharing > 1)}, 32 columns where they divide {columns}",
         "store_stages": "pipeline.epilogue_stages",
         "load_stages": "pipeline.load_stages" if loads else "the epilogue loads no tile",
         "load_bytes": f"epilogue tile x ({loads})" if loads else "the epilogue loads no tile",
@@ -89,9 +90,10 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
         plans.append(
             PipelinePlan("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, empty)
         )
-    store_bytes = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in problem.epilogue.outputs)
+    outputs = problem.kernel_epilogue.outputs
+    store_bytes = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in outputs)
     kind, drain, empty = "TmaStore", "TMA", "the storing warp waits until TMA has read the slot"
-    if all(o.direct for o in problem.epilogue.outputs):
+    if all(o.direct for o in outputs):
         kind, drain, empty = "Threads", "the same threads", "one barrier later all of them have read the slot"
     full = "all threads of the group at a named barrier"
     plans.append(PipelinePlan("store", kind, consumers, drain, c.store_stages, store_bytes, full, empty))

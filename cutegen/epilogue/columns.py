@@ -1,0 +1,189 @@
+"""Which columns of the product a value has, and the epilogue of a product whose columns come in pairs.
+
+A gated output has half the columns of the product: each element is computed from a pair of accumulators. The kernel
+loads the columns of B such that both accumulators of a pair lie in one thread, and computes one pair where another
+kernel computes one element. `split_pairs` turns the epilogue of a spec into that of a pair: what has all columns of the
+product becomes two values, NAME_0 and NAME_1, and a slice becomes one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeVar
+
+from cutegen.epilogue.program import Assign, EpilogueProgram, Operand, Output, Part, Report
+from cutegen.epilogue.rules import COLUMNS, SLICE
+from cutegen.epilogue.tree import (
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Logic,
+    Name,
+    Negate,
+    Pairing,
+    ReportAt,
+    Slice,
+    Span,
+    Stored,
+    Where,
+    children,
+    walk,
+)
+
+Tensor = TypeVar("Tensor", Operand, Output)
+Columns = Literal["all", "half", "none"]
+_WORDS: dict[Columns, str] = {"all": "{n} columns", "half": "{n}/2 columns", "none": "no columns"}
+
+
+def find_pairing(statements: Sequence[Assign]) -> Pairing | None:
+    """The pairing of the first slice."""
+    return next((node.pairing for node in _slices(statements)), None)
+
+
+def _slices(statements: Sequence[Assign]) -> Iterator[Slice]:
+    return (node for s in statements for node in walk(s.expr) if isinstance(node, Slice))
+
+
+def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Report) -> None:
+    """Reports slices of what has no columns, other slices than the first, and values whose columns do not agree.
+
+    n: the name of the product's columns. batched: whether the product has a batch dim.
+    """
+    has: dict[str, Columns] = {"acc": "all"}
+    dims = {"acc": 2 + batched}
+    for operand in program.operands:
+        with_columns = operand.kind in ("row_vector", "tile")
+        has[operand.name] = ("half" if operand.half else "all") if with_columns else "none"
+        dims[operand.name] = len(operand.axes)
+    declared: dict[str, Columns] = {o.name: "half" if o.half else "all" for o in program.outputs}
+    for statement in program.statements:
+        path = ("epilogue", statement.name)
+
+        def refuse(rule: str, span: Span, said: str, remedy: str, path: tuple[str, ...] = path) -> None:
+            report(rule, path, said, remedy, span=span)
+
+        for node in walk(statement.expr):
+            if isinstance(node, Slice):
+                rank = dims.get(node.name, 2 + batched)
+                for rule, said, remedy in _wrong_slice(node, program.pairing, has.get(node.name, "all"), rank, n):
+                    refuse(rule, node.span, said, remedy)
+        found = _columns(statement.expr, has, n, refuse)
+        expected = declared.get(statement.name)
+        if found is not None and expected is not None and found not in (expected, "none"):
+            said = f"the value has {_words(found, n)}, output `{statement.name}` has {_words(expected, n)}"
+            half = f"compute it from slices: {_example(program.pairing, n)}"
+            remedy = half if expected == "half" else f"declare `{statement.name}` with {n}/2 columns"
+            refuse(COLUMNS, statement.expr.span, said, remedy)
+        has[statement.name] = expected or found or "all"
+
+
+def _words(columns: Columns, n: str) -> str:
+    return _WORDS[columns].format(n=n)
+
+
+def _example(pairing: Pairing | None, n: str) -> str:
+    return f"acc[:, :{n}/2], acc[:, {n}/2:]" if pairing == "concatenated" else "acc[:, 0::2], acc[:, 1::2]"
+
+
+def _wrong_slice(
+    node: Slice, pairing: Pairing | None, columns: Columns, rank: int, n: str
+) -> Iterator[tuple[str, str, str]]:
+    if columns != "all":
+        yield SLICE, f"`{node.name}` has {_words(columns, n)}: it cannot be sliced", f"slice what has {n} columns"
+    elif node.pairing != pairing:
+        yield SLICE, f"the columns are {node.pairing} here and {pairing} before", "use one kind of slice"
+    elif node.extent not in (None, n):
+        yield SLICE, f"`{node.extent}` is not the number of columns", f"write {n}/2"
+    elif node.dims not in (None, rank - 1):
+        colons = "".join(":, " for _ in range(rank - 1))
+        said = f"`{node.name}` has {rank} dim{'s' * (rank != 1)}, the slice {(node.dims or 0) + 1}"
+        yield SLICE, said, f"write {node.name}[{colons}0::2]" if node.extent is None else f"{node.name}[{colons}:{n}/2]"
+
+
+def _columns(expr: Expr, has: Mapping[str, Columns], n: str, refuse: ReportAt) -> Columns | None:
+    """The columns of a value; None after a finding."""
+    match expr:
+        case Name(name) | Stored(name):
+            return has.get(name, "all")
+        case Slice():
+            return "half"
+    first: tuple[Columns, Expr] | None = None
+    ok = True
+    for part in children(expr):
+        columns = _columns(part, has, n, refuse)
+        ok = ok and columns is not None
+        if columns is None or columns == "none":
+            continue
+        if first is None:
+            first = columns, part
+        elif columns != first[0]:
+            said = f"a value with {_words(columns, n)} meets one with {_words(first[0], n)}"
+            refuse(COLUMNS, part.span, said, "take the same slices of both")
+            ok = False
+    if not ok:
+        return None
+    return first[0] if first else "none"
+
+
+def split_pairs(program: EpilogueProgram) -> EpilogueProgram:
+    """The epilogue of a pair of accumulators, `acc_0` and `acc_1`; a program without slices stays as it is."""
+    if program.pairing is None:
+        return program
+    whole = {"acc"} | {o.name for o in program.outputs if not o.half}
+    whole |= {o.name for o in program.operands if not o.half and o.kind in ("row_vector", "tile")}
+    whole |= {s.name for s in program.statements if s.kind == "local" and _is_whole(s, whole)}
+    statements: list[Assign] = []
+    for s in program.statements:
+        if s.name in whole:
+            statements += [replace(s, name=f"{s.name}_{i}", expr=_part(s.expr, i, whole)) for i in (0, 1)]
+        else:
+            statements.append(replace(s, expr=_part(s.expr, 0, whole)))
+    operands = tuple(part for o in program.operands for part in _parts(o, whole))
+    outputs = tuple(part for o in program.outputs for part in _parts(o, whole))
+    return EpilogueProgram(tuple(statements), operands, outputs, program.pairing)
+
+
+def pair_names(names: Sequence[str]) -> dict[str, str]:
+    """The names that `split_pairs` may introduce, each with the one it is made of."""
+    return {f"{name}_{i}": name for name in names for i in (0, 1)}
+
+
+def _is_whole(statement: Assign, whole: set[str]) -> bool:
+    """Whether a local has all columns: it reads, unsliced, what has them."""
+    return any(isinstance(node, Name | Stored) and node.name in whole for node in walk(statement.expr))
+
+
+def _parts(tensor: Tensor, whole: set[str]) -> Iterator[Tensor]:
+    if tensor.name not in whole:
+        yield tensor
+        return
+    for i in (0, 1):
+        yield replace(tensor, name=f"{tensor.name}_{i}", half=True, part_of=Part(tensor.name, i))
+
+
+def _part(expr: Expr, index: int, whole: set[str]) -> Expr:
+    """The tree for one of the pair: names with all columns become those of part `index`."""
+
+    def convert(node: Expr) -> Expr:
+        return _part(node, index, whole)
+
+    match expr:
+        case Slice(name=name, part=part, span=span):
+            return Name(f"{name}_{part}", span)
+        case Name(name) if name in whole:
+            return replace(expr, name=f"{name}_{index}")
+        case Stored(name) if name in whole:
+            return replace(expr, name=f"{name}_{index}")
+        case Negate(operand):
+            return replace(expr, operand=convert(operand))
+        case Binary(_, left, right) | Compare(_, left, right):
+            return replace(expr, left=convert(left), right=convert(right))
+        case Call(_, args):
+            return replace(expr, args=tuple(map(convert, args)))
+        case Logic(_, parts):
+            return replace(expr, parts=tuple(map(convert, parts)))
+        case Where(condition, chosen, other):
+            return replace(expr, condition=convert(condition), chosen=convert(chosen), other=convert(other))
+    return expr

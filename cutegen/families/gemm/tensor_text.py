@@ -1,0 +1,200 @@
+"""The tensors of a GEMM as the kernel module names, shapes, cuts and declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cutegen.epilogue import Operand, Output
+from cutegen.families.gemm.arguments import TensorShape
+from cutegen.families.gemm.placement import TMA_ALIGNMENT
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
+from cutegen.render.layout import bracketed
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixText:
+    """A or B in the kernel module. rows: extent of a tile along m or n."""
+
+    name: str
+    rows: str
+    dtype: str
+    modes: str
+    k_major: bool
+    mma_major: str
+    all_tiles: str
+    rest: str
+    coordinate: str
+
+
+@dataclass(frozen=True, slots=True)
+class TileText:
+    """An output or a TMA-loaded epilogue tile in the kernel module."""
+
+    name: str
+    dtype: str
+    modes: str
+    n_major: bool
+    bulk: bool
+    gmem: str
+    all_tiles: str
+    rest: str
+    batch_coordinate: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorText:
+    """A row or column vector in the kernel module. extent: of a tile, as source; factor: the same inside a product."""
+
+    name: str
+    modes: str
+    extent: str
+    factor: str
+    origin: str
+    gmem: str
+    smem: str
+    smem_modes: str
+    smem_shape: str
+    smem_element: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarText:
+    name: str
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderedText:
+    name: str
+    axes: list[int]
+    modes: str
+
+
+@dataclass(frozen=True, slots=True)
+class FakeText:
+    text: str
+    value: str
+
+
+def matrix_text(t: MatrixOperand, rows: str, *, paired: bool = False) -> MatrixText:
+    """paired: its rows are seen as (pairs, 2)."""
+    rest = [f"{rows} tiles", "k tiles", *(["batch"] if t.batched else [])]
+    return MatrixText(
+        name=t.name,
+        rows=f"(tile_{rows} // 2, 2)" if paired else f"tile_{rows}",
+        dtype=t.dtype.cutlass,
+        modes=", ".join((f"({rows}/2, 2)" if paired else rows, "k", *(("batch",) if t.batched else ()))),
+        k_major=t.major == "k",
+        mma_major="K" if t.major == "k" else "MN",
+        all_tiles=f"({', '.join(['None'] * len(rest))})",
+        rest=", ".join(rest),
+        coordinate=", ".join((f"({rows}, 0)" if paired else rows, "k", *(("batch",) if t.batched else ()))),
+    )
+
+
+def tile_text(t: Operand | Output) -> TileText:
+    rest = ["subtiles m", "subtiles n", *(["batch"] if t.batched else [])]
+    return TileText(
+        name=t.name,
+        dtype=t.dtype.cutlass,
+        modes=", ".join(("m", "n", *(("batch",) if t.batched else ()))),
+        n_major=t.major == "n",
+        bulk=not (isinstance(t, Output) and t.direct),
+        gmem=f"o.m_{t.name}[None, None, batch]" if t.batched else f"o.m_{t.name}",
+        all_tiles=f"({', '.join(['None'] * len(rest))})",
+        rest=", ".join(rest),
+        batch_coordinate=", batch" if t.batched else "",
+    )
+
+
+def vector_text(o: Operand, pingpong: bool, columns: str) -> VectorText:
+    """columns: extent of the epilogue of a tile along n, as source."""
+    row = o.kind == "row_vector"
+    dim, extent = ("n", columns) if row else ("m", "t.tile[0]")
+    factor = f"({extent})" if " " in extent else extent
+    base, step = (
+        ("column", "subtile_n * t.epilogue_tile[1] + at_n") if row else ("row", "subtile_m * t.epilogue_tile[0] + at_m")
+    )
+    at = f"{base} + {step}"
+    return VectorText(
+        name=o.name,
+        modes=", ".join((dim, *(("batch",) if o.batched else ()))),
+        extent=extent,
+        factor=factor,
+        origin=f"{dim} * {factor}",
+        gmem=f"o.m_{o.name}[None, batch]" if o.batched else f"o.m_{o.name}",
+        smem=f"o.s_{o.name}[None, group]" if pingpong else f"o.s_{o.name}",
+        smem_modes=f"(b{dim.upper()}, group)" if pingpong else f"(b{dim.upper()})",
+        smem_shape=f"({extent}, t.consumers)" if pingpong else extent,
+        smem_element=f"o.s_{o.name}[{at}, group]" if pingpong else f"o.s_{o.name}[{at}]",
+    )
+
+
+def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
+    """Arguments whose torch order of dims is not the kernel's."""
+    a, b, program = problem.a, problem.b, problem.epilogue
+    modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m"}
+    named: list[tuple[MatrixOperand | Operand | Output, str]] = [(a, "m, k"), (b, "n, k")]
+    named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes]
+    named += [(o, "m, n") for o in program.outputs]
+    return tuple(
+        ReorderedText(t.name, list(t.axes), text + (", batch" if t.batched else ""))
+        for t, text in named
+        if t.axes != tuple(range(len(t.axes)))
+    )
+
+
+def pair_lines(problem: GemmProblem) -> Iterable[str]:
+    """Statements that cut the tensors of a gated product: B into pairs of rows, what has all columns into two."""
+    if not problem.paired:
+        return
+    interleaved = problem.epilogue.pairing == "interleaved"
+    b = problem.b
+    yield f"{b.name} = pairs.pair_rows({b.name}, interleaved={interleaved})  # ((n/2, 2), k{', batch' * b.batched})"
+    program = problem.kernel_epilogue
+    tensors: tuple[Operand | Output, ...] = (*program.operands, *program.outputs)
+    for name in dict.fromkeys(t.part_of.name for t in tensors if t.part_of):
+        parts = [t for t in tensors if t.part_of and t.part_of.name == name]
+        mode = 0 if len(parts[0].axes) - parts[0].batched == 1 else 1
+        targets = ", ".join(t.name for t in parts)
+        yield f"{targets} = pairs.split_columns({name}, {mode}, interleaved={interleaved}, align={_align(parts[0])})"
+
+
+def _align(t: Operand | Output) -> int:
+    """Bytes that the second part of a tensor is aligned to."""
+    threads = t.direct if isinstance(t, Output) else t.kind != "tile"
+    return t.dtype.bytes if threads else TMA_ALIGNMENT
+
+
+def symbol_lines(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
+    """One symbol per dynamic dim; its divisibility is what the most demanding tensor needs."""
+    parts = {d.name: d for s in shapes.values() for d in s.dims if d.divisor > 1}
+    for dim in filter(None, (problem.batch, problem.m, problem.n, problem.k, *parts.values())):
+        if dim.value is None:
+            multiples = [
+                s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim
+            ]
+            divisibility = f", divisibility={max(multiples)}" if max(multiples, default=1) > 1 else ""
+            yield f'{symbol(dim)} = cute.sym_int(symbol="{dim.name}"{divisibility})'
+
+
+def symbol(dim: ProblemDim) -> str:
+    """The name of a dynamic extent in generated source."""
+    return f"{dim.base}_over_{dim.divisor}" if dim.divisor > 1 else dim.name
+
+
+def fake_text(name: str, shapes: dict[str, TensorShape]) -> FakeText:
+    s = shapes.get(name)
+    if s is None:
+        return FakeText(f"{name}: f32", "Float32(0.0)")
+    divisibility = f"divisibility={s.stride_multiple}" if s.stride_multiple > 1 else ""
+    extents = _tuple(symbol(d) if d.value is None else str(d.value) for d in s.dims)
+    strides = _tuple("1" if axis == s.contiguous else f"cute.sym_int64({divisibility})" for axis in range(len(s.dims)))
+    parts = (s.dtype.cutlass, extents, strides, f"assumed_align={s.align}")
+    return FakeText(s.text, bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
+
+
+def _tuple(items: Iterable[str]) -> str:
+    items = tuple(items)
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

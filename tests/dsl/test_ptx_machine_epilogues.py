@@ -1,0 +1,96 @@
+"""Epilogues beyond the shipped ones, executed on the PTX machine: tails in all dims, several tiles each."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from gemm_specs import resolve_text
+from ptx_machine import Simulation, assert_passes, load_resolution
+from ptx_machine.host import missing_tool
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+HEAD = "cutegen: 1\nkernel: gemm\narch: sm_90a\ntensors:\n"
+PINGPONG = "warpgroups: {schedule: pingpong}\n"
+SPECS = {
+    "choices": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  bias: f32[n]
+  d: bf16[m, n]
+epilogue:
+  x: acc + bias
+  d: where(x > 0 and not x >= 2 or x < -1, x, 0.5 * x) * softplus(x) + clamp(x, -1, bias) - leaky_relu(x, 0.1)
+""",
+    "gated_interleaved_with_limits": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  bias: f32[n]
+  d: bf16[m, n/2]
+epilogue:
+  x: acc + bias
+  gate: min(x[:, 0::2], 7)
+  up: clamp(x[:, 1::2], -7, 7)
+  d: (up + 1) * gate / (1 + exp(-1.702 * gate))
+""",
+    "gated_n_major_b": """\
+  a: bf16[k, m]
+  b: bf16[k, n]
+  d: bf16[m, n/2]
+epilogue: {d: "relu(acc[:, :n/2]) * acc[:, n/2:]"}
+tiling: {cluster: [1, 1]}
+"""
+    + PINGPONG,
+    "gated_with_everything": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  c: bf16[m, n]
+  s: f32[n/2]
+  r: bf16[m, n/2]
+  h: bf16[m, n]
+  d: f32[n/2, m]
+epilogue:
+  h: acc + c
+  d: silu(h[:, :n/2]) * h[:, n/2:] * s + r
+tiling: {tile: [128, 192, 64], cluster: [1, 2]}
+"""
+    + PINGPONG,
+    "gated_whole_output_by_threads": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  h: f16[m, n]
+  d: bf16[m, n/2]
+epilogue:
+  h: acc
+  d: gelu_erf(acc[:, 1::2]) * acc[:, 0::2]
+tiling: {tile: [128, 64, 64]}
+""",
+    "gated_batch": """\
+  a: bf16[l, m, k]
+  b: bf16[l, n, k]
+  bias: f32[l, n]
+  h: bf16[l, m, n]
+  d: bf16[l, m, n/2]
+epilogue:
+  h: acc + bias
+  d: gelu_tanh(h[..., :n/2]) * h[:, :, n/2:]
+tiling: {tile: [256, 96, 64]}
+""",
+}
+SHAPE = {"m": 304, "n": 272, "k": 136, "l": 2}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_epilogue(name: str) -> None:
+    subject = load_resolution(resolve_text(HEAD + SPECS[name]), Simulation(sm_count=2))
+    shape = {dim: extent for dim, extent in SHAPE.items() if dim in subject.dims}
+    assert_passes(subject, shape)
+    assert_passes(subject, {**shape, "m": 64, "n": 32}, mode="strides")
