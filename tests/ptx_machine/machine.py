@@ -1,7 +1,7 @@
 """A grid on the CPU: CTAs, their memory and barriers, and a scheduler that interleaves warps and asynchronous work.
 
-Orders are drawn from a seed. What an ordering may be is decided here, so that the same program is met by late copies,
-by immediate ones and by any mixture.
+Orders are drawn from a seed: 0 makes all copies and products as late as can be, 1 immediate; from 2 on each kind is
+late, immediate or mixed, and in half of the seeds some warps run far ahead of the others.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from .assembler import DYNAMIC_SHARED, LANES, Assembler
 from .barriers import ClusterBarrier, Mbarrier, NamedBarrier
 from .bulk import Operation
 from .memory import GlobalMemory, SharedMemory
-from .parser import Program, PtxError
+from .parser import PtxError
 from .warp import Warp
 from .wgmma import Warpgroup
 
-SPIN_LIMIT = 30_000  # turns without any store, arrival or copy, after which polling warps count as deadlocked
+SPIN_LIMIT = 5000  # turns without any store, arrival or copy, after which polling warps count as deadlocked
+PATIENCE = 100  # turns without any of those, after which a late copy is late enough
 _PACES = ("late", "eager", "random")
 
 
@@ -127,19 +128,21 @@ class Machine:
     """
 
     def __init__(
-        self, program: Program, launch: Launch, memory: GlobalMemory, seed: int = 0, resident: int = 1 << 30
+        self, assembler: Assembler, launch: Launch, memory: GlobalMemory, seed: int = 0, resident: int = 1 << 30
     ) -> None:
-        self.program, self.launch, self.memory = program, launch, memory
+        """assembler: of the program, for the launch's shared memory."""
+        self.assembler, self.program, self.launch, self.memory = assembler, assembler.program, launch, memory
+        program = self.program
         if program.threads not in (None, int(np.prod(launch.block))):
             raise PtxError(f"a block of {launch.block} for a kernel of {program.threads} threads")
         if any(g % c for g, c in zip(launch.grid, launch.cluster)):
             raise PtxError(f"a grid of {launch.grid} in clusters of {launch.cluster}")
-        self.assembler = Assembler(program, launch.shared_bytes)
         self.parameters = np.frombuffer(launch.parameters, np.uint8)
         self.tensor_maps: dict[int, Any] = {}
         self.random = random.Random(seed)
-        paces = [self.random.choice(_PACES) for _ in range(3)]
-        self.pace = dict(zip(("load", "store", "product"), ("late",) * 3 if seed == 0 else paces))
+        paces = [self.random.choice(_PACES) for _ in range(3)] if seed > 1 else [_PACES[seed]] * 3
+        self.pace = dict(zip(("load", "store", "product"), paces))
+        self.skewed = seed > 1 and self.random.random() < 0.5  # some warps are far ahead of others
         self.runnable: list[Warp] = []
         self.pending: list[Operation] = []
         self.ctas: list[Cta] = []
@@ -223,10 +226,14 @@ class Machine:
             self._run_pending()
 
     def _copy_is_next(self) -> bool:
+        if self.turns - self.last_event > PATIENCE:  # warps poll for what a copy may bring
+            return True
         return "random" in (self.pace["load"], self.pace["store"]) and self.random.random() < 0.2
 
     def _next_warp(self) -> Warp:
         i = self.random.randrange(len(self.runnable))
+        if self.skewed and self.random.random() < 0.8:
+            i = max(range(len(self.runnable)), key=lambda j: self.runnable[j].rank)
         self.runnable[i], self.runnable[-1] = self.runnable[-1], self.runnable[i]
         return self.runnable.pop()
 
@@ -236,9 +243,7 @@ class Machine:
         if not warp.exited and warp.wait is None:
             self.runnable.append(warp)
         if self.turns - self.last_event > SPIN_LIMIT:
-            raise PtxError(
-                f"no store, arrival or copy for {SPIN_LIMIT} turns: warps poll for something that never comes"
-            )
+            raise PtxError(f"no store, arrival or copy for {SPIN_LIMIT} turns: warps poll for what never comes")
 
     def _expire(self) -> bool:
         """When nothing else moves, try_wait's time limit passes for all who wait there, once."""
@@ -257,5 +262,11 @@ class Machine:
         if warp is not None:
             ins = self.program.instructions[max(0, warp.pc - 1)]
             lines.append(f"in CTA {warp.cta.where} warp {warp.index} at PTX line {ins.line}: {ins.text[:120]}")
-        lines += [f"  {w.state()}" for cta in self.ctas for w in cta.warps if not w.exited]
+        for cta in self.ctas:
+            states: dict[str, list[int]] = {}
+            for w in cta.warps:
+                if not w.exited:
+                    states.setdefault(w.state(), []).append(w.index)
+            for state, warps in states.items():
+                lines.append(f"  CTA {cta.where} warps {', '.join(map(str, warps))}: {state}")
         return "\n".join(lines)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cutegen.diagnostics import CutegenError
 from cutegen.render import render_package, write_package
 from cutegen.resolve import Resolution, resolve_file
 from cutegen.run.cases import Case, CaseResult, Mode, run_case
-from cutegen.run.subject import Subject, load_subject
+from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.base import BasePlan
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import OBJECT, PTX, compile_kernel, find_source, instance_key
 
+from .assembler import Assembler
 from .host import HostFunction, link
 from .machine import Machine
 from .memory import GlobalMemory, Region
@@ -42,10 +45,13 @@ class Simulation:
             text = compiled.entry.read(PTX).decode()
             host = HostFunction(link(compiled.entry.path / OBJECT, Path(folder)), parse(text))
         program = parse(self.mutate(text) if self.mutate else text)
+        assemble = functools.cache(functools.partial(Assembler, program))
 
         def launch(*values: Any) -> None:
             regions = [_region(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
-            self.machine = Machine(program, host(values), GlobalMemory(regions), self.seed, self.sm_count)
+            planned = host(values)
+            assembler = assemble(planned.shared_bytes)
+            self.machine = Machine(assembler, planned, GlobalMemory(regions), self.seed, self.sm_count)
             self.machine.run()
 
         return launch
@@ -59,13 +65,28 @@ def _region(index: int, tensor: Any) -> Region:
     return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size)
 
 
-def simulate(plan: BasePlan, simulation: Simulation | None = None) -> Simulation:
-    """From now on the plan (a fresh instance) takes CPU tensors and launches on the machine."""
-    simulation = simulation or Simulation()
-    plan.device = "cpu"  # type: ignore[misc]
-    plan._sm_counts[-1] = simulation.sm_count  # a CPU tensor's device index is -1
-    sys.modules[type(plan).__module__].load_kernel = simulation.load_kernel  # type: ignore[attr-defined]
-    return simulation
+def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
+    """A plan of the same class that takes CPU tensors and launches on the machine."""
+    copy, module = type(plan)(), sys.modules[type(plan).__module__]
+    original, compile_key = module.load_kernel, copy.compile
+
+    def compile_for_machine(key: str) -> Callable[..., None]:
+        module.load_kernel = simulation.load_kernel  # type: ignore[attr-defined]
+        try:
+            return compile_key(key)
+        finally:
+            module.load_kernel = original  # type: ignore[attr-defined]
+
+    def refuse(args: Any, values: Any, cause: Exception | None = None) -> None:
+        if isinstance(cause, PtxError):  # the launch was accepted and failed: no other strides are tried
+            raise cause
+        type(plan)._refuse(copy, args, values, cause)
+
+    copy.compile = compile_for_machine  # type: ignore[method-assign]
+    copy._refuse = refuse  # type: ignore[method-assign]
+    copy.device = "cpu"  # type: ignore[misc]
+    copy._sm_counts[-1] = simulation.sm_count  # a CPU tensor's device index is -1
+    return copy
 
 
 def load(path: Path, simulation: Simulation | None = None) -> Subject:
@@ -88,10 +109,12 @@ def _load(resolution: Resolution, simulation: Simulation | None) -> Subject:
 
 
 def _simulated(path: Path, simulation: Simulation | None) -> Subject:
-    subject = load_subject(path)
-    assert subject.plan is not None
-    simulate(subject.plan, simulation)
-    return subject
+    plan = load_subject(path).plan
+    if plan is None:
+        raise CutegenError(
+            f"{path} is no generated package", "pass a spec, or a directory below generated/", exit_code=2
+        )
+    return plan_subject(simulate(plan, simulation or Simulation()), path)
 
 
 def run(

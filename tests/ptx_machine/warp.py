@@ -14,19 +14,21 @@ class Warp:
     """mask: the active lanes, None for all 32. groups: program counter -> lanes of the others; the group with the
     smallest one runs, so that groups meet again. parked: counters of groups that stand at a `.sync`.
 
-    wait: (what, how it is said) while blocked. expired: the time limit of the wait that comes next has passed.
-    inflight: accumulators that WGMMAs have not written yet. bulk: groups of bulk copies, oldest first; open_bulk: the
-    one that is not committed.
+    wait: (what, how it is said) while blocked, at instruction blocked_at. expired: the time limit of the wait that
+    comes next has passed. rank: precedence where the scheduler is not fair. inflight: accumulators that WGMMAs have not
+    written yet. bulk: groups of bulk copies, oldest first; open_bulk: the one that is not committed.
     """
 
     def __init__(self, cta: Any, index: int, code: list[Closure], registers: list[Any]) -> None:
         self.cta, self.index, self.code, self.r = cta, index, code, registers
         self.pc = 0
+        self.rank = cta.machine.random.random()
         self.mask: Any = None
         self.groups: dict[int, Any] = {}
         self.parked: set[int] = set()
         self.exited = False
         self.wait: tuple[Any, str] | None = None
+        self.blocked_at = 0
         self.expired = False
         self.cluster_ticket: int | None = None
         self.inflight: dict[tuple[int, ...], Any] = {}
@@ -46,8 +48,9 @@ class Warp:
 
     def block(self, waitable: Any, text: str, again: bool) -> bool:
         """Ends the turn until `waitable` wakes; again: the instruction is then executed once more."""
-        self.pc -= again
         self.wait = (waitable, text)
+        self.blocked_at = self.pc - 1
+        self.pc -= again
         waitable.waiters.append(self)
         return True
 
@@ -111,7 +114,8 @@ class Warp:
         return True
 
     def state(self) -> str:
-        ins = self.cta.machine.program.instructions[min(self.pc, len(self.code) - 1)]
+        at = self.blocked_at if self.wait else min(self.pc, len(self.code) - 1)
+        ins = self.cta.machine.program.instructions[at]
         doing = f"{self.wait[1]} {self.wait[0]}" if self.wait else "runs"
-        lanes = "" if self.mask is None else f" ({np.count_nonzero(self.mask)} of {LANES} lanes)"
-        return f"CTA {self.cta.where} warp {self.index}{lanes} {doing}, at PTX line {ins.line}: {ins.text[:90]}"
+        lanes = "" if self.mask is None else f" with {np.count_nonzero(self.mask)} of {LANES} lanes"
+        return f"{doing}{lanes}, at PTX line {ins.line}: {ins.text[:90]}"

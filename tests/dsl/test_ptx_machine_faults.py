@@ -1,0 +1,107 @@
+"""What the PTX machine is for: each break of a kernel's protocol, made in its PTX, is told."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from ptx_machine import Simulation, load, run
+from ptx_machine.host import missing_tool
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+ROOT = Path(__file__).parents[2]
+PLAIN = ROOT / "generated" / "gemm_bf16_sm90a"  # clusters of 2 CTAs, B multicast, a ring of 4 slots, 16 warps free one
+SHAPE = {"m": 300, "n": 264, "k": 328}  # two tiles per CTA of six k tiles each
+SEEDS = range(6)
+
+
+def replacing(pattern: str, text: str, count: int = 0) -> Callable[[str], str]:
+    """A mutation of PTX. It has to apply; count: how often at most, 0 for everywhere."""
+
+    def mutate(ptx: str) -> str:
+        changed, n = re.subn(pattern, text, ptx, count=count)
+        assert n, f"nothing in the PTX matches {pattern}"
+        return changed
+
+    return mutate
+
+
+@functools.cache
+def expected_pass() -> None:
+    """Findings mean nothing where the kernel as it is has some."""
+    assert list(findings(None)) == [""] * len(SEEDS)
+
+
+def findings(mutate: Callable[[str], str] | None) -> Iterator[str]:
+    """What is told of the kernel in each order of events, "" where nothing is."""
+    simulation = Simulation(sm_count=2, mutate=mutate)
+    subject = load(PLAIN, simulation)
+    for seed in SEEDS:
+        simulation.seed = seed
+        result = run(subject, SHAPE, seed=1)
+        assert (result.status == "pass") == (not result.detail)
+        yield "\n".join(result.detail)
+
+
+# A try_wait in a loop, as inline assembly: consumers are at wgmma.fence next, the producer at elect.sync.
+WAIT_BEFORE = r"LAB_WAIT:(?=\s+mbarrier\.try_wait[^}}]*\}}\s+// end inline asm\s+{})[^}}]*DONE:"
+# What is broken; the PTX that is replaced, and by what; how often at most (0: everywhere); what is told.
+BREAKS = [
+    ("no wait for a full slot", WAIT_BEFORE.format(r"wgmma\.fence"), "", 0, "nan|arrivals, but only"),
+    ("no wait for an empty slot", WAIT_BEFORE.format(r"elect\.sync"), "", 0, "nan|arrivals, but only"),
+    (
+        "a slot is freed while products read it",
+        r"wait_group\.sync\.aligned\s+1;",
+        "wait_group.sync.aligned 2;",
+        0,
+        "nan",
+    ),
+    ("no wait for accumulators", r"wgmma\.wait_group\.sync\.aligned\s+0;", "", 0, "nan|WGMMAs in flight"),
+    ("a slot is never freed", r"mbarrier\.arrive\.shared::cluster[^;]*;", "", 0, "deadlock"),
+    ("too many bytes announced", ", 49152;", ", 49168;", 0, "deadlock: .*\n(.*\n)*.*[1-9][0-9]* bytes outstanding"),
+    ("too few bytes announced", ", 49152;", ", 16384;", 0, "nan|outstanding|deadlock"),
+    ("an arrival too many expected", ", 16;", ", 17;", 1, "deadlock: .*\n(.*\n)*.*16 of 17 arrived"),
+    ("an arrival too few expected", ", 16;", ", 15;", 1, "arrivals, but only|nan|deadlock"),
+    (
+        "the other parity",
+        r"mov\.b32 \t%r329, 1;",
+        "mov.b32 %r329, 0;",
+        0,
+        "deadlock: .*\n(.*\n)*.*parity 0 of mbarrier",
+    ),
+    ("no barrier before a store", r"bar\.sync\s+1, 256;", "", 0, "fence.proxy.async|nan|wrong"),
+    (
+        "a barrier for another warp",
+        r"bar\.sync\s+1, 256;",
+        "bar.sync 1, 288;",
+        0,
+        "deadlock: .*\n(.*\n)*.*named barrier 1",
+    ),
+    ("no proxy fence", r"fence\.proxy\.async\.shared::cta;", "", 0, "without fence.proxy.async"),
+    ("an output slot is reused early", r"cp\.async\.bulk\.wait_group\.read\s+2;", "", 0, "wrong"),
+    ("no wait at the end", r"cp\.async\.bulk\.wait_group\.read\s+0;", "", 0, "exits while its shared memory is in use"),
+    ("no cluster barrier", r"barrier\.cluster\.wait;", "", 0, "no mbarrier is initialised|arrive twice"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "count", "told"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
+def test_each_break_is_told(pattern: str, text: str, count: int, told: str) -> None:
+    expected_pass()
+    texts = []
+    for found in findings(replacing(pattern, text, count)):
+        if re.search(told, found):
+            return
+        texts.append(found[:600])
+    pytest.fail("told in no order of events; instead: " + "\n---\n".join(texts))

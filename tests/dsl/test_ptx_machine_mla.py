@@ -1,0 +1,103 @@
+"""Shipped MLA decode kernels, executed on the PTX machine: ragged lengths, requests in several parts, both variants."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from ptx_machine import Simulation, assert_passes, load, run
+from ptx_machine.host import missing_tool
+
+from cutegen.run.subject import Subject
+from cutegen.runtime.accuracy import compare
+from cutegen.runtime.mla_inputs import Draw
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+ROOT = Path(__file__).parents[2]
+BF16, MTP, F16 = (f"mla_decode_{kind}_sm90a" for kind in ("bf16", "bf16_mtp", "f16"))
+
+
+def dims(batch: int, query_len: int, heads: int, kv_len: int) -> dict[str, int]:
+    return {"batch": batch, "query_len": query_len, "heads": heads, "kv_len": kv_len}
+
+
+def loaded(name: str, **options: Any) -> Subject:
+    return load(ROOT / "generated" / name, Simulation(**options))
+
+
+@pytest.mark.parametrize(
+    ("name", "tiling", "shape", "draw", "seed"),
+    [
+        (BF16, "seesaw", dims(9, 1, 3, 257), Draw("edges", peaked=True), 0),
+        (BF16, "seesaw", dims(1, 2, 16, 900), Draw(), 1),  # one request in four parts
+        (BF16, "seesaw_2cta", dims(3, 1, 128, 300), Draw("random", pitch=True), 2),
+        (MTP, "seesaw_2cta", dims(4, 2, 17, 3), Draw("edges"), 3),
+        (F16, "seesaw", dims(3, 4, 20, 200), Draw("random", peaked=True), 4),
+        (F16, "seesaw", dims(2, 3, 16, 64), Draw("empty"), 5),
+    ],
+)
+def test_shipped_mla_decode(name: str, tiling: str, shape: dict[str, int], draw: Draw, seed: int) -> None:
+    subject = loaded(name, seed=seed)
+    assert_passes(subject, shape, tiling=tiling, draw=draw)
+
+
+def assert_right(plan: Any, inputs: Any, outputs: Any) -> None:
+    expected = plan.reference_fn(*inputs, precision="float64")
+    for i, (found, reference) in enumerate(zip(outputs, expected)):
+        result = compare(found, reference, plan.output_tolerance(i, inputs, str(reference.dtype)[6:]))
+        assert not result.mismatches, result
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-30])
+def test_tokens_without_keys_at_any_scale(scale: float) -> None:
+    plan = loaded(BF16).plan
+    assert plan
+    inputs = (*plan.prepare_inputs(batch=3, query_len=4, heads=16, kv_len=2)[:-1], scale)  # tokens 0 and 1 see nothing
+    assert_right(plan, inputs, plan.kernel_fn(*inputs))
+
+
+def test_negative_lengths_count_as_zero() -> None:
+    import torch
+
+    plan = loaded(BF16).plan
+    assert plan
+    q, cache, table, _, scale = plan.draw_inputs(Draw(), **dims(4, 2, 16, 130))
+    lengths = torch.tensor([130, -1, 70, -(2**31)], dtype=torch.int32)
+    outputs = plan.kernel_fn(q, cache, table, lengths, scale)
+    assert_right(plan, (q, cache, table, lengths.clamp(min=0), scale), outputs)
+
+
+def dropping(pattern: str) -> Callable[[str], str]:
+    def mutate(ptx: str) -> str:
+        changed, n = re.subn(pattern, "", ptx)
+        assert n, f"nothing in the PTX matches {pattern}"
+        return changed
+
+    return mutate
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        (r"atom\.global\.release\.add\.u32[^;]*;", "warps poll for what never comes"),
+        (r"st\.global\.b32 [^;]*;", "wrong"),  # partial LSEs, counters
+        (r"bar\.sync\s+2, 256;", "wrong|deadlock|fence|comes a second time"),  # what the warpgroups hand to each other
+    ],
+    ids=["a part is never published", "results are not stored", "warpgroups do not wait for each other"],
+)
+def test_breaks_are_told(pattern: str, told: str) -> None:
+    subject = loaded(BF16, mutate=dropping(pattern))
+    result = run(subject, dims(1, 2, 16, 900), tiling="seesaw")
+    assert re.search(told, "\n".join(result.detail)), result.detail
