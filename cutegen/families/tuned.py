@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from cutegen.families.decide import Choice
 from cutegen.families.knobs import Knob, plain
-from cutegen.families.refusal import Finding, Refusal
+from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import When
 
 Calls: TypeAlias = Mapping[str, "int | tuple[int, int]"]
@@ -57,11 +57,11 @@ def read_tuned(
     written: Mapping[str, Any],
     dims: Sequence[str],
     complete: Callable[[Mapping[str, Any]], Choice | tuple[Refusal, ...]],
-    admit: Callable[[Any], Finding],
+    refuse: Callable[[Any], Refusal | None],
 ) -> Reading:
     """The candidate of each row that is legal beside the `written` knobs (by candidate field) and for calls of `dims`.
 
-    complete: the candidate with given knobs, or what refuses it. admit: what a family has against a legal one.
+    complete: the candidate with given knobs, or what refuses it. refuse: what refuses a legal one beside the default.
     """
     judged: dict[str, Any] = {}  # candidate or reason, by name
     kept: list[tuple[TunedRow, Any]] = []
@@ -69,7 +69,7 @@ def read_tuned(
     notes: dict[str, None] = {}
     for index, row in enumerate(rows):
         if row.name not in judged:
-            judged[row.name] = _candidate(row, knobs, written, complete, admit)
+            judged[row.name] = _candidate(row, knobs, written, complete, refuse)
         found = judged[row.name]
         if fault := found if isinstance(found, str) else _misfit(row, dims, [r for r, _ in kept]):
             dropped.append(index)
@@ -84,7 +84,7 @@ def _candidate(
     knobs: Sequence[Knob],
     written: Mapping[str, Any],
     complete: Callable[[Mapping[str, Any]], Choice | tuple[Refusal, ...]],
-    admit: Callable[[Any], Finding],
+    refuse: Callable[[Any], Refusal | None],
 ) -> Any:
     """The candidate, or in words what is against it."""
     by_key = {knob.key: knob for knob in knobs}
@@ -103,8 +103,8 @@ def _candidate(
     result = complete({**written, **values})
     if not isinstance(result, Choice):
         return result[0].reason
-    finding = admit(result.candidate)
-    return finding[0] if finding else result.candidate
+    refusal = refuse(result.candidate)
+    return refusal.reason if refusal else result.candidate
 
 
 def _misfit(row: TunedRow, dims: Sequence[str], before: Sequence[TunedRow]) -> str:

@@ -14,7 +14,6 @@ from cutegen.families.resolved import Outcome
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
 from cutegen.files import write_text
-from cutegen.hardware import DEVICES
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
 from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, parse_spec
 
@@ -82,8 +81,8 @@ def resolve_tuned(resolution: Resolution, rows: Sequence[TunedRow]) -> Outcome:
 
 def tuning_space(resolution: Resolution) -> TuningSpace:
     """What there is to tune in a kernel. CutegenError (exit 2): nothing, in this family."""
-    spec, problem = _parse_and_bind(resolution.document)
-    space: TuningSpace = load_family(spec.kernel).tuning_space(spec, problem, DEVICES[resolution.resolved.device])
+    family = load_family(resolution.spec.kernel)
+    space: TuningSpace = family.tuning_space(resolution.spec, resolution.resolved)
     return space
 
 

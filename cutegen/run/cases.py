@@ -7,6 +7,7 @@ modes: numerics  poisoned outputs and scratch between guard bands, compared with
        graph     captured in a CUDA graph, replayed with changed inputs
        repeat    fresh inputs in between, then the first again: bitwise equal results, which stay as they were
        alone     single members of the batch by themselves: the bits that they have in it
+       rows      some rows by themselves, with every tiling: the bits that they have among all, with any
        empty     extents of 0: nothing happens, except that an empty contraction is refused
 """
 
@@ -14,22 +15,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from cutegen.families.proving import Problem
 from cutegen.run.guard import Guarded, bits, guarded_like, poisoned_allocations
 from cutegen.run.judge import OutputError, as_tuple, judge, output_name, reference_outputs
 from cutegen.run.locate import describe
+from cutegen.run.row_slices import narrowed, row_slices
 from cutegen.run.shapes import Shape, complete, edge_shapes
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import Argument, TensorArg
 
-Mode = Literal["numerics", "strides", "stream", "graph", "repeat", "alone", "empty"]
+Mode = Literal["numerics", "strides", "stream", "graph", "repeat", "alone", "rows", "empty"]
 Status = Literal["pass", "wrong", "raised", "refused", "hang", "crashed", "skipped"]
 
 # Edge shapes that every mode runs on: tails in all dims, and rings that carry over from tile to tile.
 THOROUGH = ("ragged", "several waves", "defaults")
+# Edge shapes of which rows are computed by themselves.
+ROWS_ALONE = ("ragged", "around the ring", "several waves")
 # GPU clock cycles that the side stream is kept busy, some 20 ms.
 BUSY_CYCLES = 40_000_000
 
@@ -69,6 +73,11 @@ def _product_problems(subject: Subject) -> Iterator[Problem]:
         for name, shape in edge_shapes(subject, tiling):
             modes = ("numerics", "strides", "stream", "graph", "repeat") if name in THOROUGH else ("numerics",)
             yield Problem(name, shape, key, modes)
+    if getattr(subject.plan, "batch_invariant", False):
+        tallest = max(subject.tilings.values(), key=lambda tiling: tiling.tile[0])
+        for name, shape in edge_shapes(subject, tallest):
+            if name in ROWS_ALONE:
+                yield Problem(name, shape, None, ("rows",))
     if subject.plan:
         roles = subject.roles
         base = next(shape for _, shape in edge_shapes(subject, next(iter(subject.tilings.values()))))
@@ -209,6 +218,28 @@ class _Run:
             for arg, result, own in zip(plan.outputs, together, single):
                 if n := int((bits(_member(arg, result, i)) != bits(own)).sum()):
                     self.faults.append(f"{arg.name}: {n} words of batch member {i} differ when it is alone")
+        return None
+
+    def rows(self) -> Status | None:
+        plan, rows = self.subject.plan, self.subject.roles.m
+        assert plan is not None
+        inputs, extent = self._inputs(), self.case.shape[rows]
+        expected: tuple[Any, ...] = ()
+        for key in self.subject.tilings:
+            run = replace(self, case=replace(self.case, tiling=key))
+            for start, count in row_slices(self.subject, extent):
+                part = tuple(narrowed(a, v, rows, start, count) for a, v in zip(plan.inputs, inputs))
+                call = run._prepare(part, padded=False)
+                results = call.run()
+                _synchronize(results)
+                if not expected:
+                    self._judge(inputs, results, call, "")
+                    expected = tuple(r.clone() for r in results)
+                for arg, result, whole in zip(plan.outputs, results, expected):
+                    same = bits(narrowed(arg, whole, rows, start, count))
+                    if rows in arg.dims and (n := int((bits(result) != same).sum())):
+                        where = f"rows {start} to {start + count - 1} alone" if count < extent else "all rows"
+                        self.faults.append(f"{arg.name}: {n} words differ with tiling {key}, {where}")
         return None
 
     def empty(self) -> Status | None:

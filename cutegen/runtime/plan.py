@@ -10,6 +10,7 @@ A generated plan gives, as class attributes:
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
                       tilings that were measured fastest, each up to an extent of m ("": the default)
+    batch_invariant   True: the bits of a row depend neither on m nor on its place; `check` proves it
     anywhere          with winners: the keys that dispatch can choose on devices without any
     epilogue          {"d": "gelu_tanh(acc + bias)"}: the statements as the spec writes them; `bench` chooses baselines
                       by it ("acc": the product itself)
@@ -62,6 +63,7 @@ class KernelPlan(BasePlan):
     reduced: ClassVar[str]
     epilogue: ClassVar[Mapping[str, str]] = {}
     approximation: ClassVar[float] = 0.0
+    batch_invariant: ClassVar[bool] = False
     winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
     anywhere: ClassVar[tuple[str, ...]] = ()
 

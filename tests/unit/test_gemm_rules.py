@@ -14,6 +14,7 @@ N_MAJOR_B = PLAIN.replace("bf16[n, k]", "bf16[n, k]@n")
 M_MAJOR_A = PLAIN.replace("bf16[m, k]", "bf16[m, k]@m")
 GATED = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'relu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
 GATED_N_MAJOR = GATED.replace("b: bf16[n, k]", "b: bf16[k, n]")
+INVARIANT = PLAIN + "invariance: batch\n"
 PINGPONG: dict[str, Any] = {"schedule": "pingpong", "tile": (128, 128, 64)}
 C3: dict[str, Any] = {
     "tile": (192, 192, 64), "stages": 3, "consumers": 3, "producer_registers": 32, "consumer_registers": 160,
@@ -59,6 +60,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("register-values", PLAIN, {"producer_registers": 176, "consumer_registers": 160}, ("176", "384", "168"), {}),
     ("not-yet-supported", PLAIN, {"scheduler": "dynamic_persistent"}, ("dynamic_persistent", "static_persistent"), {}),
     ("not-yet-supported", PLAIN, {"split_k": 2}, ("split_k = 2",), {}),
+    ("batch-invariance", INVARIANT, {"split_k": 2}, ("split_k = 2 adds up 2 sums", "use split_k 1"), {}),
     ("register-file", PLAIN, {"consumer_registers": 240}, ("40 + 2 x 240", "66560", "64512", "at most 232"), {}),
     ("accumulator-registers", PLAIN, {"tile": (256, 256, 64), "stages": 2},
      ("256 x 256 / (128 x 2) = 256", "232 - 32", "200", "widest tile n is 192"), {"tile": (256, 192, 64), "stages": 2}),

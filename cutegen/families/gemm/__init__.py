@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from cutegen.families.resolved import Outcome
     from cutegen.families.tuned import TunedRow
     from cutegen.families.tuning import TuningSpace
-    from cutegen.hardware import Device
     from cutegen.spec import SpecDocument
 
 
@@ -48,11 +47,11 @@ class GemmFamily:
 
         return resolve(spec, doc, problem, locked, tuned=tuned)
 
-    def tuning_space(self, spec: GemmSpec, problem: GemmProblem, device: Device) -> TuningSpace:
-        """Candidates for a tuner. device: whose cost model orders them."""
+    def tuning_space(self, spec: GemmSpec, resolved: ResolvedGemm) -> TuningSpace:
+        """Candidates for a tuner of what the spec resolves to."""
         from cutegen.families.gemm.tuning import GemmSpace
 
-        return GemmSpace(spec, problem, device)
+        return GemmSpace(spec, resolved)
 
     def render(self, resolved: ResolvedGemm) -> dict[str, str]:
         """The text of each generated module, by file name."""

@@ -82,7 +82,10 @@ class Binder:
         arguments = tuple(name for name in self.spec.tensors if name not in outputs)
         if self.findings:
             return None
-        return GemmProblem(m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs))
+        return GemmProblem(
+            m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs),
+            batch_invariant=self.spec.invariance == "batch",
+        )  # fmt: skip
 
     def check_pair_names(self, program: EpilogueProgram) -> None:
         """Names that the kernel makes of values with pairs of columns name nothing else."""

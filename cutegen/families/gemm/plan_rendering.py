@@ -25,6 +25,7 @@ class PlanText:
     argument_classes: tuple[str, ...]
     dims: str
     reduced: str
+    batch_invariant: bool
     approximation: str
     epilogue: tuple[str, ...]
     inputs: str
@@ -65,6 +66,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         argument_classes=("ScalarArg", "TensorArg") if any(x not in shapes for x in problem.inputs) else ("TensorArg",),
         dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in dims) + "}",
         reduced=problem.k.name,
+        batch_invariant=problem.batch_invariant,
         approximation=repr(work.error),
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
         inputs=_arguments("inputs = ", problem.inputs, shapes),

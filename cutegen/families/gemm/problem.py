@@ -55,6 +55,7 @@ class GemmProblem:
 
     inputs, outputs: names of tensors in order of declaration, which is the order of a call's arguments; host scalars
     are among the inputs. epilogue: as the spec has it; kernel_epilogue: as the kernel runs it, `split_pairs` of it.
+    batch_invariant: a row's bits may not depend on m.
     """
 
     m: ProblemDim
@@ -67,6 +68,7 @@ class GemmProblem:
     kernel_epilogue: EpilogueProgram
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    batch_invariant: bool = False
 
     @property
     def paired(self) -> bool:

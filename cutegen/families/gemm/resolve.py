@@ -13,6 +13,7 @@ from cutegen.families.gemm.assembly import Row, assemble
 from cutegen.families.gemm.auto import choose
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import Shape
+from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.refusal import Refusal
@@ -43,7 +44,12 @@ def resolve(
     decided = decide(spec, doc, knobs, locked, choose, found, "tensors")
     dims = [d.name for d in (problem.batch, problem.m, problem.n, problem.k) if d]
     read = read_tuned(
-        tuned, knobs, written_knobs(spec, knobs), dims, lambda fixed: choose(fixed, decided.device), lambda c: None
+        tuned,
+        knobs,
+        written_knobs(spec, knobs),
+        dims,
+        complete=lambda fixed: choose(fixed, decided.device),
+        refuse=lambda c: other_sum(problem, decided.candidate, c),
     )
     resolved = _resolved(spec, doc, problem, decided, rows, read.kept)
     names = {t.candidate: t.name for t in resolved.tilings}

@@ -118,7 +118,7 @@ class GemmBench(Bench):
 class GemmKnobs(TensorSpec):
     """What a kernel is, and how it is made: all but what is run."""
 
-    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue"}
+    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue", "invariance"}
 
     kernel: Literal["gemm"] = Field(description="The kernel family.")
     arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
@@ -131,6 +131,11 @@ class GemmKnobs(TensorSpec):
         json_schema_extra=NAMES,
         description="Expressions over `acc`, the f32 product. A key that is a tensor is an output; any other key is a "
         "local; a tensor that is only read is an input. Left out, the one tensor that `mainloop` does not read is acc.",
+    )
+    invariance: Literal["none", "batch"] = Field(
+        default="none",
+        description="batch: the bits of a row depend neither on the number of rows of a call nor on its place among "
+        "them, so no kernel splits K and all of them have one tile k.",
     )
     tiling: Tiling = Tiling()
     pipeline: Pipeline = Pipeline()

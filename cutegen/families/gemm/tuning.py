@@ -11,21 +11,23 @@ from cutegen.families.decide import Choice, written_knobs
 from cutegen.families.gemm.auto import candidates, choose
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.invariance import other_sum
+from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.knobs import Knob, plain, show
 from cutegen.families.tuning import Proposal
-from cutegen.hardware import ARCHS, Device
+from cutegen.hardware import ARCHS, DEVICES
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
 
 
 class GemmSpace:
-    """The TuningSpace of a spec. device: whose cost model orders candidates."""
+    """The TuningSpace of a spec and what it resolves to, whose device's cost model orders candidates."""
 
-    def __init__(self, spec: GemmSpec, problem: GemmProblem, device: Device) -> None:
-        self.spec, self.problem, self.device, self.arch = spec, problem, device, ARCHS[spec.arch]
+    def __init__(self, spec: GemmSpec, resolved: ResolvedGemm) -> None:
+        self.spec, self.problem, self.default = spec, resolved.problem, resolved.default.candidate
+        self.device, self.arch = DEVICES[resolved.device], ARCHS[spec.arch]
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -76,5 +78,5 @@ class GemmSpace:
                 yield Proposal(text, knobs, "listed in the spec", result)
 
     def _proposal(self, candidate: Candidate, why: str) -> Proposal:
-        found = tuple(refusals(self.problem, candidate, self.arch))
-        return Proposal(candidate, self.describe(candidate), why, found)
+        found = (*refusals(self.problem, candidate, self.arch), other_sum(self.problem, self.default, candidate))
+        return Proposal(candidate, self.describe(candidate), why, tuple(filter(None, found)))

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from cutegen.families.resolved import Outcome
     from cutegen.families.tuned import TunedRow
     from cutegen.families.tuning import TuningSpace
-    from cutegen.hardware import Device
     from cutegen.spec import SpecDocument
 
 
@@ -51,7 +50,7 @@ class MlaFamily:
 
         return resolve(spec, doc, problem, locked, tuned)
 
-    def tuning_space(self, spec: MlaSpec, problem: MlaProblem, device: Device) -> TuningSpace:
+    def tuning_space(self, spec: MlaSpec, resolved: ResolvedMla) -> TuningSpace:
         """CutegenError (exit 2): this family has no tuner."""
         raise CutegenError(
             "`mla_decode` has nothing to tune: its dispatch chooses among variants that were measured",

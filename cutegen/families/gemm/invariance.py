@@ -1,0 +1,39 @@
+"""`invariance: batch`: the bits of a row are the same however many rows a call has, and wherever it stands among them.
+
+Every kernel of the spec then adds the products of an element in one order: the MMA takes k in steps of its instruction,
+in ascending order, into one f32 accumulator. What could change that order between kernels is named here.
+"""
+
+from __future__ import annotations
+
+from cutegen.diagnostics import Rule
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.refusal import Finding, Refusal
+from cutegen.hardware.arch import Arch
+
+BATCH_INVARIANCE = Rule(
+    "batch-invariance",
+    "with `invariance: batch` no kernel splits K, and all of a spec have one tile k",
+    "The dispatch sends calls with few rows to other kernels than calls with many. A row's bits stay the same only if "
+    "all of them add the products of an element in the same order; floating-point sums depend on it.",
+    "invariance: batch\ntiling: {split_k: 2}",
+)
+
+
+@BOOK.declare_form(BATCH_INVARIANCE, "split_k")
+def unsplit_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if not problem.batch_invariant or c.split_k == 1:
+        return None
+    reason = f"split_k = {c.split_k} adds up {c.split_k} sums over parts of K, which a call with more rows would not"
+    return reason, "use split_k 1, or drop `invariance: batch`"
+
+
+def other_sum(problem: GemmProblem, default: Candidate, c: Candidate) -> Refusal | None:
+    """What refuses a kernel beside the default of its spec: it adds in another order."""
+    if not problem.batch_invariant or c.tile[2] == default.tile[2]:
+        return None
+    reason = f"tile k = {c.tile[2]}, but the default's is {default.tile[2]}, and `invariance: batch` wants one for all"
+    remedy = f"use tile k {default.tile[2]}, or drop `invariance: batch`"
+    return Refusal(BATCH_INVARIANCE.id, ("tile",), reason, remedy, 2, form=False)

@@ -1,0 +1,135 @@
+"""`invariance: batch`: what it refuses, and the check that proves it, with kernels that run on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from gemm_specs import PLAIN, SM90, bind_text, candidate, resolve_text
+
+from cutegen.families.gemm.invariance import BATCH_INVARIANCE, other_sum, unsplit_sum
+from cutegen.render import render_package
+from cutegen.resolve import resolve_document, resolve_tuned, tuning_space
+from cutegen.resolve.winners import Winner
+from cutegen.spec import load_text
+
+torch = pytest.importorskip("torch")
+
+from test_bench import CpuPlan, Tiling  # noqa: E402 (needs torch)
+
+from cutegen.run.cases import list_cases, run_case  # noqa: E402
+from cutegen.run.subject import Subject, plan_subject  # noqa: E402
+
+INVARIANT = PLAIN + "invariance: batch\n"
+
+
+def test_the_rule_refuses_other_sums() -> None:
+    problem, free = bind_text(INVARIANT), bind_text(PLAIN)
+    default = candidate(problem)
+    split, deep = replace(default, split_k=2), replace(default, tile=(128, 256, 128))
+    refusal = unsplit_sum(problem, split, SM90)
+    assert refusal
+    assert refusal.rule == BATCH_INVARIANCE.id
+    assert refusal.reason.startswith("split_k = 2 adds up 2 sums over parts of K")
+    other = other_sum(problem, default, deep)
+    assert other
+    assert other.reason == "tile k = 128, but the default's is 64, and `invariance: batch` wants one for all"
+    assert unsplit_sum(problem, default, SM90) is other_sum(problem, default, default) is None
+    assert unsplit_sum(free, split, SM90) is other_sum(free, default, deep) is None
+
+
+def test_winners_with_another_tile_k_are_dropped() -> None:
+    tilings = {
+        name: {"tiling.tile": [128, 128, k], "warpgroups.schedule": "cooperative", "warpgroups.consumer.count": 2}
+        for name, k in (("same", 64), ("deep", 128))
+    }
+    won = [
+        Winner("GPU", {"m": (low, high), "n": 8, "k": 8}, name, 1.0, None, "", None, "x", "y")
+        for name, low, high in (("same", 1, 16), ("deep", 17, 64))
+    ]
+    for text, kept in ((PLAIN, 2), (INVARIANT, 1)):
+        lock = resolve_text(text).lock.with_winners(tilings, won)
+        resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+        assert len(resolution.lock.winners) == kept
+        assert len(resolution.notes) == 2 - kept
+    assert "`invariance: batch` wants one for all" in resolution.notes[0]
+
+
+def test_a_tuner_prunes_them() -> None:
+    text = INVARIANT + "tune: {tile: [[128, 128, 64], [128, 128, 128]]}\n"
+    proposals = list(tuning_space(resolve_text(text)).propose({"m": 64, "n": 4096, "k": 4096}))
+    assert [[r.rule for r in p.refusals] for p in proposals] == [[], ["batch-invariance"]]
+
+
+def test_the_kernel_is_the_same_and_the_plan_promises_it() -> None:
+    plain, invariant = resolve_text(PLAIN).resolved, resolve_text(INVARIANT).resolved
+    assert invariant.digest != plain.digest
+    before, after = (render_package(r).files for r in (plain, invariant))
+    body = [text["kernel.py"].partition("\n\n")[2] for text in (before, after)]
+    assert body[0] == body[1]
+    assert "    batch_invariant = True\n" in after["plan.py"]
+    assert "batch_invariant" not in before["plan.py"]
+    assert resolve_tuned(resolve_text(INVARIANT), ()).resolved.digest == invariant.digest
+
+
+class InvariantPlan(CpuPlan):
+    """Two tilings; subclasses let the second one depend on what it must not."""
+
+    batch_invariant = True
+    tilings: ClassVar = {"one": Tiling(), "two": Tiling()}
+
+    def dispatch(self, **dims: int) -> str:
+        return "one"
+
+    def compile(self, key: str) -> Callable[..., None]:
+        def launch(a: Any, b: Any, d: Any, sms: int) -> None:
+            d.copy_(self.multiply(key, a.double(), b.double()))
+
+        return launch
+
+    def multiply(self, key: str, a: Any, b: Any) -> Any:
+        # Row by row, because a CPU library adds in an order of its own for each shape.
+        return torch.stack([(row[:, None] * b).sum(0) for row in a])
+
+
+class SplitsFewRows(InvariantPlan):
+    def multiply(self, key: str, a: Any, b: Any) -> Any:
+        exact = super().multiply(key, a, b)
+        return exact * (1 + 2**-7) if key == "two" and len(a) < 20 else exact
+
+
+class KnowsItsPlace(InvariantPlan):
+    def multiply(self, key: str, a: Any, b: Any) -> Any:
+        exact = super().multiply(key, a, b)
+        exact[:1] *= 1 + 2**-7
+        return exact
+
+
+def rows_cases(plan: CpuPlan) -> list[Any]:
+    subject: Subject = plan_subject(plan, Path(plan.name))
+    return [run_case(subject, case, 0) for case in list_cases(subject) if case.mode == "rows"]
+
+
+def test_a_kernel_that_keeps_the_promise_passes() -> None:
+    results = rows_cases(InvariantPlan())
+    assert [r.case.name for r in results] == ["ragged", "around the ring", "several waves"]
+    assert [(r.status, r.detail) for r in results] == [("pass", ())] * 3
+    assert all(r.errors for r in results)
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"), [(SplitsFewRows, "with tiling two, rows 0 to 0 alone"), (KnowsItsPlace, "tiling one, rows 16 to")]
+)
+def test_a_kernel_that_breaks_it_is_found(plan: type[InvariantPlan], text: str) -> None:
+    results = rows_cases(plan())
+    assert {r.status for r in results} == {"wrong"}
+    assert any(text in detail for detail in results[0].detail)
+    assert any("words differ" in detail for detail in results[0].detail)
+
+
+def test_kernels_that_do_not_promise_it_are_not_asked() -> None:
+    subject = plan_subject(CpuPlan(), Path("plain"))
+    assert not any(case.mode == "rows" for case in list_cases(subject))
