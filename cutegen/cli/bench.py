@@ -114,13 +114,27 @@ def bench(
 @_svg
 @_compare
 @_margin
+@click.option("--model", "specs", multiple=True, type=click.Path(path_type=Path), metavar="SPEC",
+              help="Score the cost model: its picks beside the fastest measured, by bench or tune.")  # fmt: skip
 @console.json_option
-def report_(file: Path, html: Path | None, svg: Path | None, old: Path | None, margin: float, as_json: bool) -> int:
+def report_(
+    file: Path,
+    html: Path | None,
+    svg: Path | None,
+    old: Path | None,
+    margin: float,
+    specs: tuple[Path, ...],
+    as_json: bool,
+) -> int:
     """Show a result that `bench -o` wrote: as a table, as a page or a chart, or beside an older one.
 
     Exit code 1: a kernel is slower than in OLD.json; 2: a file is no result.
     """
     from cutegen.report.result import load_result
+
+    if specs:
+        _score(file, specs, as_json)
+        return 0
 
     result = load_result(file)
     comparison = _compare_results(load_result(old), result, margin) if old else None
@@ -142,6 +156,30 @@ def _compare_results(old: Result, new: Result, margin: float) -> tuple[int, dict
     found = compare(old, new, margin / 100)
     table = console.table(comparison_header(), comparison_rows(found)) if found.rows else ""
     return int(not found.ok), found.to_json(), [*filter(None, [table]), *describe_comparison(found)]
+
+
+def _score(file: Path, specs: Sequence[Path], as_json: bool) -> None:
+    from cutegen.families.registry import load_family
+    from cutegen.report import score
+    from cutegen.resolve import resolve_file
+
+    kernels = {path.stem: resolve_file(console.spec_file(path)) for path in specs}
+
+    def estimate(kernel: str, instance: score.Instance, shape: Mapping[str, int]) -> float | None:
+        resolution = kernels.get(kernel)
+        if resolution is None:
+            return None
+        found: float | None = load_family(resolution.spec.kernel).estimate(resolution.resolved, instance, shape)
+        return found
+
+    found = score.score_model(score.load_timed(file), estimate)
+    if as_json:
+        console.print_json(score.score_to_json(found))
+        return
+    if found.picks:
+        console.say(console.table(score.score_header(), score.score_rows(found)))
+    for text in score.describe_score(found):
+        console.say(text)
 
 
 def write_pictures(result: Result, html: Path | None, svg: Path | None) -> None:

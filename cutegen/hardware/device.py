@@ -3,6 +3,10 @@
 Sources: NVIDIA H100 and H200 data sheets (SXM: memory bandwidth, dense tensor-core rate, power) and the Hopper
 architecture white paper (132 SMs, 50 MB L2, 1.83 GHz boost for the dense rate). They are ceilings of the data sheet;
 `bench` measures what a machine sustains.
+
+The sustained rates are what ranks candidates. Those of the H200 were measured (docs/performance.md): a stream that
+mostly reads, and what the tensor core alone would reach at the power limit with normally distributed inputs and no idle
+SM, fitted to whole kernels, which reach 690 TFLOP/s. Those of the H100 are the same shares of its data sheet.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """sms: streaming multiprocessors. l2_bytes, hbm_bytes_per_s, flops_16bit (dense, per s), clock_hz, power_watts."""
+    """sms: streaming multiprocessors. l2_bytes, hbm_bytes_per_s, flops_16bit (dense, per s), clock_hz, power_watts.
+    sustained_*: of the same, what a long run keeps up."""
 
     name: str
     arch: str
@@ -22,13 +27,37 @@ class Device:
     flops_16bit: int
     clock_hz: int
     power_watts: int
+    sustained_flops_16bit: int
+    sustained_bytes_per_s: int
 
 
 DEVICES: dict[str, Device] = {
     d.name: d
     for d in (
-        Device("h200", "sm_90a", 132, 50 * 2**20, 4_800 * 10**9, 989_500 * 10**9, 1_830 * 10**6, 700),
-        Device("h100", "sm_90a", 132, 50 * 2**20, 3_350 * 10**9, 989_500 * 10**9, 1_830 * 10**6, 700),
+        Device(
+            "h200",
+            "sm_90a",
+            132,
+            50 * 2**20,
+            4_800 * 10**9,
+            989_500 * 10**9,
+            1_830 * 10**6,
+            700,
+            sustained_flops_16bit=724 * 10**12,
+            sustained_bytes_per_s=4_300 * 10**9,
+        ),
+        Device(
+            "h100",
+            "sm_90a",
+            132,
+            50 * 2**20,
+            3_350 * 10**9,
+            989_500 * 10**9,
+            1_830 * 10**6,
+            700,
+            sustained_flops_16bit=724 * 10**12,
+            sustained_bytes_per_s=3_000 * 10**9,
+        ),
     )
 }
 

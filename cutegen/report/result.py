@@ -156,8 +156,8 @@ def parse_result(data: object) -> Result:
     return Result.model_validate(data)
 
 
-def load_result(path: Path) -> Result:
-    """The result in a file. CutegenError (exit 2): it cannot be read, is torn, or is something else."""
+def read_json(path: Path) -> object:
+    """The data in a file. CutegenError (exit 2): it cannot be read, or is torn."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise CutegenError(f"{path} is larger than {MAX_BYTES >> 20} MiB: no result", REMEDY, exit_code=2)
@@ -167,10 +167,15 @@ def load_result(path: Path) -> Result:
     except UnicodeDecodeError as error:
         raise CutegenError(f"{path} is no text: no result of `cutegen bench`", REMEDY, exit_code=2) from error
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise CutegenError(f"{path} is torn or no JSON ({why})", REMEDY, exit_code=2) from error
+
+
+def load_result(path: Path) -> Result:
+    """The result in a file. CutegenError (exit 2): it cannot be read, is torn, or is something else."""
+    data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         said = "was written by something else" if not _is_old(data) else "was written before results had a version"
         raise CutegenError(f"{path} {said}: no result of this cutegen's `bench -o`", REMEDY, exit_code=2)
@@ -180,10 +185,13 @@ def load_result(path: Path) -> Result:
     try:
         return parse_result(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        message = f"{path} is damaged: {place}: {first['msg']} ({error.error_count()} such findings)"
-        raise CutegenError(message, REMEDY, exit_code=2) from error
+        raise CutegenError(f"{path} is damaged: {describe_fault(error)}", REMEDY, exit_code=2) from error
+
+
+def describe_fault(error: ValidationError) -> str:
+    """The first finding, and how many there are."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']} ({error.error_count()} such findings)"
 
 
 def _refuse_constant(name: str) -> float:

@@ -71,6 +71,16 @@ class GemmFamily:
 
         return explain(resolved, shape)
 
+    def estimate(
+        self, resolved: ResolvedGemm, instance: str | Mapping[str, object], shape: Mapping[str, int]
+    ) -> float | None:
+        """The cost model's seconds for an instance (a tiling's name, or knobs by dotted key in place of the default's);
+        None: there is no such instance."""
+        from cutegen.families.gemm.explain import read_shape
+        from cutegen.families.gemm.ranking import estimate_seconds
+
+        return estimate_seconds(resolved, instance, read_shape(resolved.problem, shape))
+
     def explain_decisions(self, resolved: ResolvedGemm) -> Section:
         """Every knob with value, origin and reason."""
         from cutegen.families.explanation import explain_decisions

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks
+from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
@@ -114,11 +114,11 @@ def candidates(
 def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
     """The cores ordered by the cost model, with its reason: by the sum over shapes of clocks / fewest clocks, then by
     the work of the SMs, which tells candidates apart that all wait for memory."""
-    memory = [memory_clocks(problem, shape, device) for shape in shapes]
-    estimates = [
-        [estimate(problem, _unfinished(core), shape, device, floor) for shape, floor in zip(shapes, memory)]
-        for core in cores
-    ]
+    works = [describe_work(problem, shape, device) for shape in shapes]
+    estimates = []
+    for core in cores:
+        c = _unfinished(core)
+        estimates.append([estimate(c, work, device) for work in works])
     best = [min(row[i].clocks for row in estimates) for i in range(len(shapes))]
     scores = [
         (sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)), sum(e.busy for e in row)) for row in estimates

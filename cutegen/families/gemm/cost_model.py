@@ -1,6 +1,13 @@
-"""How long a tile and cluster would take for a shape: integer arithmetic that ranks candidates, no promise of a time.
+"""How long a candidate would take for a shape: integer arithmetic that ranks candidates, no promise of a time.
 
-The model counts waves of CTAs and, for one CTA, the slowest of tensor core, shared memory and L2; then device memory.
+A persistent kernel runs in waves of as many CTAs as there are SMs. A wave takes as long as the slowest of what its CTAs
+need: the tensor core, shared memory, L2 and device memory. Times are in clocks of the data sheet's rate, whatever the
+clock is at the power limit. There the tensor core has its sustained rate, less what fetching from L2 costs; SMs that a
+single wave leaves idle lend their power to the others, which those of the last of several waves were not seen to do.
+
+Sources of the constants: SMEM_*, L2_*: DeepGEMM's heuristics for sm_90. START_CLOCKS, TILE_CLOCKS, POWER_*: fitted to
+the measurements in docs/performance.md, where the model is scored. CLUSTER_CLOCKS, SPLIT_CLOCKS, TRANSPOSED_PERCENT:
+guesses that decide between near equals.
 """
 
 from __future__ import annotations
@@ -10,7 +17,7 @@ from typing import NamedTuple
 
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS, loaded_bytes, stored_bytes
+from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import Device
@@ -18,7 +25,14 @@ from cutegen.hardware import Device
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
 L2_BYTES_PER_CLOCK_SM = 64  # what one SM can take
 L2_BYTES_PER_CLOCK = 6150  # what L2 gives to all SMs together (8 MB in 1300 clocks)
-TILE_OVERHEAD_CLOCKS = 1000  # to fill the ring and to start the epilogue, where nothing hides it
+LANES = 128  # f32 operations an SM begins in a clock, for the epilogue
+POWER_BYTES_PER_CLOCK = 640  # operands from L2 to one SM, for which the tensor core rests a clock at the power limit
+START_CLOCKS = 5000  # to launch, to fill the first ring and to drain the last store: 2.7 us
+TILE_CLOCKS = 100  # between a tile's last MMA and its epilogue
+CLUSTER_CLOCKS = 200  # until the CTAs of a cluster have met
+SPLIT_CLOCKS = 1000  # to hand a partial tile on: a fence, and a flag in L2
+TRANSPOSED_PERCENT = 2  # that a transposed kernel's SM is slower: it has to be ahead by that much
+ACCUMULATOR_BYTES = 4  # of a partial sum
 
 
 class Shape(NamedTuple):
@@ -34,17 +48,37 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """tiles: CTA tiles, padded to whole clusters. waves: rounds of `slots` CTAs. busy: clocks that the SMs work.
+    """tiles: CTA tiles, padded to whole clusters, times split_k. waves: rounds of `slots` CTAs, of which the last has
+    `last`. busy: clocks that the SMs work, whatever memory allows.
 
-    clocks: of all of it; bound: what they go to, "tensor core", "shared memory", "L2" or "device memory".
+    clocks: of all of it; bound: what most of them go to, "tensor core", "shared memory", "epilogue", "L2", "device
+    memory" or "launch".
     """
 
     tiles: int
     slots: int
     waves: int
+    last: int
     busy: int
     clocks: int
     bound: str
+
+
+class _Grid(NamedTuple):
+    """CTA tiles of the kernel along m and n, clusters being whole."""
+
+    m: int
+    n: int
+
+
+class _Tile(NamedTuple):
+    """What one tile takes. core: clocks of the mainloop on its SM, and what they go to. epilogue: clocks. from_l2:
+    bytes loaded and stored."""
+
+    core: int
+    core_bound: str
+    epilogue: int
+    from_l2: int
 
 
 def traffic(problem: GemmProblem, shape: Shape) -> tuple[int, int]:
@@ -57,42 +91,125 @@ def traffic(problem: GemmProblem, shape: Shape) -> tuple[int, int]:
     return flops, moved
 
 
-def memory_clocks(problem: GemmProblem, shape: Shape, device: Device) -> int:
-    """Clocks that device memory needs for the shape; no candidate is faster."""
-    return traffic(problem, shape)[1] * device.clock_hz // device.hbm_bytes_per_s
+class Work(NamedTuple):
+    """What a shape takes, whatever runs it. width: bytes of an operand's element. stored, loaded: bytes of tiles for
+    each element of the output; flops: of the epilogue, for each as well; paired: accumulators that make one. moved:
+    bytes of device memory when every tensor moves once; memory: the clocks that this takes, and no candidate is
+    faster."""
+
+    shape: Shape
+    width: int
+    stored: int
+    loaded: int
+    flops: int
+    paired: int
+    moved: int
+    memory: int
 
 
-def estimate(problem: GemmProblem, c: Candidate, shape: Shape, device: Device, memory: int) -> Estimate:
-    """The model for one candidate. Uses schedule, tile and cluster; every other knob is taken to be well chosen.
+def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
+    program, extra = problem.kernel_epilogue, cost(problem.epilogue)
+    _, moved = traffic(problem, shape)
+    return Work(
+        shape,
+        problem.a.dtype.bytes,
+        sum(o.dtype.bytes for o in program.outputs),
+        sum(o.dtype.bytes for o in program.operands if o.kind == "tile"),
+        extra.flops,
+        2 if extra.paired else 1,
+        moved,
+        moved * device.clock_hz // device.sustained_bytes_per_s,
+    )
 
-    memory: `memory_clocks` of the shape.
-    """
-    (tile_m, tile_n, tile_k), (cluster_m, cluster_n) = c.tile, c.cluster
-    shape = kernel_shape(shape, c)
-    grid_m = -(-shape.m // (tile_m * cluster_m)) * cluster_m
-    grid_n = -(-shape.n // (tile_n * cluster_n)) * cluster_n
-    tiles = grid_m * grid_n * shape.batch
-    size = cluster_m * cluster_n
+
+def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
+    """The model for one candidate: schedule, tile, cluster, raster, split_k, swap_ab; every other knob is taken to be
+    well chosen."""
+    shape = kernel_shape(work.shape, c)
+    grid = _Grid(*(-(-extent // (t * cl)) * cl for extent, t, cl in zip(shape[:2], c.tile, c.cluster)))
+    size = c.cluster[0] * c.cluster[1]
     slots = device.sms // size * size or device.sms  # an illegal cluster is ranked before its rule refuses it
-    waves = -(-tiles // slots)
-    depth = -(-shape.k // tile_k) * tile_k
-    width = problem.a.dtype.bytes
-    flops_per_clock = device.flops_16bit // (device.sms * device.clock_hz)
-    stored, loaded = stored_bytes(problem, c), loaded_bytes(problem, c)
-    # WGMMA reads A once and B once for each 64 rows; TMA writes both once.
-    read = (tile_m + tile_m // MMA_ROWS * tile_n) * depth * width
-    filled = (tile_m + tile_n) * depth * width
-    from_l2 = (tile_m // cluster_n + tile_n // cluster_m) * depth * width + stored + loaded
-    l2_rate = min(L2_BYTES_PER_CLOCK_SM, L2_BYTES_PER_CLOCK // min(slots, max(tiles, 1)))
-    clocks = {
-        "tensor core": 2 * tile_m * tile_n * depth // flops_per_clock,
-        "shared memory": (read + filled) // SMEM_BYTES_PER_CLOCK,
-        "L2": from_l2 // l2_rate,
-    }
-    bound = max(clocks, key=lambda name: clocks[name])
-    # Pingpong hides all epilogues but the last behind the other warpgroup's tile.
-    exposed = TILE_OVERHEAD_CLOCKS + 2 * (stored + loaded) // SMEM_BYTES_PER_CLOCK
-    busy = waves * clocks[bound] + exposed * (waves if c.schedule == "cooperative" else 1)
-    if memory > busy:
-        return Estimate(tiles, slots, waves, busy, memory, "device memory")
-    return Estimate(tiles, slots, waves, busy, busy, bound)
+    tiles = grid.m * grid.n * shape.batch * c.split_k
+    full, last = divmod(tiles, slots)
+    start = START_CLOCKS + (CLUSTER_CLOCKS if size > 1 else 0)
+    tile = _tile_costs(c, work, shape, min(tiles, device.sms), device)
+    on_sm, on_sm_bound = _on_sm(c, tile)
+    if c.swap_ab:
+        on_sm += on_sm * TRANSPOSED_PERCENT // 100
+    spent = {"launch": start}
+    for count, ctas in ((full, slots), (1, last)):
+        if ctas:
+            clocks, bound = max(
+                (on_sm, on_sm_bound),
+                (ctas * tile.from_l2 // min(L2_BYTES_PER_CLOCK_SM * ctas, L2_BYTES_PER_CLOCK), "L2"),
+                (_fresh_clocks(c, work, shape, grid, ctas, tiles, device), "device memory"),
+            )
+            spent[bound] = spent.get(bound, 0) + count * clocks
+    if c.schedule == "pingpong":  # the last epilogue has no tile to hide behind
+        spent["epilogue"] = spent.get("epilogue", 0) + tile.epilogue
+    waves = full + bool(last)
+    bound = max(spent, key=lambda name: spent[name])
+    clocks = sum(spent.values())
+    if start + work.memory > clocks:
+        clocks, bound = start + work.memory, "device memory" if work.memory > start else "launch"
+    return Estimate(tiles, slots, waves, last or slots, waves * on_sm, clocks, bound)
+
+
+def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Device) -> _Tile:
+    """shape: in the kernel's frame. active: SMs that share the power."""
+    (tile_m, tile_n, tile_k), (cluster_m, cluster_n) = c.tile, c.cluster
+    area = tile_m * tile_n
+    depth = -(-shape.k // (tile_k * c.split_k)) * tile_k
+    row = depth * work.width
+    # What TMA fetches ends where the tensor does.
+    fetched = (min(tile_m, shape.m) // cluster_n + min(tile_n, shape.n) // cluster_m) * row
+    flops, sm_clocks = 2 * area * depth, device.sms * device.clock_hz
+    at_power_limit = flops * sm_clocks // device.sustained_flops_16bit + fetched // POWER_BYTES_PER_CLOCK
+    tensor = max(flops * sm_clocks // device.flops_16bit, at_power_limit * active // device.sms)
+    # WGMMA reads A once and B once for each 64 rows; TMA writes both once, zeros for what is outside of a tensor.
+    smem = (2 * tile_m + (-(-tile_m // MMA_ROWS) + 1) * tile_n) * row // SMEM_BYTES_PER_CLOCK
+    made = area // work.paired
+    moved = made * (work.stored + work.loaded)
+    epilogue = TILE_CLOCKS + 2 * moved // SMEM_BYTES_PER_CLOCK + work.flops * made // LANES
+    if c.split_k > 1:
+        moved += 2 * area * ACCUMULATOR_BYTES  # written by one CTA, read by the next
+        epilogue += SPLIT_CLOCKS
+    return _Tile(
+        max(tensor, smem),
+        "tensor core" if tensor >= smem else "shared memory",
+        epilogue,
+        fetched + moved,
+    )
+
+
+def _on_sm(c: Candidate, tile: _Tile) -> tuple[int, str]:
+    """Clocks of one tile on its SM, and what bounds them. A cooperative tile's epilogue follows its mainloop; in
+    pingpong one warpgroup's epilogue runs beside the other's mainloop, and a tile takes the longer of its mainloop and
+    half of both."""
+    both = tile.core + tile.epilogue
+    if c.schedule == "cooperative":
+        return both, tile.core_bound if tile.core >= tile.epilogue else "epilogue"
+    return max((tile.core, tile.core_bound), ((both + 1) // 2, "epilogue"))
+
+
+def _fresh_clocks(c: Candidate, work: Work, shape: Shape, grid: _Grid, ctas: int, tiles: int, device: Device) -> int:
+    """Clocks of device memory in a wave of `ctas` CTAs: their share of what moves once, and, of an operand too large to
+    stay in L2, all the rows that their tiles touch."""
+    fresh = work.moved * ctas // tiles
+    region: tuple[int, int] | None = None
+    for axis, extent in enumerate(shape[:2]):
+        whole = extent * shape.k * work.width
+        if whole > device.l2_bytes // 2:  # what streams through takes the other half
+            region = region or _region(c, grid, -(-ctas // c.split_k))
+            touched = min(region[axis] * c.tile[axis], extent) * shape.k * work.width
+            fresh += max(0, touched - whole * ctas // tiles)
+    return fresh * device.clock_hz // device.sustained_bytes_per_s
+
+
+def _region(c: Candidate, grid: _Grid, ctas: int) -> tuple[int, int]:
+    """Tiles along m and n that a wave covers: a band of the raster, and further bands where one is too short."""
+    along, across = (grid.m, grid.n) if c.raster_order == "along_m" else (grid.n, grid.m)
+    band = min(c.raster_group, along)
+    length = -(-ctas // band)
+    covered = min(band * -(-length // across), along), min(length, across)
+    return covered if c.raster_order == "along_m" else (covered[1], covered[0])

@@ -18,10 +18,11 @@ from cutegen.families.explanation import (
     read_extents,
     roofline,
 )
-from cutegen.families.gemm.cost_model import Shape, estimate, memory_clocks, traffic
+from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
+from cutegen.families.gemm.ranking import explain_ranking
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.resolved import dispatch
@@ -39,7 +40,7 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
     problem = resolved.problem
     constant = all(dim.value is not None for dim in (problem.m, problem.n, problem.k, problem.batch) if dim)
     if shape is not None or constant:
-        sections.append(_shape(resolved, read_shape(problem, shape or {})))
+        sections += _shape(resolved, read_shape(problem, shape or {}))
     return (*sections, explain_decisions(resolved.decisions))
 
 
@@ -90,21 +91,20 @@ def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
     )
 
 
-def _shape(resolved: ResolvedGemm, shape: Shape) -> Section:
+def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
     problem, device = resolved.problem, DEVICES[resolved.device]
     dims = {problem.m.name: shape.m, problem.n.name: shape.n, problem.k.name: shape.k}
     name = dispatch(resolved.dispatch, {**dims, **({problem.batch.name: shape.batch} if problem.batch else {})})
     c = next(t.candidate for t in resolved.tilings if t.name == name)
     flops, moved = traffic(problem, shape)
-    e = estimate(problem, c, shape, device, memory_clocks(problem, shape, device))
-    last = e.tiles - (e.waves - 1) * e.slots
+    e = estimate(c, describe_work(problem, shape, device), device)
     inside = shape.m * shape.n * shape.batch / (e.tiles * c.tile[0] * c.tile[1])
     rows = (
         *((("instance", name),) if len(resolved.tilings) > 1 else ()),
         ("tiles", f"{e.tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
-        ("waves", f"{e.waves} of {e.slots} CTAs; the last has {last} ({100 * last / e.slots:.0f}%)"),
+        ("waves", f"{e.waves} of {e.slots} CTAs; the last has {e.last} ({100 * e.last / e.slots:.0f}%)"),
         ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}"),
         *roofline(device, flops, moved),
-        ("cost model", f"{1e6 * e.clocks / device.clock_hz:.4g} us, bound by {e.bound}; it ranks, it does not promise"),
     )
-    return Section(f"{shape} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
+    extents = Section(f"{shape} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
+    return extents, explain_ranking(resolved, shape, c)

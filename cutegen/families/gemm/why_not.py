@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cutegen.families.decide import written_knobs
 from cutegen.families.explanation import Section
 from cutegen.families.gemm.candidate import Candidate, knobs_of
-from cutegen.families.gemm.cost_model import estimate, memory_clocks
+from cutegen.families.gemm.cost_model import describe_work, estimate
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.explain import read_shape
 from cutegen.families.gemm.orientation import kernel_frame
@@ -36,8 +36,8 @@ def why_not(spec: GemmSpec, resolved: ResolvedGemm, wish: str, shape: Mapping[st
         ]
         if shape is not None:
             extents = read_shape(problem, shape)
-            floor = memory_clocks(problem, extents, device)
-            times = [estimate(problem, c, extents, device, floor).clocks * 1e6 / device.clock_hz for c in (now, then)]
+            work = describe_work(problem, extents, device)
+            times = [estimate(c, work, device).clocks * 1e6 / device.clock_hz for c in (now, then)]
             rows.append((f"cost model for {extents}, us", f"{times[0]:.4g}", f"{times[1]:.4g}"))
         return rows
 

@@ -76,6 +76,12 @@ class MlaFamily:
 
         return explain(resolved, shape)
 
+    def estimate(
+        self, resolved: ResolvedMla, instance: str | Mapping[str, object], shape: Mapping[str, int]
+    ) -> float | None:
+        """None: this family has no cost model; its candidates are in the order that was measured."""
+        return None
+
     def explain_decisions(self, resolved: ResolvedMla) -> Section:
         """Every knob with value, origin and reason."""
         from cutegen.families.explanation import explain_decisions

@@ -1,0 +1,91 @@
+"""The cost model's ranking for one shape, for people: the first few candidates, and this kernel among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from cutegen.families.explanation import Section
+from cutegen.families.gemm.auto import candidates
+from cutegen.families.gemm.candidate import Candidate, knobs_of
+from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
+from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.gemm.rules import refusals
+from cutegen.hardware import ARCHS, DEVICES
+
+SHOWN = 5
+
+
+def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Section:
+    """What the model would choose for a shape under the knobs that the spec writes, and the kernel's own candidate."""
+    device = DEVICES[resolved.device]
+    work = describe_work(resolved.problem, shape, device)
+    rows: list[tuple[str, ...]] = []
+    for c in islice(legal_candidates(resolved, shape), SHOWN):
+        word = f"{len(rows) + 1}"
+        if core(c) == core(own):
+            word += ", this kernel"
+        rows.append(_row(word, c, estimate(c, work, device), device.clock_hz))
+    if not any("this kernel" in row[0] for row in rows):
+        rows.append(_row("this kernel", own, estimate(own, work, device), device.clock_hz))
+    written = ", ".join(d.key for d in resolved.decisions if d.origin == "spec")
+    lines = (f"under what the spec writes: {written}",) if written else ()
+    header = ("rank", "tile", "cluster", "schedule", "consumers", "swap_ab", "tiles", "waves", "us", "bound by")
+    return Section(
+        f"Cost model for {shape} on {device.name}: it ranks, it does not promise", lines, header, tuple(rows)
+    )
+
+
+def legal_candidates(resolved: ResolvedGemm, shape: Shape) -> Iterator[Candidate]:
+    """Best first for the shape; knobs that the spec writes are kept."""
+    arch, fields = ARCHS[resolved.arch], {k.key: k.field for k in knobs_of(resolved.problem)}
+    fixed = {fields[d.key]: d.value for d in resolved.decisions if d.origin == "spec" and d.key in fields}
+    for choice in candidates(resolved.problem, fixed, arch, DEVICES[resolved.device], [shape]):
+        if next(refusals(resolved.problem, choice.candidate, arch), None) is None:
+            yield choice.candidate
+
+
+def core(c: Candidate) -> tuple[object, ...]:
+    """What the model tells candidates apart by."""
+    return c.schedule, c.consumers, c.tile, c.cluster, c.swap_ab, c.split_k
+
+
+def estimate_seconds(resolved: ResolvedGemm, instance: str | Mapping[str, object], shape: Shape) -> float | None:
+    """The model's time for an instance: a tiling by name, or knobs by dotted key in place of the default's; None: the
+    kernel has no such instance."""
+    if isinstance(instance, str):
+        c = next((t.candidate for t in resolved.tilings if t.name == instance), None)
+    else:
+        c = _with_knobs(resolved, instance)
+    if c is None:
+        return None
+    device = DEVICES[resolved.device]
+    return estimate(c, describe_work(resolved.problem, shape, device), device).clocks / device.clock_hz
+
+
+def _with_knobs(resolved: ResolvedGemm, knobs: Mapping[str, object]) -> Candidate | None:
+    by_key = {k.key: k for k in knobs_of(resolved.problem)}
+    values: dict[str, Any] = {}
+    for key, value in knobs.items():
+        try:
+            values[by_key[key].field] = by_key[key].read(value)
+        except (KeyError, ValueError):
+            return None
+    return replace(resolved.default.candidate, **values)
+
+
+def _row(rank: str, c: Candidate, e: Estimate, clock_hz: int) -> tuple[str, ...]:
+    return (
+        rank,
+        " x ".join(map(str, c.tile)),
+        " x ".join(map(str, c.cluster)),
+        c.schedule,
+        str(c.consumers),
+        "yes" if c.swap_ab else "no",
+        str(e.tiles),
+        f"{e.waves}, the last {100 * e.last // e.slots}%",
+        f"{1e6 * e.clocks / clock_hz:.4g}",
+        e.bound,
+    )
