@@ -29,6 +29,7 @@ class Script:
     noise: float = 0.002
     baseline: str = "cuBLAS"
     others: int = 0
+    device: str = "Scripted GPU"
 
 
 class ScriptedBackend:
@@ -37,7 +38,7 @@ class ScriptedBackend:
 
     def setup(self) -> Setup:
         self.note("start")
-        return Setup("Scripted GPU", "1.0", self.script.others)
+        return Setup(self.script.device, "1.0", self.script.others)
 
     def open(self, problem: Shape, default: str) -> Opened:
         self.note("open " + ",".join(f"{d}={n}" for d, n in problem.items()))
@@ -110,7 +111,9 @@ class ScriptedMeasuring:
         plan = load_subject(package).plan
         assert plan
         seconds = {name: self.seconds(tiling) for name, tiling in plan.tilings.items()}
-        return Station(FACTORY, (Script(self.log, {"cuBLAS": 9e-6, **seconds}, **self.script),))
+        return Station(
+            FACTORY, (Script(self.log, {"cuBLAS": 9e-6, **seconds}, **{"device": self.device, **self.script}),)
+        )
 
     def build(self, kernels: Sequence[Any], *, workers: int | None = None, on_progress: Any = None) -> Any:
         """In place of build_kernels."""

@@ -189,6 +189,8 @@ def _say(report: TuneReport, command: str) -> None:
     console.say(f"\n{report.device}; {report.toolchain}; {report.seconds:.1f} s")
     for text in report.remarks():
         console.say(f"note: {text}")
+    for fault in report.faults:
+        console.note(fault.report())
     if report.failed:
         console.note(f"error: {report.failed}")
         console.note(f"  = help: {command}")

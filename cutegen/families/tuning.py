@@ -36,5 +36,5 @@ class TuningSpace(Protocol):
         ...
 
     def describe(self, candidate: Any) -> Mapping[str, object]:
-        """The knobs of a candidate by dotted key, less those that the spec writes."""
+        """All knobs of a candidate by dotted key, those that the spec writes as well: they may be open one day."""
         ...

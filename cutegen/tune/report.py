@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from cutegen.diagnostics import CutegenError
 from cutegen.families.knobs import show
 from cutegen.resolve import Lock
 from cutegen.resolve.winners import DEFAULT, Winner
@@ -25,12 +26,14 @@ SHOWN = 8  # candidates of a problem in the table; JSON has them all
 @dataclass
 class ProblemReport:
     """One problem. best: the winner, or None where the default stands, stands for want of time (`stopped`: why), or
-    where nothing could be compared. crowded: figures that are not trusted."""
+    where nothing could be compared. differs: the winner's knobs that are not the default's. crowded: figures that are
+    not trusted."""
 
     problem: Shape
     pool: Pool
     trials: list[Trial] = field(default_factory=list)
     best: Trial | None = None
+    differs: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     stopped: str = ""
     crowded: bool = False
@@ -84,7 +87,9 @@ class ProblemReport:
             yield trial.name, _us(trial.timing.own), speed, beside, stage, "wins" if trial is self.best else ""
 
     def remarks(self) -> Iterator[str]:
-        """What did not go as it should, with reasons."""
+        """What the winner is, and what did not go as it should, with reasons."""
+        if self.differs:
+            yield f"{self.best.name if self.best else ''}: {describe_knobs(self.differs)}"
         counts = self.counts()
         words = [f"{n} {word.replace('_', ' ')}" for word, n in counts.items() if n]
         yield ", ".join(words) + f"; {self.seconds:.1f} s"
@@ -128,15 +133,18 @@ class ProblemReport:
 
 @dataclass
 class TuneReport:
-    """problems: those that were begun; not_reached: the others. stale: winners of this device that were measured with
-    other tools, or beside another default. lock: what it says now; written: whether that is new. failed: why the lock
-    was not written though it should."""
+    """problems: those that were searched; faults: why others could not be; not_reached: for want of time.
+
+    stale: winners of this device that were measured with other tools, or beside another default. lock: what it says
+    now; written: whether that is new. failed: why it was not written though it should.
+    """
 
     spec: Path
     device: str
     driver: str
     toolchain: str
     problems: list[ProblemReport] = field(default_factory=list)
+    faults: list[CutegenError] = field(default_factory=list)
     not_reached: list[Shape] = field(default_factory=list)
     stale: list[Winner] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -147,7 +155,7 @@ class TuneReport:
 
     @property
     def ok(self) -> bool:
-        return not self.failed and not any(p.crowded for p in self.problems)
+        return not (self.failed or self.faults or any(p.crowded for p in self.problems))
 
     def remarks(self) -> Iterator[str]:
         """What is to be known beside the problems."""
@@ -176,6 +184,7 @@ class TuneReport:
             "winners": [asdict(w) for w in self.lock.winners if w.device == self.device] if self.lock else [],
             "stale": [asdict(w) for w in self.stale],
             "not_reached": self.not_reached,
+            "faults": [fault.message for fault in self.faults],
             "notes": self.notes,
             "problems": [p.to_json() for p in self.problems],
         }

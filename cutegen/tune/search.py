@@ -13,6 +13,11 @@ from cutegen.tune.stages import PROOF, STAGES, WORTHWHILE, Stage, heats, samples
 from cutegen.tune.station import CandidateFault, Opened, Station
 from cutegen.tune.store import Fault, Place, Timing, TimingStore
 
+
+class ProblemError(CutegenError):
+    """A problem on which nothing can be compared; others may do."""
+
+
 MAX_LOST = 8  # measuring processes lost on one problem before the rest is left alone
 Clock = Callable[[], float]
 
@@ -68,7 +73,7 @@ class Search:
     def run(self, trials: Sequence[Trial], stages: Sequence[Stage] = STAGES) -> Trial | None:
         """The candidate that beats the default, proved; None when none does. The trials hold what was found.
 
-        CutegenError: the default itself does not run, or is wrong.
+        ProblemError: the default itself does not run, or is wrong. CutegenError (exit 2): nothing runs here.
         """
         left = [t for t in trials if not self._known_fault(t)]
         for stage in stages:
@@ -154,13 +159,17 @@ class Search:
         if not self.station.alive:
             self._admitted.clear()
             self.opened = None
-            if others := self.station.start().others:
-                self._crowd(others)
+            setup = self.station.start()
+            if setup.device != self.place.device:
+                found = f"the measuring process is on {setup.device}, the tune is for {self.place.device}"
+                raise CutegenError(found, "set CUDA_VISIBLE_DEVICES to one device", exit_code=2)
+            if setup.others:
+                self._crowd(setup.others)
         if self.opened is None:
             try:
                 self.opened = self.station.open(self.problem, self.default.name)
             except CandidateFault as fault:
-                raise CutegenError(f"{_text(self.problem)}: the problem cannot be set up: {fault.reason}") from None
+                raise ProblemError(f"{_text(self.problem)}: the problem cannot be set up: {fault.reason}") from None
             if self.opened.reason:
                 self._note(f"no baseline: {self.opened.reason}")
         for trial in trials:
@@ -189,7 +198,7 @@ class Search:
         self._lost += fault.lost
         if trial is None:
             reason = f"the baseline {fault.kind}: {fault.reason}"
-            raise CutegenError(f"{_text(self.problem)}: {reason}", "run `cutegen doctor`, and look at `nvidia-smi`")
+            raise ProblemError(f"{_text(self.problem)}: {reason}", "run `cutegen doctor`, and look at `nvidia-smi`")
         kind = fault.kind
         self._blame(
             trial, Fault("hung" if kind == "hung" else "crashed" if kind == "crashed" else "failed", fault.reason)
@@ -198,7 +207,7 @@ class Search:
     def _blame(self, trial: Trial, fault: Fault) -> None:
         if trial is self.default:
             remedy = "run `cutegen check` on the spec: the tuner compares with the default, which must work"
-            raise CutegenError(f"{_text(self.problem)}: the default kernel: {fault.kind}: {fault.reason}", remedy)
+            raise ProblemError(f"{_text(self.problem)}: the default kernel: {fault.kind}: {fault.reason}", remedy)
         trial.fault, trial.stored = fault, False
         self.store.keep_fault(trial.kernel, self.place, fault)
 

@@ -23,7 +23,7 @@ from cutegen.run.shapes import Shape
 from cutegen.runtime.sources import distribution_versions
 from cutegen.tune.pool import MAX_CANDIDATES, Pool, TuningPackage, compose, gather
 from cutegen.tune.report import ProblemReport, TuneReport
-from cutegen.tune.search import Clock, Search, Trial
+from cutegen.tune.search import Clock, ProblemError, Search, Trial
 from cutegen.tune.stages import STAGES, planned_samples
 from cutegen.tune.station import Station
 from cutegen.tune.store import NOWHERE, Fault, Place, TimingStore
@@ -100,8 +100,8 @@ class Session:
         return [w for w in lock.winners if w.device == self.device and (w.beside, w.toolchain) != now]
 
     def run(self, problems: Sequence[Shape]) -> TuneReport:
-        """Tunes the problems one by one, and writes the lock. KeyboardInterrupt: nothing is written; what was measured
-        is in the store."""
+        """Tunes the problems one by one, and writes the lock. CutegenError: no more can be measured; what was proved is
+        in the lock. KeyboardInterrupt: nothing is written; what was measured is in the store."""
         deadline = self.begun + self.options.budget_s
         for number, problem in enumerate(problems):
             now = self.options.clock()
@@ -110,8 +110,18 @@ class Session:
                 break
             until = now + (deadline - now) / (len(problems) - number)
             where = f"{_text(problem)}" + (f" ({number + 1} of {len(problems)})" if len(problems) > 1 else "")
-            report = self._tune(dict(problem), until, where)
+            try:
+                report = self._tune(dict(problem), until, where)
+            except ProblemError as error:
+                self.report.faults.append(error)
+                continue
+            except CutegenError:
+                self._write()  # what is proved is proved
+                raise
             report.seconds = self.options.clock() - now
+            report.differs = next(
+                (self.differences(p.knobs) for p, t in zip(report.pool.tried, report.trials) if t is report.best), {}
+            )
             self.report.problems.append(report)
         self._write()
         self.report.stale = self.find_stale(self.report.lock or self.resolution.lock)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,55 +13,25 @@ import pytest
 from gemm_specs import PLAIN
 from mla_specs import MLA
 from scripted_backend import ScriptedMeasuring
+from tune_setup import GPU, SHAPE, lock_spec, script_measuring, tune, winners
 
 from cutegen.cli import main
 from cutegen.families.resolved import dispatch
-from cutegen.resolve import lock_path, read_lock, resolve_file
+from cutegen.resolve import lock_path, resolve_file
 from cutegen.resolve.winners import DEFAULT
 from cutegen.tune import session
 from cutegen.tune.report import TuneReport
 from cutegen.tune.store import TimingStore, store_path
 
-SHAPE = ["--shape", "m=64,n=4096,k=4096"]
-GPU = "Scripted GPU"
-tune_command = importlib.import_module("cutegen.cli.tune")
-
-
-def by_columns(tiling: Any) -> float:
-    """128 columns are fastest: 8 us; the default, with 256, takes 10."""
-    return (8 + abs(tiling.tile[1] - 128) / 64 + tiling.tile[0] / 1000) * 1e-6
-
 
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
-    path = tmp_path / "specs" / "kernel.yaml"
-    path.parent.mkdir()
-    path.write_text(PLAIN)
-    assert main(["lock", str(path)]) == 0
-    return path
+    return lock_spec(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptedMeasuring]:
-    def use(seconds: Callable[[Any], float] = by_columns, **options: Any) -> ScriptedMeasuring:
-        (tmp_path / "log").write_text("")
-        made = ScriptedMeasuring(tmp_path / "log", seconds, **options)
-        monkeypatch.setattr(tune_command, "make_measuring", lambda: made)
-        monkeypatch.setattr(session, "build_kernels", lambda *args, **more: tuple(made.build(*args, **more)))
-        return made
-
-    return use
-
-
-def tune(spec: Path, *options: str) -> int:
-    return main(["tune", str(spec), *options])
-
-
-def winners(spec: Path) -> Any:
-    lock = read_lock(lock_path(spec))
-    assert lock
-    return lock.winners
+    return script_measuring(tmp_path, monkeypatch)
 
 
 def test_a_winner_goes_into_the_lock_and_its_kernel_into_the_dispatch(
@@ -209,28 +174,29 @@ def test_the_budget_ends_it_and_the_next_run_goes_on(spec: Path, measuring: Any,
     assert len(winners(spec)) == 3
 
 
-@pytest.mark.parametrize("what", ["spec", "lock"])
-def test_a_file_that_changes_meanwhile_is_not_overwritten(
-    spec: Path, measuring: Any, what: str, capsys: pytest.CaptureFixture[str]
+def test_a_default_that_is_wrong_on_one_problem_costs_that_problem(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = spec if what == "spec" else lock_path(spec)
-    changed = path.read_text() + "# edited\n"
+    measuring(does={("admit", "t128x256x64"): "wrong"})
+    assert tune(spec, *SHAPE, "--candidates", "2") == 1
+    assert "the default kernel: wrong: 3 of 100 elements are wrong" in capsys.readouterr().err
+    assert winners(spec) == ()
 
-    def edit(tiling: Any) -> float:
-        path.write_text(changed)
-        return by_columns(tiling)
 
-    measuring(edit)
-    before = lock_path(spec).read_text()
-    assert tune(spec, *SHAPE, "--candidates", "4") == 1
-    assert "has changed while it was tuned" in (err := capsys.readouterr().err)
-    assert f"cutegen tune {spec} --shape m=64,n=4096,k=4096" in err
-    assert path.read_text() == changed
-    assert lock_path(spec).read_text() == (before if what == "spec" else changed)
+def test_what_was_proved_is_written_when_nothing_runs_any_more(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = measuring()
-    assert tune(spec, *SHAPE, "--candidates", "4") == 0
-    assert made.built == []
-    assert winners(spec)
+    station, stations = made.station, itertools.count()
+
+    def then_gone(package: Path) -> Any:
+        made.script = {"device": "no GPU"} if next(stations) else {}
+        return station(package)
+
+    made.station = then_gone
+    assert tune(spec, *SHAPE, "--shape", "m=512,n=4096,k=4096", "--candidates", "3") == 2
+    assert "the measuring process is on no GPU" in capsys.readouterr().err
+    assert [w.calls["m"] for w in winners(spec)] == [(17, 64)]
 
 
 def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -339,62 +305,3 @@ def test_without_a_gpu_nothing_is_compiled(
     assert tune(spec, *SHAPE) == 2
     assert "not run: there is no device" in (err := capsys.readouterr().err)
     assert "tune on the machine that will run the kernels" in err
-
-
-def test_an_interrupt_writes_nothing_and_keeps_what_was_measured(
-    spec: Path, measuring: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    measuring()
-    before = lock_path(spec).read_text()
-
-    class Bar:
-        def __enter__(self) -> Any:
-            def show(what: str, done: int, total: int) -> None:
-                if "measuring" in what and done > 60:
-                    raise KeyboardInterrupt
-
-            return show
-
-        def __exit__(self, *error: object) -> None: ...
-
-    monkeypatch.setattr(tune_command, "_progress", Bar)
-    assert tune(spec, *SHAPE, "--candidates", "30") == 130
-    assert lock_path(spec).read_text() == before
-    assert TimingStore(store_path(tmp_path / "cache")).count()["timings"] > 0
-
-
-KILLED = """
-import sys
-sys.path[:0] = {paths!r}
-import importlib
-from pathlib import Path
-from scripted_backend import ScriptedMeasuring
-from test_tune_command import by_columns
-from cutegen.cli import main
-from cutegen.tune import session
-from cutegen.tune.report import TuneReport
-made = ScriptedMeasuring(Path({log!r}), by_columns)
-importlib.import_module("cutegen.cli.tune").make_measuring = lambda: made
-session.build_kernels = lambda *args, **more: tuple(made.build(*args, **more))
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_a_killed_tune_leaves_spec_and_lock_and_goes_on(spec: Path, measuring: Any, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("")
-    before = spec.read_text(), lock_path(spec).read_text()
-    code = KILLED.format(paths=sys.path, log=str(log))
-    command = [sys.executable, "-c", code, "tune", str(spec), *SHAPE, "--candidates", "30"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while log.read_text().count("sample") < 60:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (spec.read_text(), lock_path(spec).read_text()) == before
-    kept = TimingStore(store_path(tmp_path / "cache")).count()["timings"]
-    assert kept > 0
-    measuring()
-    assert tune(spec, *SHAPE, "--candidates", "30") == 0
-    assert winners(spec)

@@ -33,7 +33,7 @@ class Bench:
     def run(self, seconds: dict[str, float], stages: Any = STAGES, **options: Any) -> tuple[Trial | None, list[Trial]]:
         log = self.folder / "log"
         log.write_text("")
-        script = {k: options.pop(k) for k in ("does", "noise", "baseline", "others") if k in options}
+        script = {k: options.pop(k) for k in ("does", "noise", "baseline", "others", "device") if k in options}
         times = {"default": DEFAULT, "cuBLAS": 9e-6, **seconds}
         station = Station(FACTORY, (Script(log, times, **script),))
         trials = [Trial(name, f"kernel of {name}") for name in seconds]
@@ -166,6 +166,13 @@ def test_a_wrong_default_ends_the_search(bench: Bench) -> None:
     with pytest.raises(CutegenError, match="the default kernel: wrong: 3 of 100") as error:
         bench.run({"fast": 8e-6}, does={("admit", "default"): "wrong"})
     assert "cutegen check" in error.value.remedy
+
+
+def test_a_process_on_another_device_measures_nothing(bench: Bench) -> None:
+    with pytest.raises(CutegenError, match="is on Another GPU, the tune is for Scripted GPU") as error:
+        bench.run({"fast": 8e-6}, device="Another GPU")
+    assert error.value.exit_code == 2
+    assert not any(line.startswith("sample") for line in bench.log)
 
 
 def test_too_many_lost_processes_end_the_search(bench: Bench) -> None:

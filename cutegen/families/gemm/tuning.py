@@ -57,8 +57,7 @@ class GemmSpace:
                 yield proposal
 
     def describe(self, candidate: Candidate) -> Mapping[str, object]:
-        open_knobs = (k for k in self._knobs if k.field not in self._written)
-        values = {k.key: plain(getattr(candidate, k.field)) for k in open_knobs}
+        values = {k.key: plain(getattr(candidate, k.field)) for k in self._knobs}
         return {key: value for key, value in values.items() if key != "pipeline.load_stages" or value}
 
     def _ranked(self, shape: Shape) -> Iterator[Proposal]:
