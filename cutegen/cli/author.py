@@ -47,9 +47,10 @@ def validate(specs: list[Path], as_json: bool) -> int:
 @click.command("list")
 @console.json_option
 def list_(as_json: bool) -> None:
-    """Show the kernel families, the shipped specs and the epilogue operations."""
+    """Show the kernel families, the shipped specs and suites, and the epilogue operations."""
     from cutegen.epilogue import OPS
     from cutegen.families.registry import load_spec_model
+    from cutegen.run.suite import load_suite, shipped_suites
     from cutegen.spec import load_document
 
     families = [(name, _first_line(load_spec_model(name).__doc__)) for name in FAMILIES]
@@ -57,17 +58,24 @@ def list_(as_json: bool) -> None:
     for path in shipped_specs():
         data = load_document(path).data
         specs.append((_shorten(path), str(data.get("kernel")), str(data.get("arch")), _summary(path)))
+    suites = []
+    for path in sorted(shipped_suites().glob("*.yaml")):
+        suite = load_suite(path.stem, path.parent)
+        suites.append((suite.name, str(len(suite.rows())), suite.content.description.partition(". ")[0].rstrip(".")))
     ops = [(name, op.arity_text(), op.doc) for name, op in OPS.items()]
     if as_json:
         console.print_json({
             "families": [dict(zip(("name", "summary"), row)) for row in families],
             "specs": [dict(zip(("path", "kernel", "arch", "summary"), row)) for row in specs],
+            "suites": [dict(zip(("name", "problems", "summary"), row)) for row in suites],
             "ops": [dict(zip(("name", "arguments", "summary"), row)) for row in ops],
         })  # fmt: skip
         return
     console.say(console.table(("family", "computes"), families))
     console.say()
     console.say(console.table(("shipped spec", "kernel", "arch", "is"), specs))
+    console.say()
+    console.say(console.table(("suite", "problems", "holds"), suites))
     console.say()
     console.say(console.table(("epilogue op", "takes", "is"), ops))
 

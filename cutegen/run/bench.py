@@ -11,7 +11,7 @@ from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel, commo
 from cutegen.run.device import Launch, Rates
 from cutegen.run.environment import Reading
 from cutegen.run.intervals import median_interval, round_orders, speed_ratio
-from cutegen.run.measured import BenchReport, LeftOut, Measured, ProblemReport, relate_to_libraries
+from cutegen.run.measured import BenchReport, LeftOut, Measured, ProblemReport, relate
 from cutegen.run.row import Row, refuse
 from cutegen.run.shapes import Shape, bench_shapes, complete
 from cutegen.run.subject import Subject
@@ -76,7 +76,7 @@ def measure(
     problems: list[ProblemReport] = []
     left_out: list[LeftOut] = []
     listed = {subject.path: rows for subject, rows in subjects}
-    by_suite = bool(settings.suite) and not asked
+    by_suite, lost = bool(settings.suite) and not asked, False
 
     def report() -> BenchReport:
         suite = settings.suite if by_suite else ""
@@ -97,10 +97,13 @@ def measure(
                 continue
             try:
                 problem = measure_problem(fitting, row.shape, device, rates, settings, on_progress)
-            except CutegenError as error:
+            except (CutegenError, RuntimeError) as error:
                 if not by_suite:
                     raise
-                left_out.append(LeftOut(row, {"": error.message}))  # one of many: the others still count
+                left_out.append(LeftOut(row, {"": _first_line(error)}))  # one of many: the others still count
+                if lost := _is_lost(device):
+                    notes.append(f"the device failed at {row.title}: what comes after was not measured")
+                    break
                 continue
             problem.row, problem.skipped = row, {**refused, **problem.skipped}
             problems.append(problem)
@@ -110,7 +113,22 @@ def measure(
         raise CutegenError("; ".join([*notes, *given]) or "there is nothing to measure", exit_code=2)
     if device.other_processes() and not others:
         notes.append("another process came onto the GPU: do not trust these figures")
-    return replace(report(), complete=True)
+    return replace(report(), complete=not lost)
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, CutegenError):
+        return error.message
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _is_lost(device: Device) -> bool:
+    """A kernel that broke its memory takes the whole context with it: every further call fails."""
+    try:
+        device.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _operand_dtype(subject: Subject) -> str:
@@ -167,7 +185,7 @@ def measure_problem(
             m.host_seconds = device.host_seconds(c.launches[0])
         if c.step:
             m.step_seconds = device.sample(device.prepare([c.step]), settings.slice_seconds)[0]
-    relate_to_libraries(measured)
+    relate(measured, against)
     moving = next((m.time.median for m in measured if m.candidate.is_bound and m.time), None)
     for m in measured:
         c = m.candidate

@@ -1,46 +1,41 @@
-"""The fastest of several ways in which a library can do the same, chosen as `bench` measures: no input stays in L2."""
+"""The fastest of several ways in which a library can do the same, chosen as `bench` measures: as CUDA graphs, so that
+the host does not count, and through all sets of inputs, so that none stays in L2."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from cutegen.run.device import CudaDevice, Launch
+
 Sets = TypeVar("Sets")
 Way = Callable[[Sets], Any]
-# Passes over all sets of inputs, of which the median counts, after one that is not timed; and how long all of it may
-# take for each way, so that large problems do not take minutes.
-PASSES, SECONDS = 5, 0.25
+SAMPLES, SLICE_SECONDS = 3, 0.01
 
 
-def time_on_device(action: Callable[[], Any]) -> float:
-    """Seconds on the current CUDA stream."""
-    import torch
-
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    action()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / 1e3
+def time_launches(launches: Sequence[Launch]) -> float:
+    """Seconds per launch on the current CUDA device."""
+    device = CudaDevice()
+    prepared = device.prepare(launches)
+    return median(device.sample(prepared, SLICE_SECONDS)[0] for _ in range(SAMPLES))
 
 
 class Contest(Generic[Sets]):
     """Launches that wait with the choice of a way for the first call, when all sets of inputs are known.
 
-    ways: lists them for one set; one that raises is out, and when all are, the first reason is raised.
+    ways: lists them for one set; one that raises is out, and when all are, the last reason is raised.
     """
 
     def __init__(
-        self,
-        ways: Callable[[Sets], Iterable[Way[Sets]]],
-        clock: Callable[[Callable[[], Any]], float] | None = None,
+        self, ways: Callable[[Sets], Iterable[Way[Sets]]], clock: Callable[[Sequence[Launch]], float] | None = None
     ) -> None:
-        self._ways, self._clock = ways, clock or time_on_device
+        self._ways, self._clock = ways, clock or time_launches
         self._sets: list[Sets] = []
         self._best: Way[Sets] | None = None
 
-    def enter(self, values: Sets) -> Callable[[], Any]:
+    def enter(self, values: Sets) -> Launch:
         """The launch of one more set."""
         self._sets.append(values)
 
@@ -55,23 +50,12 @@ class Contest(Generic[Sets]):
         best, least, reason = None, float("inf"), Exception("it has no way to do this")
         for way in self._ways(self._sets[0]):
             try:
-                seconds = self._seconds(way, self._sets)
+                seconds = self._clock([partial(way, values) for values in self._sets])
             except Exception as error:  # whatever a foreign library raises
-                reason = error if best is None else reason
+                reason = error
                 continue
             if seconds < least:
                 best, least = way, seconds
         if best is None:
             raise reason
         return best
-
-    def _seconds(self, way: Way[Sets], sets: Sequence[Sets]) -> float:
-        def go_through() -> None:
-            for values in sets:
-                way(values)
-
-        once = self._clock(go_through)  # compiles, allocates
-        samples: list[float] = []
-        while len(samples) < PASSES and (not samples or once + sum(samples) < SECONDS):
-            samples.append(self._clock(go_through))
-        return median(samples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
@@ -21,9 +21,9 @@ FORMAT, VERSION = "cutegen bench", 2
 class Measured:
     """One candidate's figures. samples: seconds per launch, by round. speed: relative to `against` in the same rounds.
 
-    speeds: by library, relative to the fastest of its baselines on this problem (its name, the interval). share: of the
-    floor that the rates of this run set, or a candidate that only moves the data. right: outputs after timing (None:
-    not comparable). step_seconds: what a model runs once per step beside; None where nothing is needed.
+    speeds: see `relate`; by library, the baseline's name and the interval. share: of the floor that the rates of this
+    run set, or a candidate that only moves the data. right: outputs after timing (None: not comparable). step_seconds:
+    what a model runs once per step beside; None where nothing is needed.
     """
 
     candidate: Candidate
@@ -70,9 +70,9 @@ class Measured:
         }
 
 
-def relate_to_libraries(measured: Sequence[Measured]) -> None:
-    """Gives each kernel its speeds relative to libraries. Of several baselines of one library the one with the smallest
-    median counts, which leans, if anything, to the library's side."""
+def relate(measured: Sequence[Measured], against: str) -> None:
+    """Gives each kernel its speeds relative to libraries, and to the candidate `against` if that is of none. Of several
+    baselines of one library the one with the smallest median counts, which leans, if anything, to that library."""
     for m in measured:
         if m.candidate.is_baseline:
             continue
@@ -80,6 +80,8 @@ def relate_to_libraries(measured: Sequence[Measured]) -> None:
         for library in dict.fromkeys(b.candidate.library for b in own):
             best = min((b for b in own if b.candidate.library == library), key=lambda b: b.time.median if b.time else 0)
             m.speeds[library] = best.candidate.name, speed_ratio(best.samples, m.samples)
+        if m.speed and against not in {b.candidate.name for b in own}:
+            m.speeds[against] = against, m.speed
 
 
 @dataclass
@@ -139,14 +141,13 @@ class BenchReport:
         return all(p.ok for p in self.problems)
 
     def summaries(self) -> Mapping[str, Mapping[str, Summary]]:
-        """Kernel -> what it is relative to (a library, or the candidate that speeds refer to) -> over all problems that
-        have both."""
+        """Kernel -> what it is relative to -> over all problems that have both."""
         found: dict[tuple[str, str], list[tuple[Sequence[float], Sequence[float]]]] = {}
         for p in self.problems:
-            by_name = {m.candidate.name: m for m in p.measured}
+            samples = {m.candidate.name: m.samples for m in p.measured}
             for m in p.measured:
-                for reference, name in () if m.candidate.is_baseline else _references(m, by_name[p.against]):
-                    found.setdefault((m.candidate.name, reference), []).append((by_name[name].samples, m.samples))
+                for reference, (name, _) in m.speeds.items():
+                    found.setdefault((m.candidate.name, reference), []).append((samples[name], m.samples))
         result: dict[str, dict[str, Summary]] = {}
         for (kernel, reference), pairs in found.items():
             result.setdefault(kernel, {})[reference] = summarise_speeds([r for r, _ in pairs], [t for _, t in pairs])
@@ -171,10 +172,3 @@ class BenchReport:
             "problems": [p.to_json() for p in self.problems],
             "left_out": [row.to_json() for row in self.left_out],
         }
-
-
-def _references(m: Measured, against: Measured) -> Iterator[tuple[str, str]]:
-    """(what it is called, the candidate) of everything a kernel's speed is given to."""
-    yield from ((library, name) for library, (name, _) in m.speeds.items())
-    if m.speed and not (against.candidate.is_baseline and against.candidate.library in m.speeds):
-        yield against.candidate.name, against.candidate.name

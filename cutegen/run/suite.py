@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, register, suggest
 from cutegen.dtypes import DTYPES
+from cutegen.render.environment import data_folder
 from cutegen.run.epilogue_form import KINDS, form_of_statements
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
@@ -194,17 +195,20 @@ def _usual_output(operands: str | None) -> str:
 
 
 def load_suite(name: str, folder: Path) -> Suite:
-    """The suite of the file NAME.yaml in a folder. CutegenError: there is none; SpecError: it is wrong."""
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        there = sorted(p.stem for p in folder.glob("*.yaml"))
-        known = (
-            f"suites in {folder}: {', '.join(there)}"
-            if there
-            else "a suite lies in the folder `suites` beside the specs"
-        )
-        raise CutegenError(f"{path} does not exist", " ".join(filter(None, (suggest(name, there), known))))
+    """The suite of the file NAME.yaml in a folder, else the one that cutegen ships. CutegenError: there is none;
+    SpecError: it is wrong."""
+    path = next((p for p in (folder / f"{name}.yaml", shipped_suites() / f"{name}.yaml") if p.is_file()), None)
+    if path is None:
+        known = sorted({p.stem for place in (folder, shipped_suites()) for p in place.glob("*.yaml")})
+        remedy = f"there are {', '.join(known)}" if known else "a suite lies in the folder `suites` beside the specs"
+        message = f"{folder / name}.yaml does not exist, and cutegen ships no suite `{name}`"
+        raise CutegenError(message, " ".join(filter(None, (suggest(name, known), remedy))))
     document = load_document(path)
     suite = Suite(document, parse_section(document, SuiteFile))
     suite.check()
     return suite
+
+
+def shipped_suites() -> Path:
+    """The folder of the suites that come with cutegen."""
+    return data_folder("specs") / "suites"

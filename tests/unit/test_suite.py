@@ -73,8 +73,15 @@ def test_dims_that_a_kernel_does_not_have_are_located(tmp_path: Path, text: str,
 
 def test_missing_suite_names_those_that_exist(tmp_path: Path) -> None:
     write(tmp_path, "grid: {m: [1]}\n")
-    with pytest.raises(CutegenError, match=r"large\.yaml does not exist\n.*suites in .*: small"):
+    with pytest.raises(CutegenError, match=r"large\.yaml does not exist.*\n.*there are llm_gemm.* small"):
         load_suite("large", tmp_path)
+
+
+def test_shipped_suites_serve_specs_anywhere(tmp_path: Path) -> None:
+    assert load_suite("llm_gemm", tmp_path).document.path == str(ROOT / "specs" / "suites" / "llm_gemm.yaml")
+    own = write(tmp_path, "grid: {m: [1]}\n")
+    (tmp_path / "llm_gemm.yaml").write_text(own.document.text)
+    assert len(load_suite("llm_gemm", tmp_path).rows()) == 1
 
 
 def test_summary_is_the_geomean_of_each_round() -> None:

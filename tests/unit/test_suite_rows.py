@@ -14,6 +14,7 @@ from cutegen.report import table
 from cutegen.report.result import parse_result
 from cutegen.run.bench import Settings, measure
 from cutegen.run.epilogue_form import epilogue_form, form_of_statements
+from cutegen.run.measured import relate
 from cutegen.run.row import Row, refuse
 from cutegen.run.subject import load_subject, plan_subject
 from cutegen.run.suite import Suite, load_suite
@@ -192,14 +193,69 @@ def test_the_fastest_of_a_library_counts() -> None:
     }  # fmt: skip
     addmm.candidate.library = "cuBLAS product"
     kernel.speeds.clear()
-    from cutegen.run.measured import relate_to_libraries
-
-    relate_to_libraries(problem.measured)
+    relate(problem.measured, problem.against)
     assert kernel.speeds["cuBLAS product"][0] == product.candidate.name  # the fake device's candidates grow slower
     assert list(kernel.speeds) == ["cuBLAS product"]
+
+
+def test_speeds_are_also_given_to_a_kernel_that_is_asked_for() -> None:
+    class Other(CpuPlan):
+        name = "other"
+
+    rows = [Row({"m": 40, "n": 24, "k": 16})]
+    subjects = [(plan_subject(plan, Path(plan.name)), rows) for plan in (CpuPlan(), Other())]
+    settings = Settings(rounds=6, slice_seconds=0.01, baselines=("torch.mm",), against="plain", suite="small")
+    report = measure(subjects, (), FakeDevice(), {"gpu": None}, settings)
+    result = parse_result(report.to_json("again"))
+    assert result.libraries() == ["cuBLAS", "plain"]
+    assert {k: list(by) for k, by in result.summaries.items()} == {"plain": ["cuBLAS"], "other": ["cuBLAS", "plain"]}
+    assert result.problems[0].candidates[1].speeds["plain"].median == pytest.approx(0.5, rel=0.02)
 
 
 def test_nothing_that_fits_says_why() -> None:
     with pytest.raises(CutegenError, match="plain: operands are bf16, not e4m3") as caught:
         measured(CpuPlan(), rows=[Row({"m": 8, "n": 8, "k": 8}, dtype="e4m3")])
     assert caught.value.exit_code == 2
+
+
+def test_a_device_that_fails_ends_the_suite_and_keeps_what_was_measured() -> None:
+    class Failing(FakeDevice):
+        def sample(self, prepared: int, seconds: float) -> Any:
+            if prepared >= 2:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be")
+            return super().sample(prepared, seconds)
+
+        def synchronize(self) -> None:
+            if len(self.prepared) > 2:
+                raise RuntimeError("CUDA error")
+
+    rows = [Row({"m": m, "n": 24, "k": 16}) for m in (8, 16, 24)]
+    subject = plan_subject(CpuPlan(), Path("plain"))
+    settings = Settings(rounds=5, slice_seconds=0.01, baselines=("torch.mm",), suite="small")
+    so_far: list[int] = []
+    report = measure([(subject, rows)], (), Failing(), {"gpu": None}, settings,
+                     on_problem=lambda report: so_far.append(len(report.problems)))  # fmt: skip
+    assert [p.shape["m"] for p in report.problems] == [8]
+    assert so_far == [1]
+    (lost,) = report.left_out
+    assert (lost.row, lost.reasons) == (
+        rows[1], {"": "RuntimeError: CUDA error: an illegal memory access was encountered"},
+    )  # fmt: skip
+    assert report.notes == ("the device failed at m=16 n=24 k=16: what comes after was not measured",)
+    assert not report.complete
+
+
+def test_one_problem_that_fails_leaves_the_others() -> None:
+    class Full(FakeDevice):
+        def free_bytes(self) -> int:
+            if self.prepared and len(self.prepared) == 2:
+                self.prepared.append(0)
+                self.launches.append([])
+                raise RuntimeError("CUDA out of memory. Tried to allocate")
+            return super().free_bytes()
+
+    rows = [Row({"m": m, "n": 24, "k": 16}) for m in (8, 16, 24)]
+    settings = Settings(rounds=5, slice_seconds=0.01, baselines=("torch.mm",), suite="small")
+    report = measure([(plan_subject(CpuPlan(), Path("plain")), rows)], (), Full(), {"gpu": None}, settings)
+    assert [p.shape["m"] for p in report.problems] == [8, 24]
+    assert report.complete
