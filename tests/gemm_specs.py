@@ -59,6 +59,18 @@ EDGES = {
     "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
     "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 48, 64], cluster: [1, 2]}\n",
 }
+FP8 = PLAIN.replace("a: bf16", "a: e4m3").replace("b: bf16", "b: e5m2")
+FAST = FP8 + "accumulate: {promote_every: never}\n"
+EDGES |= {
+    "most_accumulators_with_promotion": FP8 + "tiling: {tile: [128, 208, 128]}\n",
+    "promotion_of_two_parts": FP8 + "tiling: {tile: [256, 128, 128], cluster: [1, 2]}\n",
+    "promotion_in_pingpong": FP8 + PINGPONG + "tiling: {tile: [128, 128, 128]}\n",
+    "promotion_of_three_consumers": FP8
+    + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 128, 256]}\naccumulate: {promote_every: 2}\n",
+    "promotion_of_one_consumer": FP8 + "warpgroups: {consumer: {count: 1}}\ntiling: {tile: [128, 128, 128]}\n",
+    "fast_accumulation": FAST + "tiling: {tile: [128, 256, 128]}\n",
+    "integers": FUSED.replace("a: bf16", "a: i8").replace("b: bf16", "b: i8") + "tiling: {tile: [256, 208, 128]}\n",
+}
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 
 

@@ -122,13 +122,14 @@ def read_extents(dims: Iterable[Extent], shape: Mapping[str, int]) -> list[int]:
     return extents
 
 
-def roofline(device: Device, flops: int, moved: int) -> tuple[tuple[str, str], ...]:
-    """Rows (what, value): the work in FLOPs and bytes, and the time that a device's data sheet needs for it."""
-    compute, memory = 1e6 * flops / device.flops_16bit, 1e6 * moved / device.hbm_bytes_per_s
-    ridge = f"{device.flops_16bit / device.hbm_bytes_per_s:.0f}"
+def roofline(device: Device, flops: int, moved: int, rate: int) -> tuple[tuple[str, str], ...]:
+    """Rows (what, value): the work in FLOPs and bytes, and the time that a device's data sheet needs for it. rate: of
+    its tensor cores on these operands, per second."""
+    compute, memory = 1e6 * flops / rate, 1e6 * moved / device.hbm_bytes_per_s
+    ridge = f"{rate / device.hbm_bytes_per_s:.0f}"
     return (
         ("work", f"{flops / 1e9:.4g} GFLOP, {moved / 1e6:.4g} MB, {flops / moved:.0f} FLOP/B (ridge {ridge})"),
-        ("floor, tensor core", f"{compute:.4g} us at {device.flops_16bit / 1e12:.1f} TFLOP/s"),
+        ("floor, tensor core", f"{compute:.4g} us at {rate / 1e12:.1f} TFLOP/s"),
         ("floor, memory", f"{memory:.4g} us at {device.hbm_bytes_per_s / 1e12:.2f} TB/s"),
         ("roofline", f"{max(compute, memory):.4g} us, {'compute' if compute >= memory else 'memory'}-bound"),
     )

@@ -70,6 +70,21 @@ def word(*words: str) -> Callable[[object], str]:
     return read
 
 
+def either(*reads: Callable[[object], Any]) -> Callable[[object], Any]:
+    """The first of `reads` that takes the value."""
+
+    def read(value: object) -> Any:
+        words = []
+        for one in reads:
+            try:
+                return one(value)
+            except ValueError as error:
+                words.append(str(error))
+        raise ValueError(" or ".join(words))
+
+    return read
+
+
 def plain(value: object) -> object:
     """A knob's value as YAML and JSON hold it: tuples become lists."""
     return [plain(v) for v in value] if isinstance(value, tuple) else value

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.dtypes import DType
+
 WARP_THREADS = 32
 WARPGROUP_THREADS = 128
 MBARRIER_BYTES = 8
@@ -35,6 +37,10 @@ class Arch:
     mma_k_bytes: int
     tmem_columns: int
     features: frozenset[str]
+
+    def mma_k(self, dtype: DType) -> int:
+        """Elements that one MMA contracts."""
+        return self.mma_k_bytes // dtype.bytes
 
     def launch_registers(self, threads: int) -> int:
         """Registers per thread a CTA of that many threads is launched with (a multiple of 8, at most 255 usable)."""

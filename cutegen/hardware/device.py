@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.dtypes import DType
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -29,6 +31,10 @@ class Device:
     power_watts: int
     sustained_flops_16bit: int
     sustained_bytes_per_s: int
+
+    def flops(self, dtype: DType) -> int:
+        """Dense tensor-core operations per second on operands of that dtype: twice as many for half the width."""
+        return self.flops_16bit * 2 // dtype.bytes
 
 
 DEVICES: dict[str, Device] = {

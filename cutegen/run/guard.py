@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-# A NaN in f16, bf16, and, repeated, in f32 and f64, with a payload that no arithmetic produces.
-POISON = 0x7FD5
+# A NaN in f16, bf16, and, repeated, in f32 and f64, with a payload that no arithmetic produces; in e4m3 and e5m2 a NaN.
+POISON, POISON_8BIT = 0x7FD5, 0x7F
 # The first element lies this far past a 256-byte boundary: 16-byte aligned, which is all that a plan asks for, and
 # not more.
 OFFSET_BYTES = 48
@@ -91,7 +91,7 @@ def _words(tensor: Any) -> Any:
 
 
 def _pattern(tensor: Any) -> int:
-    return POISON & 0x7F if tensor.element_size() == 1 else POISON
+    return POISON_8BIT if tensor.element_size() == 1 else POISON
 
 
 @contextmanager

@@ -14,6 +14,13 @@ An element passes when
                    (Higham, Mary: "A new approach to probabilistic rounding error analysis", SISC 41(5), 2019), met with
                    6 standard deviations because one launch has 10**7 elements. The sum is doubled, which covers
                    epilogues whose slope is above 1. A reference in f32 adds 2**-22 * 6 * sqrt(K) of its own.
+                   Of fp8 operands the tensor core adds 32 products at a time and keeps the highest 14 bits of each
+                   (DeepSeek-AI, "DeepSeek-V3 technical report", arXiv:2412.19437, section 3.5.2): 2**-12 *
+                   (G / 32 + 2.5 * sqrt(G)) more for sums of G products, G being K, or what is promoted to f32 at a
+                   time: the same reasoning with an ulp of 2**-13. The walk is of uniform errors, 1 / sqrt(3) of an ulp
+                   each, that grow with the sum, another 1 / sqrt(2). Parts of G products err independently: relative to
+                   the whole, they err no more than one of them does. Sums of i8 are exact; 2**-22 covers their
+                   conversion to f32.
     approximation  what the plan declares for approximated epilogue functions (tanh.approx.f32: 2**-11 relative).
     tiny           the smallest subnormal of the output dtype.
 
@@ -61,10 +68,20 @@ class Tolerance:
         return " + ".join(terms)
 
 
-def tolerance(dtype: str, k: int, approximation: float = 0.0, reference: str = "float64") -> Tolerance:
-    """The module's formula. dtype, reference: torch names of the output's and the reference output's dtype."""
+def tolerance(
+    dtype: str, k: int, approximation: float = 0.0, reference: str = "float64", operand: str = "", promoted_k: int = 0
+) -> Tolerance:
+    """The module's formula. dtype, reference, operand: torch names of the dtypes of the output, of the reference output
+    and of what is multiplied. promoted_k: products that are summed before f32 registers take the sum; 0: all."""
     relative = HALF_ULP[dtype] + (HALF_ULP[reference] if reference != "float64" else 0.0)
-    return Tolerance(relative, _accumulation(k, reference) + approximation, _TINY[dtype])
+    if operand.startswith("int"):
+        accumulated = 2.0**-22 + (_accumulation(k, reference) if reference != "float64" else 0.0)
+    else:
+        accumulated = _accumulation(k, reference)
+    if operand.startswith("float8"):
+        part = min(k, promoted_k or k)
+        accumulated += 2.0**-12 * (part / 32 + 2.5 * math.sqrt(part))
+    return Tolerance(relative, accumulated + approximation, _TINY[dtype])
 
 
 def attention_tolerance(dtype: str, keys: int, reference: str = "float64") -> Tolerance:

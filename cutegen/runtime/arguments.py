@@ -82,6 +82,18 @@ def allocate(arg: TensorArg, dims: Dims, device: Any) -> Any:
     return torch.empty_strided(shape, strides, dtype=torch_dtype(arg.dtype), device=device)
 
 
+def draw(tensor: Any, scale: float) -> Any:
+    """Fills a tensor with N(0, scale**2), or, when it has integers, uniformly with all that they can be."""
+    import torch
+
+    if not tensor.is_floating_point():
+        bounds = torch.iinfo(tensor.dtype)
+        return tensor.random_(bounds.min, bounds.max + 1)
+    if tensor.element_size() > 1:
+        return tensor.normal_(0.0, scale)
+    return tensor.copy_(torch.empty_like(tensor, dtype=torch.float32).normal_(0.0, scale))
+
+
 def step_of(dim: str, tensors: Sequence[Argument]) -> int:
     """The smallest step that `dim` may be varied in, so that every declared extent and packed stride stays legal."""
     step = 1

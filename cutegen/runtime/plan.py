@@ -7,6 +7,7 @@ A generated plan gives, as class attributes:
     inputs, outputs   tuples of TensorArg / ScalarArg in declared order; a call passes the inputs, then the outputs
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
+    promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
                       tilings that were measured fastest, each up to an extent of m ("": the default)
@@ -49,6 +50,7 @@ from cutegen.runtime.arguments import (
     bind_dims,
     complete_dims,
     divided,
+    draw,
     find_faults,
     normalise_strides,
     torch_dtype,
@@ -62,6 +64,7 @@ class KernelPlan(BasePlan):
     family = "gemm"
     reduced: ClassVar[str]
     epilogue: ClassVar[Mapping[str, str]] = {}
+    promoted_k: ClassVar[int] = 0
     approximation: ClassVar[float] = 0.0
     batch_invariant: ClassVar[bool] = False
     winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
@@ -119,8 +122,9 @@ class KernelPlan(BasePlan):
         return outputs if len(outputs) > 1 else outputs[0]
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
-        """Fresh random inputs: tensors N(0, 1), host scalars in [0.5, 1.5). The last tensor over the reduced dim is
-        scaled by its extent ** -0.5, so that the product has unit variance and activations are met where they bend."""
+        """Fresh random inputs: tensors N(0, 1), integers uniform, host scalars in [0.5, 1.5). The last tensor over the
+        reduced dim is scaled by its extent ** -0.5, unless it is an integer, so that the product has unit variance and
+        activations are met where they bend."""
         import torch
 
         extents = complete_dims(self.dims, dims)
@@ -131,7 +135,7 @@ class KernelPlan(BasePlan):
                 values.append(0.5 + float(torch.rand(())))
             else:
                 scale = max(extents[self.reduced], 1) ** -0.5 if arg.name == last else 1.0
-                values.append(allocate(arg, extents, self.device).normal_(0.0, scale))
+                values.append(draw(allocate(arg, extents, self.device), scale))
         return tuple(values)
 
     def signature(self) -> tuple[Any, ...]:
@@ -142,7 +146,8 @@ class KernelPlan(BasePlan):
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         k = self.problem_dims(*inputs)[self.reduced]
-        return tolerance(self.outputs[output].dtype, k, self.approximation, reference)
+        operand = next(a.dtype for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims)
+        return tolerance(self.outputs[output].dtype, k, self.approximation, reference, operand, self.promoted_k)
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: two emptiness tests, promised upper bounds, two dict lookups and the compiled call, which

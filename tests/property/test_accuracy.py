@@ -28,6 +28,20 @@ def tensor_core(a, b):
     return acc
 
 
+def tensor_core_fp8(a, b, promoted):
+    """32 products at a time, each and the sum cut to 14 bits of the largest; every `promoted` products the sum goes to
+    an f32 accumulator and starts anew."""
+    acc = torch.zeros(a.shape[0], b.shape[0])
+    for start in range(0, a.shape[1], promoted):
+        part = torch.zeros(a.shape[0], b.shape[0], dtype=torch.float64)
+        for k in range(start, min(start + promoted, a.shape[1]), 32):
+            products = a[:, None, k : k + 32] * b[None, :, k : k + 32]
+            unit = 2.0 ** (torch.frexp(torch.maximum(products.abs().amax(-1), part.abs())).exponent - 14)
+            part = ((products / unit[..., None]).trunc().sum(-1) + (part / unit).trunc()) * unit
+        acc = acc + part.float()
+    return acc.double()
+
+
 def operands(k, seed, bias=0.0):
     generator = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(32, k, generator=generator).bfloat16().double() + bias for _ in range(2))
@@ -46,6 +60,61 @@ def test_tensor_core_arithmetic_passes(k, seed, dtype):
     found = compare(tensor_core(a, b).to(DTYPES[dtype]), a @ b.mT, tolerance(dtype, k))
     assert found.mismatches == 0
     assert found.max_error <= found.allowed
+
+
+FP8 = settings(max_examples=25, deadline=None)
+FP8_CASES = given(
+    blocks=st.integers(1, 40), seed=st.integers(0, 2**31), dtype=st.sampled_from(sorted(DTYPES)),
+    operand=st.sampled_from(["float8_e4m3fn", "float8_e5m2"]), promoted=st.sampled_from([0, 32, 128, 256]),
+)  # fmt: skip
+
+
+def fp8_operands(k, seed, operand):
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randn(32, k, generator=generator) for _ in range(2))
+    return tuple(x.to(getattr(torch, operand)).double() for x in (a, b * k**-0.5))
+
+
+@FP8
+@FP8_CASES
+def test_fp8_arithmetic_passes(blocks, seed, dtype, operand, promoted):
+    k = 32 * blocks
+    a, b = fp8_operands(k, seed, operand)
+    allowed = tolerance(dtype, k, operand=operand, promoted_k=promoted)
+    found = compare(tensor_core_fp8(a, b, promoted or k).to(DTYPES[dtype]), a @ b.mT, allowed)
+    assert found.mismatches == 0
+
+
+@FP8
+@FP8_CASES
+def test_a_missing_fp8_mma_does_not(blocks, seed, dtype, operand, promoted):
+    k = 32 * blocks
+    a, b = fp8_operands(k, seed, operand)
+    wrong = a.clone()
+    wrong[:, -32:] = 0
+    allowed = tolerance(dtype, k, operand=operand, promoted_k=promoted)
+    found = compare(tensor_core_fp8(wrong, b, promoted or k).to(DTYPES[dtype]), a @ b.mT, allowed)
+    assert found.mismatches > 0.3 * found.elements
+
+
+def test_promotion_is_held_to_more_than_fast_accumulation():
+    k, operand = 8192, "float8_e4m3fn"
+    a, b = fp8_operands(k, 0, operand)
+    exact, fast = a @ b.mT, tensor_core_fp8(a, b, k)
+    promoted = tolerance("float32", k, operand=operand, promoted_k=128)
+    assert compare(fast, exact, tolerance("float32", k, operand=operand)).mismatches == 0
+    assert compare(fast, exact, promoted).mismatches > 0
+    assert compare(tensor_core_fp8(a, b, 128), exact, promoted).mismatches == 0
+
+
+def test_integers_are_exact_but_for_their_conversion():
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(-128, 128, (32, 4096), generator=generator).double() for _ in range(2))
+    exact = a @ b.mT
+    assert compare(exact.float(), exact, tolerance("float32", 4096, operand="int8")).mismatches == 0
+    wrong = a.clone()
+    wrong[:, 0] += 1
+    assert compare((wrong @ b.mT).float(), exact, tolerance("float32", 4096, operand="int8")).mismatches > 900
 
 
 @settings(max_examples=40, deadline=None)

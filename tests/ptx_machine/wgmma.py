@@ -96,10 +96,12 @@ class Shape:
         sizes = re.fullmatch(r"m64n(\d+)k(\d+)", ins.opcode[4])
         assert sizes
         self.n, self.k = int(sizes[1]), int(sizes[2])
-        result, self.a_type, self.b_type = ins.opcode[5:8]
+        result, self.a_type, self.b_type = [word for word in ins.opcode[5:] if word != "satfinite"][:3]
         if result not in ("f32", "s32") or self.a_type not in _BYTES or self.a_type == "tf32":
             raise PtxError("this type of WGMMA is not simulated")
         self.integer = result == "s32"
+        if self.integer and "satfinite" not in ins.opcode:
+            raise PtxError("a WGMMA whose integers wrap around is not simulated")
         d, a, b, scale, *flags = ins.operands
         self.accumulators = tuple(asm.target(o) for o in asm.items(d))
         self.a_slots = tuple(asm.source(o, "b32") for o in asm.items(a)) if isinstance(a, Vector) else None
@@ -122,13 +124,23 @@ class Shape:
             a = self._operand(cta, a_descriptor, 64, self.a_mn_major, self.a_type)
         else:
             a = np.concatenate([self._registers(group.warps[i], product.parts[i][1]) for i in range(4)])
-        dtype = np.int32 if self.integer else np.float32
-        out = (a.astype(dtype) * self.signs[0]) @ (b.astype(dtype) * self.signs[1]).T
+        a, b = a * self.signs[0], b * self.signs[1]
         for place, warp in enumerate(group.warps):
             slots, _, scale = product.parts[place]
-            held = warp.inflight[slots][0].view(dtype)
-            new = out[16 * place : 16 * place + 16][self.rows, self.columns]
-            held[...] = held + new if scale else new
+            held = warp.inflight[slots][0].view(np.int32 if self.integer else np.float32)
+            old = np.zeros((16, self.n), held.dtype)
+            if scale:
+                old[self.rows, self.columns] = held
+            held[...] = self._sum(a[16 * place : 16 * place + 16], b, old)[self.rows, self.columns]
+
+    def _sum(self, a: Any, b: Any, old: Any) -> Any:
+        """old + a @ b.T, as the instruction sums."""
+        if self.integer:
+            limits = np.iinfo(np.int32)
+            return np.clip(old + a.astype(np.int64) @ b.astype(np.int64).T, limits.min, limits.max)
+        if _BYTES[self.a_type] == 1:
+            return _sum_fp8(a.astype(np.float32), b.astype(np.float32), old)
+        return old + a.astype(np.float32) @ b.astype(np.float32).T
 
     def _registers(self, warp: Any, slots: tuple[int, ...]) -> Any:
         """(16, k) of one warp: registers are in the order rows 0-7, rows 8-15, then the second half of k."""
@@ -160,6 +172,16 @@ class Shape:
         chunks = np.unique(address // CHUNK)
         cta.shared.read_async(chunks, "WGMMA")
         return self._values(cta.shared.words[size][address // size], kind)
+
+
+def _sum_fp8(a: Any, b: Any, old: Any) -> Any:
+    """Products and sum are aligned to the largest of them and keep 14 bits each, as Hopper's tensor core is reported to
+    do (DeepSeek-V3 technical report, arXiv:2412.19437, section 3.5.2)."""
+    products = a[:, None, :] * b[None, :, :]
+    largest = np.maximum(np.abs(products).max(-1), np.abs(old))
+    with np.errstate(invalid="ignore"):
+        unit = np.ldexp(np.float32(1), np.frexp(largest)[1] - 14)
+        return (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(old / unit)) * unit
 
 
 _cache: dict[Any, Any] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gemm_specs import FUSED, PLAIN
+from gemm_specs import FP8, FUSED, PLAIN
 from mla_specs import MLA, PAIRED
 
 from cutegen.cli import main
@@ -37,6 +37,7 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
         ("why_not_tile", PLAIN, ("--why-not", "tile=256x256")),
         ("why_not_stages", PLAIN, ("--why-not", "stages=7", "--shape", "m=4096,n=4096,k=4096")),
         ("why_not_pingpong", FUSED, ("--why-not", "schedule=pingpong cluster=1x2")),
+        ("promoted", FP8, ("--shape", "m=4096,n=4096,k=4096")),
         ("mla", MLA, ("--shape", "batch=128,heads=16,query_len=2,kv_len=8192")),
         (
             "mla_2cta",

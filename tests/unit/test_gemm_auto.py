@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gemm_specs import FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_text, values
+from gemm_specs import FAST, FP8, FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_text, values
 
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.auto import CLUSTERS, CORES, REGISTERS, Choice, candidates, choose
@@ -102,6 +102,35 @@ def test_bench_and_check_shapes_steer_nothing(tail: str) -> None:
 
 def test_an_open_extent_leaves_the_list_as_it_is() -> None:
     assert decided(PLAIN + "dims: {n: 8192, k: 4096}\n") == decided(PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "tile", "every"),
+    [
+        (FP8, [256, 128, 128], 4),
+        (FP8 + "tiling: {tile: [128, 128, 64]}\n", [128, 128, 64], 2),
+        (FP8 + "accumulate: {promote_every: 1}\n", [256, 128, 128], 1),
+        (FAST, [128, 256, 128], "never"),
+        (FP8.replace("e4m3", "i8").replace("e5m2", "i8"), [128, 256, 128], None),
+        (PLAIN, [128, 256, 64], None),
+    ],
+)
+def test_sums_of_fp8_are_promoted_unless_the_spec_says_otherwise(text: str, tile: list[int], every: object) -> None:
+    found = values(resolve_text(text))
+    assert list(found["tiling.tile"]) == tile  # type: ignore[call-overload]
+    assert found.get("accumulate.promote_every") == every
+
+
+def test_eight_bits_double_the_rate_and_halve_the_bytes() -> None:
+    half, eight = bind_text(PLAIN), bind_text(FAST)
+    shape = Shape(4096, 4096, 4096)
+    times = []
+    for problem in (half, eight):
+        c = candidate(problem, tile=(128, 256, 128 // problem.a.dtype.bytes), cluster=(2, 1))
+        times.append(estimate(c, describe_work(problem, shape, H200), H200))
+    assert [t.bound for t in times] == ["tensor core"] * 2
+    assert 1.7 < times[0].clocks / times[1].clocks < 2
+    assert traffic(half, shape)[0] == traffic(eight, shape)[0]
 
 
 def test_nothing_legal_blames_what_is_written() -> None:

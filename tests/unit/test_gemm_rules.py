@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gemm_specs import FUSED, PLAIN, SM90, bind_text, candidate
+from gemm_specs import FP8, FUSED, PLAIN, SM90, bind_text, candidate
 
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
@@ -66,6 +66,12 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
      ("256 x 256 / (128 x 2) = 256", "232 - 32", "200", "widest tile n is 192"), {"tile": (256, 192, 64), "stages": 2}),
     ("accumulator-registers", PLAIN, {"tile": (256, 208, 64), "stages": 2}, ("208", "200"),
      {"tile": (256, 208, 64), "stages": 2, "producer_registers": 24, "consumer_registers": 240}),
+    ("accumulator-registers", FP8, {"tile": (128, 256, 128), "stages": 2},
+     ("128 x 256 / (128 x 2) + 128 of the part to promote = 256", "widest tile n is 192"),
+     {"tile": (128, 192, 128), "stages": 2}),
+    ("tile-k", FP8, {"tile": (256, 128, 48)}, ("tile k = 48", "32", "32 or 64", "128 fills"), {"promote_every": 2}),
+    ("promotion", FP8, {"promote_every": 3}, ("3 x 32 = 96", "tile k = 128", "1, 2, 4"), {"promote_every": 2}),
+    ("promotion", PLAIN, {"promote_every": 4}, ("bf16 @ bf16", "f32", "remove"), {}),
     ("mma-registers", PLAIN, C3 | {"tile": (192, 208, 64)}, ("104 + 26 = 130", "512 threads", "128", "n is 192"), C3),
     ("smem-capacity", PLAIN, {"stages": 7}, ("7 stages x 48 KiB + 33 KiB = 369 KiB", "227 KiB", "fits is 4"),
      {"stages": 4}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gemm_specs import PLAIN, values
+from gemm_specs import FP8, PLAIN, values
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError, SpecError
@@ -215,3 +215,17 @@ def test_the_command_writes_checks_and_upgrades(spec: Path, capsys: pytest.Captu
 def test_writing_leaves_no_temporary_files(spec: Path) -> None:
     write_lock(spec)
     assert sorted(p.name for p in spec.parent.iterdir()) == ["plain.lock.yaml", "plain.yaml"]
+
+
+def test_a_lock_keeps_how_often_sums_are_promoted(tmp_path: Path) -> None:
+    path = tmp_path / "fp8.yaml"
+    path.write_text(FP8)
+    write_lock(path)
+    assert values(resolve_file(path))["accumulate.promote_every"] == 4
+    relock(path, "accumulate.promote_every: {value: 4", "accumulate.promote_every: {value: never")
+    assert values(resolve_file(path, locked=True))["accumulate.promote_every"] == "never"
+    relock(path, "accumulate.promote_every: {value: never", "accumulate.promote_every: {value: often")
+    resolution = resolve_file(path)
+    assert values(resolution)["accumulate.promote_every"] == 4
+    said = 'accumulate.promote_every: "often" of the lock is not a positive integer or one of never; decided anew'
+    assert said in resolution.notes

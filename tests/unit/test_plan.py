@@ -266,3 +266,27 @@ def test_command_line(plan: CpuPlan, capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as caught:
         benchmark_kernel_argparse(plan, ["--m", "24"])
     assert caught.value.code == 2
+
+
+class CpuEightBits(CpuPlan):
+    inputs = (
+        TensorArg("a", "float8_e5m2", ("m", "k"), contiguous=1, align=16, multiple=16, axes=(0, 1)),
+        TensorArg("b", "float8_e4m3fn", ("n", "k"), contiguous=1, align=16, multiple=16, axes=(0, 1)),
+        TensorArg("c", "int8", ("m", "n"), contiguous=1, align=16, multiple=16, axes=(0, 1)),
+    )
+
+
+def test_inputs_of_eight_bits() -> None:
+    a, b, c = CpuEightBits().prepare_inputs(m=64, n=64, k=256)
+    assert [str(x.dtype) for x in (a, b, c)] == ["torch.float8_e5m2", "torch.float8_e4m3fn", "torch.int8"]
+    assert 0.9 < a.float().std() < 1.1
+    assert 0.9 < b.float().std() * 16 < 1.1
+    assert (int(c.min()), int(c.max())) == (-128, 127)
+
+
+def test_the_tolerance_knows_what_was_multiplied() -> None:
+    plan = CpuEightBits()
+    inputs = plan.prepare_inputs(m=16, n=16, k=4096)
+    fast = plan.output_tolerance(0, inputs, "float64").scaled
+    plan.promoted_k = 128  # type: ignore[misc]
+    assert fast > 5 * plan.output_tolerance(0, inputs, "float64").scaled

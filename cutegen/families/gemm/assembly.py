@@ -64,6 +64,6 @@ def _differences(c: Candidate, default: Candidate, names: Iterable[str]) -> Iter
         if isinstance(value, bool):
             yield name if value else f"no_{name}"
         elif isinstance(value, str):
-            yield value if name != "pdl_trigger" else f"trigger_{value}"
+            yield {"pdl_trigger": "trigger_", "promote_every": "promote_"}.get(name, "") + value
         else:
             yield f"{name}_{'x'.join(map(str, value)) if isinstance(value, tuple) else value}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import NEVER, Candidate
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N, multicast_a, multicast_b
@@ -19,7 +20,7 @@ from cutegen.families.refusal import Refusal
 from cutegen.hardware import Arch, Device
 from cutegen.hardware.arch import SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS
 
-# (schedule, consumers, tile, reason), best first where no shape is known.
+# (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
 CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
     ("cooperative", 2, (128, 256, 64), "the most FLOPs per byte of SMEM traffic that the registers hold"),
     ("cooperative", 2, (256, 128, 64), "as many FLOPs per byte loaded as 128 x 256, with narrow columns"),
@@ -59,6 +60,7 @@ RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
 RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
 RASTER_GROUP = 8
+PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
 
 
 class Core(NamedTuple):
@@ -95,7 +97,8 @@ def candidates(
         cores += [(s, g, (m, n, 64), "") for s, g, m in GRID for n in range(high, low - 1, -step)]
     ordered: dict[Core, tuple[str, str]] = {}
     for swap_ab in (False, True) if shapes else (False,):
-        for schedule, consumers, tile, why in cores:
+        for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
+            tile = (tile_m, tile_n, tile_k * 2 // problem.a.dtype.bytes)
             for cluster, why_cluster in CLUSTERS.items():
                 proposal = Core(schedule, consumers, tile, cluster, swap_ab)._asdict()
                 core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
@@ -138,7 +141,7 @@ def _unfinished(core: Core) -> Candidate:
         stages=MIN_STAGES, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
         multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
         raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent", split_k=1,
-        pdl_wait=False, pdl_trigger="none",
+        pdl_wait=False, pdl_trigger="none", promote_every=NEVER,
     )  # fmt: skip
 
 
@@ -164,6 +167,8 @@ def complete(
     settle(why_tile, tile=c.tile)
     settle("goes with the tile", schedule=c.schedule, consumers=c.consumers)
     settle(why_cluster, cluster=c.cluster)
+    every, reason = _promotion(problem, c, arch)
+    settle(reason, promote_every=every)
     for side, operand in (("a", problem.a), ("b", problem.b)):
         row = contiguous_extent(problem, c, side) * operand.dtype.bytes
         width = next((w for w in SWIZZLES if row % w == 0), SWIZZLES[-1])
@@ -194,6 +199,15 @@ def complete(
     settle("only a kernel before this one that triggers early needs it", pdl_wait=False)
     settle("safe for any kernel after this one", pdl_trigger="none")
     return Choice(c, reasons)
+
+
+def _promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int | str, str]:
+    """(promote_every, reason)."""
+    if not problem.mma.rounds:
+        return NEVER, f"sums are in {problem.mma.accumulator}"
+    mma_k = arch.mma_k(problem.a.dtype)
+    every = math.gcd(max(1, c.tile[2] // mma_k), PROMOTED_K // mma_k)
+    return every, f"every {every * mma_k} elements of k: the tensor core keeps some 14 bits of a sum of fp8 products"
 
 
 def _registers(c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from cutegen.epilogue import (
 from cutegen.epilogue.program import reads
 from cutegen.epilogue.tree import Binary, Name, Pairing, Span
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.placement import Placement, unaligned_extent
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles, find_roles
@@ -46,7 +47,6 @@ class Binder:
 
     def bind(self) -> GemmProblem | None:
         """The problem, or None with findings."""
-        self.check_accumulate()
         operands = self.mainloop()
         rest = [name for name in self.spec.tensors if name not in operands]
         assignments = self.assignments(operands, rest)
@@ -63,6 +63,7 @@ class Binder:
         batch = self.problem_dim("batch", roles.batch) if roles.batch else None
         a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
         placement.check_mma(a, b)
+        self.check_accumulator(a, b)
         extents, pairing = {"m": m, "n": n, "k": k}, find_pairing(statements or ())
         stored = filter(None, (placement.output(name, roles) for name in outputs))
         program = EpilogueProgram(
@@ -107,10 +108,11 @@ class Binder:
             return scattered or unaligned_extent(output, pairing, extents) is not None
         return knobs.store == "direct"
 
-    def check_accumulate(self) -> None:
-        if isinstance(self.spec.accumulate.promote_every, int):
-            said = "promotion to f32 between k blocks is not supported yet: 16-bit MMA accumulates in f32"
-            self.report(rules.NOT_YET_SUPPORTED, ("accumulate", "promote_every"), said, "remove it", key=True)
+    def check_accumulator(self, a: MatrixOperand, b: MatrixOperand) -> None:
+        mma, written = MMAS.get((a.dtype.name, b.dtype.name)), self.spec.accumulate.dtype
+        if mma and written not in ("auto", mma.accumulator.name):
+            said = f"{a.dtype} @ {b.dtype} is summed in {mma.accumulator}, not in {written}"
+            self.report(rules.ACCUMULATOR, ("accumulate", "dtype"), said, f"write {mma.accumulator}, or leave it out")
 
     def mainloop(self) -> tuple[str, ...]:
         """Names of the two operands of the product; () after a finding."""

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import accumulators, derive, smem_map, threads, warpgroups_per_tile
+from cutegen.families.gemm.derived import (
+    MMA_ROWS,
+    accumulators,
+    derive,
+    part_registers,
+    smem_map,
+    threads,
+    warpgroups_per_tile,
+)
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, TILE_N
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
@@ -36,8 +44,9 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     Rule(
         "accumulator-registers",
         f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers",
-        "The f32 accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
-        "thread and warpgroup. Descriptors, loop state and the epilogue need the rest; with less, the compiler spills.",
+        "The accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
+        "thread and warpgroup; where sums are promoted, tile n / 2 more for the 64 rows that the tensor core is at. "
+        "Descriptors, loop state and the epilogue need the rest; with less, the compiler spills.",
         "tiling: {tile: [256, 256, 64]}",
     ),
     "tile",
@@ -49,11 +58,13 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
     sharing, needed, limit = warpgroups_per_tile(c), accumulators(c), c.consumer_registers - OTHER_REGISTERS
     if needed <= limit:
         return None
-    widest = limit * WARPGROUP_THREADS * sharing // c.tile[0] // TILE_N[2] * TILE_N[2]
+    rows = c.tile[0] + (MMA_ROWS * sharing if c.promotes else 0)
+    part = f" + {part_registers(c)} of the part to promote" if c.promotes else ""
+    widest = limit * WARPGROUP_THREADS * sharing // rows // TILE_N[2] * TILE_N[2]
     widest_n = f"with tile m = {c.tile[0]} the widest tile n is {widest}"
     remedy = widest_n if widest >= TILE_N[0] else "use a smaller tile m"
     return (
-        f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}) = {needed} accumulator registers a thread, "
+        f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}){part} = {needed} accumulator registers a thread, "
         f"{c.consumer_registers} - {OTHER_REGISTERS} for the rest = {limit}",
         remedy,
     )

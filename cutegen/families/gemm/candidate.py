@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cutegen.families.knobs import Knob, boolean, integer, integers, word
+from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.problem import GemmProblem
@@ -14,6 +14,7 @@ SCHEDULES = ("cooperative", "pingpong")
 RASTER_ORDERS = ("along_m", "along_n")
 SCHEDULERS = ("static_persistent", "dynamic_persistent")
 PDL_TRIGGERS = ("none", "last_tile")
+NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Candidate:
     tile: CTA tile (m, n, k), elements. cluster: CTAs (m, n). stages: slots of the A/B ring; store_stages, load_stages:
     slots of the rings of stored and of loaded epilogue tiles (load_stages 0 without loaded tiles). *_registers:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
-    swizzle_*: bytes of a swizzled SMEM row.
+    swizzle_*: bytes of a swizzled SMEM row. promote_every: MMAs along k that the tensor core sums before f32 registers
+    take the sum, or "never".
     """
 
     schedule: str
@@ -46,6 +48,12 @@ class Candidate:
     swap_ab: bool
     pdl_wait: bool
     pdl_trigger: str
+    promote_every: int | str
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the sum is kept in f32 registers beside the tensor core's accumulator."""
+        return self.promote_every != NEVER
 
 
 # `{a}`, `{b}` in a key stand for the mainloop operands.
@@ -70,11 +78,12 @@ KNOBS: tuple[Knob, ...] = (
     Knob("swap_ab", "tiling.swap_ab", boolean),
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
+    Knob("promote_every", "accumulate.promote_every", either(integer(), word(NEVER))),
 )
 
 
 # Which text a kernel module has; every other knob is a number that its instances differ in.
-STRUCTURAL = ("schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger")
+STRUCTURAL = ("schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every")
 
 
 def structure(c: Candidate) -> tuple[object, ...]:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from cutegen.families.code_plan import CodePlan, MmaPlan
-from cutegen.families.gemm.derived import warpgroups_per_tile
+from cutegen.families.gemm.derived import accumulators, warpgroups_per_tile
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
-from cutegen.hardware.arch import ARCHS, WARPGROUP_THREADS
+from cutegen.hardware.arch import ARCHS
 
 
 def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
     numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
     m, n, k = numbers.tile
     sharing = warpgroups_per_tile(tiling.candidate)
-    mma_k = arch.mma_k_bytes // problem.a.dtype.bytes
+    mma_k = arch.mma_k(problem.a.dtype)
     tiles = [o for o in problem.kernel_epilogue.operands if o.kind == "tile"]
     return CodePlan(
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
-        accumulator_registers=m * n // (WARPGROUP_THREADS * sharing),
+        accumulator_registers=accumulators(tiling.candidate),
         smem_bytes=numbers.smem_bytes,
-        mma=(MmaPlan(f"HGMMA.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
+        mma=(MmaPlan(f"{problem.mma.sass}.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
         tma_loads=2 + len(tiles),
         multicast=max(numbers.multicast) > 1,
         pdl_wait=tiling.candidate.pdl_wait,

@@ -163,7 +163,8 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
     row = depth * work.width
     # What TMA fetches ends where the tensor does.
     fetched = (min(tile_m, shape.m) // cluster_n + min(tile_n, shape.n) // cluster_m) * row
-    flops, sm_clocks = 2 * area * depth, device.sms * device.clock_hz
+    # Operands of 8 bits are multiplied at twice the rate.
+    flops, sm_clocks = 2 * area * depth * work.width // 2, device.sms * device.clock_hz
     at_power_limit = flops * sm_clocks // device.sustained_flops_16bit + fetched // POWER_BYTES_PER_CLOCK
     tensor = max(flops * sm_clocks // device.flops_16bit, at_power_limit * active // device.sms)
     # WGMMA reads A once and B once for each 64 rows; TMA writes both once, zeros for what is outside of a tensor.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.resolved import SmemRegion, lay_out_struct
-from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS
+from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS, Arch
 
 MMA_ROWS = 64  # of one warpgroup's instruction
 TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and WGMMA count from an aligned base
@@ -47,8 +47,19 @@ def threads(c: Candidate) -> int:
 
 
 def accumulators(c: Candidate) -> int:
-    """f32 accumulator registers of a consumer thread."""
-    return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c))
+    """Accumulator registers of a consumer thread, those of the part that is being promoted among them."""
+    return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c)) + part_registers(c)
+
+
+def promoted_k(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
+    """Products that the tensor core sums before f32 registers take the sum; 0: all of them."""
+    return c.promote_every * arch.mma_k(problem.a.dtype) if isinstance(c.promote_every, int) else 0
+
+
+def part_registers(c: Candidate) -> int:
+    """Registers of a thread for the sum that the tensor core hands to f32 registers next: one wave of 64 rows, not the
+    whole tile, because a warpgroup promotes wave after wave; 0 without promotion."""
+    return c.tile[1] * MMA_ROWS // WARPGROUP_THREADS if c.promotes else 0
 
 
 def contiguous_extent(problem: GemmProblem, c: Candidate, side: str) -> int:

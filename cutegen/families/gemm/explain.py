@@ -19,7 +19,7 @@ from cutegen.families.explanation import (
     roofline,
 )
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
-from cutegen.families.gemm.derived import derive
+from cutegen.families.gemm.derived import derive, promoted_k
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import explain_ranking
@@ -59,7 +59,7 @@ def _problem(resolved: ResolvedGemm) -> Section:
         rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o)))
     for d in p.epilogue.outputs:
         rows.append((d.name, str(d.dtype), "output" + _layout(d) + ", stored by threads" * d.direct))
-    lines = [f"acc = {p.a.name} @ {p.b.name}  (f32, contracts {p.k.name})"]
+    lines = [f"acc = {p.a.name} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})"]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
     title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"
     return Section(title, tuple(lines), ("tensor", "dtype", "is"), tuple(rows))
@@ -68,6 +68,14 @@ def _problem(resolved: ResolvedGemm) -> Section:
 def _layout(t: Operand | Output) -> str:
     major = f", {t.major.upper()}-major" if t.major else ""
     return major + ", half of the columns" * t.half + ", batched" * t.batched
+
+
+def _sum(resolved: ResolvedGemm) -> str:
+    """What the product is summed in."""
+    mma, every = resolved.problem.mma, promoted_k(resolved.problem, resolved.default.candidate, ARCHS[resolved.arch])
+    if not every:
+        return f"{mma.accumulator}, some 14 bits of it in the tensor core" if mma.rounds else str(mma.accumulator)
+    return f"f32 registers take the sum of every {every} products"
 
 
 def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:
@@ -104,7 +112,7 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
         ("tiles", f"{e.tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
         ("waves", f"{e.waves} of {e.slots} CTAs; the last has {e.last} ({100 * e.last / e.slots:.0f}%)"),
         ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}"),
-        *roofline(device, flops, moved),
+        *roofline(device, flops, moved, device.flops(problem.a.dtype)),
     )
     extents = Section(f"{shape} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
     return extents, explain_ranking(resolved, shape, c)

@@ -109,22 +109,50 @@ def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_form(
     Rule(
         "tile-k",
-        "tile k is a multiple of the MMA's K extent: 16 for 16-bit types",
-        "One MMA instruction contracts 32 bytes of K. 64 elements of a 16-bit type fill a 128-byte swizzled row, the "
-        "widest; a smaller tile k makes `auto` choose a narrower swizzle.",
+        "tile k is a multiple of the MMA's K extent: 16 for 16-bit types, 32 for 8-bit ones",
+        "One MMA instruction contracts 32 bytes of K. 64 elements of a 16-bit type or 128 of an 8-bit one fill a "
+        "128-byte swizzled row, the widest; a smaller tile k makes `auto` choose a narrower swizzle.",
         "tiling: {tile: [128, 256, 72]}",
     ),
     "tile",
     element=2,
 )
 def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    k, step = c.tile[2], arch.mma_k_bytes // problem.a.dtype.bytes
+    k, step = c.tile[2], arch.mma_k(problem.a.dtype)
     if k % step == 0:
         return None
     return (
         f"tile k = {k} is not a multiple of {step}, the K extent of one {arch.mma} of {problem.a.dtype}",
-        f"use {near(k, step, step, 256)}; 64 fills a 128-byte row",
+        f"use {near(k, step, step, 256)}; {SWIZZLES[0] // problem.a.dtype.bytes} fills a 128-byte row",
     )
+
+
+@BOOK.declare_form(
+    Rule(
+        "promotion",
+        "sums of fp8 products are promoted to f32 a whole number of times in a k tile",
+        "The tensor core keeps some 14 bits of a sum of fp8 products. With `promote_every: 4` it hands the sum of 4 K "
+        "blocks, 128 elements, to f32 registers and starts anew; a k tile holds whole promotions. Sums of 16-bit "
+        "products are in f32 and those of i8 in i32 as they are.",
+        "accumulate: {promote_every: 3}   # with fp8 operands and tile k = 128",
+    ),
+    "promote_every",
+    "tile",
+)
+def promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if not isinstance(c.promote_every, int):
+        return None
+    a, b, mma = problem.a.dtype, problem.b.dtype, problem.mma
+    if not mma.rounds:
+        return f"{a} @ {b} is summed in {mma.accumulator} without promotion", "remove `promote_every`"
+    mma_k, tile_k = arch.mma_k(a), c.tile[2]
+    step = c.promote_every * mma_k
+    if tile_k % step == 0:
+        return None
+    reason = f"promotion every {c.promote_every} x {mma_k} = {step} elements does not divide tile k = {tile_k}"
+    blocks = tile_k // mma_k
+    fit = ", ".join(str(n) for n in range(1, blocks + 1) if blocks % n == 0)
+    return reason, f"use one of {fit}, or a tile k that is a multiple of {step}"
 
 
 def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Finding:

@@ -9,6 +9,7 @@ from cutegen.diagnostics import suggest
 from cutegen.epilogue import EpilogueProgram, Operand, Output, Report
 from cutegen.epilogue.tree import Pairing, Span
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.problem import MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles
 
@@ -150,14 +151,15 @@ class Placement:
         return Output(name, decl.dtype, "batch" in axes, tuple(axes.values()), major, half=half)
 
     def check_mma(self, a: MatrixOperand, b: MatrixOperand) -> None:
-        pair = (a.dtype.name, b.dtype.name)
-        if pair in rules.MMA_PAIRS:
+        mma = MMAS.get((a.dtype.name, b.dtype.name))
+        if mma is None:
+            works = "there are bf16 @ bf16, f16 @ f16, e4m3 or e5m2 @ e4m3 or e5m2, i8 @ i8"
+            self.refuse(rules.MMA_DTYPES, b.name, f"sm_90a has no MMA for {a.dtype} @ {b.dtype}", works)
             return
-        works = f"supported: {', '.join(f'{x} @ {y}' for x, y in rules.MMA_PAIRS)}"
-        if pair in rules.LATER_MMA_PAIRS:
-            self.refuse(rules.NOT_YET_SUPPORTED, b.name, f"{pair[0]} @ {pair[1]} is not supported yet", works)
-        else:
-            self.refuse(rules.MMA_DTYPES, b.name, f"sm_90a has no 16-bit MMA for {pair[0]} @ {pair[1]}", works)
+        for operand in (a, b):
+            if mma.k_major_only and operand.major not in ("k", None):
+                said = f"`{operand.name}` is {operand.major.upper()}-major; MMA reads {operand.dtype} with k contiguous"
+                self.refuse(rules.MMA_MAJOR, operand.name, said, "make k the last dim, or write its name after @")
 
     def check_alignment(self, tensor: MatrixOperand | Operand | Output, pairing: Pairing | None, dims: Dims) -> None:
         """Contiguous extents that are constants; a call checks the dynamic ones."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import cost, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
+from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.plan_text import DeviceText, RowText, TilingText, device_texts, row_texts, tiling_texts
 from cutegen.families.resolved import DeviceRow
+from cutegen.hardware import ARCHS
 from cutegen.render.layout import bracketed, statement
 
 
@@ -26,6 +28,7 @@ class PlanText:
     dims: str
     reduced: str
     batch_invariant: bool
+    promoted_k: int
     approximation: str
     epilogue: tuple[str, ...]
     inputs: str
@@ -67,6 +70,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in dims) + "}",
         reduced=problem.k.name,
         batch_invariant=problem.batch_invariant,
+        promoted_k=promoted_k(problem, resolved.default.candidate, ARCHS[resolved.arch]),
         approximation=repr(work.error),
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
         inputs=_arguments("inputs = ", problem.inputs, shapes),

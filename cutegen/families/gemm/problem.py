@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from cutegen.diagnostics import SpecError
 from cutegen.dtypes import DType
 from cutegen.epilogue import EpilogueProgram
+from cutegen.families.gemm.mma import MMAS, Mma
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -74,6 +75,11 @@ class GemmProblem:
     def paired(self) -> bool:
         """Whether outputs have half the columns of the product, each computed from a pair of accumulators."""
         return self.epilogue.pairing is not None
+
+    @property
+    def mma(self) -> Mma:
+        """The instruction that multiplies the operands."""
+        return MMAS[self.a.dtype.name, self.b.dtype.name]
 
 
 def bind(spec: GemmSpec, doc: SpecDocument) -> GemmProblem:

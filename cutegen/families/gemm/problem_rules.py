@@ -8,10 +8,6 @@ from cutegen.spec import parse
 
 __all__ = ["NAME_COLLISION", "NOT_YET_SUPPORTED", "UNDEFINED_NAME"]
 
-# Operand dtypes with a 16-bit WGMMA in f32: PTX ISA, wgmma.mma_async, .f32.f16.f16 and .f32.bf16.bf16.
-MMA_PAIRS = (("bf16", "bf16"), ("f16", "f16"))
-_FP8 = ("e4m3", "e5m2")
-LATER_MMA_PAIRS = (*((a, b) for a in _FP8 for b in _FP8), ("i8", "i8"))
 EPILOGUE_DTYPES = ("bf16", "f16", "f32")
 
 NAME_COLLISION = parse.NAME_COLLISION.id
@@ -76,8 +72,20 @@ CONTIGUOUS_BATCH = _rule(
 )  # fmt: skip
 MMA_DTYPES = _rule(
     "mma-dtypes", "the operand dtypes have an MMA instruction",
-    "WGMMA takes bf16 with bf16 and f16 with f16, accumulating in f32; it does not mix them.",
+    "WGMMA takes bf16 with bf16, f16 with f16 and any mix of e4m3 and e5m2, accumulating in f32, and i8 with i8, "
+    "accumulating in i32. It mixes no others.",
     "a: bf16[m, k], b: f16[n, k]",
+)  # fmt: skip
+MMA_MAJOR = _rule(
+    "mma-major", "8-bit operands are K-major",
+    "WGMMA reads M- and N-major tiles of 16-bit elements only: an 8-bit operand has its k contiguous.",
+    "b: e4m3[k, n]",
+)  # fmt: skip
+ACCUMULATOR = _rule(
+    "accumulator-dtype", "the accumulator has the dtype of the MMA",
+    "Floating-point products are summed in f32, products of i8 in i32, without any loss. The epilogue computes in f32: "
+    "an i32 sum is converted first.",
+    "accumulate: {dtype: i32}   # with bf16 operands",
 )  # fmt: skip
 TMA_ALIGNMENT = _rule(
     "tma-alignment", "contiguous extents are multiples of 16 bytes",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import device_imports, device_lines
 from cutegen.families.gemm.arguments import formula, tensor_shapes
+from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.plan_rendering import plan_text
 from cutegen.families.gemm.problem import GemmProblem
@@ -26,6 +27,7 @@ from cutegen.families.gemm.tensor_text import (
     tile_text,
     vector_text,
 )
+from cutegen.hardware import ARCHS
 from cutegen.render.environment import render_template
 from cutegen.render.layout import statement
 
@@ -59,6 +61,7 @@ class KernelText:
     vectors: tuple[VectorText, ...]
     device_scalars: tuple[ScalarText, ...]
     host_scalars: tuple[ScalarText, ...]
+    mainloop: MainloopText
     arguments: tuple[str, ...]
     signature: tuple[str, ...]
     reordered: tuple[ReorderedText, ...]
@@ -105,6 +108,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     arguments = (*problem.inputs, *problem.outputs)
     names = [o.name for o in program.operands]
     dtypes = {s.dtype.cutlass for s in shapes.values()} | {"Float32"}
+    mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
     extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong else set())
     direct = tuple(o for o in outputs if not o.bulk)
     optional = {"pairs": paired, "pipeline_state": pingpong, "vector": vectors, "direct_store": direct}
@@ -124,9 +128,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         **{s.name: f"o.{s.name}" for s in host_scalars},
         **{c.name: f"r_{c.name}[i].to(Float32)" for c in tiles},
     }
-    accumulators = {"acc": "acc[first + i]"}
+    accumulators = {"acc": f"acc[first + i]{mainloop.to_f32}"}
     if paired:
-        accumulators = {"acc_0": "acc[first + i]", "acc_1": "acc[first + pair + i]"}
+        accumulators = {f"acc_{i}": f"acc[first + {at}]{mainloop.to_f32}" for i, at in enumerate(("i", "pair + i"))}
     row = "row" if any(o.kind == "column_vector" for o in vector_operands) else "_"
     column = "column" if any(o.kind == "row_vector" for o in vector_operands) else "_"
     return KernelText(
@@ -155,6 +159,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         vectors=vectors,
         device_scalars=device_scalars,
         host_scalars=host_scalars,
+        mainloop=mainloop,
         arguments=arguments,
         signature=tuple(f"{x}: {'cute.Tensor' if x in shapes else 'Float32'}" for x in arguments),
         reordered=reordered_texts(problem),

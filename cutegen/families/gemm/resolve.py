@@ -99,8 +99,9 @@ def _resolved(
     tuned: Sequence[tuple[TunedRow, Candidate]],
 ) -> ResolvedGemm:
     c: Candidate = decided.candidate
-    # No loaded tile, no knob.
-    decisions = tuple(d for d in decided.decisions if d.key != "pipeline.load_stages" or d.value)
+    # Neither loaded tiles nor sums that round: no knob.
+    idle = {"pipeline.load_stages": c.load_stages == 0, "accumulate.promote_every": not problem.mma.rounds}
+    decisions = tuple(d for d in decided.decisions if not idle.get(d.key))
     kernels, dispatch = assemble(problem, c, rows, tuned)
     instances = [part for kernel in kernels for t in kernel.tilings for part in (t.candidate, t.numbers)]
     described = describe(problem)

@@ -29,9 +29,12 @@ from cutegen.spec.refusal import Finding
 class Accumulate(Section):
     """How the product is summed."""
 
-    dtype: Literal["f32"] = Field(default="f32", description="Element type of the accumulator.")
-    promote_every: Positive | Auto = knob(
-        "K blocks summed in the tensor core before they are added to f32 registers; for fp8, only auto yet."
+    dtype: Literal["f32", "i32"] | Auto = Field(
+        default="auto", description="Element type of the accumulator: i32 of i8 operands, else f32."
+    )
+    promote_every: Positive | Literal["never"] | Auto = knob(
+        "K blocks (one MMA each, 32 elements of fp8) that the tensor core sums, with some 14 bits, before they are "
+        "added to f32 registers; never: it sums all of them, the fast accumulation of fp8."
     )
 
 

@@ -159,7 +159,7 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
         ("keys", f"{batch} x {pairs} pairs of {KEY_BLOCK}-key blocks, and {numbers.overhead} pairs' worth a request"),
         ("even share", f"{share} pairs' worth a part; the device cuts near it, at requests where that is as fast"),
         ("workspace", f"{kib} KiB"),
-        *roofline(device, flops, moved),
+        *roofline(device, flops, moved, device.flops_16bit),
         ("with padded rows", f"{padded:.4g} us of tensor core"),
     )  # fmt: skip
     title = f"batch={batch}, query_len={query_len}, heads={heads}, kv_len={kv_len} on {device.name} (data-sheet rates)"
