@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
+
 
 @dataclass(frozen=True, slots=True)
 class DType:
@@ -20,6 +22,11 @@ class DType:
     @property
     def bytes(self) -> int:
         return self.bits // 8
+
+    @property
+    def largest(self) -> float | None:
+        """What larger values become when they are stored, of types that saturate."""
+        return _LARGEST.get(self.name)
 
     def __str__(self) -> str:
         return self.name

@@ -40,7 +40,7 @@ def fragment_offset(i: int) -> tuple[int, int]:
 
 
 def store_copy(dtype, mma, *, n_major: bool):
-    """Tiled copy of a subtile fragment to shared memory: stmatrix for 16-bit elements, plain stores for 32-bit ones."""
+    """Tiled copy of a subtile fragment to shared memory: stmatrix for 16-bit elements, plain stores for others."""
     if dtype.width == 16:
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(transpose=not n_major, num_matrices=4), dtype)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from cutegen.dtypes import DType
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.program import EpilogueProgram, Operand, Output
 from cutegen.epilogue.tree import (
@@ -112,7 +113,7 @@ class _TorchWriter(_Writer):
         return OPS[op].torch_text([self.text(arg) for arg in args], constant)
 
     def stored(self, name: str) -> str:
-        return f"{name}.to(torch.{self.dtypes[name].torch}).to({name}.dtype)"
+        return f"{_rounded(name, self.dtypes[name])}.to({name}.dtype)"
 
     def slice(self, expr: Slice) -> str:
         if expr.pairing == "interleaved":
@@ -154,8 +155,14 @@ def torch_lines(program: EpilogueProgram) -> tuple[str, ...]:
     Before: `acc` is the product, ([batch,] m, n), and operands are as `torch_operand_lines` leaves them. After: each
     output has its dtype and the order of dims it was declared with. Needs `torch` in scope.
     """
-    stores = (f"{o.name} = {o.name}.to(torch.{o.dtype.torch}){_to_torch_order(o)}" for o in program.outputs)
+    stores = (f"{o.name} = {_rounded(o.name, o.dtype)}{_to_torch_order(o)}" for o in program.outputs)
     return (*_TorchWriter(program).lines, *stores)
+
+
+def _rounded(name: str, dtype: DType) -> str:
+    """A value rounded to a dtype. torch makes NaN of what is too large for an 8-bit type, the device its largest."""
+    limits = "" if dtype.largest is None else f".clamp({-dtype.largest}, {dtype.largest})"
+    return f"{name}{limits}.to(torch.{dtype.torch})"
 
 
 def _torch_operand(operand: Operand) -> str:

@@ -4,8 +4,8 @@ An element passes when
 
     |kernel - reference| <= u * |reference| + scale * (accumulation(K) + approximation) + tiny
 
-    u              half an ulp of the output dtype, relative: 2**-8 bf16, 2**-11 f16, 2**-24 f32; plus that of the
-                   reference's dtype, when it was rounded, too.
+    u              half an ulp of the output dtype, relative: 2**-8 bf16, 2**-11 f16, 2**-24 f32, 2**-4 e4m3, 2**-3
+                   e5m2; plus that of the reference's dtype, when it was rounded, too.
     scale          root mean square of the reference output: the size of what was accumulated, for random data.
     accumulation   2**-22 * (K / 16 + 6 * sqrt(K)). A tensor core adds 16 products at a time to an f32 accumulator and
                    truncates (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS
@@ -44,9 +44,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-HALF_ULP = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+HALF_ULP = {
+    "bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "float8_e4m3fn": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+}  # fmt: skip
 _SCORE = 576  # products of a score
-_TINY = {"bfloat16": 2.0**-133, "float16": 2.0**-24, "float32": 2.0**-149, "float64": 2.0**-1074}
+_TINY = {
+    "bfloat16": 2.0**-133, "float16": 2.0**-24, "float32": 2.0**-149, "float64": 2.0**-1074, "float8_e4m3fn": 2.0**-9,
+    "float8_e5m2": 2.0**-16,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,16 @@ epilogue:
   x: acc + bias
   d: where(x > 0 and not x >= 2 or x < -1, x, 0.5 * x) * softplus(x) + clamp(x, -1, bias) - leaky_relu(x, 0.1)
 """,
+    "eight_bits_saturate": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  inv_scale: f32[]
+  h: e5m2[n, m]
+  d: e4m3[m, n]
+epilogue:
+  h: acc * 1e5
+  d: acc * inv_scale * 200 + stored(h) * 0.001
+""",
     "gated_interleaved_with_limits": """\
   a: bf16[m, k]
   b: bf16[n, k]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 
@@ -156,6 +157,24 @@ def test_torch_source() -> None:
         "d = d.to(torch.float32)",
         "e = e.to(torch.bfloat16).permute(2, 0, 1)",
     )  # fmt: skip
+
+
+def test_eight_bit_outputs_saturate_in_the_reference() -> None:
+    torch = pytest.importorskip("torch")
+    outputs = (Output("d", DTYPES["e4m3"], False, (0, 1), "n"), Output("e", DTYPES["e5m2"], False, (0, 1), "n"))
+    p = program({"d": "acc", "e": "stored(d) * 1000"}, outputs=outputs)
+    assert torch_lines(p) == (
+        "d = acc",
+        "e = d.clamp(-448.0, 448.0).to(torch.float8_e4m3fn).to(d.dtype) * 1000.0",
+        "d = d.clamp(-448.0, 448.0).to(torch.float8_e4m3fn)",
+        "e = e.clamp(-57344.0, 57344.0).to(torch.float8_e5m2)",
+    )
+    scope = {"torch": torch, "acc": torch.tensor([[1e9, -500.0, 449.0, 0.3, math.nan]])}
+    exec("\n".join(torch_lines(p)), scope)
+    assert scope["d"].float()[0, :4].tolist() == [448.0, -448.0, 448.0, 0.3125]
+    assert scope["e"].float()[0, :4].tolist() == [57344.0, -57344.0, 57344.0, 320.0]
+    assert scope["d"].float()[0, 4].isnan()
+    assert device_lines(p)[1] == "e = stored(d, cutlass.Float8E4M3FN) * 1000.0"
 
 
 def test_operands_and_outputs_change_places_with_torch() -> None:

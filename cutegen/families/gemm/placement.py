@@ -136,7 +136,7 @@ class Placement:
 
     def output(self, name: str, roles: Roles) -> Output | None:
         decl = self.tensors[name]
-        ok = self.check_dtype(name, "an output", rules.EPILOGUE_DTYPES)
+        ok = self.check_dtype(name, "an output", rules.OUTPUT_DTYPES)
         if (placed := self.place(name, roles)) is None or not ok:
             return None
         axes, half = placed

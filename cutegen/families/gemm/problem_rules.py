@@ -9,6 +9,7 @@ from cutegen.spec import parse
 __all__ = ["NAME_COLLISION", "NOT_YET_SUPPORTED", "UNDEFINED_NAME"]
 
 EPILOGUE_DTYPES = ("bf16", "f16", "f32")
+OUTPUT_DTYPES = (*EPILOGUE_DTYPES, "e4m3", "e5m2")
 
 NAME_COLLISION = parse.NAME_COLLISION.id
 WRITE_MAINLOOP = "write a @ b, with the names of two tensors"

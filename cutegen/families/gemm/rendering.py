@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -187,9 +188,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     )
 
 
-def _import_order(name: str) -> tuple[int, str]:
-    """Order of names that isort and ruff keep: CONSTANTS, Classes, functions."""
-    return (1 if name[0].isupper() else 2, name)
+def _import_order(name: str) -> tuple[int, list[str | int]]:
+    """Order of names that isort and ruff keep: CONSTANTS, Classes, functions; numbers in them by value."""
+    return (1 if name[0].isupper() else 2, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
 
 
 def _overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:
