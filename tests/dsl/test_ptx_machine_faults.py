@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 PLAIN = ROOT / "generated" / "gemm_bf16_sm90a"  # clusters of 2 CTAs, B multicast, a ring of 4 slots, 16 warps free one
-SHAPE = {"m": 300, "n": 264, "k": 328}  # two tiles per CTA of six k tiles each
+SHAPE = {"m": 200, "n": 264, "k": 328}  # two tiles per CTA of six k tiles each
 SEEDS = range(6)
 
 
@@ -41,14 +41,14 @@ def replacing(pattern: str, text: str, count: int = 0) -> Callable[[str], str]:
 @functools.cache
 def expected_pass() -> None:
     """Findings mean nothing where the kernel as it is has some."""
-    assert list(findings(None)) == [""] * len(SEEDS)
+    assert list(findings(None, SEEDS, races=True)) == [""] * len(SEEDS)
 
 
-def findings(mutate: Callable[[str], str] | None) -> Iterator[str]:
+def findings(mutate: Callable[[str], str] | None, seeds: Sequence[int], *, races: bool) -> Iterator[str]:
     """What is told of the kernel in each order of events, "" where nothing is."""
-    simulation = Simulation(sm_count=2, mutate=mutate)
+    simulation = Simulation(sm_count=2, mutate=mutate, races=races)
     subject = load(PLAIN, simulation)
-    for seed in SEEDS:
+    for seed in seeds:
         simulation.seed = seed
         result = run(subject, SHAPE, seed=1)
         assert (result.status == "pass") == (not result.detail)
@@ -73,7 +73,7 @@ BREAKS = [
     ("too many bytes announced", ", 49152;", ", 49168;", 0, "deadlock: .*\n(.*\n)*.*[1-9][0-9]* bytes outstanding"),
     ("too few bytes announced", ", 49152;", ", 16384;", 0, "nan|outstanding|deadlock"),
     ("an arrival too many expected", ", 16;", ", 17;", 1, "deadlock: .*\n(.*\n)*.*16 of 17 arrived"),
-    ("an arrival too few expected", ", 16;", ", 15;", 1, "arrivals, but only|nan|deadlock"),
+    ("half of the arrivals expected", ", 16;", ", 8;", 1, "arrivals, but only|nan|deadlock"),
     (
         "the other parity",
         r"mov\.b32 \t%r329, 1;",
@@ -91,17 +91,30 @@ BREAKS = [
     ),
     ("no proxy fence", r"fence\.proxy\.async\.shared::cta;", "", 0, "without fence.proxy.async"),
     ("an output slot is reused early", r"cp\.async\.bulk\.wait_group\.read\s+2;", "", 0, "wrong"),
-    ("no wait at the end", r"cp\.async\.bulk\.wait_group\.read\s+0;", "", 0, "exits while its shared memory is in use"),
+    ("no wait at the end", r"cp\.async\.bulk\.wait_group\.read\s+0;", "", 0, "exits without having waited"),
     ("no cluster barrier", r"barrier\.cluster\.wait;", "", 0, "no mbarrier is initialised|arrive twice"),
 ]
 
 
-@pytest.mark.parametrize(("pattern", "text", "count", "told"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
-def test_each_break_is_told(pattern: str, text: str, count: int, told: str) -> None:
+parametrized = pytest.mark.parametrize(
+    ("pattern", "text", "count", "told"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS]
+)
+
+
+@parametrized
+def test_each_break_is_seen_in_some_order(pattern: str, text: str, count: int, told: str) -> None:
     expected_pass()
     texts = []
-    for found in findings(replacing(pattern, text, count)):
+    for found in findings(replacing(pattern, text, count), SEEDS, races=False):
         if re.search(told, found):
             return
         texts.append(found[:600])
     pytest.fail("told in no order of events; instead: " + "\n---\n".join(texts))
+
+
+@parametrized
+def test_each_break_is_seen_in_any_order(pattern: str, text: str, count: int, told: str) -> None:
+    """With races looked for, the order in which all went well by chance tells, too."""
+    expected_pass()
+    (found,) = findings(replacing(pattern, text, count), [1], races=True)
+    assert re.search(f"race: .* nothing orders the two|{told}", found), found[:600]

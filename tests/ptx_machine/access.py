@@ -38,27 +38,28 @@ def split_shared(w: Any, addresses: Any) -> Iterator[tuple[Any, Any, Any]]:
         yield w.cta.peer(int(rank)), lanes, addresses[lanes] % CTA_WINDOW
 
 
-def _gather(w: Any, space: str, addresses: Any, size: int, count: int) -> Any:
+def _gather(w: Any, space: str, addresses: Any, size: int, count: int, atomic: bool = False) -> Any:
+    """atomic: no part of a race, and neither is polling."""
     if space.startswith("shared"):
         out = np.empty((len(addresses), count), f"u{size}")
         for cta, lanes, inside in split_shared(w, addresses):
-            out[lanes] = cta.shared.gather(inside, size, count)
+            out[lanes] = cta.shared.gather(inside, size, count, w.agent)
         return out
     if space == "generic" and int(addresses.max()) >= PARAMETER_WINDOW:
         if int(addresses.min()) < SHARED_WINDOW:
             raise PtxError("a generic load from parameters, or from several spaces, is not simulated")
         return _gather(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, count)
-    return w.cta.machine.memory.gather(addresses, size, count)
+    return w.cta.machine.memory.gather(addresses, size, count, None if atomic else w.agent)
 
 
-def _scatter(w: Any, space: str, addresses: Any, size: int, values: Any) -> None:
+def _scatter(w: Any, space: str, addresses: Any, size: int, values: Any, atomic: bool = False) -> None:
     if space.startswith("shared"):
         for cta, lanes, inside in split_shared(w, addresses):
-            cta.shared.scatter(inside, size, values[lanes], w.index if cta is w.cta else None)
+            cta.shared.scatter(inside, size, values[lanes], w.agent, w.index if cta is w.cta else None)
     elif space == "generic" and int(addresses.max()) >= SHARED_WINDOW:
         _scatter(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, values)
     else:
-        w.cta.machine.memory.scatter(addresses, size, values)
+        w.cta.machine.memory.scatter(addresses, size, values, None if atomic else w.agent)
         w.cta.machine.note_event()
 
 
@@ -102,7 +103,11 @@ def _load(asm: Assembler, ins: Instruction) -> Closure:
     polls = bool({"acquire", "volatile", "relaxed"} & set(ins.opcode))
 
     def run(w: Any) -> Any:
-        values = _gather(w, space, lanes_of(w, slot, offset), size, count)
+        w.agent.pc = w.pc - 1
+        addresses = lanes_of(w, slot, offset)
+        values = _gather(w, space, addresses, size, count, polls)
+        if polls:
+            w.cta.machine.locations.read(w.agent, addresses, "acquire" in ins.opcode)
         for i, (target, width) in enumerate(zip(targets, widths)):
             column = values[:, i]
             if column.dtype != width:
@@ -122,12 +127,17 @@ def _store(asm: Assembler, ins: Instruction) -> Closure:
     dtype = raw(kind)
     slot, offset = asm.place(ins.operands[0], asm.address_type(ins.operands[0]))
     sources = [asm.source(o, kind) for o in asm.items(ins.operands[1])]
+    signals = bool({"release", "volatile", "relaxed"} & set(ins.opcode))
 
     def run(w: Any) -> None:
+        w.agent.pc = w.pc - 1
         values = np.stack([w.r[s] for s in sources], 1).astype(dtype)
         if w.mask is not None:
             values = values[w.mask]
-        _scatter(w, space, lanes_of(w, slot, offset), np.dtype(dtype).itemsize, values)
+        addresses = lanes_of(w, slot, offset)
+        _scatter(w, space, addresses, np.dtype(dtype).itemsize, values, signals)
+        if signals:
+            w.cta.machine.locations.write(w.agent, addresses, "release" in ins.opcode)
 
     return run
 
@@ -160,16 +170,24 @@ def _atomic(asm: Assembler, ins: Instruction) -> Closure:
             return to_bits(_ATOMIC[operation](a, b), base).view(dtype)
         return np.asarray(_ATOMIC[operation](old.view(VIEW[kind]), value.view(VIEW[kind]))).astype(VIEW[kind])
 
+    acquires, releases = (
+        ("acquire" in ins.opcode or "acq_rel" in ins.opcode),
+        bool({"release", "acq_rel"} & set(ins.opcode)),
+    )
+
     def run(w: Any) -> None:
+        w.agent.pc = w.pc - 1
         addresses = lanes_of(w, slot, offset)
+        w.cta.machine.locations.read(w.agent, addresses, acquires)
+        w.cta.machine.locations.write(w.agent, addresses, releases)
         active = range(LANES) if w.mask is None else np.flatnonzero(w.mask)
         found = np.zeros((len(values), LANES), dtype)
         for i, lane in enumerate(active):
-            old = _gather(w, space, addresses[i : i + 1], size, len(values))[0]
+            old = _gather(w, space, addresses[i : i + 1], size, len(values), True)[0]
             new = np.array([w.r[v][lane] for v in values], dtype)
             new = change(old, new).view(dtype) if swap is None else np.where(old == new, w.r[swap][lane], old)
             found[:, lane] = old
-            _scatter(w, space, addresses[i : i + 1], size, new[None])
+            _scatter(w, space, addresses[i : i + 1], size, new[None], True)
         for target, column in zip(targets, found):
             put(w, target, column)
 
@@ -190,7 +208,7 @@ def _matrix(asm: Assembler, ins: Instruction) -> Closure:
         addresses = (w.r[slot].astype(np.int64) + offset)[: 8 * len(slots)]
         if w.mask is not None or (addresses % CHUNK).any() or (addresses >= CTA_WINDOW).any():
             raise PtxError("a matrix row is not at a multiple of 16 bytes of this CTA, or a lane is missing")
-        w.cta.shared.check(int(addresses.min()), int(addresses.max()) + CHUNK)
+        w.agent.pc = w.pc - 1
         return (addresses // CHUNK).reshape(-1, 8)
 
     def store(w: Any) -> None:
@@ -198,12 +216,11 @@ def _matrix(asm: Assembler, ins: Instruction) -> Closure:
         for chunk, source in zip(chunks, slots):
             matrix = w.r[source].view(np.uint16).reshape(8, 8)  # a lane holds two neighbours of row lane / 4
             data = np.ascontiguousarray(matrix.T) if transposed else matrix
-            w.cta.shared.chunks[chunk] = data.view(np.uint8).reshape(8, CHUNK)
-        w.cta.shared.note(chunks.reshape(-1), w.index)
+            w.cta.shared.write_rows(chunk, data.view(np.uint8).reshape(8, CHUNK), w.agent, w.index)
 
     def load(w: Any) -> None:
         for chunk, target in zip(rows(w), slots):
-            matrix = w.cta.shared.chunks[chunk].view(np.uint16).reshape(8, 8)
+            matrix = w.cta.shared.read_rows(chunk, w.agent).view(np.uint16).reshape(8, 8)
             data = np.ascontiguousarray(matrix.T) if transposed else matrix
             put(w, target, data.reshape(-1).view(np.uint32).copy())
 
@@ -212,9 +229,11 @@ def _matrix(asm: Assembler, ins: Instruction) -> Closure:
 
 @builds("fence", "membar")
 def _fence(asm: Assembler, ins: Instruction) -> Closure:
-    if ins.opcode[1:3] != ("proxy", "async"):
+    if ins.opcode[1:3] == ("proxy", "async"):
+        return lambda w: w.cta.shared.fence(w.index)
+    if "proxy" in ins.opcode or "mbarrier_init" in ins.opcode:
         return lambda w: None
-    return lambda w: w.cta.shared.fence(w.index)
+    return lambda w: w.agent.fence()
 
 
 @builds("mapa")

@@ -10,13 +10,15 @@ from .access import lanes_of, split_shared, spread
 from .assembler import LANES, Assembler, Closure, builds, put
 from .control import converged
 from .parser import Instruction, PtxError
+from .races import Channel
 
 
 class Waitable:
-    """What warps wait for; `wake` lets all of them look again."""
+    """What warps wait for; `wake` lets all of them look again. actors: where it hands on what they know."""
 
-    def __init__(self) -> None:
+    def __init__(self, actors: int = 1) -> None:
         self.waiters: list[Any] = []
+        self.channel = Channel(actors)
 
     def wake(self) -> None:
         waiters, self.waiters = self.waiters, []
@@ -28,8 +30,8 @@ class Mbarrier(Waitable):
     """expected: arrivals per phase. pending: arrivals still to come in this phase. bytes: transaction bytes announced
     and not arrived; negative when they came before they were announced. phase: number of completed phases."""
 
-    def __init__(self, name: str, expected: int) -> None:
-        super().__init__()
+    def __init__(self, name: str, expected: int, actors: int) -> None:
+        super().__init__(actors)
         self.name, self.expected, self.pending, self.bytes, self.phase = name, expected, expected, 0, 0
 
     def arrive(self, count: int, announced: int = 0) -> None:
@@ -47,6 +49,7 @@ class Mbarrier(Waitable):
         if self.pending == 0 and self.bytes == 0:
             self.phase += 1
             self.pending = self.expected
+            self.channel.complete()
             self.wake()
 
     def __str__(self) -> str:
@@ -57,13 +60,13 @@ class Mbarrier(Waitable):
 
 
 class NamedBarrier(Waitable):
-    """bar.sync and bar.arrive. threads: what this use of it expects; warps: who came."""
+    """bar.sync and bar.arrive. threads: what this use of it expects; warps: who came; waiting: who of them waits."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name, self.threads, self.warps = name, 0, list[int]()
+    def __init__(self, name: str, actors: int) -> None:
+        super().__init__(actors)
+        self.name, self.threads, self.warps, self.waiting = name, 0, list[int](), list[Any]()
 
-    def arrive(self, warp: Any, threads: int) -> bool:
+    def arrive(self, warp: Any, threads: int, waits: bool) -> bool:
         """Whether this completes it."""
         if self.warps and threads != self.threads:
             raise PtxError(f"{self}: warp {warp.index} comes with {threads} threads")
@@ -71,9 +74,14 @@ class NamedBarrier(Waitable):
             raise PtxError(f"{self}: warp {warp.index} comes a second time")
         self.threads = threads
         self.warps.append(warp.index)
+        self.channel.give(warp.agent.release())
+        if waits:
+            self.waiting.append(warp)
         if LANES * len(self.warps) < threads:
             return False
-        self.warps = []
+        for member in self.waiting:
+            member.agent.acquire(self.channel.gathered)
+        self.warps, self.waiting, self.channel = [], [], Channel(len(self.channel.known))
         self.wake()
         return True
 
@@ -84,11 +92,13 @@ class NamedBarrier(Waitable):
 class ClusterBarrier(Waitable):
     """barrier.cluster; warps that have exited count as arrived."""
 
-    def __init__(self, warps: int) -> None:
-        super().__init__()
+    def __init__(self, warps: int, actors: int) -> None:
+        super().__init__(actors)
         self.live, self.arrived, self.phase = warps, 0, 0
 
-    def arrive(self, warp: Any) -> None:
+    def arrive(self, warp: Any, releases: bool) -> None:
+        if releases:
+            self.channel.give(warp.agent.release())
         if warp.cluster_ticket is not None:
             raise PtxError("barrier.cluster.arrive twice without a wait")
         warp.cluster_ticket = self.phase
@@ -103,6 +113,7 @@ class ClusterBarrier(Waitable):
         if self.arrived and self.arrived >= self.live:
             self.phase += 1
             self.arrived = 0
+            self.channel.complete()
             self.wake()
 
     def __str__(self) -> str:
@@ -128,7 +139,7 @@ def _mbarrier(asm: Assembler, ins: Instruction) -> Closure:
     state = asm.target(operands.pop(0)) if action == "arrive" else None
     slot, offset = asm.place(operands[0], asm.address_type(operands[0]))
     value = asm.source(operands[1], "u32") if len(operands) > 1 else None
-    transaction = "expect_tx" in ins.opcode
+    transaction, releases = "expect_tx" in ins.opcode, "relaxed" not in ins.opcode
 
     def amount(w: Any) -> int:
         if value is None:
@@ -153,6 +164,8 @@ def _mbarrier(asm: Assembler, ins: Instruction) -> Closure:
         for barrier, lanes in barriers_of(w, lanes_of(w, slot, offset)):
             if state is not None:
                 put(w, state, np.full(LANES, barrier.phase, np.uint64))
+            if releases:
+                barrier.channel.give(w.agent.release())
             barrier.arrive(*((lanes, n * lanes) if transaction else (n * lanes, 0)))
         w.cta.machine.note_event()
 
@@ -174,6 +187,7 @@ def _wait(asm: Assembler, ins: Instruction, blocks: bool) -> Closure:
     slot, offset = asm.place(ins.operands[1], asm.address_type(ins.operands[1]))
     by_parity = "parity" in ins.opcode
     value = asm.source(ins.operands[2], "b32" if by_parity else "b64")
+    acquires = "relaxed" not in ins.opcode
 
     def run(w: Any) -> Any:
         addresses = lanes_of(w, slot, offset)
@@ -189,6 +203,8 @@ def _wait(asm: Assembler, ins: Instruction, blocks: bool) -> Closure:
                 done[i] = barrier.phase & 1 != token & 1 if by_parity else barrier.phase > token
                 if not done[i]:
                     missing = barrier, token
+                elif acquires:
+                    w.agent.acquire(barrier.channel.known)
                 if i == 0 and (inside == inside[0]).all() and (wanted == wanted[0]).all():
                     done[:] = done[0]
                     break
@@ -205,7 +221,7 @@ def _wait(asm: Assembler, ins: Instruction, blocks: bool) -> Closure:
 @builds("bar", "barrier")
 def _barrier(asm: Assembler, ins: Instruction) -> Closure:
     if ins.opcode[1] == "cluster":
-        return converged(_arrive_cluster if ins.opcode[2] == "arrive" else _wait_cluster)
+        return converged(_arrive_cluster(ins) if ins.opcode[2] == "arrive" else _wait_cluster)
     if ins.opcode[1] == "warp":
         return converged(lambda w: None)
     action = next(o for o in ins.opcode[1:] if o in ("sync", "arrive", "red"))
@@ -221,16 +237,21 @@ def _barrier(asm: Assembler, ins: Instruction) -> Closure:
             raise PtxError(f"named barrier {which} of {threads} threads: there are 16, of whole warps")
         barrier = w.cta.named_barrier(which)
         w.cta.machine.note_event()
-        if barrier.arrive(w, threads) or action == "arrive":
+        if barrier.arrive(w, threads, action != "arrive") or action == "arrive":
             return None
         return w.block(barrier, "waits for", again=False)
 
     return converged(run)
 
 
-def _arrive_cluster(w: Any) -> None:
-    w.cta.cluster_barrier.arrive(w)
-    w.cta.machine.note_event()
+def _arrive_cluster(ins: Instruction) -> Closure:
+    releases = "relaxed" not in ins.opcode
+
+    def run(w: Any) -> None:
+        w.cta.cluster_barrier.arrive(w, releases)
+        w.cta.machine.note_event()
+
+    return run
 
 
 def _wait_cluster(w: Any) -> Any:
@@ -240,4 +261,5 @@ def _wait_cluster(w: Any) -> Any:
     if barrier.phase == w.cluster_ticket:
         return w.block(barrier, "waits for", again=True)
     w.cluster_ticket = None
+    w.agent.acquire(barrier.channel.known)
     return None

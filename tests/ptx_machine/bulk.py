@@ -8,17 +8,20 @@ import numpy as np
 
 from .assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
 from .barriers import Waitable
-from .memory import CHUNK
+from .memory import CHUNK, units_of
 from .parser import Instruction, Memory, PtxError
+from .races import Agent, published
 from .tensor_map import TensorMap, add_bytes, decode
 
 
 class BulkGroup(Waitable):
-    """Stores that were committed together. reading: those whose shared memory is not read yet; open: not written."""
+    """Stores that were committed together. reading: those whose shared memory is not read yet; open: not written.
+    awaited: somebody has waited for it to be read."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, actors: int) -> None:
+        super().__init__(actors)
         self.reading = self.open = 0
+        self.awaited = False
 
     def __str__(self) -> str:
         return f"a bulk group with {self.reading} stores not read and {self.open} not written"
@@ -98,7 +101,7 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
             raise PtxError(f"{len(start)} coordinates for a tensor map of rank {len(tensor_map.dims)}")
         issue_load(
             w, destination + to_offset, barrier_at + bar_offset, mask, tensor_map.chunks,
-            lambda: tensor_map.read(w.cta.machine.memory, start), f"TMA load at {start}",
+            lambda agent: tensor_map.read(w.cta.machine.memory, start, agent), f"TMA load at {start}",
         )  # fmt: skip
 
     return run
@@ -106,15 +109,18 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
 
 def issue_load(w: Any, destination: int, barrier: int, mask: int | None, chunks: Any, read: Any, text: str) -> None:
     """One copy for each CTA that gets it. The place is NaN from now on until the data come, one CTA at a time."""
+    w.agent.pc = w.pc - 1
+    agent = w.agent.issue()
     ranks = [i for i in range(16) if mask >> i & 1] if mask is not None else [destination // CTA_WINDOW - 1]
     for rank in ranks:
         cta = w.cta if rank < 0 else w.cta.peer(rank)
         goals = chunks(destination % CTA_WINDOW)
-        cta.shared.write_async(goals, 0xFF)
+        cta.shared.write_async(goals, 0xFF, agent)
         signal = cta.barrier(barrier % CTA_WINDOW)
 
         def arrive(cta: Any = cta, goals: Any = goals, signal: Any = signal) -> None:
-            cta.shared.write_async(goals, read())
+            cta.shared.write_async(goals, read(agent), agent)
+            signal.channel.give(published(agent))
             signal.complete(goals.size * CHUNK)
 
         w.cta.machine.submit("load", Operation(cta, arrive, f"{text} into CTA {cta.where}"))
@@ -134,8 +140,10 @@ def _plain_load(asm: Assembler, ins: Instruction) -> Closure:
         size = values[3]
         _check_plain(to, origin, size)
 
-        def read() -> Any:
+        def read(agent: Agent) -> Any:
             region = w.cta.machine.memory.region(origin, origin + size)
+            if region.shadow:
+                region.shadow.read(units_of(np.array([origin - region.base]), size, region.unit), agent)
             return region.bytes[origin - region.base :][:size].reshape(-1, CHUNK)
 
         issue_load(w, to, bar, mask, lambda at: at // CHUNK + np.arange(size // CHUNK), read, f"bulk load of {size} B")
@@ -160,7 +168,8 @@ def _tensor_store(asm: Assembler, ins: Instruction) -> Closure:
         tensor_map, place = _tensor_map(w, map_address), tuple(map(_signed, start))
         goals = tensor_map.chunks((at + offset) % CTA_WINDOW)
         memory = w.cta.machine.memory
-        issue_store(w, goals, lambda data: tensor_map.write(memory, place, data, add), f"TMA store at {place}")
+        write = tensor_map.add if add else tensor_map.write
+        issue_store(w, goals, lambda data, agent: write(memory, place, data, agent), f"TMA store at {place}")
 
     return run
 
@@ -185,8 +194,11 @@ def _plain_store(asm: Assembler, ins: Instruction) -> Closure:
         size = values[2]
         _check_plain(to, origin, size)
 
-        def write(data: Any) -> None:
-            region = w.cta.machine.memory.region(to, to + size, write=True)
+        def write(data: Any, agent: Agent) -> None:
+            memory = w.cta.machine.memory
+            region = memory.region(to, to + size, write=True)
+            if not add:
+                memory.note_write(region, units_of(np.array([to - region.base]), size, region.unit), agent)
             there = region.bytes[to - region.base :][:size]
             there[...] = add_bytes(there.copy(), data.reshape(-1), kind) if add else data.reshape(-1)
 
@@ -199,11 +211,13 @@ def _plain_store(asm: Assembler, ins: Instruction) -> Closure:
 def issue_store(w: Any, chunks: Any, write: Any, text: str) -> None:
     """First the shared memory is read, later the global memory written."""
     cta, machine, members = w.cta, w.cta.machine, w.open_bulk
-    cta.shared.read_async(chunks, text)  # the fence has to come before the store
-    member: dict[str, Any] = {"group": None, "read": False, "written": False}
+    cta.shared.check_fenced(chunks, text)  # the fence has to come before the store
+    w.agent.pc = w.pc - 1
+    agent = w.agent.issue()
+    member: dict[str, Any] = {"group": None, "read": False, "written": False, "agent": agent}
 
     def read() -> None:
-        data = cta.shared.read_async(chunks, text).copy()
+        data = cta.shared.read_async(chunks, text, [agent]).copy()
         member["read"] = True
         if member["group"]:
             member["group"].reading -= 1
@@ -211,7 +225,7 @@ def issue_store(w: Any, chunks: Any, write: Any, text: str) -> None:
         machine.submit("store", Operation(None, lambda: finish(data), text))
 
     def finish(data: Any) -> None:
-        write(data)
+        write(data, agent)
         member["written"] = True
         if member["group"]:
             member["group"].open -= 1
@@ -222,8 +236,9 @@ def issue_store(w: Any, chunks: Any, write: Any, text: str) -> None:
 
 
 def _commit(w: Any) -> None:
-    group = BulkGroup()
+    group = BulkGroup(len(w.agent.clock))
     for member in w.open_bulk:
+        group.channel.give(published(member["agent"]))
         member["group"] = group
         group.reading += not member["read"]
         group.open += not member["written"]
@@ -235,11 +250,13 @@ def _wait(asm: Assembler, ins: Instruction) -> Closure:
     allowed, reading = ins.operands[0].bits, "read" in ins.opcode  # type: ignore[union-attr]
 
     def run(w: Any) -> Any:
-        while w.bulk and not w.bulk[0].open:
-            w.bulk.pop(0)
-        for group in w.bulk[: max(0, len(w.bulk) - allowed)]:
+        count = max(0, len(w.bulk) - allowed)
+        for group in w.bulk[:count]:
             if group.reading if reading else group.open:
                 return w.block(group, "waits for", again=True)
+            group.awaited = True
+            w.agent.acquire(group.channel.gathered)
+        w.bulk[:count] = [group for group in w.bulk[:count] if group.open]
         return None
 
     return run

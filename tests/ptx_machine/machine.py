@@ -18,6 +18,7 @@ from .barriers import ClusterBarrier, Mbarrier, NamedBarrier
 from .bulk import Operation
 from .memory import GlobalMemory, SharedMemory
 from .parser import PtxError
+from .races import Locations, WarpAgent, actor_count
 from .warp import Warp
 from .wgmma import Warpgroup
 
@@ -42,12 +43,17 @@ class Cta:
 
     def __init__(self, machine: Machine, where: tuple[int, int, int], rank: int, cluster: list[Cta]) -> None:
         self.machine, self.where, self.rank, self.cluster = machine, where, rank, cluster
-        self.shared = SharedMemory(machine.assembler.shared_bytes, DYNAMIC_SHARED)
+        self.shared = SharedMemory(
+            machine.assembler.shared_bytes, DYNAMIC_SHARED, f"CTA {where}", machine.describe if machine.races else None
+        )
         self.barriers: dict[int, Mbarrier] = {}
         self.named: dict[int, NamedBarrier] = {}
         self.threads = int(np.prod(machine.launch.block))
         self.warps = [Warp(self, i, machine.assembler.code, self._registers(i)) for i in range(self.threads // LANES)]
-        self.groups = [Warpgroup(self.warps[i : i + 4]) for i in range(0, len(self.warps), 4)]
+        for warp in self.warps:
+            machine.all_warps.append(warp)
+            warp.agent = WarpAgent(len(machine.all_warps) - 1, machine.actors)
+        self.groups = [Warpgroup(self.warps[i : i + 4], machine.actors) for i in range(0, len(self.warps), 4)]
         self.live = len(self.warps)
         self.cluster_barrier: ClusterBarrier
 
@@ -88,7 +94,7 @@ class Cta:
         name = f"at shared+{address - DYNAMIC_SHARED} of CTA {self.where}"
         if not 1 <= expected < 1 << 20:
             raise PtxError(f"mbarrier {name} cannot expect {expected} arrivals")
-        self.barriers[address] = Mbarrier(name, expected)
+        self.barriers[address] = Mbarrier(name, expected, self.machine.actors)
 
     def barrier(self, address: int) -> Mbarrier:
         if address not in self.barriers:
@@ -96,7 +102,9 @@ class Cta:
         return self.barriers[address]
 
     def named_barrier(self, number: int) -> NamedBarrier:
-        return self.named.setdefault(number, NamedBarrier(f"{number} of CTA {self.where}"))
+        if number not in self.named:
+            self.named[number] = NamedBarrier(f"{number} of CTA {self.where}", self.machine.actors)
+        return self.named[number]
 
     def warpgroup(self, warp: Warp) -> Warpgroup:
         return self.groups[warp.index // 4]
@@ -104,6 +112,8 @@ class Cta:
     def warp_left(self, warp: Warp) -> None:
         if warp.inflight:
             raise PtxError("a warp exits with WGMMAs in flight")
+        if warp.open_bulk or any(not group.awaited for group in warp.bulk):
+            raise PtxError("a warp exits without having waited until its bulk stores have read shared memory")
         self.cluster_barrier.leave()
         self.live -= 1
         if self.live == 0:
@@ -128,15 +138,25 @@ class Machine:
     """
 
     def __init__(
-        self, assembler: Assembler, launch: Launch, memory: GlobalMemory, seed: int = 0, resident: int = 1 << 30
+        self,
+        assembler: Assembler,
+        launch: Launch,
+        memory: GlobalMemory,
+        seed: int = 0,
+        resident: int = 1 << 30,
+        races: bool = True,
     ) -> None:
-        """assembler: of the program, for the launch's shared memory."""
+        """assembler: of the program, for the launch's shared memory. races: look for what nothing orders."""
         self.assembler, self.program, self.launch, self.memory = assembler, assembler.program, launch, memory
         program = self.program
         if program.threads not in (None, int(np.prod(launch.block))):
             raise PtxError(f"a block of {launch.block} for a kernel of {program.threads} threads")
         if any(g % c for g, c in zip(launch.grid, launch.cluster)):
             raise PtxError(f"a grid of {launch.grid} in clusters of {launch.cluster}")
+        self.all_warps: list[Warp] = []  # of CTAs that were started
+        self.actors = actor_count(int(np.prod(launch.grid) * np.prod(launch.block)) // LANES)
+        self.races, self.locations = races, Locations()
+        memory.describe = self.describe if races else None
         self.parameters = np.frombuffer(launch.parameters, np.uint8)
         self.tensor_maps: dict[int, Any] = {}
         self.random = random.Random(seed)
@@ -164,10 +184,17 @@ class Machine:
                 where = (x + i % cx, y + i // cx % cy, z + i // (cx * cy))
                 cluster.append(Cta(self, where, i, cluster))
                 self.ctas.append(cluster[-1])
-            barrier = ClusterBarrier(sum(len(c.warps) for c in cluster))
+            barrier = ClusterBarrier(sum(len(c.warps) for c in cluster), self.actors)
             for cta in cluster:
                 cta.cluster_barrier = barrier
                 self.runnable += cta.warps
+
+    def describe(self, actor: int, pc: int) -> str:
+        """An actor of races.py at an instruction."""
+        warp = self.all_warps[(actor - 1) // 2]
+        ins = self.program.instructions[pc]
+        who = f"{'' if actor % 2 else 'an operation issued by '}warp {warp.index} of CTA {warp.cta.where}"
+        return f"{who} at PTX line {ins.line} ({ins.text[:60]})"
 
     def slot_of(self, cta: Cta) -> int:
         return len(self.ctas)

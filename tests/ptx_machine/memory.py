@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .parser import PtxError
+from .races import Agent, Shadow
 
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 CHUNK = 16  # bytes: what stmatrix writes at once, the unit of swizzles and of proxy bookkeeping
+UNIT = 2  # bytes that are told apart where races are looked for; 1 in tensors of bytes
 
 
 class Region:
-    """One tensor's bytes. Kernels address it by the host address that the tensor has."""
+    """One tensor's bytes. Kernels address it by the host address that the tensor has. element: bytes of one.
 
-    def __init__(self, name: str, low: int, size: int) -> None:
-        self.name, self.low, self.high = name, low, low + size
+    shadow: of what was written in this launch, None before anything was."""
+
+    def __init__(self, name: str, low: int, size: int, element: int = 2) -> None:
+        self.name, self.low, self.high, self.unit = name, low, low + size, min(element, UNIT)
+        self.shadow: Shadow | None = None
         self.base = low & -CHUNK
         span = -(-(self.high - self.base) // CHUNK) * CHUNK
         self.bytes = np.frombuffer((ctypes.c_uint8 * span).from_address(self.base), np.uint8)
         self.words = {size: self.bytes.view(dtype) for size, dtype in WORDS.items()}
+        self._places: Any = None
+
+    def places(self) -> Any:
+        """The number of each unit."""
+        if self._places is None:
+            self._places = np.arange(len(self.bytes) // self.unit)
+        return self._places
 
 
 class GlobalMemory:
-    """The regions that a launch may touch."""
+    """The regions that a launch may touch. An access without an agent is no part of a race: atomics, and polling."""
 
     def __init__(self, regions: list[Region]) -> None:
         self.regions = regions
-        self.writes = 0
+        self.describe: Any = None  # of actors; None: races are not looked for
 
     def region(self, low: int, high: int, write: bool = False) -> Region:
         """The region of the bytes low .. high - 1. PtxError: they are not in one region."""
@@ -40,24 +53,36 @@ class GlobalMemory:
         known = "; ".join(f"{r.name} is {r.low:#x} .. {r.high:#x}" for r in self.regions)
         raise PtxError(f"a {verb} {high - low} bytes at {low:#x}, outside every tensor ({known})")
 
-    def gather(self, addresses: Any, size: int, count: int) -> Any:
+    def gather(self, addresses: Any, size: int, count: int, agent: Agent | None) -> Any:
         """(lanes, count) words of `size` bytes."""
-        words, index = self._index(addresses, size, count, write=False)
-        if words is None:
-            return np.concatenate([self.gather(addresses[i : i + 1], size, count) for i in range(len(addresses))])
-        return words[index[:, None] + np.arange(count)]
+        region, inside = self._find(addresses, size, count, write=False)
+        if region is None:
+            singles = (addresses[i : i + 1] for i in range(len(addresses)))
+            return np.concatenate([self.gather(a, size, count, agent) for a in singles])
+        if agent and region.shadow:
+            region.shadow.read(units_of(inside, size * count, region.unit), agent)
+        return region.words[size][(inside // size)[:, None] + np.arange(count)]
 
-    def scatter(self, addresses: Any, size: int, values: Any) -> None:
-        words, index = self._index(addresses, size, values.shape[1], write=True)
-        self.writes += 1
-        if words is None:
+    def scatter(self, addresses: Any, size: int, values: Any, agent: Agent | None) -> None:
+        region, inside = self._find(addresses, size, values.shape[1], write=True)
+        if region is None:
             for i in range(len(addresses)):
-                self.scatter(addresses[i : i + 1], size, values[i : i + 1])
+                self.scatter(addresses[i : i + 1], size, values[i : i + 1], agent)
             return
-        words[index[:, None] + np.arange(values.shape[1])] = values
+        if agent:
+            self.note_write(region, units_of(inside, size * values.shape[1], region.unit), agent)
+        region.words[size][(inside // size)[:, None] + np.arange(values.shape[1])] = values
 
-    def _index(self, addresses: Any, size: int, count: int, write: bool) -> tuple[Any, Any]:
-        """The words of the region that holds all addresses and where in it; (None, None): they are in several."""
+    def note_write(self, region: Region, units: Any, agent: Agent) -> None:
+        if self.describe is None:
+            return
+        if region.shadow is None:
+            name = lambda unit: f"{region.name} byte {region.base + unit * region.unit - region.low}"  # noqa: E731
+            region.shadow = Shadow(len(region.bytes) // region.unit, name, self.describe)
+        region.shadow.write(units, agent)
+
+    def _find(self, addresses: Any, size: int, count: int, write: bool) -> tuple[Region | None, Any]:
+        """The region that holds all addresses, and the bytes' places in it; None: they are in several."""
         low, high = int(addresses.min()), int(addresses.max()) + size * count
         check_aligned(addresses, size * count)
         try:
@@ -66,7 +91,12 @@ class GlobalMemory:
             if len(addresses) == 1:
                 raise
             return None, None
-        return region.words[size], ((addresses - np.uint64(region.base)) // np.uint64(size)).astype(np.int64)
+        return region, (addresses - np.uint64(region.base)).astype(np.int64)
+
+
+def units_of(places: Any, size: int, unit: int) -> Any:
+    """(accesses, units) that `size` bytes at each place have."""
+    return (places // unit)[:, None] + np.arange(max(1, size // unit))
 
 
 def check_aligned(addresses: Any, size: int) -> None:
@@ -82,9 +112,13 @@ class SharedMemory:
     async proxy since (fence.proxy.async). TMA and WGMMA may not read such bytes.
     """
 
-    def __init__(self, size: int, first: int) -> None:
+    def __init__(self, size: int, first: int, name: str = "", describe: Any = None) -> None:
+        """first: the lowest address that may be used. describe: of actors; None: races are not looked for."""
         span = -(-size // 1024) * 1024
         self.size, self.first = size, first
+        self.shadow: Shadow | None = None
+        if describe:
+            self.shadow = Shadow(span // UNIT, lambda unit: f"shared+{unit * UNIT - first} of {name}", describe)
         self.bytes = np.full(span, 0xFF, np.uint8)
         self.words = {n: self.bytes.view(dtype) for n, dtype in WORDS.items()}
         self.chunks = self.bytes.reshape(-1, CHUNK)
@@ -95,15 +129,19 @@ class SharedMemory:
         if low < self.first or high > self.size:
             raise PtxError(f"shared memory at {low} .. {high} is outside {self.first} .. {self.size}")
 
-    def gather(self, addresses: Any, size: int, count: int) -> Any:
+    def gather(self, addresses: Any, size: int, count: int, agent: Agent) -> Any:
         check_aligned(addresses, size * count)
         self.check(int(addresses.min()), int(addresses.max()) + size * count)
+        if self.shadow:
+            self.shadow.read(units_of(addresses, size * count, UNIT), agent)
         return self.words[size][(addresses // size)[:, None] + np.arange(count)]
 
-    def scatter(self, addresses: Any, size: int, values: Any, warp: int | None) -> None:
+    def scatter(self, addresses: Any, size: int, values: Any, agent: Agent, warp: int | None) -> None:
         count = values.shape[1]
         check_aligned(addresses, size * count)
         self.check(int(addresses.min()), int(addresses.max()) + size * count)
+        if self.shadow:
+            self.shadow.write(units_of(addresses, size * count, UNIT), agent)
         self.words[size][(addresses // size)[:, None] + np.arange(count)] = values
         if warp is not None:  # stores of a peer CTA are not followed
             self.note(addresses // CHUNK, warp)
@@ -117,16 +155,39 @@ class SharedMemory:
         for chunks in self.written.pop(warp, ()):
             self.unfenced[chunks] &= ~np.uint64(1 << warp)
 
-    def read_async(self, chunks: Any, what: str) -> Any:
-        """(..., 16) bytes of 16-byte chunks, through the async proxy."""
+    def read_rows(self, chunks: Any, agent: Agent) -> Any:
+        """(rows, 16) bytes of 16-byte chunks, by ordinary loads."""
+        self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
+        if self.shadow:
+            self.shadow.read(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
+        return self.chunks[chunks]
+
+    def write_rows(self, chunks: Any, data: Any, agent: Agent, warp: int) -> None:
+        self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
+        if self.shadow:
+            self.shadow.write(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
+        self.chunks[chunks] = data
+        self.note(chunks, warp)
+
+    def check_fenced(self, chunks: Any, what: str) -> None:
+        """PtxError: ordinary stores to these chunks are not visible to the async proxy yet."""
         self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
         if self.unfenced[chunks].any():
             owners = int(np.bitwise_or.reduce(self.unfenced[chunks], axis=None))
             warps = [i for i in range(64) if owners >> i & 1]
             raise PtxError(f"{what} reads shared memory that warps {warps} wrote without fence.proxy.async since")
+
+    def read_async(self, chunks: Any, what: str, agents: Sequence[Agent]) -> Any:
+        """(chunks, 16) bytes, through the async proxy, in the name of all the agents."""
+        self.check_fenced(chunks, what)
+        if self.shadow:
+            for agent in agents:
+                self.shadow.read(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
         return self.chunks[chunks]
 
-    def write_async(self, chunks: Any, data: Any) -> None:
+    def write_async(self, chunks: Any, data: Any, agent: Agent) -> None:
         self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
+        if self.shadow:
+            self.shadow.write(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
         self.chunks[chunks] = data
         self.unfenced[chunks] = 0

@@ -26,11 +26,16 @@ from .parser import PtxError, parse
 
 
 class Simulation:
-    """How launches are run. sm_count: what plans are told, and how many CTAs are live at once. seed: of the order of
-    things. mutate: changes the PTX before it runs. machine: the last launch's, for looking at it afterwards."""
+    """How launches are run.
 
-    def __init__(self, sm_count: int = 4, seed: int = 0, mutate: Callable[[str], str] | None = None) -> None:
-        self.sm_count, self.seed, self.mutate = sm_count, seed, mutate
+    sm_count: what plans are told, and how many CTAs are live at once. seed: of the order of things. mutate: changes the
+    PTX before it runs. races: look for accesses that nothing orders. machine: the last launch's, to look at afterwards.
+    """
+
+    def __init__(
+        self, sm_count: int = 4, seed: int = 0, mutate: Callable[[str], str] | None = None, races: bool = True
+    ) -> None:
+        self.sm_count, self.seed, self.mutate, self.races = sm_count, seed, mutate, races
         self.machine: Machine | None = None
 
     def load_kernel(self, module: str, tiling: Any, arch: str) -> Callable[..., None]:
@@ -51,7 +56,8 @@ class Simulation:
             regions = [_region(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
             planned = host(values)
             assembler = assemble(planned.shared_bytes)
-            self.machine = Machine(assembler, planned, GlobalMemory(regions), self.seed, self.sm_count)
+            memory = GlobalMemory(regions)
+            self.machine = Machine(assembler, planned, memory, self.seed, self.sm_count, self.races)
             self.machine.run()
 
         return launch
@@ -62,7 +68,7 @@ def _region(index: int, tensor: Any) -> Region:
     size = tensor.element_size()
     span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) + 1
     shape = ", ".join(map(str, tensor.shape))
-    return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size)
+    return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size, size)
 
 
 def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:

@@ -20,6 +20,7 @@ import numpy as np
 
 from .memory import CHUNK, GlobalMemory
 from .parser import PtxError
+from .races import Agent
 
 # Element type codes: bytes, and how a reduction sees them.
 _TYPES = {
@@ -59,32 +60,47 @@ class TensorMap:
         """The part of the box that lies in the tensor, as (first, end) per dimension."""
         return [(max(c, 0), max(max(c, 0), min(c + b, d))) for c, b, d in zip(start, self.box, self.dims)]
 
-    def _view(self, memory: GlobalMemory, clipped: list[tuple[int, int]], write: bool) -> Any:
-        """(outermost .. innermost bytes) of the tensor's part."""
+    def _view(self, memory: GlobalMemory, clipped: list[tuple[int, int]], agent: Agent, write: bool) -> Any:
+        """(outermost .. innermost bytes) of the tensor's part, noted as read or written."""
         low = self.address + sum(a * s for (a, _), s in zip(clipped, self.strides))
         high = self.address + sum((e - 1) * s for (_, e), s in zip(clipped, self.strides)) + self.element
         region = memory.region(low, high, write)
         extents = [e - a for a, e in clipped]
-        shape = (*reversed(extents[1:]), extents[0] * self.element)
-        strides = (*reversed(self.strides[1 : len(extents)]), 1)
-        return np.lib.stride_tricks.as_strided(region.bytes[low - region.base :], shape, strides)
 
-    def read(self, memory: GlobalMemory, start: tuple[int, ...]) -> Any:
+        def part(array: Any, unit: int) -> Any:
+            """The same of an array with an entry for each `unit` bytes of the region."""
+            shape = (*reversed(extents[1:]), extents[0] * self.element // unit)
+            steps = (*(s // unit * array.itemsize for s in reversed(self.strides[1 : len(extents)])), array.itemsize)
+            return np.lib.stride_tricks.as_strided(array[(low - region.base) // unit :], shape, steps)
+
+        if write:
+            memory.note_write(region, part(region.places(), region.unit), agent)
+        elif region.shadow:
+            region.shadow.read(part(region.places(), region.unit), agent)
+        return part(region.bytes, 1)
+
+    def read(self, memory: GlobalMemory, start: tuple[int, ...], agent: Agent) -> Any:
         """(chunks, 16) bytes of the box at `start`; what is outside the tensor is zero."""
         out = np.zeros((*reversed(self.box[1:]), self.box[0] * self.element), np.uint8)
         clipped = self._clip(start)
         if all(e > a for a, e in clipped):
-            out[self._inside(start, clipped)] = self._view(memory, clipped, write=False)
+            out[self._inside(start, clipped)] = self._view(memory, clipped, agent, write=False)
         return out.reshape(-1, CHUNK)
 
-    def write(self, memory: GlobalMemory, start: tuple[int, ...], data: Any, add: bool) -> None:
-        """Puts (chunks, 16) bytes at `start`, or adds them; what is outside the tensor is dropped."""
+    def write(self, memory: GlobalMemory, start: tuple[int, ...], data: Any, agent: Agent) -> None:
+        """Puts (chunks, 16) bytes at `start`; what is outside the tensor is dropped."""
         clipped = self._clip(start)
-        if not all(e > a for a, e in clipped):
-            return
-        box = data.reshape(*reversed(self.box[1:]), -1)[self._inside(start, clipped)]
-        view = self._view(memory, clipped, write=True)
-        view[...] = add_bytes(np.ascontiguousarray(view), np.ascontiguousarray(box), self.kind) if add else box
+        if all(e > a for a, e in clipped):
+            box = data.reshape(*reversed(self.box[1:]), -1)[self._inside(start, clipped)]
+            self._view(memory, clipped, agent, write=True)[...] = box
+
+    def add(self, memory: GlobalMemory, start: tuple[int, ...], data: Any, agent: Agent) -> None:
+        """Adds them. Reductions do not race with each other: what they touch is not noted as written."""
+        clipped = self._clip(start)
+        if all(e > a for a, e in clipped):
+            box = data.reshape(*reversed(self.box[1:]), -1)[self._inside(start, clipped)]
+            view = self._view(memory, clipped, agent, write=False)
+            view[...] = add_bytes(np.ascontiguousarray(view), np.ascontiguousarray(box), self.kind)
 
     def _inside(self, start: tuple[int, ...], clipped: list[tuple[int, int]]) -> tuple[slice, ...]:
         parts = [slice(a - c, e - c) for (a, e), c in zip(clipped, start)]

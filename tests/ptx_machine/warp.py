@@ -22,6 +22,7 @@ class Warp:
     def __init__(self, cta: Any, index: int, code: list[Closure], registers: list[Any]) -> None:
         self.cta, self.index, self.code, self.r = cta, index, code, registers
         self.pc = 0
+        self.agent: Any = None  # of races.py
         self.rank = cta.machine.random.random()
         self.mask: Any = None
         self.groups: dict[int, Any] = {}

@@ -17,7 +17,9 @@ from .control import converged
 from .floats import from_bits
 from .memory import CHUNK
 from .parser import Immediate, Instruction, PtxError, Vector
+from .races import Agent, published
 
+KEPT = 512  # products that a warp may be behind others of its warpgroup
 _LANE = np.arange(LANES)
 _SPANS = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes that a descriptor's swizzle mode repeats after; 0: not swizzled
 _SWIZZLE = {0: 0, 1: 7, 2: 3, 3: 1}
@@ -28,18 +30,19 @@ class Product:
     """One wgmma.mma_async of four warps. parts: per warp index in the group, (accumulator slots, A slots, scale)."""
 
     def __init__(self, shape: Any) -> None:
-        self.shape, self.parts = shape, dict[int, Any]()
+        self.shape, self.parts, self.agents = shape, dict[int, Any](), list[Agent]()
         self.descriptors: Any = None
 
 
 class Warpgroup(Waitable):
     """Products in the order of issue. issued, committed: per warp, counts of products; groups: ends of its groups."""
 
-    def __init__(self, warps: list[Any]) -> None:
-        super().__init__()
+    def __init__(self, warps: list[Any], actors: int) -> None:
+        super().__init__(actors)
         self.warps = warps
         self.queue: list[Product] = []
         self.done = 0  # products that ran
+        self.known: dict[int, Any] = {}  # by how many ran, what those know who waited for them
         self.issued = [0] * 4
         self.groups: list[list[int]] = [[] for _ in range(4)]
 
@@ -62,7 +65,11 @@ class Warpgroup(Waitable):
     def run_next(self) -> None:
         product = self.queue.pop(0)
         product.shape.multiply(self, product)
+        for agent in product.agents:
+            self.channel.give(published(agent))
         self.done += 1
+        self.known[self.done] = self.channel.gathered.copy()
+        self.known.pop(self.done - KEPT, None)
         for place, warp in enumerate(self.warps):
             self._retire(warp, product.parts[place][0])
         self.wake()
@@ -119,9 +126,9 @@ class Shape:
     def multiply(self, group: Warpgroup, product: Product) -> None:
         cta = group.warps[0].cta
         a_descriptor, b_descriptor = product.descriptors
-        b = self._operand(cta, b_descriptor, self.n, self.b_mn_major, self.b_type)
+        b = self._operand(cta, product, b_descriptor, self.n, self.b_mn_major, self.b_type)
         if self.a_slots is None:
-            a = self._operand(cta, a_descriptor, 64, self.a_mn_major, self.a_type)
+            a = self._operand(cta, product, a_descriptor, 64, self.a_mn_major, self.a_type)
         else:
             a = np.concatenate([self._registers(group.warps[i], product.parts[i][1]) for i in range(4)])
         a, b = a * self.signs[0], b * self.signs[1]
@@ -158,7 +165,7 @@ class Shape:
             return bits.view(np.int8 if kind == "s8" else np.uint8).astype(np.int32)
         return from_bits(bits, kind)
 
-    def _operand(self, cta: Any, descriptor: int, extent: int, mn_major: bool, kind: str) -> Any:
+    def _operand(self, cta: Any, product: Product, descriptor: int, extent: int, mn_major: bool, kind: str) -> Any:
         """(extent, k) values that a descriptor names."""
         size = _BYTES[kind]
         key = (descriptor >> 62, descriptor >> 16 & 0x3FFF, descriptor >> 32 & 0x3FFF, extent, mn_major, size)
@@ -170,7 +177,7 @@ class Shape:
         low, high = int(address.min()), int(address.max()) + size
         cta.shared.check(low, high)
         chunks = np.unique(address // CHUNK)
-        cta.shared.read_async(chunks, "WGMMA")
+        cta.shared.read_async(chunks, "WGMMA", product.agents)
         return self._values(cta.shared.words[size][address // size], kind)
 
 
@@ -224,6 +231,8 @@ def _wgmma(asm: Assembler, ins: Instruction) -> Closure:
         if product.descriptors not in (None, descriptors):
             raise PtxError("the warps of a warpgroup pass different descriptors")
         product.descriptors = descriptors
+        w.agent.pc = w.pc - 1
+        product.agents.append(w.agent.issue())
         product.parts[place] = (shape.accumulators, shape.a_slots, bool(w.r[shape.scale][0]))
         _hold(w, shape.accumulators)
         if len(product.parts) == 4:
@@ -256,6 +265,8 @@ def _wait(ins: Instruction) -> Closure:
             if not group.ready():
                 return w.block(group, "waits for", again=True)
             group.run_next()
+        if needed in group.known:
+            w.agent.acquire(group.known[needed])
         del ends[: max(0, len(ends) - allowed)]
         return None
 

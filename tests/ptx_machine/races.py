@@ -1,0 +1,152 @@
+"""Finds accesses that nothing orders, whatever order they happened to have in this run.
+
+Vector clocks (Flanagan, Freund: "FastTrack", PLDI 2009). The actors are warps, and for each warp the asynchronous
+copies and products that it issued. A release (an arrival, a barrier, an atomic) hands on what its actor knows; an
+acquire (a wait, a load) takes it. A copy knows what its warp knew when it was issued, and what it did is known to those
+who waited for it. An access races with an earlier one that its actor does not know of, if one of them writes.
+
+Lanes of a warp are one actor. To know of a copy is to know of those that its warp issued before it. Scopes of fences
+are not told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .parser import PtxError
+
+
+class Agent:
+    """Who accesses memory. clock: what it knows, an epoch per actor. epoch: its own. pc: its instruction."""
+
+    def __init__(self, actor: int, clock: Any, epoch: int, pc: int = 0) -> None:
+        self.actor, self.clock, self.epoch, self.pc = actor, clock, epoch, pc
+
+    def acquire(self, other: Any) -> None:
+        np.maximum(self.clock, other, out=self.clock)
+
+    def release(self) -> Any:
+        """What it knows, to be handed on; what it does from now on is not part of it."""
+        known = self.clock.copy()
+        self.epoch += 1
+        self.clock[self.actor] = self.epoch
+        return known
+
+
+class WarpAgent(Agent):
+    """A warp. copies: the actor of what it issues; issued: how many of them. fenced: what it knew at its last fence;
+    seen: what it read without acquiring it, until a fence does."""
+
+    def __init__(self, index: int, actors: int) -> None:
+        super().__init__(2 * index + 1, np.zeros(actors, np.int64), 1)
+        self.clock[self.actor] = 1
+        self.copies, self.issued = 2 * index + 2, 0
+        self.fenced, self.seen = np.zeros(actors, np.int64), np.zeros(actors, np.int64)
+
+    def issue(self) -> Agent:
+        """The agent of a copy or product that it issues now."""
+        self.issued += 1
+        return Agent(self.copies, self.release(), self.issued, self.pc)
+
+    def fence(self) -> None:
+        """fence.acq_rel and stronger."""
+        self.acquire(self.seen)
+        self.fenced = self.release()
+
+
+def published(agent: Agent) -> Any:
+    """What those know who waited for a copy."""
+    known = agent.clock.copy()
+    known[agent.actor] = max(known[agent.actor], agent.epoch)
+    return known
+
+
+def actor_count(warps: int) -> int:
+    return 2 * warps + 1  # 0 is nobody
+
+
+class Shadow:
+    """Who wrote each unit of a memory last, and who has read it since.
+
+    name: tells of a unit. describe: tells of an actor at an instruction.
+    """
+
+    def __init__(self, units: int, name: Callable[[int], str], describe: Callable[[int, int], str]) -> None:
+        self.units, self.name, self.describe = units, name, describe
+        self.writer = np.zeros(units, np.int32)
+        self.written = np.zeros(units, np.int64)  # epoch of that write
+        self.wrote_at = np.zeros(units, np.int32)  # its instruction
+        self.readers: dict[int, tuple[Any, Any]] = {}  # per actor: epoch, instruction
+        self.latest: dict[int, int] = {}  # newest epoch in there
+
+    def read(self, units: Any, agent: Agent) -> None:
+        self._check_writers(units, agent, "reads")
+        if agent.actor not in self.readers:
+            self.readers[agent.actor] = np.zeros(self.units, np.int64), np.zeros(self.units, np.int32)
+        epochs, places = self.readers[agent.actor]
+        epochs[units], places[units] = agent.epoch, agent.pc
+        self.latest[agent.actor] = max(self.latest.get(agent.actor, 0), agent.epoch)
+
+    def write(self, units: Any, agent: Agent) -> None:
+        self._check_writers(units, agent, "writes")
+        for actor, latest in self.latest.items():
+            known = agent.clock[actor]
+            if latest > known:
+                epochs, places = self.readers[actor]
+                late = epochs[units] > known
+                if actor == agent.actor:  # the same copy
+                    late &= epochs[units] != agent.epoch
+                if late.any():
+                    self._tell(units, late, agent, "writes", actor, places, "read")
+        self.writer[units], self.written[units], self.wrote_at[units] = agent.actor, agent.epoch, agent.pc
+
+    def _check_writers(self, units: Any, agent: Agent, verb: str) -> None:
+        writers = self.writer[units]
+        late = agent.clock[writers] < self.written[units]
+        if late.any():
+            late &= (writers != agent.actor) | (self.written[units] != agent.epoch)  # not the same copy
+        if late.any():
+            self._tell(units, late, agent, verb, int(writers[late][0]), self.wrote_at, "wrote")
+
+    def _tell(self, units: Any, late: Any, agent: Agent, verb: str, actor: int, places: Any, past: str) -> None:
+        unit = int(units[late][0])
+        here, there = self.describe(agent.actor, agent.pc), self.describe(actor, int(places[unit]))
+        raise PtxError(f"race: {here} {verb} {self.name(unit)}; {there} {past} it, and nothing orders the two")
+
+
+class Channel:
+    """What has been handed on through a barrier. gathered: by arrivals; known: to those who wait."""
+
+    def __init__(self, actors: int) -> None:
+        self.gathered = np.zeros(actors, np.int64)
+        self.known = np.zeros(actors, np.int64)
+
+    def give(self, knowledge: Any) -> None:
+        np.maximum(self.gathered, knowledge, out=self.gathered)
+
+    def complete(self) -> None:
+        np.maximum(self.known, self.gathered, out=self.known)
+
+
+class Locations:
+    """Words of global memory that signal: what was handed on through each, by address."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Any] = {}
+
+    def read(self, agent: WarpAgent, addresses: Any, acquires: bool) -> None:
+        for address in addresses.tolist():
+            if (known := self.known.get(address)) is not None:
+                if acquires:
+                    agent.acquire(known)
+                else:
+                    np.maximum(agent.seen, known, out=agent.seen)
+
+    def write(self, agent: WarpAgent, addresses: Any, releases: bool) -> None:
+        given = agent.release() if releases else agent.fenced
+        for address in addresses.tolist():
+            known = self.known.get(address)
+            self.known[address] = given.copy() if known is None else np.maximum(known, given)
