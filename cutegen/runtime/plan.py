@@ -221,13 +221,17 @@ class KernelPlan(BasePlan):
 
 def _current_device() -> int:
     """The index of torch's current CUDA device; -1 without one."""
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        return -1
     return torch.cuda.current_device() if torch.cuda.is_available() else -1
 
 
 def _device_name(index: int) -> str:
     """As the driver names it; "" for -1."""
+    if index < 0:
+        return ""
     import torch
 
-    return str(torch.cuda.get_device_name(index)) if index >= 0 else ""
+    return str(torch.cuda.get_device_name(index))
