@@ -37,6 +37,9 @@ def test_the_rule_refuses_other_sums() -> None:
     other = other_sum(problem, default, deep)
     assert other
     assert other.reason == "tile k = 128, but the default's is 64, and `invariance: batch` wants one for all"
+    promoted = other_sum(problem, default, replace(default, promote_every=4))
+    assert promoted
+    assert promoted.reason.startswith("promote_every = 4, but the default's is never")
     assert unsplit_sum(problem, default, SM90) is other_sum(problem, default, default) is None
     assert unsplit_sum(free, split, SM90) is other_sum(free, default, deep) is None
 

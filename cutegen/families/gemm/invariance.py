@@ -1,7 +1,8 @@
 """`invariance: batch`: the bits of a row are the same however many rows a call has, and wherever it stands among them.
 
 Every kernel of the spec then adds the products of an element in one order: the MMA takes k in steps of its instruction,
-in ascending order, into one f32 accumulator. What could change that order between kernels is named here.
+in ascending order, into one accumulator, which is promoted after as many steps. What could change that order between
+kernels is named here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cutegen.hardware.arch import Arch
 
 BATCH_INVARIANCE = Rule(
     "batch-invariance",
-    "with `invariance: batch` no kernel splits K, and all of a spec have one tile k",
+    "with `invariance: batch` no kernel splits K, and all of a spec have one tile k and one accumulation",
     "The dispatch sends calls with few rows to other kernels than calls with many. A row's bits stay the same only if "
     "all of them add the products of an element in the same order; floating-point sums depend on it.",
     "invariance: batch\ntiling: {split_k: 2}",
@@ -32,8 +33,14 @@ def unsplit_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 def other_sum(problem: GemmProblem, default: Candidate, c: Candidate) -> Refusal | None:
     """What refuses a kernel beside the default of its spec: it adds in another order."""
-    if not problem.batch_invariant or c.tile[2] == default.tile[2]:
+    if not problem.batch_invariant:
         return None
-    reason = f"tile k = {c.tile[2]}, but the default's is {default.tile[2]}, and `invariance: batch` wants one for all"
-    remedy = f"use tile k {default.tile[2]}, or drop `invariance: batch`"
-    return Refusal(BATCH_INVARIANCE.id, ("tile",), reason, remedy, 2, form=False)
+    for field, element, what, now, then in (
+        ("tile", 2, "tile k", default.tile[2], c.tile[2]),
+        ("promote_every", None, "promote_every", default.promote_every, c.promote_every),
+    ):
+        if now != then:
+            reason = f"{what} = {then}, but the default's is {now}, and `invariance: batch` wants one for all"
+            remedy = f"use {what} {now}, or drop `invariance: batch`"
+            return Refusal(BATCH_INVARIANCE.id, (field,), reason, remedy, element, form=False)
+    return None
