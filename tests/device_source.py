@@ -17,6 +17,9 @@ REDUCTIONS: dict[str, Callable[[Iterable[int]], int]] = {"add": sum, "max": max,
 WARP: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
     "lane_idx": lambda args: LANES,
     "sync_warp": lambda args: [None for _ in args],
+    "sync_threads": lambda args: [None for _ in args],  # of a CTA of one warp
+    "thread_idx": lambda args: [(lane, 0, 0) for lane in LANES],
+    "vote_ballot_sync": lambda args: [sum(bool(x) << i for i, (x,) in enumerate(args))] * len(LANES),
     "shuffle_sync": lambda args: [args[source][0] for _, source in args],
     "shuffle_sync_up": lambda args: [args[i - by if i >= by else i][0] for i, (_, by) in enumerate(args)],
     "warp_redux_sync": lambda args: [REDUCTIONS[args[0][1]](x for x, _ in args)] * len(LANES),

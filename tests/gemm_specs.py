@@ -40,6 +40,30 @@ tensors:
 epilogue:
   d: gelu_tanh(alpha * scale * acc + bias) + residual
 """
+# Rows in groups, in the three forms.
+LABELS = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[m, k]
+  b: bf16[g, n, k]
+  group: i32[m]
+  d: bf16[m, n]
+groups: {labels: group}
+"""
+COUNTS = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[g, m, k]
+  b: bf16[g, n, k]
+  rows: i32[g]
+  d: bf16[g, m, n]
+groups: {counts: rows}
+"""
+OFFSETS = LABELS.replace("group: i32[m]", "ends: i32[g]").replace("labels: group", "offsets: ends")
 # One spec at the edge of each register and SMEM rule, and of each layout.
 PINGPONG = "warpgroups: {schedule: pingpong}\n"
 N_MAJOR_B = PLAIN.replace("b: bf16[n, k]", "b: bf16[k, n]")

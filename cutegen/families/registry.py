@@ -21,8 +21,9 @@ def load_spec_model(name: str) -> Any:
     return load_family(name).spec_model
 
 
-def load_proving(name: str) -> Any:
-    """How kernels of a family are proved and measured (families/proving.py); None: it computes products with rows,
-    columns and a contraction, as plain Python files are taken to do."""
-    module = FAMILIES[name].partition(":")[0] + ".proving"
+def load_proving(name: str, module: str) -> Any:
+    """How kernels of a family are proved and measured (families/proving.py), from a module of the family; None: there
+    is no such module, they compute products with rows, columns and a contraction, as plain Python files are taken to
+    do."""
+    module = f"{FAMILIES[name].partition(':')[0]}.{module}"
     return importlib.import_module(module).PROVING if importlib.util.find_spec(module) else None

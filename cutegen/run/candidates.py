@@ -133,7 +133,7 @@ def bind_kernel(
             launches.append(_launching(subject.launcher(tiling) or subject.launch_fn, (*values, *own, *scratch)))
     roles, flops, moved = subject.roles, None, size
     if plan:
-        flops, moved = plan._algorithmic_flops_bytes(**shape)
+        flops, moved = plan.count_work(shape, first)
     elif roles.m and roles.n and roles.k:
         flops = 2 * shape[roles.m] * shape[roles.n] * shape[roles.k] * shape.get(roles.batch, 1)
     tiling = tiling or (plan.dispatch(**shape) if plan else "")

@@ -191,18 +191,19 @@ class _Run:
         first, second = self._inputs(), self._inputs()
         once = self._prepare(first, padded=False).run()
         _synchronize(once)
-        kept = [bits(r).clone() for r in once]
+        free = [self._free(i, first) for i in range(len(once))]
+        kept = [_promised(r, f) for r, f in zip(once, free)]
         self._launch_and_judge(second, padded=False)
         names = [output_name(self.subject, i) for i in range(len(once))]
-        for name, result, before in zip(names, once, kept):
-            if not bool((bits(result) == before).all()):
+        for name, result, before, mask in zip(names, once, kept, free):
+            if not bool((_promised(result, mask) == before).all()):
                 self.faults.append(f"{name}: a later call changed the result of an earlier one")
         call = self._prepare(first, padded=False)
         again = call.run()
         _synchronize(again)
         self._judge(first, again, call, "in the second run")
-        for name, result, before in zip(names, again, kept):
-            if (n := int((bits(result) != before).sum())) and self.subject.deterministic:
+        for name, result, before, mask in zip(names, again, kept, free):
+            if (n := int((_promised(result, mask) != before).sum())) and self.subject.deterministic:
                 self.faults.append(f"{name}: not repeatable: {n} words differ in a second run on the same inputs")
         return None
 
@@ -314,7 +315,7 @@ class _Run:
             self.errors.append(error)
             if i < len(call.outputs) and (damage := call.outputs[i].damage()):
                 self.faults.append(f"{name}: {damage}{suffix}")
-            if i < len(call.outputs) and (count := call.outputs[i].unwritten()):
+            if i < len(call.outputs) and (count := call.outputs[i].unwritten(self._free(i, inputs))):
                 self.faults.append(f"{name}: {count} elements were never written{suffix}")
             if found.mismatches:
                 text = describe(self.subject, i, name, found, tuple(result.shape), self._tiling())
@@ -325,6 +326,9 @@ class _Run:
             if not buffer.tensor.is_floating_point() and (count := int(buffer.tensor.count_nonzero())):
                 self.faults.append(f"{name}: {count} counters are not zero after the launch{suffix}")
 
+    def _free(self, output: int, inputs: tuple[Any, ...]) -> Any:
+        return self.subject.plan.free_elements(output, inputs) if self.subject.plan else None
+
     def _tiling(self) -> Any:
         tilings, plan = self.subject.tilings, self.subject.plan
         key = plan.dispatch(**self.case.shape) if plan and self.case.tiling is None else self.case.tiling
@@ -333,6 +337,14 @@ class _Run:
     def _skip(self, reason: str) -> Status:
         self.faults.append(reason)
         return "skipped"
+
+
+def _promised(result: Any, free: Any) -> Any:
+    """A copy of the result's bits, those of free elements as zeros."""
+    words = bits(result).clone()
+    if free is not None:
+        words.view(result.numel(), -1)[free.flatten()] = 0
+    return words
 
 
 def _member(arg: Argument, value: Any, index: int) -> Any:

@@ -44,12 +44,13 @@ class Guarded:
         parts = ((before, "before the start"), (after, "after the end"), (len(where) - before - after, "between rows"))
         return "wrote outside of the tensor: " + ", ".join(f"{n} elements {place}" for n, place in parts if n)
 
-    def unwritten(self) -> int:
-        """Elements of the tensor that still are the poison."""
+    def unwritten(self, free: Any = None) -> int:
+        """Elements of the tensor that still are the poison; free: a mask of those that may be."""
         words = _words(self.buffer)
         per_element = max(1, self.buffer.element_size() // words.element_size())
         kept = (words.view(-1, per_element) == _pattern(self.buffer)).all(1)
-        return int(kept.as_strided(self.tensor.shape, self.tensor.stride(), self.offset).sum())
+        kept = kept.as_strided(self.tensor.shape, self.tensor.stride(), self.offset)
+        return int((kept if free is None else kept & ~free).sum())
 
 
 def guarded(shape: Sequence[int], contiguous: int | None, dtype: Any, device: Any, *, padded: bool) -> Guarded:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.run.subject import Subject
+from cutegen.runtime.arguments import legal_extent
 
 Shape = dict[str, int]
 
@@ -109,13 +110,7 @@ def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
 
 
 def _legal(subject: Subject, dim: str, extent: int) -> int:
-    """`extent` moved into what the subject promises for `dim`, up to the next multiple of its step."""
-    allowed, step = subject.dims[dim], subject.steps[dim]
-    if isinstance(allowed, int):
-        return allowed
-    lo, hi = allowed
-    extent = -(-max(extent, lo, 1) // step) * step
-    return extent if hi is None or extent <= hi else hi // step * step
+    return legal_extent(subject.dims[dim], subject.steps[dim], extent)
 
 
 def bench_shapes(subject: Subject, asked: Iterable[str], listed: Iterable[Mapping[str, int]]) -> list[Shape]:

@@ -121,7 +121,7 @@ def plan_subject(plan: BasePlan, path: Path) -> Subject:
         tilings=plan.tilings,
         deterministic=True,
         digest=_digest(path),
-        proving=load_proving(plan.family),
+        proving=load_proving(plan.family, plan.proving),
     )
 
 

@@ -130,6 +130,15 @@ def complete_dims(declared: Mapping[str, Extent], given: Dims) -> dict[str, int]
     return dims
 
 
+def legal_extent(allowed: Extent, step: int, extent: int) -> int:
+    """`extent` moved into what is promised, up to the next multiple of `step`."""
+    if isinstance(allowed, int):
+        return allowed
+    lo, hi = allowed
+    extent = -(-max(extent, lo, 1) // step) * step
+    return extent if hi is None or extent <= hi else hi // step * step
+
+
 def range_fault(dim: str, value: int, extent: Extent) -> str | None:
     if isinstance(extent, int):
         return None if value == extent else f"{dim} is {value}; this kernel is specialised for {dim} = {extent}"

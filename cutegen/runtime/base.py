@@ -62,6 +62,7 @@ class BasePlan:
     family: ClassVar[str]
     tilings: ClassVar[Mapping[str, Any]]
     device: ClassVar[str] = "cuda"
+    proving: ClassVar[str] = "proving"  # the module of the family that proves and measures such plans
     dims: Mapping[str, Extent]
     inputs: tuple[Argument, ...]
     outputs: tuple[TensorArg, ...]
@@ -101,6 +102,15 @@ class BasePlan:
     def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
         """The outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
         raise NotImplementedError
+
+    def free_elements(self, output: int, inputs: tuple[Any, ...]) -> Any:
+        """Mask, of the shape of output number `output`, of elements that nothing is promised about; None: no element
+        is such."""
+        return None
+
+    def count_work(self, dims: Mapping[str, int], inputs: tuple[Any, ...]) -> tuple[int, int]:
+        """(floating-point operations, bytes that must move) for these inputs, whose dims are given."""
+        return self._algorithmic_flops_bytes(**dims)
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         """How far output number `output` may be from its reference, whose dtype has the torch name `reference`."""
@@ -196,7 +206,7 @@ class BasePlan:
             outputs,
             self.tilings[key],
             self._autotune_configs(),
-            lambda: self._algorithmic_flops_bytes(**dims),
+            lambda: self.count_work(dims, inputs),
             self.allocate_scratch(*inputs),
         )
 

@@ -156,7 +156,7 @@ class KernelPlan(BasePlan):
         kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.outputs)
         probe = len(self.inputs)
         carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and self.reduced in a.dims]
-        carrier = probe if isinstance(self.dims[self.reduced], int) else carriers[0]
+        carrier = self._find_carrier(carriers, probe)
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
         choose: Callable[..., str] = self.dispatch
         measured = bool(self.winners)
@@ -192,6 +192,10 @@ class KernelPlan(BasePlan):
 
         constants = {d: e for d, e in self.dims.items() if isinstance(e, int)}
         return launch_fn
+
+    def _find_carrier(self, operands: Sequence[int], output: int) -> int:
+        """The argument that may be empty where the output is not: an operand, unless the contracted dim is constant."""
+        return output if isinstance(self.dims[self.reduced], int) else operands[0]
 
     def _dim_slots(self, args: Sequence[Argument]) -> tuple[tuple[str, int, int], ...]:
         """(dim, argument, axis) where the extent of each dim that is not constant can be read."""

@@ -6,10 +6,14 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.shapes import complete
+from cutegen.runtime.grouped_plan import GroupedPlan
 from cutegen.runtime.mla_inputs import Draw
+from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.runtime.row_groups import KINDS, Deal
 
 from .host import missing_tool
 from .package import Simulation, load, run
@@ -24,6 +28,9 @@ def main() -> int:
     parser.add_argument("--mode", default="numerics", choices=("numerics", "strides", "repeat", "alone"))
     parser.add_argument("--tiling", help="the key of a tiling; by default what dispatch chooses")
     parser.add_argument("--lengths", default="equal", help="MLA decode: equal, random, edges, long or empty")
+    parser.add_argument(
+        "--rows", default="random", choices=KINDS, help="grouped GEMM: how rows are dealt out to groups"
+    )
     parser.add_argument("--peaked", action="store_true", help="MLA decode: the last keys get nearly all the weight")
     options, rest = parser.parse_known_args()
     try:
@@ -38,7 +45,11 @@ def main() -> int:
         shape = complete(subject, shape, "shape")
     except CutegenError as error:
         parser.error(error.report())
-    draw = Draw(options.lengths, options.peaked) if subject.plan and subject.plan.family == "mla_decode" else None
+    draw: Any = None
+    if isinstance(subject.plan, GroupedPlan):
+        draw = Deal(options.rows)
+    elif isinstance(subject.plan, MlaPlan):
+        draw = Draw(options.lengths, options.peaked)
     wrong = 0
     for seed in range(options.seed, options.seed + options.seeds):
         simulation.seed = seed

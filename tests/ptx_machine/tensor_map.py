@@ -62,8 +62,8 @@ class TensorMap:
 
     def _view(self, memory: GlobalMemory, clipped: list[tuple[int, int]], agent: Agent, write: bool) -> Any:
         """(outermost .. innermost bytes) of the tensor's part, noted as read or written."""
-        low = self.address + sum(a * s for (a, _), s in zip(clipped, self.strides))
-        high = self.address + sum((e - 1) * s for (_, e), s in zip(clipped, self.strides)) + self.element
+        low = (self.address + sum(a * s for (a, _), s in zip(clipped, self.strides))) % 2**64
+        high = low + sum((e - 1 - a) * s for (a, e), s in zip(clipped, self.strides)) + self.element
         region = memory.region(low, high, write)
         extents = [e - a for a, e in clipped]
 

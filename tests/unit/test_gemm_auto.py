@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gemm_specs import FAST, FP8, FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_text, values
+from gemm_specs import (
+    COUNTS,
+    FAST,
+    FP8,
+    FUSED,
+    H200,
+    LABELS,
+    PLAIN,
+    SM90,
+    bind_text,
+    candidate,
+    resolve_text,
+    values,
+)
 
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.auto import CLUSTERS, CORES, REGISTERS, Choice, candidates, choose
@@ -199,3 +212,34 @@ def test_a_reason_claims_full_smem_only_where_it_is_full() -> None:
     for text, full in ((PLAIN, True), (PLAIN + "tiling: {tile: [64, 16, 64]}\n", False)):
         (stages,) = (d for d in resolve_text(text).resolved.decisions if d.key == "pipeline.stages")
         assert ("SMEM" in stages.reason) == full, stages
+
+
+def test_auto_keeps_to_the_alignment_of_labelled_groups() -> None:
+    for align, tile in ((256, (128, 256, 64)), (128, (128, 256, 64)), (64, (64, 256, 64))):
+        chosen = values(resolve_text(LABELS.replace("group}", f"group, align: {align}}}")))
+        assert chosen["tiling.tile"] == tile
+        assert chosen["tiling.cluster"] == (1, 2)  # along the rows CTAs past a group's end would idle
+
+
+def test_expected_rows_of_a_group_steer_the_tile() -> None:
+    known = "dims: {g: 32, n: 4096, k: 7168}\n" + COUNTS
+    few = values(resolve_text(known.replace("rows}", "rows, expected_rows: 20}")))
+    many = values(resolve_text(known.replace("rows}", "rows, expected_rows: 4096}")))
+    assert few["tiling.swap_ab"] is True
+    assert few["tiling.tile"][1] == 32  # type: ignore[index]
+    assert many["tiling.swap_ab"] is False
+    unknown = values(resolve_text(COUNTS.replace("rows}", "rows, expected_rows: 20}")))
+    assert unknown == values(resolve_text(COUNTS))
+
+
+def test_traffic_and_waves_of_groups() -> None:
+    shape = Shape(4096, 2048, 1024, 8)  # m: the rows of all groups
+    problem = bind_text(LABELS)
+    flops, moved = traffic(problem, shape)
+    assert flops == 2 * 4096 * 2048 * 1024
+    assert moved == 2 * (4096 * 1024 + 8 * 2048 * 1024 + 4096 * 2048)
+    chosen = candidate(problem, tile=(128, 256, 64), cluster=(1, 1))
+    found = estimate(chosen, describe_work(problem, shape, H200), H200)
+    assert found.tiles == 8 * (512 // 128) * (2048 // 256)
+    each = bind_text(COUNTS)
+    assert traffic(each, shape._replace(m=512)) == (flops, moved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gemm_specs import FP8, FUSED, PLAIN, SM90, bind_text, candidate
+from gemm_specs import FP8, FUSED, LABELS, PLAIN, SM90, bind_text, candidate
 
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
@@ -50,6 +50,12 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("multicast", PLAIN, {"tile": (128, 16, 64), "cluster": (4, 1), "multicast_b": 4}, ("slices of 4", "of 32"),
      {"tile": (128, 32, 64), "cluster": (4, 1), "multicast_b": 4}),
     ("multicast", N_MAJOR_B, {"tile": (128, 64, 64)}, ("slices of 32", "multiple of 64"), {"tile": (128, 128, 64)}),
+    ("group-alignment", LABELS, {"tile": (256, 128, 64), "cluster": (1, 1), "multicast_a": 1},
+     ("tile m = 256", "multiples of 128 rows", "divides 128"), {}),
+    ("group-alignment", LABELS, {"cluster": (2, 1), "multicast_a": 1},
+     ("tile m = 128 x 2 CTAs of a cluster = 256 rows", "no cluster along it"), {"cluster": (1, 2)}),
+    ("group-alignment", LABELS, {"swap_ab": True, "tile": (128, 48, 64)}, ("tile n = 48", "multiples of 128"),
+     {"swap_ab": True, "tile": (128, 64, 64), "cluster": (2, 1)}),
     ("stages", PLAIN, {"stages": 1}, ("1 stages", "2 to 16"), {"stages": 2}),
     ("stages", PLAIN, {"stages": 17, "tile": (128, 16, 16), "swizzle_a": 32, "swizzle_b": 32}, ("17",), {}),
     ("epilogue-stages", PLAIN, {"store_stages": 1}, ("1 epilogue stages", "2 to 16"), {"store_stages": 2}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.dtypes import DType
+from cutegen.dtypes import DTYPES, DType
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.placement import HALF, TMA_ALIGNMENT, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
@@ -67,6 +67,10 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     for o in program.operands:
         if o.kind != "host_scalar":
             shapes.append(shape(o, _ROLES[o.kind], o.major, tma=o.kind == "tile"))
+    if problem.groups:
+        rows = extents[problem.groups.along] if problem.groups.form == "labels" else problem.batch
+        assert rows
+        shapes.append(TensorShape(problem.groups.tensor, DTYPES["i32"], (rows,), 0, (0,), tma=False, multiple=1))
     shapes += [shape(o, "mn", o.major, tma=not o.direct, wide=True) for o in program.outputs]
     return {s.name: s for s in shapes}
 

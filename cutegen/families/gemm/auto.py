@@ -99,7 +99,7 @@ def candidates(
     for swap_ab in (False, True) if shapes else (False,):
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, tile_k * 2 // problem.a.dtype.bytes)
-            for cluster, why_cluster in CLUSTERS.items():
+            for cluster, why_cluster in _clusters(problem, swap_ab):
                 proposal = Core(schedule, consumers, tile, cluster, swap_ab)._asdict()
                 core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
                 ordered.setdefault(core, (why, why_cluster))
@@ -112,6 +112,12 @@ def candidates(
         found = complete(framed, knobs, core, arch, extents, ranked or why, ranked or why_cluster)
         reasons = exchange_sides(found.reasons) if core.swap_ab else found.reasons
         yield Choice(kernel_frame(problem, found.candidate)[1], reasons)
+
+
+def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int], str]]:
+    """CLUSTERS; where rows fall into groups, those along the rows last: a CTA past the end of a group has no work."""
+    along_rows = 1 if swap_ab else 0
+    return sorted(CLUSTERS.items(), key=lambda item: problem.groups is not None and item[0][along_rows] > 1)
 
 
 def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:

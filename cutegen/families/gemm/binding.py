@@ -22,6 +22,7 @@ from cutegen.epilogue import (
 from cutegen.epilogue.program import reads
 from cutegen.epilogue.tree import Binary, Name, Pairing, Span
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.placement import Placement, unaligned_extent
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
@@ -48,19 +49,30 @@ class Binder:
     def bind(self) -> GemmProblem | None:
         """The problem, or None with findings."""
         operands = self.mainloop()
-        rest = [name for name in self.spec.tensors if name not in operands]
+        grouping = Grouping(self.spec, self.report)
+        claimed = grouping.claim(operands)
+        if grouping.faults:
+            return None  # everything else would follow from it
+        rest = [name for name in self.spec.tensors if name not in (*operands, claimed)]
         assignments = self.assignments(operands, rest)
         outputs = [name for name in rest if name in assignments]
         inputs = [name for name in rest if name not in assignments]
-        statements = parse_epilogue(assignments, inputs, outputs, self.report, (*operands, *self.spec.dim_names()))
+        taken = (*operands, *([claimed] if claimed else []), *self.spec.dim_names())
+        statements = parse_epilogue(assignments, inputs, outputs, self.report, taken)
         if operands and outputs and statements is not None:
             self.check_used(statements, inputs)
         placement = Placement(self.spec.tensors, self.doc, self.report)
         roles = self.roles(operands, outputs, placement)
         if roles is None:
             return None
+        groups = grouping.bind(operands, outputs, roles)
+        if grouping.faults:
+            return None
+        roles = replace(roles, flat=groups is not None and groups.flat)
         m, n, k = (self.problem_dim(role, dim) for role, dim in (("m", roles.m), ("n", roles.n), ("k", roles.k)))
         batch = self.problem_dim("batch", roles.batch) if roles.batch else None
+        if batch and groups:
+            batch = grouping.bound_count(batch)
         a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
         placement.check_mma(a, b)
         self.check_accumulator(a, b)
@@ -73,9 +85,11 @@ class Binder:
             pairing,
         )
         if len(program.operands) == len(inputs) and len(program.outputs) == len(outputs):
-            check_columns(program, n.name, batch is not None, self.report)
+            check_columns(program, n.name, batch is not None and not roles.flat, self.report)
         placement.check_pairs(b, program, n)
         self.check_pair_names(program)
+        if groups:
+            grouping.check_outputs(program.outputs, groups)
         by_tma = [o for o in program.outputs if not o.direct]
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:
@@ -85,7 +99,7 @@ class Binder:
             return None
         return GemmProblem(
             m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs),
-            batch_invariant=self.spec.invariance == "batch",
+            batch_invariant=self.spec.invariance == "batch", groups=groups,
         )  # fmt: skip
 
     def check_pair_names(self, program: EpilogueProgram) -> None:

@@ -87,8 +87,18 @@ def traffic(problem: GemmProblem, shape: Shape) -> tuple[int, int]:
     moved = (shape.batch if problem.a.batched else 1) * shape.m * shape.k * problem.a.dtype.bytes
     moved += (shape.batch if problem.b.batched else 1) * shape.n * shape.k * problem.b.dtype.bytes
     moved += sum(t.total(shape.m, shape.n, shape.batch) for t in (*extra.reads, *extra.writes))
-    flops = 2 * shape.k * shape.m * shape.n * shape.batch + extra.total_flops(shape.m, shape.n, shape.batch)
+    products = 1 if problem.groups and problem.groups.flat else shape.batch
+    flops = 2 * shape.k * shape.m * shape.n * products + extra.total_flops(shape.m, shape.n, products)
     return flops, moved
+
+
+def spread_rows(problem: GemmProblem, shape: Shape) -> Shape:
+    """The shape with m as the rows of one batch index: with groups, of each group, as if all had as many."""
+    groups = problem.groups
+    if groups is None:
+        return shape
+    equal = -(-shape.m // shape.batch) if groups.flat else shape.m
+    return shape._replace(m=min(groups.expected_rows or equal, shape.m))
 
 
 class Work(NamedTuple):
@@ -111,7 +121,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
     program, extra = problem.kernel_epilogue, cost(problem.epilogue)
     _, moved = traffic(problem, shape)
     return Work(
-        shape,
+        spread_rows(problem, shape),
         problem.a.dtype.bytes,
         sum(o.dtype.bytes for o in program.outputs),
         sum(o.dtype.bytes for o in program.operands if o.kind == "tile"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.problem import GemmProblem, RowGroups
 from cutegen.families.resolved import SmemRegion, lay_out_struct
 from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS, Arch
 
 MMA_ROWS = 64  # of one warpgroup's instruction
 TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and WGMMA count from an aligned base
 VECTOR_ALIGN = 16  # bytes of one vectorised load
+INDEX_BYTES = 4  # of an i32
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
 WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 
@@ -90,6 +91,20 @@ def loaded_bytes(problem: GemmProblem, c: Candidate) -> int:
     return c.tile[0] * output_columns(problem, c) * widths
 
 
+def group_table(problem: GemmProblem) -> tuple[int, int]:
+    """(entries, columns) of the table of groups: whole warps of entries, and the columns that the form needs."""
+    assert problem.groups
+    assert problem.batch
+    most = problem.batch.value or problem.batch.hi or 0
+    return -(-most // WARP_THREADS) * WARP_THREADS, 3 if problem.groups.flat else 1
+
+
+def group_step(c: Candidate, groups: RowGroups) -> int:
+    """Rows of a cluster's tiles."""
+    axis = 0 if groups.along == "m" else 1
+    return c.tile[axis] * c.cluster[axis]
+
+
 def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
     """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
     tile_m, tile_n, tile_k = c.tile
@@ -103,6 +118,10 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
     if any(o.kind == "tile" for o in program.operands):
         what = f"full and empty mbarriers of {c.load_stages} stages"
         fields.append(("load_barriers", 2 * c.load_stages * MBARRIER_BYTES, MBARRIER_BYTES, what))
+    if problem.groups:
+        entries, columns = group_table(problem)
+        what = f"i32 ({entries}, {columns}), where each group lies"
+        fields.append(("group_table", entries * columns * INDEX_BYTES, VECTOR_ALIGN, what))
     for o in program.operands:
         if o.kind in ("row_vector", "column_vector"):
             extent = output_columns(problem, c) if o.kind == "row_vector" else tile_m

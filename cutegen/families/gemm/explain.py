@@ -20,6 +20,7 @@ from cutegen.families.explanation import (
 )
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.derived import derive, promoted_k
+from cutegen.families.gemm.group_rendering import explain_groups
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import explain_ranking
@@ -59,7 +60,9 @@ def _problem(resolved: ResolvedGemm) -> Section:
         rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o)))
     for d in p.epilogue.outputs:
         rows.append((d.name, str(d.dtype), "output" + _layout(d) + ", stored by threads" * d.direct))
-    lines = [f"acc = {p.a.name} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})"]
+    if p.groups and p.batch:
+        rows.append((p.groups.tensor, "i32", f"{p.groups.form} of rows in groups"))
+    lines = [f"acc = {p.a.name} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})", *explain_groups(p)]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
     title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"
     return Section(title, tuple(lines), ("tensor", "dtype", "is"), tuple(rows))
@@ -105,8 +108,9 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
     name = dispatch(resolved.dispatch, {**dims, **({problem.batch.name: shape.batch} if problem.batch else {})})
     c = next(t.candidate for t in resolved.tilings if t.name == name)
     flops, moved = traffic(problem, shape)
-    e = estimate(c, describe_work(problem, shape, device), device)
-    inside = shape.m * shape.n * shape.batch / (e.tiles * c.tile[0] * c.tile[1])
+    work = describe_work(problem, shape, device)
+    e = estimate(c, work, device)
+    inside = work.shape.m * shape.n * shape.batch / (e.tiles * c.tile[0] * c.tile[1])
     rows = (
         *((("instance", name),) if len(resolved.tilings) > 1 else ()),
         ("tiles", f"{e.tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, threads, warpgroups_per_tile
+from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, group_step, threads, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding, near
@@ -249,6 +249,32 @@ def multicast_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_fit(_MULTICAST, "multicast_b", "cluster", "tile")
 def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _multicast(problem, c, "b")
+
+
+@BOOK.declare_form(
+    Rule(
+        "group-alignment",
+        "the tiles of a cluster never exceed what groups are aligned to",
+        "With `groups: {labels: ...}` a tile takes its group from the label of its first row, so all of its rows, and "
+        "all rows of the cluster's tiles, must be of that group or padding: `align` is a multiple of the tile's extent "
+        "along the rows times the cluster's. That is m, or n with swap_ab.",
+        "groups: {labels: group, align: 64}\ntiling: {tile: [128, 256, 64]}",
+    ),
+    "tile",
+    "cluster",
+    "swap_ab",
+)
+def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    groups = problem.groups
+    if groups is None or groups.form != "labels" or groups.align % group_step(c, groups) == 0:
+        return None
+    axis = "mn".index(groups.along)
+    tile, peers = c.tile[axis], c.cluster[axis]
+    rows = f"tile {groups.along} = {tile}" + (
+        f" x {peers} CTAs of a cluster = {tile * peers} rows" if peers > 1 else ""
+    )
+    fits = f"use a tile {groups.along} that divides {groups.align}" + " and no cluster along it" * (peers > 1)
+    return f"{rows}, but groups begin at multiples of {groups.align} rows", f"{fits}, or align groups to more rows"
 
 
 @BOOK.declare_form(

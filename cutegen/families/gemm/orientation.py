@@ -48,6 +48,7 @@ def transpose(problem: GemmProblem) -> GemmProblem:
         problem,
         m=problem.n,
         n=problem.m,
+        groups=problem.groups and replace(problem.groups, along=cast(Literal["m", "n"], _ROLES[problem.groups.along])),
         a=_matrix(problem.b),
         b=_matrix(problem.a),
         epilogue=_program(problem.epilogue),

@@ -84,6 +84,10 @@ class Placement:
                 return None
             axes[role] = axis
             half = half or dim.kind == "div"
+        if roles.flat and {"m", "batch"} <= axes.keys():
+            said = f"`{name}` has the dims {roles.m} and {roles.batch}, but a row is of one group"
+            self.refuse(rules.EPILOGUE_SHAPE, name, said, f"drop {roles.batch}, or {roles.m}", axes["batch"])
+            return None
         return {role: axes[role] for role in ("m", "n", "batch") if role in axes}, half
 
     def major(self, name: str, roles: Roles) -> Literal["m", "n", "k"]:
@@ -140,11 +144,13 @@ class Placement:
         if (placed := self.place(name, roles)) is None or not ok:
             return None
         axes, half = placed
-        needed = {"batch": roles.batch, "m": roles.m, "n": roles.n}
+        needed = {"batch": None if roles.flat else roles.batch, "m": roles.m, "n": roles.n}
         missing = [dim for role, dim in needed.items() if dim and role not in axes]
         if missing:
             said = f"output `{name}` lacks the dim {' and '.join(missing)}"
             remedy = f"an output has all dims of the product: {', '.join(filter(None, needed.values()))}"
+            if missing == [roles.batch]:
+                remedy += "; where rows fall into groups, say how under `groups`"
             self.refuse(rules.EPILOGUE_SHAPE, name, said, remedy)
             return None
         major = cast(Literal["m", "n"], self.major(name, roles))

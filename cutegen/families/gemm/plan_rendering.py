@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cutegen.epilogue import cost, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.derived import promoted_k
+from cutegen.families.gemm.group_rendering import member_lines, of_rows, row_group_names, row_groups_text
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.plan_text import DeviceText, RowText, TilingText, device_texts, row_texts, tiling_texts
@@ -45,8 +46,9 @@ class PlanText:
     input_names: tuple[str, ...]
     results: str
     dim_names: tuple[str, ...]
-    reference_a: str
-    reference_b: str
+    row_groups: str
+    row_group_names: tuple[str, ...]
+    product_lines: tuple[str, ...]
     reference_lines: tuple[str, ...]
     flops: str
     bytes: tuple[str, ...]
@@ -57,7 +59,8 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
     shapes = tensor_shapes(problem)
     dims = [d for d in (problem.batch, problem.m, problem.n, problem.k) if d is not None]
     work = cost(problem.epilogue)
-    product = " * ".join(d.name for d in dims if d is not problem.k)
+    product = " * ".join(d.name for d in dims if d is not problem.k and (not problem.groups or d is not problem.batch))
+    maths = torch_lines(problem.epilogue)
     several = len(resolved.kernels) > 1
     anywhere = dict.fromkeys(row.tiling for row in resolved.dispatch if not isinstance(row, DeviceRow))
     others = [d.name for d in dims if d is not problem.m]
@@ -89,14 +92,15 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         input_names=problem.inputs,
         results=", ".join(problem.outputs) if len(problem.outputs) > 1 else f"({problem.outputs[0]},)",
         dim_names=tuple(d.name for d in dims),
-        reference_a=_reference(problem.a, problem, transposed=False),
-        reference_b=_reference(problem.b, problem, transposed=True),
+        row_groups=row_groups_text(problem),
+        row_group_names=row_group_names(problem),
+        product_lines=tuple(_product(problem)),
         reference_lines=tuple(
             statement(line, indent=8)
-            for line in (*torch_operand_lines(problem.epilogue), *torch_lines(problem.epilogue))
+            for line in (*member_lines(problem), *torch_operand_lines(of_rows(problem)), *maths)
         ),
-        flops=f"2 * {' * '.join(d.name for d in dims)}{per_output}",
-        bytes=tuple(_bytes(shapes.values())),
+        flops=f"2 * {product} * {problem.k.name}{per_output}",
+        bytes=tuple(_bytes(shapes.values(), problem)),
     )
 
 
@@ -125,6 +129,17 @@ def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
     return bracketed("TensorArg(", parts, ")", indent=8, used=1)
 
 
+def _product(problem: GemmProblem) -> Iterable[str]:
+    """Statements that leave the product in `acc`."""
+    a, b = _reference(problem.a, problem, transposed=False), _reference(problem.b, problem, transposed=True)
+    if problem.groups and problem.groups.flat:
+        tensor, count = problem.groups.tensor, f"{problem.b.name}.shape[{problem.b.axes[2]}]"
+        yield f"members = self.row_groups.members({tensor}, {count}, {a}.shape[0])"
+        yield f"acc = multiply_members({a}, {b}, members)"
+    else:
+        yield f"acc = torch.matmul({a}, {b})"
+
+
 def _reference(t: MatrixOperand, problem: GemmProblem, *, transposed: bool) -> str:
     """The operand as torch.matmul takes it: ([batch,] rows, k), or ([batch,] k, rows)."""
     rows, k, *batch = t.axes
@@ -132,11 +147,13 @@ def _reference(t: MatrixOperand, problem: GemmProblem, *, transposed: bool) -> s
     return t.name if order == tuple(range(len(order))) else f"{t.name}.permute{order}"
 
 
-def _bytes(shapes: Iterable[TensorShape]) -> Iterable[str]:
-    """Every tensor once: the bytes that must move at least."""
+def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterable[str]:
+    """Every tensor once: the bytes that must move at least. m is the rows of all groups where there are any."""
     terms = list(shapes)
     for i, s in enumerate(terms):
+        counted = problem.groups is not None and problem.m in s.dims
+        dims = [d for d in s.dims if not (counted and d is problem.batch)]
         # A part such as n/2 is whole, and so is the product that is divided last.
-        halves = "".join(f" // {d.divisor}" for d in s.dims if d.divisor > 1)
-        factors = " * ".join((*(d.base or d.name for d in s.dims), str(s.dtype.bytes))) + halves
+        halves = "".join(f" // {d.divisor}" for d in dims if d.divisor > 1)
+        factors = " * ".join((*(d.base or d.name for d in dims), str(s.dtype.bytes))) + halves
         yield f"{'+ ' if i else ''}{factors}{',' if s is terms[-1] else ''}  # {s.name}"

@@ -50,13 +50,37 @@ class MatrixOperand:
     batched: bool
 
 
+GroupForm = Literal["labels", "counts", "offsets"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Rows that fall into groups, each of which has a batch index: its matrix of the other operand.
+
+    form, tensor: what says so, and the name of the i32 tensor. along: the dim of rows. align: rows that each group
+    begins at a multiple of. expected_rows: of a group, for `auto`.
+    """
+
+    form: GroupForm
+    tensor: str
+    along: Literal["m", "n"]
+    align: int
+    expected_rows: int | None
+
+    @property
+    def flat(self) -> bool:
+        """Whether the rows of all groups are one dim, and only what belongs to a whole group has the batch dim."""
+        return self.form != "counts"
+
+
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
     """acc[m, n] = sum over k of a[m, k] b[n, k], for each batch index, then the epilogue.
 
     inputs, outputs: names of tensors in order of declaration, which is the order of a call's arguments; host scalars
     are among the inputs. epilogue: as the spec has it; kernel_epilogue: as the kernel runs it, `split_pairs` of it.
-    batch_invariant: a row's bits may not depend on m.
+    batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
+    a row's group.
     """
 
     m: ProblemDim
@@ -70,6 +94,7 @@ class GemmProblem:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     batch_invariant: bool = False
+    groups: RowGroups | None = None
 
     @property
     def paired(self) -> bool:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.epilogue import device_imports, device_lines
+from cutegen.epilogue import Operand, Output, device_imports, device_lines
 from cutegen.families.gemm.arguments import formula, tensor_shapes
+from cutegen.families.gemm.group_rendering import GroupText, group_overview, group_text
 from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.plan_rendering import plan_text
@@ -73,14 +74,23 @@ class KernelText:
     layout_names: tuple[str, ...]
     extent_m: str
     extent_n: str
+    partial_m: str
+    partial_n: str
     extent_batch: str
+    groups: GroupText | None
+    raster: str
     batch_name: str
+    k_tiles: str
+    batch_of_tiles: str
+    batch_of_results: str
     times_groups: str
     group_warps: str
     group_threads: str
     epilogue_barrier: str
     slot: str
     consume_note: str
+    store_row: str
+    store_column: str
     store_parameters: tuple[str, ...]
     store_arguments: str
     store_results: str
@@ -95,16 +105,20 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     columns = "t.tile[1] // 2" if paired else "t.tile[1]"
     pingpong = structure.schedule == "pingpong"
     batched = problem.batch is not None
+    groups = group_text(problem)
+    ragged = groups is not None and groups.ragged
     tile_operands = [o for o in program.operands if o.kind == "tile"]
+    results: list[Operand | Output] = [*program.outputs]
     vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
+    results += vector_operands
     device_scalars = tuple(ScalarText(o.name, "0") for o in program.operands if o.kind == "device_scalar")
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
-    a = matrix_text(problem.a, "m")
-    b = matrix_text(problem.b, "n", paired=paired)
-    outputs = tuple(tile_text(o) for o in program.outputs)
+    a = matrix_text(problem.a, "m", groups)
+    b = matrix_text(problem.b, "n", groups, paired=paired)
+    outputs = tuple(tile_text(o, groups) for o in program.outputs)
     stored = tuple(o for o in outputs if o.bulk)
-    tiles = tuple(tile_text(o) for o in tile_operands)
-    vectors = tuple(vector_text(o, pingpong, columns) for o in vector_operands)
+    tiles = tuple(tile_text(o, groups) for o in tile_operands)
+    vectors = tuple(vector_text(o, pingpong, columns, groups) for o in vector_operands)
     shapes = tensor_shapes(problem)
     arguments = (*problem.inputs, *problem.outputs)
     names = [o.name for o in program.operands]
@@ -112,12 +126,20 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
     extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong else set())
     direct = tuple(o for o in outputs if not o.bulk)
-    optional = {"pairs": paired, "pipeline_state": pingpong, "vector": vectors, "direct_store": direct}
+    optional = {
+        "pairs": paired,
+        "pipeline_state": pingpong,
+        "row_groups": groups,
+        "vector": vectors,
+        "direct_store": direct,
+    }
     modules = ["accumulator", "tma", *(name for name, used in optional.items() if used)]
     stores = " and ".join([*(["TMA store"] if stored else []), *(["stores by threads"] if direct else [])])
     parameters = [("m", "Int32"), ("n", "Int32")]
-    if batched:
+    if program.outputs[0].batched:
         parameters.append(("batch", "Int32"))
+    if ragged:
+        parameters += [("begin", "Int32"), ("end", "Int32")]
     parameters.append(("slot", "Int32"))
     if pingpong:
         parameters.append(("group", "Int32"))
@@ -171,13 +193,22 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         layout_names=("sA_layout", "sB_layout", *(f"s_{t.name}_layout" for t in (*outputs, *tiles))),
         extent_m=f"{problem.a.name}.shape[0]",
         extent_n=f"cute.size({problem.b.name}, mode=[0])" if paired else f"{problem.b.name}.shape[0]",
-        extent_batch=f"{program.outputs[0].name}.shape[2]" if batched else "Int32(1)",
+        partial_m=f" + {problem.b.name}.shape[2]" if groups and groups.moves("m") else "",
+        partial_n=f" + {problem.a.name}.shape[2]" if groups and groups.moves("n") else "",
+        extent_batch=f"{program.outputs[0].name}.shape[2]" if program.outputs[0].batched else "Int32(1)",
+        groups=groups,
+        raster="GroupedRaster" if groups else "RasterOrder",
         batch_name="batch" if batched else "_",
+        k_tiles=f"cute.size({'gB' if a.moving else 'gA'}, mode=[3])",
+        batch_of_tiles="batch" if ragged or any(o.batched for o in tile_operands) else "_",
+        batch_of_results="batch" if ragged or any(o.batched for o in results) else "_",
         times_groups=" * t.consumers" if pingpong else "",
         group_warps="4" if pingpong else "4 * t.consumers",
         group_threads="128" if pingpong else "128 * t.consumers",
         epilogue_barrier="EPILOGUE + group" if pingpong else "EPILOGUE",
         slot="group * t.store_stages + slot" if pingpong else "slot",
+        store_row=groups.row("m") if groups else "",
+        store_column=groups.row("n") if groups else "",
         consume_note=" while the other warpgroup accumulates the next" if pingpong else "",
         store_parameters=tuple(f"{name}: {kind}" for name, kind in parameters),
         store_arguments=", ".join(("o", "acc", "thread", *(name for name, _ in parameters))),
@@ -204,6 +235,7 @@ def _overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:
         yield f"Gated: columns {pairs} are a pair. The columns of a tile are first ones of pairs, then second ones; a"
         yield "thread holds both accumulators of a pair and computes one result of them."
         yield ""
+    yield from group_overview(problem)
     width = max((len(role.name) for role in first.roles), default=0)
     yield "Roles (warps of one CTA):"
     for role in first.roles:

@@ -73,7 +73,9 @@ def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[Shape, ...]:
     shapes = []
     for instance in spec.instances or [{}]:
         values = [dim.value if dim.value is not None else instance.get(dim.name) for dim in dims]
-        rows: Sequence[int | None] = spec.m if spec.m and values[0] is None else [values[0]]
+        rows: Sequence[int | None] = (
+            spec.m if spec.m and values[0] is None else [values[0] or _expected(problem, values)]
+        )
         for m, rest in product(rows, [values[1:]]):
             if m is None or None in rest:
                 return ()
@@ -88,6 +90,13 @@ def describe(value: Any) -> Any:
         own = [f for f in fields(value) if f.name not in ("kernel_epilogue", "expr")]  # an expression's text says it
         return {f.name: describe(v) for f in own if (v := getattr(value, f.name)) != f.default or f.default is MISSING}
     return [describe(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _expected(problem: GemmProblem, extents: Sequence[int | None]) -> int | None:
+    """The extent of m that `groups: {expected_rows: ...}` makes known."""
+    if problem.groups is None or problem.groups.expected_rows is None or extents[-1] is None:
+        return None
+    return problem.groups.expected_rows * (extents[-1] if problem.groups.flat else 1)
 
 
 def _resolved(

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The dim (its text in the declarations) of each role."""
+    """The dim (its text in the declarations) of each role. flat: batch is that of groups, whose rows are all in m."""
 
     m: str
     n: str
     k: str
     batch: str | None
+    flat: bool = False
 
     def role_of(self, dim: str) -> str | None:
         return {self.m: "m", self.n: "n", self.k: "k", self.batch or "": "batch"}.get(dim)

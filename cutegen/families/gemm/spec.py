@@ -15,6 +15,7 @@ from cutegen.spec.base import (
     Auto,
     Bench,
     Expression,
+    Name,
     Pair,
     Positive,
     Section,
@@ -110,6 +111,34 @@ class Pdl(Section):
     trigger: Literal["last_tile", "none"] | Auto = knob("When the next kernel may start.")
 
 
+class Groups(Section):
+    """Rows that fall into groups, each with a matrix of its own: which of `labels`, `counts`, `offsets` says so."""
+
+    labels: Name | None = Field(
+        default=None,
+        description="An `i32` tensor with the group of each row. The rows of a group lie together and begin at a "
+        "multiple of `align`; a negative label is padding.",
+    )
+    counts: Name | None = Field(
+        default=None,
+        description="An `i32` tensor with the number of rows of each group; the operand of rows and the outputs have "
+        "the dim of groups, and room for as many rows in each.",
+    )
+    offsets: Name | None = Field(
+        default=None,
+        description="An `i32` tensor with the end of each group's rows; groups of any length lie back to back from row "
+        "0 on, so that each begins where the one before it ends.",
+    )
+    align: Positive | None = Field(
+        default=None, description="Rows that each group begins at a multiple of, with `labels`; 128 where not written."
+    )
+    expected_rows: Positive | None = Field(
+        default=None,
+        description="Rows that a group is expected to have. It steers `auto`, where the other extents are known, and "
+        "nothing else.",
+    )
+
+
 class GemmBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
@@ -121,13 +150,14 @@ class GemmBench(Bench):
 class GemmKnobs(TensorSpec):
     """What a kernel is, and how it is made: all but what is run."""
 
-    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue", "invariance"}
+    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue", "groups", "invariance"}
 
     kernel: Literal["gemm"] = Field(description="The kernel family.")
     arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
     mainloop: Expression = Field(
         default="a @ b", description="The product; it contracts the dim that its operands share."
     )
+    groups: Groups | None = Field(default=None, description="Rows in groups, as in a mixture of experts.")
     accumulate: Accumulate = Accumulate()
     epilogue: dict[str, Expression] = Field(
         default={},

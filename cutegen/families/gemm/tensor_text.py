@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.arguments import TensorShape
+from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.placement import TMA_ALIGNMENT
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.render.layout import bracketed
@@ -14,7 +15,8 @@ from cutegen.render.layout import bracketed
 
 @dataclass(frozen=True, slots=True)
 class MatrixText:
-    """A or B in the kernel module. rows: extent of a tile along m or n."""
+    """A or B in the kernel module. rows: extent of a tile along m or n. source: the tensor that tiles are cut from,
+    another for each tile (`moving`) where groups begin anywhere."""
 
     name: str
     rows: str
@@ -25,17 +27,23 @@ class MatrixText:
     all_tiles: str
     rest: str
     coordinate: str
+    source: str
+    moving: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TileText:
-    """An output or a TMA-loaded epilogue tile in the kernel module."""
+    """An output or a TMA-loaded epilogue tile in the kernel module. whole: what its descriptor is made of; source: what
+    tiles are cut from, another for each tile (`moving`) where groups begin anywhere; gmem: what threads store to."""
 
     name: str
     dtype: str
     modes: str
     n_major: bool
     bulk: bool
+    moving: bool
+    whole: str
+    source: str
     gmem: str
     all_tiles: str
     rest: str
@@ -77,8 +85,9 @@ class FakeText:
     value: str
 
 
-def matrix_text(t: MatrixOperand, rows: str, *, paired: bool = False) -> MatrixText:
+def matrix_text(t: MatrixOperand, rows: str, groups: GroupText | None, *, paired: bool = False) -> MatrixText:
     """paired: its rows are seen as (pairs, 2)."""
+    tensor, moving = {"m": "o.mA", "n": "o.mB"}[rows], groups is not None and groups.moves(rows)
     rest = [f"{rows} tiles", "k tiles", *(["batch"] if t.batched else [])]
     return MatrixText(
         name=t.name,
@@ -90,10 +99,14 @@ def matrix_text(t: MatrixOperand, rows: str, *, paired: bool = False) -> MatrixT
         all_tiles=f"({', '.join(['None'] * len(rest))})",
         rest=", ".join(rest),
         coordinate=", ".join((f"({rows}, 0)" if paired else rows, "k", *(("batch",) if t.batched else ()))),
+        source=f"row_groups.from_row({tensor}, begin)" if moving else tensor,
+        moving=moving,
     )
 
 
-def tile_text(t: Operand | Output) -> TileText:
+def tile_text(t: Operand | Output, groups: GroupText | None) -> TileText:
+    ragged = groups if groups is not None and groups.ragged else None
+    stored, gmem = isinstance(t, Output), f"o.m_{t.name}[None, None, batch]" if t.batched else f"o.m_{t.name}"
     rest = ["subtiles m", "subtiles n", *(["batch"] if t.batched else [])]
     return TileText(
         name=t.name,
@@ -101,14 +114,17 @@ def tile_text(t: Operand | Output) -> TileText:
         modes=", ".join(("m", "n", *(("batch",) if t.batched else ()))),
         n_major=t.major == "n",
         bulk=not (isinstance(t, Output) and t.direct),
-        gmem=f"o.m_{t.name}[None, None, batch]" if t.batched else f"o.m_{t.name}",
+        moving=ragged is not None,
+        whole=ragged.view(t.name) if ragged and stored else t.name,
+        source=ragged.rows_of(f"o.m_{t.name}", stored=stored) if ragged else f"o.m_{t.name}",
+        gmem=ragged.up_to_end(gmem) if ragged else gmem,
         all_tiles=f"({', '.join(['None'] * len(rest))})",
         rest=", ".join(rest),
         batch_coordinate=", batch" if t.batched else "",
     )
 
 
-def vector_text(o: Operand, pingpong: bool, columns: str) -> VectorText:
+def vector_text(o: Operand, pingpong: bool, columns: str, groups: GroupText | None) -> VectorText:
     """columns: extent of the epilogue of a tile along n, as source."""
     row = o.kind == "row_vector"
     dim, extent = ("n", columns) if row else ("m", "t.tile[0]")
@@ -122,7 +138,7 @@ def vector_text(o: Operand, pingpong: bool, columns: str) -> VectorText:
         modes=", ".join((dim, *(("batch",) if o.batched else ()))),
         extent=extent,
         factor=factor,
-        origin=f"{dim} * {factor}",
+        origin=(groups.row(dim) if groups else "") + f"{dim} * {factor}",
         gmem=f"o.m_{o.name}[None, batch]" if o.batched else f"o.m_{o.name}",
         smem=f"o.s_{o.name}[None, group]" if pingpong else f"o.s_{o.name}",
         smem_modes=f"(b{dim.upper()}, group)" if pingpong else f"(b{dim.upper()})",

@@ -1,0 +1,144 @@
+"""Groups of rows in the generated text: the table in the kernel module, and what the plan knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cutegen.epilogue import EpilogueProgram, Operand
+from cutegen.families.gemm.derived import group_table
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.render.layout import bracketed
+
+_OVERVIEW = {
+    "labels": "{tensor}[row] is the group of a row; tiles begin where groups may, and padding has none",
+    "counts": "the first {tensor}[group] rows of each group count",
+    "offsets": "rows of a group end at {tensor}[group] and begin where those of the group before it end",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupText:
+    """What the templates read about groups. tabulate: the function that makes the table; arguments: of it, after the
+    table."""
+
+    tensor: str
+    entries: int
+    columns: int
+    count: str
+    tabulate: str
+    arguments: tuple[str, ...]
+    rows_along_m: bool
+    from_row_0: bool
+    ragged: bool
+
+    def moves(self, dim: str) -> bool:
+        """Whether coordinates along `dim`, m or n, count from the begin of a tile's group."""
+        return self.ragged and (dim == "m") == self.rows_along_m
+
+    def rows_of(self, tensor: str, *, stored: bool) -> str:
+        """The rows of a tile's group in an (m, n) tensor of coordinates."""
+        if stored:
+            return f"row_groups.clip_to_group({tensor}, begin, end, rows_along_m={self.rows_along_m})"
+        return f"row_groups.from_row({tensor}, begin, rows_along_m={self.rows_along_m})"
+
+    def view(self, tensor: str) -> str:
+        return f"row_groups.group_view({tensor}, rows_along_m={self.rows_along_m})"
+
+    def up_to_end(self, tensor: str) -> str:
+        return f"row_groups.up_to_row({tensor}, end, rows_along_m={self.rows_along_m})"
+
+    def row(self, dim: str) -> str:
+        """What is added to a row or column of a tile of the group, in elements."""
+        return "begin + " if self.moves(dim) else ""
+
+
+def group_text(problem: GemmProblem) -> GroupText | None:
+    """In the kernel's frame."""
+    groups = problem.groups
+    if groups is None:
+        return None
+    entries, columns = group_table(problem)
+    axis = "mn".index(groups.along)
+    rows, others = ("mA", "mB")[axis], ("mB", "mA")[axis]
+    within = "groups" if groups.form == "labels" else f"Int32({rows}.shape[0])"
+    return GroupText(
+        tensor=groups.tensor,
+        entries=entries,
+        columns=columns,
+        count=f"Int32({others}.shape[2])",
+        tabulate=f"tabulate_{groups.form}",
+        arguments=(f"m_{groups.tensor}", within, f"t.tile[{axis}] * t.cluster[{axis}]", "t.threads"),
+        rows_along_m=groups.along == "m",
+        from_row_0=groups.form == "labels",
+        ragged=groups.form == "offsets",
+    )
+
+
+def group_overview(problem: GemmProblem) -> tuple[str, ...]:
+    """Lines of the module docstring."""
+    if problem.groups is None or problem.batch is None:
+        return ()
+    text = _OVERVIEW[problem.groups.form].format(tensor=problem.groups.tensor)
+    matrix = (problem.b if problem.groups.along == "m" else problem.a).name
+    return (
+        f"Rows in groups: {text}.",
+        f"The batch index of {matrix} is a tile's group; every CTA tabulates the groups before its first tile.",
+        "",
+    )
+
+
+def explain_groups(problem: GemmProblem) -> tuple[str, ...]:
+    """In the words of the spec."""
+    if problem.groups is None or problem.batch is None:
+        return ()
+    text = _OVERVIEW[problem.groups.form].format(tensor=problem.groups.tensor)
+    aligned = f"; groups begin at multiples of {problem.groups.align} rows" if problem.groups.form == "labels" else ""
+    return (f"{problem.b.name}[{problem.batch.name}] is that of a row's group: {text}{aligned}",)
+
+
+def row_groups_text(problem: GemmProblem) -> str:
+    """The RowGroups of the plan; "" without groups."""
+    groups = problem.groups
+    if groups is None or problem.batch is None:
+        return ""
+    parts = [f'"{groups.form}"', f'"{groups.tensor}"', f'rows="{problem.m.name}"', f'groups="{problem.batch.name}"']
+    if groups.form == "labels":
+        parts.append(f"align={groups.align}")
+    if groups.expected_rows:
+        parts.append(f"expected_rows={groups.expected_rows}")
+    return bracketed("RowGroups(", parts, ")", indent=4, used=len("row_groups = "))
+
+
+def row_group_names(problem: GemmProblem) -> tuple[str, ...]:
+    """What the plan imports from cutegen.runtime.row_groups."""
+    if problem.groups is None:
+        return ()
+    return ("RowGroups", "multiply_members") if problem.groups.flat else ("RowGroups",)
+
+
+def member_lines(problem: GemmProblem) -> Iterator[str]:
+    """Statements of the reference that turn operands with a value for each group into such with one for each row."""
+    for operand in _of_groups(problem):
+        across, batch = operand.axes
+        ordered = operand.name if (batch, across) == (0, 1) else f"{operand.name}.permute({batch}, {across})"
+        yield f"{operand.name} = {ordered}[members]"
+
+
+def of_rows(problem: GemmProblem) -> EpilogueProgram:
+    """The epilogue after `member_lines`."""
+    rows = {operand.name for operand in _of_groups(problem)}
+    return replace(
+        problem.epilogue,
+        operands=tuple(
+            replace(o, kind="tile", batched=False, axes=(0, 1), major="n") if o.name in rows else o
+            for o in problem.epilogue.operands
+        ),
+    )
+
+
+def _of_groups(problem: GemmProblem) -> list[Operand]:
+    """Operands with the dim of groups, where that of rows has no group."""
+    if problem.groups is None or not problem.groups.flat:
+        return []
+    return [operand for operand in problem.epilogue.operands if operand.batched]

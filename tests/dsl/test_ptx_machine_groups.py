@@ -1,0 +1,123 @@
+"""GEMMs whose rows fall into groups, executed on the PTX machine: sizes around every edge, and tensors that lie."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+import torch
+from gemm_specs import COUNTS, LABELS, OFFSETS, resolve_text
+from ptx_machine import Simulation, assert_passes, load_resolution
+from ptx_machine.host import missing_tool
+
+from cutegen.run.guard import guarded_like
+from cutegen.run.subject import Subject
+from cutegen.runtime.row_groups import Deal
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+FUSED = "  bias: f32[g, n]\n  weight: f32[m]\n  c: bf16[m, n]\n  d: bf16[m, n]\n"
+PINGPONG = "epilogue: {d: weight * silu(acc + bias) + c}\nwarpgroups: {schedule: pingpong}\n"
+SMALL = "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n"
+SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 64], cluster: [1, 2]}\n"
+WIDE = "tiling: {swap_ab: true, tile: [256, 32, 64], cluster: [1, 1]}\n"
+THREADS = "tma: {d: {store: direct}}\ntiling: {tile: [64, 64, 64]}\n"
+GATED = LABELS.replace("m, n]", "m, n/2]") + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+E4M3 = LABELS.replace("bf16[m, k]", "e4m3[m, k]").replace("bf16[g", "e4m3[g")
+
+
+def fused(text: str) -> str:
+    return text.replace("  d: bf16[m, n]\n", FUSED) + PINGPONG + SMALL
+
+
+# Spec, and extents: several tiles for each of the CTAs, groups in two windows of the table.
+SPECS: dict[str, tuple[str, dict[str, int]]] = {
+    "labels": (LABELS, {"m": 900, "n": 264, "k": 72, "g": 5}),
+    "labels_fused_pingpong": (fused(LABELS), {"m": 900, "n": 136, "k": 72, "g": 5}),
+    "labels_swapped": (LABELS.replace("group}", "group, align: 64}") + SWAPPED, {"m": 500, "n": 200, "k": 72, "g": 6}),
+    "labels_gated": (GATED, {"m": 300, "n": 272, "k": 72, "g": 3}),
+    "labels_e4m3": (E4M3, {"m": 500, "n": 264, "k": 272, "g": 5}),
+    "counts": ("dims: {g: 40}\n" + COUNTS, {"m": 140, "n": 72, "k": 72, "g": 40}),
+    "counts_as_shipped": (COUNTS + WIDE, {"m": 50, "n": 520, "k": 136, "g": 5}),
+    "counts_swapped": (COUNTS + SWAPPED, {"m": 50, "n": 136, "k": 72, "g": 5}),
+    "offsets": (OFFSETS, {"m": 500, "n": 264, "k": 72, "g": 5}),
+    "offsets_fused_pingpong": (fused(OFFSETS), {"m": 500, "n": 136, "k": 72, "g": 6}),
+    "offsets_swapped": (OFFSETS.replace("d: bf16", "d: f32") + SWAPPED, {"m": 500, "n": 200, "k": 72, "g": 6}),
+    "offsets_stored_by_threads": (
+        OFFSETS.replace("bf16[m, k]", "bf16[k, m]") + THREADS,
+        {"m": 200, "n": 72, "k": 72, "g": 6},
+    ),
+}
+SIMULATION = Simulation(sm_count=4)
+EDGES, NONE, ANY = Deal("edges"), Deal("none"), Deal("random")
+
+
+@cache
+def subject(name: str) -> Subject:
+    return load_resolution(resolve_text(SPECS[name][0]), SIMULATION)
+
+
+@pytest.mark.parametrize(("deal", "seed"), [(ANY, 0), (EDGES, 1)], ids=["random", "edges"])
+@pytest.mark.parametrize("name", SPECS)
+def test_rows_meet_the_matrix_of_their_group(name: str, deal: Deal, seed: int) -> None:
+    SIMULATION.seed = seed
+    assert_passes(subject(name), SPECS[name][1], draw=deal, seed=seed)
+
+
+@pytest.mark.parametrize("deal", [NONE, Deal("one"), Deal("ones"), Deal("full")], ids=lambda d: d.kind)
+@pytest.mark.parametrize("name", ["labels_fused_pingpong", "counts_swapped", "offsets_fused_pingpong"])
+def test_groups_of_extreme_sizes(name: str, deal: Deal) -> None:
+    assert_passes(subject(name), SPECS[name][1], draw=deal)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("labels", [7, -(2**31), 2**31 - 1, 5, 0, 3, 0]),
+        ("counts", [2**31 - 1, -(2**31), 141, -1, 10**9]),
+        ("offsets_fused_pingpong", [2**31 - 1, -(2**31), 90, -5, 501, 20]),
+    ],
+)
+def test_no_values_make_a_kernel_leave_its_tensors(
+    name: str, values: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine refuses an access outside of the arguments; guard bands tell of writes beside the output. Groups that
+    overlap are written by several CTAs."""
+    monkeypatch.setattr(SIMULATION, "races", False)
+    kernel, shape = subject(name), SPECS[name][1]
+    plan = kernel.plan
+    assert plan
+    inputs = list(plan.prepare_inputs(**shape))
+    index = next(v for v in inputs if v.dtype is torch.int32)
+    index.copy_(torch.tensor(values * (len(index) // len(values) + 1))[: len(index)])
+    (output,) = (guarded_like(o, padded=False) for o in plan.allocate_outputs(*inputs))
+    plan.launch_fn(*inputs, output.tensor)
+    assert not output.damage()
+
+
+@pytest.mark.parametrize("dim", ["g", "m"])
+def test_without_groups_or_rows_nothing_is_launched(dim: str) -> None:
+    plan = subject("labels").plan
+    assert plan
+    inputs = plan.prepare_inputs(**{**SPECS["labels"][1], dim: 0})
+    (output,) = plan.allocate_outputs(*inputs)
+    SIMULATION.machine = None
+    plan.launch_fn(*inputs, output)
+    assert SIMULATION.machine is None
+
+
+def test_an_empty_contraction_is_refused() -> None:
+    plan = subject("labels").plan
+    assert plan
+    inputs: Any = plan.prepare_inputs(**{**SPECS["labels"][1], "k": 0})
+    with pytest.raises(ValueError, match="k is 0"):
+        plan.launch_fn(*inputs, *plan.allocate_outputs(*inputs))
