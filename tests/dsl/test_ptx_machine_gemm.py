@@ -25,5 +25,7 @@ RAGGED = {"m": 300, "n": 272, "k": 200, "batch": 2, "l": 2}
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
 def test_shipped_gemm_over_several_tiles_per_cta(package: Path) -> None:
-    subject = load(package, Simulation(sm_count=2))
+    simulation = Simulation(sm_count=2)
+    subject = load(package, simulation)
     assert_passes(subject, {dim: extent for dim, extent in RAGGED.items() if dim in subject.dims})
+    assert simulation.unknown() == []

@@ -32,6 +32,8 @@ def main() -> int:
         "--rows", default="random", choices=KINDS, help="grouped GEMM: how rows are dealt out to groups"
     )
     parser.add_argument("--peaked", action="store_true", help="MLA decode: the last keys get nearly all the weight")
+    parser.add_argument("--no-races", action="store_true", help="do not look for races: half the time")
+    parser.add_argument("--unreached", action="store_true", help="list the PTX that no seed executed")
     options, rest = parser.parse_known_args()
     try:
         shape = {rest[i].removeprefix("--"): int(rest[i + 1]) for i in range(0, len(rest), 2)}
@@ -40,7 +42,7 @@ def main() -> int:
     if reason := missing_tool():
         parser.error(reason)
     try:
-        simulation = Simulation(options.sm_count)
+        simulation = Simulation(options.sm_count, races=not options.no_races)
         subject = load(options.path, simulation)
         shape = complete(subject, shape, "shape")
     except CutegenError as error:
@@ -60,6 +62,11 @@ def main() -> int:
         print(f"seed {seed}: {result.status}, {time.perf_counter() - start:.1f} s. {errors}")
         for text in result.detail:
             print(f"  {text}")
+    missed = simulation.unreached()
+    total = sum(len(assembler.code) for assembler in simulation.assemblers)
+    print(f"{total - len(missed)} of {total} instructions were executed")
+    for text in missed if options.unreached else ():
+        print(f"  {text[:120]}")
     return int(wrong > 0)
 
 

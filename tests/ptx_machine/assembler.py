@@ -60,13 +60,17 @@ def raw(kind: str) -> Any:
 
 
 class Assembler:
-    """code: a closure per instruction. initial: the register file that a warp starts with, but for `specials`."""
+    """code: a closure per instruction. initial: the register file that a warp starts with, but for `specials`.
+
+    unknown: instructions that are not simulated. reached: per instruction, whether any launch executed it.
+    """
 
     def __init__(self, program: Program, dynamic_bytes: int) -> None:
         self.program = program
         self.initial: list[np.ndarray[Any, Any]] = []
         self.slots: dict[object, int] = {}
         self.specials: dict[str, int] = {}
+        self.unknown: list[str] = []
         self.shared: dict[str, int] = {}
         top = DYNAMIC_SHARED
         for name, (align, size) in sorted(program.shared.items(), key=lambda item: item[1][1] == 0):
@@ -75,6 +79,7 @@ class Assembler:
             top += size or dynamic_bytes
         self.shared_bytes = top
         self.code = [self._assemble(instruction) for instruction in program.instructions]
+        self.reached = bytearray(len(self.code))
 
     def _assemble(self, instruction: Instruction) -> Closure:
         builder = BUILDERS.get(instruction.opcode[0])
@@ -83,6 +88,7 @@ class Assembler:
                 raise PtxError("the machine does not know this instruction")
             closure = builder(self, instruction)
         except (PtxError, KeyError, IndexError, ValueError, AttributeError) as error:
+            self.unknown.append(f"line {instruction.line}: {instruction.text}")
             return _unknown(instruction, error)
         if instruction.guard is None or instruction.opcode[0] in ("bra", "ret", "exit"):
             return closure

@@ -37,6 +37,7 @@ class Simulation:
     ) -> None:
         self.sm_count, self.seed, self.mutate, self.races = sm_count, seed, mutate, races
         self.machine: Machine | None = None
+        self.assemblers: list[Assembler] = []  # of all kernels that were launched
 
     def load_kernel(self, module: str, tiling: Any, arch: str) -> Callable[..., None]:
         """In place of cutegen.runtime.compile.load_kernel: the kernel, compiled or from the cache, on the machine."""
@@ -56,11 +57,26 @@ class Simulation:
             regions = [_region(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
             planned = host(values)
             assembler = assemble(planned.shared_bytes)
+            if assembler not in self.assemblers:
+                self.assemblers.append(assembler)
             memory = GlobalMemory(regions)
             self.machine = Machine(assembler, planned, memory, self.seed, self.sm_count, self.races)
             self.machine.run()
 
         return launch
+
+    def unknown(self) -> list[str]:
+        """Instructions of the launched kernels that are not simulated, reached or not."""
+        return [text for assembler in self.assemblers for text in assembler.unknown]
+
+    def unreached(self) -> list[str]:
+        """Instructions of the launched kernels that no launch executed."""
+        return [
+            f"line {instruction.line}: {instruction.text}"
+            for assembler in self.assemblers
+            for instruction, reached in zip(assembler.program.instructions, assembler.reached)
+            if not reached
+        ]
 
 
 def _region(index: int, tensor: Any) -> Region:

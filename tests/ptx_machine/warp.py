@@ -38,12 +38,13 @@ class Warp:
 
     def run(self, budget: int) -> None:
         """At most `budget` instructions, or until one ends the turn."""
-        code, groups = self.code, self.groups
+        code, groups, reached = self.code, self.groups, self.cta.machine.assembler.reached
         for _ in range(budget):
             if groups:
                 self._meet()
             pc = self.pc
             self.pc = pc + 1
+            reached[pc] = 1
             if code[pc](self):
                 return
 
