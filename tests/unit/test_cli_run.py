@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from test_bench import FakeDevice
 
 from cutegen.cli import main
 from cutegen.run.subject import load_subject
@@ -183,6 +185,46 @@ def test_unknown_names_are_told_before_a_gpu_is_looked_for(
     assert message in err
     assert remedy in err
     assert "GPU" not in err
+
+
+def test_bench_keeps_draws_and_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole way of a bench, with a device whose times are scripted: candidate i takes i + 1 us, times `slower`."""
+
+    class Device(FakeDevice):
+        slower = 1.0
+
+        def sample(self, prepared: int, seconds: float) -> Any:
+            time, reading = super().sample(prepared, seconds)
+            return time * (self.slower if prepared == 0 else 1.0), reading
+
+    monkeypatch.setattr("cutegen.runtime.gpu.probe_gpu", lambda arch="sm_90a": GpuStatus(()))
+    monkeypatch.setattr("cutegen.run.device.CudaDevice", Device)
+    gpu = {"name": "Scripted", "uuid": "1", "power_limit_watts": 700.0}
+    monkeypatch.setattr("cutegen.run.environment.describe_environment", lambda: {"gpu": gpu, "torch": "2.11"})
+    other = tmp_path / "other.py"
+    other.write_text(RIGHT.read_text())
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    command = ["bench", str(RIGHT), str(other), "--shape", "m=40,n=24,k=16", "--against", "other", "--slice", "5"]
+    assert main([*command, "-o", str(old), "--html", str(tmp_path / "a.html"), "--svg", str(tmp_path / "a.svg")]) == 0
+    out = capsys.readouterr().out
+    assert "right" in out
+    assert "1.99" in out or "2.00" in out
+    assert "other" in (tmp_path / "a.svg").read_text()
+    assert "Scripted, 700 W" in (tmp_path / "a.html").read_text()
+    assert main([*command, "--compare", str(old), "-o", str(new)]) == 0
+    assert "0 slower, 2 equal, 0 faster" in capsys.readouterr().out
+    Device.slower = 1.2
+    assert main([*command, "--compare", str(old)]) == 1
+    out = capsys.readouterr().out
+    assert "1 slower, 1 equal, 0 faster" in out
+    assert main([*command, "--compare", str(old), "--margin", "30"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--compare", str(old), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["comparison"]
+    assert [(r["kernel"], r["verdict"]) for r in found["rows"]] == [("right", "slower"), ("other", "equal")]
+    assert main(["report", str(new), "--compare", str(old)]) == 0
 
 
 @pytest.mark.usefixtures("no_gpu")
