@@ -9,7 +9,7 @@ from typing import Any
 
 from cutegen.families.proving import Baseline, Bind
 from cutegen.run.epilogue_form import PLAIN, epilogue_form
-from cutegen.run.libraries import bind_nvmath, bind_operators, bind_quack, quack_epilogue
+from cutegen.run.libraries import bind_nvmath, bind_operators, bind_quack, cublaslt_epilogue, quack_epilogue
 from cutegen.run.product import Product
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.plan import KernelPlan
@@ -26,7 +26,11 @@ def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
         if addend is not None:
             how = "cuBLAS with its own addition, out="
             yield Baseline("torch.addmm", how, _bind_addmm(product, addend), library="cuBLAS")
-        if len(plan.outputs) == 1 and quack_epilogue(product):
+        single = len(plan.outputs) == 1
+        if single and cublaslt_epilogue(product):
+            own = "cuBLASLt with its own epilogue, its best candidate"
+            yield Baseline("nvmath", own, bind_nvmath(product), complete=False, library="cuBLAS")
+        if single and quack_epilogue(product):
             yield quack
         unfused = "cuBLAS, then each epilogue op"
         yield Baseline("torch eager", unfused, _bind_eager(plan), complete=False, library="torch eager")

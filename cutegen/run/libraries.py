@@ -22,29 +22,60 @@ HOPPER = "90a"
 # CUTLASS's operators as compiled, by name, which says dtypes, layouts, tile and cluster: they take any extents.
 _OPERATORS: dict[str, Any] = {}
 Views = tuple[Any, Any, Any]
+_LtValues = tuple[Any, Any, Any, dict[str, Any]]
+
+
+# Epilogue forms, and cuBLASLt's name for them; its GELU is the tanh form.
+_CUBLASLT_EPILOGUES = {
+    f"relu({PLAIN})": "RELU",
+    f"gelu_tanh({PLAIN})": "GELU",
+    f"{PLAIN} + row": "BIAS",
+    f"relu({PLAIN} + row)": "RELU_BIAS",
+    f"gelu_tanh({PLAIN} + row)": "GELU_BIAS",
+}
+
+
+def cublaslt_epilogue(product: Product) -> str | None:
+    """cuBLASLt's name for the plan's epilogue; None: it has none."""
+    return _CUBLASLT_EPILOGUES.get(epilogue_form(product.plan))
 
 
 def bind_nvmath(product: Product) -> Bind:
-    """The fastest of cuBLASLt's candidates: written into the given outputs, as C with a factor of 0."""
+    """The fastest of cuBLASLt's candidates: written into the given outputs, as C with a factor of 0.
 
-    def ways(views: Views) -> Iterator[Callable[[Views], Any]]:
+    cuBLASLt's bias goes along the rows of a column-major output, so the transposed product is asked for: the same
+    storage. It wants the bias in the output's dtype.
+    """
+    epilogue, row = cublaslt_epilogue(product), find_operand(product.plan, "row")
+
+    def ways(values: _LtValues) -> Iterator[Callable[[_LtValues], Any]]:
         import torch
 
         advanced = importlib.import_module("nvmath.linalg.advanced")
-        a, b, d = views
+        a, b, d, inputs = values
         matmul = advanced.Matmul(a, b, d, alpha=1.0, beta=0.0, options={"inplace": True})
-        for algorithm in matmul.plan(preferences={"limit": CUBLASLT_CANDIDATES}):
+        fused = {"epilog": getattr(advanced.MatmulEpilog, epilogue)} if epilogue else {}
+        fused |= {"epilog_inputs": inputs} if inputs else {}
+        for algorithm in matmul.plan(preferences={"limit": CUBLASLT_CANDIDATES}, **fused):
 
-            def run(views: Views, algorithm: Any = algorithm) -> Any:
-                a, b, d = views
+            def run(values: _LtValues, algorithm: Any = algorithm) -> Any:
+                a, b, d, inputs = values
                 stream = torch.cuda.current_stream()
-                matmul.reset_operands(a=a, b=b, c=d, stream=stream)
+                matmul.reset_operands(a=a, b=b, c=d, stream=stream, **({"epilog_inputs": inputs} if inputs else {}))
                 return matmul.execute(algorithm=algorithm, stream=stream)
 
             yield run
 
-    contest = Contest[Views](ways)
-    return lambda inputs, outputs: contest.enter(product.views(inputs, outputs))
+    contest = Contest[_LtValues](ways)
+
+    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
+        a, b, d = product.views(inputs, outputs)
+        bias = {"bias": product.like_output(row, inputs).to(d.dtype)} if row and epilogue else {}
+        if epilogue or d.stride(-1) == 1:
+            a, b, d = b.mT, a.mT, d.mT
+        return contest.enter((a, b, d, bias))
+
+    return bind
 
 
 def bind_operators(product: Product) -> Bind:

@@ -105,15 +105,17 @@ class Matmul:
 
     def __init__(self, a: Any, b: Any, c: Any, *, alpha: float, beta: float, options: dict[str, Any]) -> None:
         assert (alpha, beta, options) == (1.0, 0.0, {"inplace": True})
+        assert c.stride(0) == 1  # column-major, as cuBLASLt has it
         self.operands, self.chosen = (a, b, c), list[int]()
         self.made.append(self)
 
-    def plan(self, *, preferences: dict[str, int]) -> list[int]:
+    def plan(self, *, preferences: dict[str, int], epilog: Any = None, epilog_inputs: Any = None) -> list[int]:
         assert preferences == {"limit": libraries.CUBLASLT_CANDIDATES}
+        self.epilog, self.bias = epilog, epilog_inputs
         return [0, 1, 2]
 
-    def reset_operands(self, *, a: Any, b: Any, c: Any, stream: str) -> None:
-        self.operands = (a, b, c)
+    def reset_operands(self, *, a: Any, b: Any, c: Any, stream: str, epilog_inputs: Any = None) -> None:
+        self.operands, self.bias = (a, b, c), epilog_inputs
 
     def execute(self, *, algorithm: int, stream: str) -> Any:
         if algorithm == 1:
@@ -121,20 +123,25 @@ class Matmul:
         Clock.spend((3e-3, 0, 1e-3)[algorithm])
         self.chosen.append(algorithm)
         a, b, c = self.operands
-        return torch.mm(a, b, out=c)
+        torch.mm(a, b, out=c)
+        if self.epilog == "relu and bias":
+            assert self.bias["bias"].dtype == c.dtype
+            c.copy_(torch.relu(c + self.bias["bias"][:, None]))
 
 
-def test_cublaslt_is_its_best_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("plan", ["plain", "bias"])
+def test_cublaslt_is_its_best_candidate(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = {"plain": CpuPlan, "bias": BiasPlan}[plan]()
     Matmul.made = []
     module: Any = ModuleType("nvmath.linalg.advanced")
-    module.Matmul = Matmul
+    module.Matmul, module.MatmulEpilog = Matmul, SimpleNamespace(RELU_BIAS="relu and bias")
     for name in ("nvmath", "nvmath.linalg"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "nvmath.linalg.advanced", module)
-    launches, inputs, outputs = bound(CpuPlan(), "nvmath")
+    launches, inputs, outputs = bound(plan, "nvmath")
     for launch in launches:
         launch()
-    check(CpuPlan(), inputs, outputs)
+    check(plan, inputs, outputs)
     (matmul,) = Matmul.made
     assert matmul.chosen[-2:] == [2, 2]
 
