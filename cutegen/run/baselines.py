@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cutegen.families.proving import Baseline, Bind
+from cutegen.run.cublas import bind_product, product_dtype
 from cutegen.run.epilogue_form import PLAIN, epilogue_form
 from cutegen.run.libraries import bind_nvmath, bind_operators, bind_quack, cublaslt_epilogue, quack_epilogue
 from cutegen.run.product import Product
@@ -56,29 +57,24 @@ def _addend(plan: KernelPlan) -> TensorArg | None:
     return arg
 
 
-def _multiply(a: Any, b: Any, out: Any) -> None:
-    import torch
-
-    function = torch.mm if a.dim() == 2 else torch.bmm
-    if out.dtype is a.dtype:
-        function(a, b, out=out)
-    else:
-        function(a, b, out_dtype=out.dtype, out=out)
-
-
 def _bind_mm(product: Product) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         a, b, d = product.views(inputs, outputs)
-        return lambda: _multiply(a, b, d)
+        return bind_product(a, b, d, promoted=bool(product.plan.promoted_k))
 
     return bind
 
 
 def _bind_product(product: Product) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
+        import torch
+
         a, b, d = product.views(inputs, outputs)
-        scratch = d.to(a.dtype, copy=True)  # not the kernel's own outputs: those are judged
-        return lambda: _multiply(a, b, scratch)
+        # Not the kernel's own outputs: those are judged, and may have fewer columns.
+        shape, dtype = (*a.shape[:-1], b.shape[-1]), product_dtype(a.dtype)
+        alike = tuple(d.shape) == shape
+        scratch = torch.empty_like(d, dtype=dtype) if alike else torch.empty(shape, dtype=dtype, device=d.device)
+        return bind_product(a, b, scratch, promoted=bool(product.plan.promoted_k))
 
     return bind
 

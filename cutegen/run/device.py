@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from cutegen.run.cublas import bind_product, draw_matrix, product_dtype
 from cutegen.run.environment import Monitor, Reading, open_monitor
 
 Launch = Callable[[], Any]
@@ -121,8 +122,8 @@ class CudaDevice:
         target = torch.empty_like(source)
         total = torch.empty((), dtype=torch.float32, device="cuda")
         element = getattr(torch, dtype)
-        a, b = (torch.randn(RATE_EXTENT, RATE_EXTENT, device="cuda").to(element) for _ in range(2))
-        c = torch.empty_like(a)
+        a, b = (draw_matrix(RATE_EXTENT, RATE_EXTENT, element, "cuda") for _ in range(2))
+        c = torch.empty_like(a, dtype=product_dtype(element))
 
         def rate(launch: Launch, work: float) -> float:
             prepared = self.prepare([launch])
@@ -132,7 +133,7 @@ class CudaDevice:
         return Rates(
             copy=rate(lambda: target.copy_(source), 2 * RATE_BYTES),
             read=rate(lambda: torch.sum(source, dim=0, out=total), RATE_BYTES),
-            matmul=rate(lambda: torch.mm(a, b.mT, out=c), 2 * RATE_EXTENT**3),
+            matmul=rate(bind_product(a, b.mT, c), 2 * RATE_EXTENT**3),
             dtype=dtype,
         )
 

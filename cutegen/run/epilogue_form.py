@@ -22,12 +22,10 @@ _COMMUTES = (ast.Add, ast.Mult)
 
 
 def form_of_statements(statements: Mapping[str, str], named: Callable[[str], str]) -> str:
-    """The form of the last statement; those before it are locals or other outputs. named: the name of a tensor or dim
-    in the form. SyntaxError: one is no expression."""
-    values: dict[str, ast.expr] = {}
-    for name, text in statements.items():
-        values[name] = _Naming(values, named).visit(ast.parse(text.strip(), mode="eval").body)
-    return " ".join(ast.unparse(list(values.values())[-1]).split()) if values else PLAIN
+    """The form of the last statement; those before it are locals. named: the name of a tensor or dim in the form.
+    SyntaxError: one is no expression."""
+    values = _inline(statements, named)
+    return _text(list(values.values())[-1]) if values else PLAIN
 
 
 def epilogue_form(plan: KernelPlan) -> str:
@@ -44,12 +42,19 @@ def epilogue_form(plan: KernelPlan) -> str:
             return numbers.setdefault(name, kind + (str(count + 1) if count else ""))
         return dims.get(name, name)
 
-    forms, before = [], dict(plan.epilogue)
-    for output in [o.name for o in plan.outputs]:
-        needed = {name: text for name, text in before.items() if name not in {o.name for o in plan.outputs} - {output}}
-        last = needed.pop(output, PLAIN)
-        forms.append(form_of_statements({**needed, output: last}, named))
-    return "; ".join(forms)
+    values = _inline(plan.epilogue, named)
+    return "; ".join(_text(values[o.name]) if o.name in values else PLAIN for o in plan.outputs)
+
+
+def _inline(statements: Mapping[str, str], named: Callable[[str], str]) -> dict[str, ast.expr]:
+    values: dict[str, ast.expr] = {}
+    for name, text in statements.items():
+        values[name] = _Naming(values, named).visit(ast.parse(text.strip(), mode="eval").body)
+    return values
+
+
+def _text(value: ast.expr) -> str:
+    return " ".join(ast.unparse(value).split())
 
 
 def operand_kinds(plan: KernelPlan) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -13,10 +14,11 @@ torch = pytest.importorskip("torch")
 
 from test_bench import CpuPlan, ResidualPlan  # noqa: E402
 
-from cutegen.run import libraries  # noqa: E402
+from cutegen.run import cublas, libraries  # noqa: E402
 from cutegen.run.baselines import list_baselines  # noqa: E402
 from cutegen.run.contest import Contest  # noqa: E402
 from cutegen.run.product import Product  # noqa: E402
+from cutegen.run.subject import load_subject  # noqa: E402
 from cutegen.runtime.arguments import TensorArg  # noqa: E402
 
 SHAPE = {"m": 24, "n": 16, "k": 8}
@@ -232,3 +234,55 @@ def test_quack_is_left_out_where_it_would_compute_something_else() -> None:
     assert libraries.quack_epilogue(Product(Scaled())) is None
     assert "quack" not in [b.name for b in list_baselines(Scaled())]
     assert "quack" in [b.name for b in list_baselines(ResidualPlan())]
+
+
+@pytest.mark.parametrize(
+    ("operand", "out"),
+    [("bfloat16", "bfloat16"), ("float8_e4m3fn", "bfloat16"), ("int8", "int32")],
+)
+def test_cublas_takes_operands_of_any_dtype(operand: str, out: str) -> None:
+    dtype = getattr(torch, operand)
+    assert cublas.product_dtype(dtype) is getattr(torch, out)
+    a, b = cublas.draw_matrix(32, 64, dtype, "cpu"), cublas.draw_matrix(48, 64, dtype, "cpu")
+    result = torch.full((32, 48), 7).to(cublas.product_dtype(dtype))
+    for promoted in (False, True):
+        cublas.bind_product(a, b.mT, result, promoted=promoted)()
+        torch.testing.assert_close(result.double(), a.double() @ b.double().mT, rtol=0.02, atol=0.1)
+
+
+class Fp8Plan(CpuPlan):
+    name, promoted_k = "fp8", 64
+    inputs = (
+        TensorArg("a", "float8_e4m3fn", ("m", "k"), contiguous=1, multiple=16, axes=(0, 1)),
+        TensorArg("b", "float8_e4m3fn", ("n", "k"), contiguous=1, multiple=16, axes=(0, 1)),
+    )
+
+    def _reference(self, a: Any, b: Any) -> tuple[Any, ...]:
+        return (a @ b.mT,)
+
+
+def test_eight_bit_products_have_cublas_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    original = torch._scaled_mm
+
+    def scaled_mm(*values: Any, use_fast_accum: bool, **options: Any) -> Any:
+        asked.append(use_fast_accum)
+        return original(*values, use_fast_accum=use_fast_accum, **options)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
+    plan = Fp8Plan()
+    inputs = tuple(cublas.draw_matrix(rows, 64, torch.float8_e4m3fn, "cpu") for rows in (32, 48))
+    outputs = plan.allocate_outputs(*inputs)
+    next(b for b in list_baselines(plan) if b.name == "torch.mm").bind(inputs, outputs)()
+    torch.testing.assert_close(outputs[0].double(), inputs[0].double() @ inputs[1].double().mT, rtol=0.02, atol=0.1)
+    assert asked == [False]  # like with like: this plan promotes
+
+
+def test_the_product_alone_has_all_columns_of_a_gated_kernel() -> None:
+    plan: Any = load_subject(Path(__file__).parents[2] / "generated" / "gemm_bf16_swiglu_sm90a").plan
+    inputs = tuple(torch.randn(rows, 16).bfloat16() for rows in (8, 32))
+    outputs = (torch.randn(8, 16).bfloat16(),)
+    before = outputs[0].clone()
+    product = next(b for b in list_baselines(plan) if b.name == "torch.mm").bind(inputs, outputs)()
+    assert torch.equal(outputs[0], before)
+    torch.testing.assert_close(product, inputs[0] @ inputs[1].mT)

@@ -94,7 +94,14 @@ def test_shipped_suites_name_their_sources(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("package", "fitting"),
-    [("gemm_bf16_sm90a", 8), ("gemm_bf16_residual_sm90a", 7), ("gemm_bf16_f32out_sm90a", 1), ("gemm_f16_sm90a", 0)],
+    [
+        ("gemm_bf16_sm90a", 8),
+        ("gemm_bf16_residual_sm90a", 7),
+        ("gemm_bf16_swiglu_sm90a", 6),
+        ("gemm_bf16_bias_residual_sm90a", 1),
+        ("gemm_bf16_f32out_sm90a", 1),
+        ("gemm_f16_sm90a", 0),
+    ],
 )
 def test_shipped_kernels_take_the_rows_that_they_compute(package: str, fitting: int) -> None:
     subject = load_subject(ROOT / "generated" / package)
@@ -146,6 +153,8 @@ def test_forms_of_plans_name_operands_by_shape() -> None:
 
     assert epilogue_form(Fused()) == "relu((acc * scalar + tile) * column + row) - row2"
     assert epilogue_form(CpuPlan()) == "acc"
+    aux: Any = load_subject(ROOT / "generated" / "gemm_bf16_gelu_aux_sm90a").plan
+    assert epilogue_form(aux) == "acc + row; gelu_tanh(acc + row)"
 
 
 def measured(*plans: Any, rows: list[Row]) -> Any:
