@@ -64,6 +64,14 @@ tensors:
 groups: {counts: rows}
 """
 OFFSETS = LABELS.replace("group: i32[m]", "ends: i32[g]").replace("labels: group", "offsets: ends")
+
+
+def group_fused(text: str) -> str:
+    """LABELS or OFFSETS with values for each group, for each row and for each element."""
+    operands = "  bias: f32[g, n]\n  weight: f32[m]\n  c: bf16[m, n]\n  d: bf16[m, n]\n"
+    return text.replace("  d: bf16[m, n]\n", operands) + "epilogue: {d: weight * silu(acc + bias) + c}\n"
+
+
 # One spec at the edge of each register and SMEM rule, and of each layout.
 PINGPONG = "warpgroups: {schedule: pingpong}\n"
 N_MAJOR_B = PLAIN.replace("b: bf16[n, k]", "b: bf16[k, n]")
@@ -79,6 +87,8 @@ EDGES = {
     "odd_everything": FUSED.replace("residual: bf16[m, n]", "residual: f32[m]")
     + PINGPONG
     + "tma: {d: {store: direct}}\ntiling: {tile: [128, 208, 64]}\n",
+    "most_accumulators_with_labels": group_fused(LABELS) + PINGPONG + "tiling: {tile: [128, 208, 64]}\n",
+    "most_accumulators_with_offsets": group_fused(OFFSETS) + "tiling: {tile: [256, 208, 64]}\n",
     "four_ctas": PLAIN + "tiling: {cluster: [2, 2]}\n",
     "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
     "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 48, 64], cluster: [1, 2]}\n",

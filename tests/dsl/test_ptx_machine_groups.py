@@ -12,7 +12,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 import torch
-from gemm_specs import COUNTS, LABELS, OFFSETS, resolve_text
+from gemm_specs import COUNTS, LABELS, OFFSETS, PINGPONG, group_fused, resolve_text
 from ptx_machine import Simulation, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
 
@@ -25,8 +25,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
-FUSED = "  bias: f32[g, n]\n  weight: f32[m]\n  c: bf16[m, n]\n  d: bf16[m, n]\n"
-PINGPONG = "epilogue: {d: weight * silu(acc + bias) + c}\nwarpgroups: {schedule: pingpong}\n"
 SMALL = "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n"
 SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 64], cluster: [1, 2]}\n"
 WIDE = "tiling: {swap_ab: true, tile: [256, 32, 64], cluster: [1, 1]}\n"
@@ -36,7 +34,7 @@ E4M3 = LABELS.replace("bf16[m, k]", "e4m3[m, k]").replace("bf16[g", "e4m3[g")
 
 
 def fused(text: str) -> str:
-    return text.replace("  d: bf16[m, n]\n", FUSED) + PINGPONG + SMALL
+    return group_fused(text) + PINGPONG + SMALL
 
 
 # Spec, and extents: several tiles for each of the CTAs, groups in two windows of the table.
