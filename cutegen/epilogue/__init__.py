@@ -4,12 +4,22 @@ from cutegen.epilogue.columns import check_columns, find_pairing, pair_names, sp
 from cutegen.epilogue.cost import Cost, Traffic, cost
 from cutegen.epilogue.expression import parse_expression
 from cutegen.epilogue.ops import OPS, EpilogueOp
-from cutegen.epilogue.program import Assign, EpilogueProgram, Operand, OperandKind, Output, Report, parse_epilogue
+from cutegen.epilogue.program import (
+    Assign,
+    EpilogueProgram,
+    Operand,
+    OperandKind,
+    Output,
+    Reduction,
+    Report,
+    parse_epilogue,
+)
 from cutegen.epilogue.source import device_imports, device_lines, torch_lines, torch_operand_lines
 from cutegen.epilogue.tree import Expr
 
 __all__ = [
-    "OPS", "Assign", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind", "Output", "Report",
+    "OPS", "Assign", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind", "Output", "Reduction",
+    "Report",
     "Traffic", "check_columns", "cost", "device_imports", "device_lines", "find_pairing", "pair_names",
     "parse_epilogue", "parse_expression", "split_pairs", "torch_lines", "torch_operand_lines",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Literal, TypeVar
 
 from cutegen.epilogue.program import Assign, EpilogueProgram, Operand, Output, Part, Report
-from cutegen.epilogue.rules import COLUMNS, SLICE
+from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, SLICE
 from cutegen.epilogue.tree import (
     Binary,
     Call,
@@ -23,6 +23,7 @@ from cutegen.epilogue.tree import (
     Name,
     Negate,
     Pairing,
+    Reduce,
     ReportAt,
     Slice,
     Span,
@@ -76,6 +77,12 @@ def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Repor
             half = f"compute it from slices: {_example(program.pairing, n)}"
             remedy = half if expected == "half" else f"declare `{statement.name}` with {n}/2 columns"
             refuse(COLUMNS, statement.expr.span, said, remedy)
+        if isinstance(statement.expr, Reduce):
+            if statement.expr.over != n:
+                report(NOT_YET_SUPPORTED, path, f"only {n} can be reduced yet", f"write {n}", span=statement.expr.span)
+            elif program.pairing and found == "all":
+                said = f"a reduction of {n} columns in a gated product is not supported yet"
+                report(NOT_YET_SUPPORTED, path, said, "reduce a value of slices", span=statement.expr.span)
         has[statement.name] = expected or found or "all"
 
 
@@ -142,7 +149,7 @@ def split_pairs(program: EpilogueProgram) -> EpilogueProgram:
             statements.append(replace(s, expr=_part(s.expr, 0, whole)))
     operands = tuple(part for o in program.operands for part in _parts(o, whole))
     outputs = tuple(part for o in program.outputs for part in _parts(o, whole))
-    return EpilogueProgram(tuple(statements), operands, outputs, program.pairing)
+    return EpilogueProgram(tuple(statements), operands, outputs, program.pairing, program.reductions)
 
 
 def pair_names(names: Sequence[str]) -> dict[str, str]:
@@ -184,6 +191,8 @@ def _part(expr: Expr, index: int, whole: set[str]) -> Expr:
             return replace(expr, args=tuple(map(convert, args)))
         case Logic(_, parts):
             return replace(expr, parts=tuple(map(convert, parts)))
+        case Reduce(_, value):
+            return replace(expr, value=convert(value))
         case Where(condition, chosen, other):
             return replace(expr, condition=convert(condition), chosen=convert(chosen), other=convert(other))
     return expr

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutegen.epilogue.columns import split_pairs
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.program import EpilogueProgram
-from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Negate, Stored, Where, walk
+from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Negate, Reduce, Stored, Where, walk
 
 # A value close to a rounding boundary goes one way in the kernel and the other in the reference: one ulp of a value up
 # to 6 times the root mean square.
@@ -52,7 +52,7 @@ def cost(program: EpilogueProgram) -> Cost:
     computed = split_pairs(program)
     nodes = [node for statement in computed.statements for node in walk(statement.expr)]
     calls = [node for node in nodes if isinstance(node, Call)]
-    flops = sum(isinstance(node, Binary | Negate | Compare | Logic | Where) for node in nodes)
+    flops = sum(isinstance(node, Binary | Negate | Compare | Logic | Where | Reduce) for node in nodes)
     flops += sum(OPS[c.op].flops * (len(c.args) - 1 if OPS[c.op].arguments is None else 1) for c in calls)
     dtypes = {output.name: output.dtype.name for output in computed.outputs}
     rounded = [dtypes[node.name] for node in nodes if isinstance(node, Stored)]
@@ -65,6 +65,9 @@ def cost(program: EpilogueProgram) -> Cost:
             if o.kind != "host_scalar"
         ),
         writes=tuple(
+            Traffic(r.name, r.dtype.bytes, ("m", "batch") if r.batched else ("m",)) for r in program.reductions
+        )
+        + tuple(
             Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n"), o.half)
             for o in program.outputs
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from cutegen.diagnostics import suggest
@@ -22,6 +22,8 @@ from cutegen.epilogue.tree import (
     Negate,
     Number,
     Pairing,
+    Reduce,
+    ReduceOp,
     ReportAt,
     Slice,
     Span,
@@ -37,13 +39,13 @@ _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mul
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-_LATER_CALLS = {"sum": "reductions", "max_abs": "reductions"}
+REDUCTIONS: dict[str, ReduceOp] = {"sum": "sum", "max": "max", "max_abs": "max_abs"}
 # What is called like an op and is no function of values alone.
 FORMS = {"stored": "stored(d)", "where": "where(acc > 0, acc, 0)"}
 
 
-def parse_expression(text: str, report: ReportAt) -> Expr | None:
-    """The tree of one expression, or None after reporting every reason why there is none."""
+def parse_expression(text: str, report: ReportAt, dims: Collection[str] = ()) -> Expr | None:
+    """The tree of one expression, or None after reporting every reason why there is none. dims: what may be reduced."""
     if len(text) > MAX_BYTES:
         said = f"the expression has {len(text)} characters; at most {MAX_BYTES} are allowed"
         report(EXPRESSION, (0, 0), said, _SPLIT)
@@ -61,7 +63,7 @@ def parse_expression(text: str, report: ReportAt) -> Expr | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.parse(source, mode="eval").body
-        return _Converter(text, indent, report).value(body, 1)
+        return _Converter(text, indent, report, dims).value(body, 1)
     except SyntaxError as error:
         # Python's messages differ between its versions; an offset of 0 or past the end means that something is missing.
         inside = 0 < (error.offset or 0) <= len(source)
@@ -83,8 +85,9 @@ _SPLIT = "name parts of it as locals: further keys under `epilogue`"
 class _Converter:
     """One pass over the Python tree; `report` sees every refused node."""
 
-    def __init__(self, text: str, indent: int, report: ReportAt) -> None:
+    def __init__(self, text: str, indent: int, report: ReportAt, dims: Collection[str]) -> None:
         self.text = text
+        self.dims = dims
         self.indent = indent
         self.report = report
 
@@ -176,10 +179,8 @@ class _Converter:
             self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", _OPS_LISTED)
             return None
         name = node.func.id
-        if name in _LATER_CALLS:
-            said = f"{_LATER_CALLS[name]} in epilogues are not supported yet"
-            self.refuse(NOT_YET_SUPPORTED, node, said, _OPS_LISTED)
-            return None
+        if name in REDUCTIONS and (name not in OPS or any(map(self.is_dim, node.args[1:]))):
+            return self.reduce(node, REDUCTIONS[name], depth)
         if name not in FORMS and name not in OPS:
             variants = " or ".join(f"`{op}`" for op in OPS if op.startswith(f"{name}_"))
             hint = f"did you mean {variants}?" if variants else suggest(name, (*OPS, *FORMS))
@@ -206,6 +207,23 @@ class _Converter:
             self.refuse(OP_ARITY, node, f"`{name}` takes {takes}, not {len(known)}", f"`{name}`: {OPS[name].doc}")
             return None
         return Call(name, known, self.span(node))
+
+    def is_dim(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id in self.dims
+
+    def reduce(self, node: ast.Call, op: ReduceOp, depth: int) -> Reduce | None:
+        """`sum(x, n)`; blocks and several dims are told apart from mistakes."""
+        if len(node.args) == 3 and all(isinstance(arg, ast.Constant) or self.is_dim(arg) for arg in node.args[1:]):
+            what = "of blocks" if isinstance(node.args[2], ast.Constant) else "over two dims"
+            self.refuse(NOT_YET_SUPPORTED, node, f"reductions {what} are not supported yet", f"write {op}(x, n)")
+            return None
+        if len(node.args) != 2 or node.keywords or not self.is_dim(node.args[1]):
+            dims = ", ".join(self.dims) or "none here"
+            self.refuse(OP_ARITY, node, f"`{op}` takes a value and the dim that it reduces", f"dims: {dims}")
+            return None
+        value, over = self.value(node.args[0], depth + 1), node.args[1]
+        assert isinstance(over, ast.Name)
+        return None if value is None else Reduce(op, value, over.id, self.span(node))
 
     def where(self, node: ast.Call, depth: int) -> Where | None:
         if len(node.args) != 3:

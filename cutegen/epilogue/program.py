@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -17,6 +17,7 @@ from cutegen.epilogue.rules import (
     EXPRESSION,
     NOT_YET_SUPPORTED,
     OUTPUT_WITHOUT_ACC,
+    REDUCTION,
     STATEMENTS,
     STORED,
     UNDEFINED_NAME,
@@ -30,6 +31,8 @@ from cutegen.epilogue.tree import (
     Logic,
     Name,
     Pairing,
+    Reduce,
+    ReduceOp,
     ReportAt,
     Slice,
     Span,
@@ -108,14 +111,26 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduction:
+    """A stored (m[, batch]) tensor with one value for all columns; axes: torch axes in that order."""
+
+    name: str
+    op: ReduceOp
+    dtype: DType
+    batched: bool
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EpilogueProgram:
     """statements: each after those it reads, in an order that does not depend on the order of keys in the spec.
-    operands, outputs: in the order of declaration. pairing: of its slices; None where it has none."""
+    operands, outputs, reductions: in the order of declaration. pairing: of its slices; None where it has none."""
 
     statements: tuple[Assign, ...]
     operands: tuple[Operand, ...]
     outputs: tuple[Output, ...]
     pairing: Pairing | None = None
+    reductions: tuple[Reduction, ...] = ()
 
 
 def parse_epilogue(
@@ -124,11 +139,12 @@ def parse_epilogue(
     outputs: Sequence[str],
     report: Report,
     taken: Sequence[str] = (),
+    dims: Collection[str] = (),
 ) -> tuple[Assign, ...] | None:
     """The assignments as ordered statements, or None after reporting every finding.
 
     inputs, outputs: names of declared tensors in order of declaration, outputs being those assigned. taken: names that
-    exist but are no values of the epilogue (dims, mainloop operands), for better messages.
+    exist but are no values of the epilogue (dims, mainloop operands), for better messages. dims: those of tensors.
     """
     if len(assignments) > MAX_STATEMENTS:
         said = f"the epilogue has {len(assignments)} assignments; at most {MAX_STATEMENTS} are allowed"
@@ -143,13 +159,14 @@ def parse_epilogue(
 
     trees: dict[str, Expr] = {}
     for name, text in assignments.items():
-        tree = parse_expression(text, partial(refuse, name))
+        tree = parse_expression(text, partial(refuse, name), dims)
         if tree is not None:
             trees[name] = tree
     values = ["acc", *inputs, *assignments]
     for name, tree in trees.items():
         for node in walk(tree):
             _check_node(node, name, values, outputs, taken, partial(refuse, name))
+        _check_reductions(name, tree, trees, outputs, partial(refuse, name))
     if not ok:
         return None
     order = _order(trees, outputs, report)
@@ -187,6 +204,19 @@ def _check_node(
             refuse(STORED, span, f"`{name}` is not an output of this epilogue", f"outputs: {listed}")
         case Binary("@", _, _, span):
             refuse(EXPRESSION, span, "`@` belongs in `mainloop`", "the product is called acc here")
+
+
+def _check_reductions(
+    owner: str, tree: Expr, trees: Mapping[str, Expr], outputs: Sequence[str], refuse: ReportAt
+) -> None:
+    """A reduction is the root of an output's tree, and is read by nothing."""
+    for node in walk(tree):
+        if isinstance(node, Reduce) and (node is not tree or owner not in outputs):
+            remedy = "declare a tensor for it, and assign the reduction alone: r: sum(x, n)"
+            refuse(REDUCTION, node.span, "a reduction is part of a value", remedy)
+        elif isinstance(node, Name | Stored | Slice) and isinstance(trees.get(node.name), Reduce):
+            said = f"`{node.name}` is complete only when all tiles are: nothing can be computed from it here"
+            refuse(REDUCTION, node.span, said, "compute that in the next kernel")
 
 
 def reads(tree: Expr) -> list[str]:

@@ -68,6 +68,14 @@ STATEMENTS = _rule(
     "an epilogue has at most 64 assignments",
     "Each live value takes a register per element in every epilogue thread.",
 )
+REDUCTION = _rule(
+    "reduction",
+    "a reduction is all of an output's expression, and nothing else reads it",
+    "`r: sum(square(acc), n)` gives one value a row, into a tensor without the dim n: sum, max or max_abs of a value. "
+    "It is complete when every tile of the row is, so no other value of the kernel can be computed from it. Partial "
+    "results of tiles are joined in the order of the tiles, so that equal inputs give equal bits.",
+    "tensors: {r: 'f32[m]'}\nepilogue: {d: acc, r: 'sum(square(acc), n)'}",
+)
 SLICE = _rule(
     "slice",
     "a slice takes every second column of a value, or one half of its columns",

@@ -16,6 +16,7 @@ from cutegen.epilogue.tree import (
     Name,
     Negate,
     Number,
+    Reduce,
     Slice,
     Stored,
     Where,
@@ -55,6 +56,8 @@ class _Writer:
                 return self.stored(name)
             case Slice():
                 return self.slice(expr)
+            case Reduce():
+                return self.reduce(expr)
             case Call(op, args):
                 return self.call(op, args)
             case Where(condition, chosen, other):
@@ -88,6 +91,9 @@ class _Writer:
     def slice(self, expr: Slice) -> str:
         raise NotImplementedError
 
+    def reduce(self, expr: Reduce) -> str:
+        raise NotImplementedError
+
 
 class _DeviceWriter(_Writer):
     divide = "divide"
@@ -103,6 +109,10 @@ class _DeviceWriter(_Writer):
 
     def stored(self, name: str) -> str:
         return name if self.dtypes[name].name == "f32" else f"stored({name}, cutlass.{self.dtypes[name].cutlass})"
+
+    def reduce(self, expr: Reduce) -> str:
+        """What one element contributes; the kernel joins the contributions."""
+        return self.call("abs", (expr.value,)) if expr.op == "max_abs" else self.text(expr.value)
 
 
 class _TorchWriter(_Writer):
@@ -120,6 +130,12 @@ class _TorchWriter(_Writer):
             return f"{expr.name}[..., {expr.part}::2]"
         half = f"{expr.name}.shape[-1] // 2"
         return f"{expr.name}[..., {half} :]" if expr.part else f"{expr.name}[..., : {half}]"
+
+    def reduce(self, expr: Reduce) -> str:
+        value = self.text(expr.value)
+        if expr.op == "sum":
+            return f"torch.sum({value}, dim=-1)"
+        return f"torch.amax({f'torch.abs({value})' if expr.op == 'max_abs' else value}, dim=-1)"
 
 
 def device_lines(program: EpilogueProgram) -> tuple[str, ...]:
@@ -156,7 +172,11 @@ def torch_lines(program: EpilogueProgram) -> tuple[str, ...]:
     output has its dtype and the order of dims it was declared with. Needs `torch` in scope.
     """
     stores = (f"{o.name} = {_rounded(o.name, o.dtype)}{_to_torch_order(o)}" for o in program.outputs)
-    return (*_TorchWriter(program).lines, *stores)
+    reduced = (
+        f"{r.name} = {_rounded(r.name, r.dtype)}{_permute(r.axes[::-1] if r.batched else r.axes)}"
+        for r in program.reductions
+    )
+    return (*_TorchWriter(program).lines, *stores, *reduced)
 
 
 def _rounded(name: str, dtype: DType) -> str:
@@ -171,7 +191,7 @@ def _torch_operand(operand: Operand) -> str:
         case "host_scalar":
             return f"torch.tensor({name}, dtype=torch.float32)"
         case "device_scalar":
-            return f"{name}.float()"
+            return f"{name}.float(){'.unsqueeze(-1).unsqueeze(-1)' * operand.batched}"
         case "row_vector" | "column_vector":
             order = axes[::-1] if operand.batched else axes
             return f"{name}.float(){_permute(order)}.unsqueeze({-2 if operand.kind == 'row_vector' else -1})"

@@ -15,6 +15,8 @@ Span = tuple[int, int]
 Pairing = Literal["interleaved", "concatenated"]
 """Which columns of a product make a pair: neighbours, or those half of the columns apart."""
 
+ReduceOp = Literal["sum", "max", "max_abs"]
+
 ReportAt = Callable[[str, Span, str, str], None]
 """report(rule, span, message, remedy)"""
 
@@ -108,7 +110,17 @@ class Slice:
     span: Span = field(compare=False)
 
 
-Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`sum(x, n)`, `max(x, n)`, `max_abs(x, n)`: one value for all indices of dim `over`."""
+
+    op: ReduceOp
+    value: Expr
+    over: str
+    span: Span = field(compare=False)
+
+
+Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Reduce
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -126,6 +138,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return parts
         case Where(condition, chosen, other):
             return condition, chosen, other
+        case Reduce(_, value):
+            return (value,)
     return ()
 
 

@@ -37,7 +37,8 @@ def _locate_product(subject: Subject, output: int, index: tuple[int, ...], tilin
 
 def _axes(subject: Subject, output: int, rank: int) -> tuple[Any, ...]:
     if subject.plan:
-        return subject.plan.outputs[output].axes
+        axes = subject.plan.outputs[output].axes
+        return axes if len(axes) >= 2 else (None, None)  # of a reduction: every tile of a row has a part in it
     return (rank - 2, rank - 1, *range(rank - 2)) if rank >= 2 else (None, None)
 
 

@@ -5,12 +5,15 @@ A generated plan gives, as class attributes:
     name, arch        "gemm_bf16_sm90a", "sm_90a"
     dims              {"m": (1, None), "n": 28672, "k": 4096}: [batch,] m, n, k; a constant, or an inclusive range
     inputs, outputs   tuples of TensorArg / ScalarArg in declared order; a call passes the inputs, then the outputs
-    reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing
+    reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing, but
+                      for a reduction of no columns, which is 0 (max: -inf)
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
     promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
                       tilings that were measured fastest, each up to an extent of m ("": the default)
+    reductions        {"r": "sum"}: outputs that are one value for all columns; a call passes scratch for them after
+                      its outputs, what allocate_scratch(*inputs) returns
     batch_invariant   True: the bits of a row depend neither on m nor on its place; `check` proves it
     anywhere          with winners: the keys that dispatch can choose on devices without any
     epilogue          {"d": "gelu_tanh(acc + bias)"}: the statements as the spec writes them; `bench` chooses baselines
@@ -22,7 +25,7 @@ and as methods:
                                               f64 (or as they are, which makes it the unfused baseline of `bench`)
     _algorithmic_flops_bytes(self, **dims)    (floating-point operations, bytes that must move) of one problem
     compile(self, key)                        the compiled kernel of tiling `key`, called as
-                                              compiled(*inputs, *outputs, sm_count)
+                                              compiled(*inputs, *outputs, *scratch, sm_count)
     dispatch(self, **dims)                    the key for a problem; only when there are several tilings
                                               (self, device, /, **dims) with winners, see find_winner
 
@@ -66,12 +69,16 @@ class KernelPlan(BasePlan):
     epilogue: ClassVar[Mapping[str, str]] = {}
     promoted_k: ClassVar[int] = 0
     approximation: ClassVar[float] = 0.0
+    reductions: ClassVar[Mapping[str, str]] = {}
     batch_invariant: ClassVar[bool] = False
     winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
     anywhere: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile") -> None:
         self._winners = Table(self._device_winners)
+        if self.reductions:
+            partials = (TensorArg(f"{name}_partials", "float32", ("partials",), 0, 4) for name in self.reductions)
+            self.scratch = (*partials, TensorArg("arrivals", "int32", ("arrivals",), 0, 4))
         super().__init__(on_miss)
 
     def find_winner(self, device: int | None, point: tuple[int, ...], extent: int) -> str:
@@ -114,6 +121,26 @@ class KernelPlan(BasePlan):
             self._refuse(self.inputs, inputs, error)
             raise
 
+    def scratch_elements(self, **dims: int) -> dict[str, int]:
+        """Elements that suffice for any tiling: `partials` of each reduction, one for each row and tile along n, and
+        `arrivals`, one for each tile along m."""
+        m, n, _, batch = self.roles
+        count = math.prod(dims[d] for d in batch)
+        most = max(max(t.cluster) for t in self.tilings.values()) - 1  # a grid is rounded up to whole clusters
+        tiles_m, tiles_n = (max(-(-dims[d] // t.tile[i]) for t in self.tilings.values()) for i, d in enumerate((m, n)))
+        return {"partials": count * (tiles_n + most) * dims[m], "arrivals": count * (tiles_m + most)}
+
+    def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
+        if not self.scratch:
+            return ()
+        import torch
+
+        elements = self.scratch_elements(**self.problem_dims(*inputs))
+        device = next(v.device for a, v in zip(self.inputs, inputs) if isinstance(a, TensorArg))
+        # Partial results need no contents, counters are zero.
+        partials = [torch.empty(elements["partials"], device=device) for _ in self.reductions]
+        return (*partials, torch.zeros(elements["arrivals"], dtype=torch.int32, device=device))
+
     def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
         """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
         dtype = torch_dtype(precision)
@@ -145,7 +172,8 @@ class KernelPlan(BasePlan):
         return math.prod(self.tilings[key].cluster)
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
-        k = self.problem_dims(*inputs)[self.reduced]
+        dims = self.problem_dims(*inputs)
+        k = dims[self.reduced] + (dims[self.roles[1]] if self.outputs[output].name in self.reductions else 0)
         operand = next(a.dtype for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims)
         return tolerance(self.outputs[output].dtype, k, self.approximation, reference, operand, self.promoted_k)
 
@@ -154,7 +182,9 @@ class KernelPlan(BasePlan):
         checks shapes, strides, dtypes, devices and alignment itself. Only when it refuses are the reasons looked for.
         """
         kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.outputs)
-        probe = len(self.inputs)
+        outputs = {o.name: i for i, o in enumerate(self.outputs, len(self.inputs))}
+        probe = next(i for name, i in outputs.items() if name not in self.reductions)
+        empty = [(outputs[name], -math.inf if op == "max" else 0.0) for name, op in self.reductions.items()]
         carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and self.reduced in a.dims]
         carrier = self._find_carrier(carriers, probe)
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
@@ -175,6 +205,8 @@ class KernelPlan(BasePlan):
                     for i, axis, divisor, whole, whole_axis in parts:
                         if values[i].shape[axis] * divisor != values[whole].shape[whole_axis]:
                             raise ValueError(f"argument {i}, axis {axis}")
+                    if self.scratch and (fault := self._scratch_fault(values, slots)):
+                        raise ValueError(fault)
                     device = output.get_device()
                     where = (device,) if measured else ()
                     chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
@@ -182,13 +214,15 @@ class KernelPlan(BasePlan):
                     kernels[chosen](*values, self.limit_sms(sms, chosen, device) if limited else sm_counts[device])
                     return
             except Exception as error:
-                self._refuse(args, values, error)
-                fixed = normalise_strides(args, values)
+                self._refuse(args, values[: len(args)], error)
+                fixed = normalise_strides(args, values[: len(args)])
                 if fixed is None:
                     raise
-                launch_fn(*fixed, sms=sms)
+                launch_fn(*fixed, *values[len(args) :], sms=sms)
                 return
-            self._refuse(args, values)
+            self._refuse(args, values[: len(args)])
+            for i, value in empty:
+                values[i].fill_(value)
 
         constants = {d: e for d, e in self.dims.items() if isinstance(e, int)}
         return launch_fn
@@ -196,6 +230,19 @@ class KernelPlan(BasePlan):
     def _find_carrier(self, operands: Sequence[int], output: int) -> int:
         """The argument that may be empty where the output is not: an operand, unless the contracted dim is constant."""
         return output if isinstance(self.dims[self.reduced], int) else operands[0]
+
+    def _scratch_fault(self, values: Sequence[Any], slots: Sequence[tuple[str, int, int]]) -> str:
+        """Why the scratch of a call does not do, or ""."""
+        given = values[len(self.inputs) + len(self.outputs) :]
+        names = ", ".join(a.name for a in self.scratch)
+        if len(given) != len(self.scratch):
+            return f"{self.name}: takes scratch after its outputs: {names}; pass what allocate_scratch(*inputs) returns"
+        constants = {d: e for d, e in self.dims.items() if isinstance(e, int)}
+        elements = self.scratch_elements(**constants, **{d: values[i].shape[axis] for d, i, axis in slots})
+        for arg, value in zip(self.scratch, given):
+            if value.numel() < elements[arg.dims[0]]:
+                return f"{self.name}: {arg.name} has {value.numel()} elements, this call needs {elements[arg.dims[0]]}"
+        return ""
 
     def _dim_slots(self, args: Sequence[Argument]) -> tuple[tuple[str, int, int], ...]:
         """(dim, argument, axis) where the extent of each dim that is not constant can be read."""

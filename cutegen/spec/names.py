@@ -29,11 +29,11 @@ KERNEL_NAMES = frozenset(
         *("mA", "mB", "sA", "sB", "sA_layout", "sB_layout", "tmaA", "tmaB", "tma", "cpasync", "cuda", "smem_tensor"),
         *("ab_pipeline", "load_pipeline", "ab_barriers", "load_barriers", "const_expr", "dataclass", "Int64"),
         *("LoadOperands", "TileLoadOperands", "ConsumeOperands", "RasterOrder", "SharedStorage", "SmemAllocator"),
-        *("OperandMajorMode", "ValueError"),
+        *("OperandMajorMode", "ValueError", "pairs", "arrivals", "extent_n", "s_ticket"),
     }
 )
 # What kernel source makes of the name of a tensor.
-DERIVED = ("m_{}", "s_{}", "s_{}_layout", "tma_{}")
+DERIVED = ("m_{}", "s_{}", "s_{}_layout", "tma_{}", "p_{}")
 
 
 def name_problem(name: str) -> str | None:

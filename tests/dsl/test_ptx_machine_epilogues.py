@@ -30,6 +30,29 @@ epilogue:
   x: acc + bias
   d: where(x > 0 and not x >= 2 or x < -1, x, 0.5 * x) * softplus(x) + clamp(x, -1, bias) - leaky_relu(x, 0.1)
 """,
+    "scalars_by_batch_index_and_reductions": """\
+  a: bf16[l, m, k]
+  b: bf16[n, k]
+  scale: f32[l]
+  largest: f32[m, l]
+  squares: f32[l, m]
+  d: f32[n, l, m]
+epilogue:
+  d: acc * scale
+  largest: max_abs(d - 1, n)
+  squares: sum(square(acc) + 1, n)
+""",
+    "reduction_of_gated_values": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  low: f32[m]
+  d: bf16[m, n/2]
+epilogue:
+  d: silu(acc[:, :n/2]) * acc[:, n/2:]
+  low: max(-d, n)
+tiling: {tile: [128, 96, 64]}
+"""
+    + PINGPONG,
     "eight_bits_saturate": """\
   a: bf16[m, k]
   b: bf16[n, k]
@@ -104,3 +127,10 @@ def test_epilogue(name: str) -> None:
     shape = {dim: extent for dim, extent in SHAPE.items() if dim in subject.dims}
     assert_passes(subject, shape)
     assert_passes(subject, {**shape, "m": 64, "n": 32}, mode="strides")
+
+
+def test_reductions_have_equal_bits_in_any_order_of_events() -> None:
+    spec = SPECS["scalars_by_batch_index_and_reductions"]
+    for seed in (0, 1):
+        subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=4, seed=seed))
+        assert_passes(subject, {"m": 200, "n": 520, "k": 72, "l": 2}, mode="repeat")

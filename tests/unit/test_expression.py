@@ -157,7 +157,7 @@ def test_spans_count_from_the_start_of_the_text() -> None:
         ("where(acc is x, acc, x)", [("expression-syntax", "acc is x")]),
         ("where(acc in x, acc, x)", [("expression-syntax", "acc in x")]),
         ("acc if acc > 0 else x", [("expression-syntax", "acc if acc > 0 else x")]),
-        ("sum(acc, n) + foo(x)", [("not-yet-supported", "sum(acc, n)"), ("unknown-op", "foo")]),
+        ("sum(acc, n) + foo(x)", [("op-arity", "sum(acc, n)"), ("unknown-op", "foo")]),
     ],
 )
 def test_refusals(text: str, found: list[tuple[str, str]]) -> None:

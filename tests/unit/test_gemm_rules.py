@@ -13,6 +13,7 @@ from cutegen.families.gemm.rules import refusals
 N_MAJOR_B = PLAIN.replace("bf16[n, k]", "bf16[n, k]@n")
 M_MAJOR_A = PLAIN.replace("bf16[m, k]", "bf16[m, k]@m")
 GATED = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'relu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+REDUCED = PLAIN.replace("  d:", "  r: f32[m]\n  d:") + "epilogue: {d: acc, r: 'max(acc, n)'}\n"
 GATED_N_MAJOR = GATED.replace("b: bf16[n, k]", "b: bf16[k, n]")
 INVARIANT = PLAIN + "invariance: batch\n"
 PINGPONG: dict[str, Any] = {"schedule": "pingpong", "tile": (128, 128, 64)}
@@ -34,6 +35,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("swizzle", GATED_N_MAJOR, {"tile": (128, 192, 64), "multicast_b": 1},
      ("half of tile n = 96 x 2 B = 192 B", "multiple of 128", "swizzle 64"),
      {"tile": (128, 192, 64), "multicast_b": 1, "swizzle_b": 64}),
+    ("reduction-owner", REDUCED, {"split_k": 2}, ("split_k = 2", "`r`"), {}),
+    ("not-yet-supported", REDUCED, {"swap_ab": True}, ("swap_ab of an epilogue with reductions",), {}),
     ("not-yet-supported", GATED, {"swap_ab": True}, ("swap_ab of a gated product",), {}),
     ("tile-k", PLAIN, {"tile": (128, 256, 72)}, ("tile k = 72", "16", "64 or 80"), {"tile": (128, 256, 64)}),
     ("swizzle", PLAIN, {"tile": (128, 256, 32), "swizzle_b": 64}, ("K-major", "32 x 2 B = 64 B", "128-byte"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,8 +20,9 @@ from cutegen.epilogue import (
     parse_expression,
     split_pairs,
 )
+from cutegen.epilogue.expression import REDUCTIONS
 from cutegen.epilogue.program import reads
-from cutegen.epilogue.tree import Binary, Name, Pairing, Span
+from cutegen.epilogue.tree import Binary, Name, Pairing, Reduce, ReduceOp, Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.mma import MMAS
@@ -31,6 +33,9 @@ from cutegen.families.gemm.roles import Roles, find_roles
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import KeyPath, SpecDocument
+
+
+_REDUCES = re.compile(rf"\s*({'|'.join(REDUCTIONS)})\s*\(")
 
 
 class Binder:
@@ -57,12 +62,19 @@ class Binder:
         assignments = self.assignments(operands, rest)
         outputs = [name for name in rest if name in assignments]
         inputs = [name for name in rest if name not in assignments]
-        taken = (*operands, *([claimed] if claimed else []), *self.spec.dim_names())
-        statements = parse_epilogue(assignments, inputs, outputs, self.report, taken)
+        dims = list(self.spec.dim_names())
+        taken = (*operands, *([claimed] if claimed else []), *dims)
+        statements = parse_epilogue(assignments, inputs, outputs, self.report, taken, dims)
         if operands and outputs and statements is not None:
             self.check_used(statements, inputs)
         placement = Placement(self.spec.tensors, self.doc, self.report)
-        roles = self.roles(operands, outputs, placement)
+        ops: dict[str, ReduceOp] = {s.name: s.expr.op for s in statements or () if isinstance(s.expr, Reduce)}
+        if statements is None:  # after findings: what looks like a reduction is not judged as a tile
+            ops = {name: "sum" for name in outputs if _REDUCES.match(assignments[name])}
+        roles = self.roles(operands, [name for name in outputs if name not in ops], placement)
+        if outputs and set(outputs) == set(ops):
+            said = "a kernel that stores reductions alone is not supported yet"
+            self.report(rules.NOT_YET_SUPPORTED, ("epilogue",), said, "store the product, too", key=True)
         if roles is None:
             return None
         groups = grouping.bind(operands, outputs, roles)
@@ -77,19 +89,21 @@ class Binder:
         placement.check_mma(a, b)
         self.check_accumulator(a, b)
         extents, pairing = {"m": m, "n": n, "k": k}, find_pairing(statements or ())
-        stored = filter(None, (placement.output(name, roles) for name in outputs))
+        stored = filter(None, (placement.output(name, roles) for name in outputs if name not in ops))
         program = EpilogueProgram(
             statements or (),
             tuple(filter(None, (placement.operand(name, roles) for name in inputs))),
             tuple(replace(o, direct=self.stores_directly(o, pairing, extents)) for o in stored),
             pairing,
+            tuple(filter(None, (placement.reduction(n, ops[n], roles) for n in outputs if n in ops and statements))),
         )
-        if len(program.operands) == len(inputs) and len(program.outputs) == len(outputs):
+        if len(program.operands) == len(inputs) and len(program.outputs) + len(program.reductions) == len(outputs):
             check_columns(program, n.name, batch is not None and not roles.flat, self.report)
         placement.check_pairs(b, program, n)
         self.check_pair_names(program)
         if groups:
             grouping.check_outputs(program.outputs, groups)
+            self.check_group_epilogue(program)
         by_tma = [o for o in program.outputs if not o.direct]
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:
@@ -101,6 +115,16 @@ class Binder:
             m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs),
             batch_invariant=self.spec.invariance == "batch", groups=groups,
         )  # fmt: skip
+
+    def check_group_epilogue(self, program: EpilogueProgram) -> None:
+        """What the epilogue of a grouped product has not got yet."""
+        for r in program.reductions:
+            said = "a reduction in a grouped product is not supported yet"
+            self.report(rules.NOT_YET_SUPPORTED, ("epilogue", r.name), said, "reduce in the next kernel", key=True)
+        for o in program.operands:
+            if o.kind == "device_scalar" and o.batched:
+                said = "one value per group is not supported yet"
+                self.report(rules.NOT_YET_SUPPORTED, ("tensors", o.name), said, rules.SHAPES)
 
     def check_pair_names(self, program: EpilogueProgram) -> None:
         """Names that the kernel makes of values with pairs of columns name nothing else."""

@@ -14,6 +14,7 @@ TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and 
 VECTOR_ALIGN = 16  # bytes of one vectorised load
 INDEX_BYTES = 4  # of an i32
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
+TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
 WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 
 
@@ -127,6 +128,8 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
             extent = output_columns(problem, c) if o.kind == "row_vector" else tile_m
             what = f"f32 ({extent},){per_group}"
             fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, VECTOR_ALIGN, what))
+    if program.reductions:
+        fields.append(("s_ticket", TICKET_BYTES * groups, TICKET_BYTES, f"i32{per_group}"))
     for name, dtype, rows in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
         what = f"{dtype} ({rows}, {tile_k}) x {c.stages} stages"
         fields.append((name, rows * tile_k * dtype.bytes * c.stages, TENSOR_ALIGN, what))

@@ -103,7 +103,25 @@ def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
 def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return ("swap_ab of a gated product is not yet supported", "use false") if problem.paired and c.swap_ab else None
+    what = "a gated product" if problem.paired else "an epilogue with reductions"
+    refused = c.swap_ab and (problem.paired or problem.epilogue.reductions)
+    return (f"swap_ab of {what} is not yet supported", "use false") if refused else None
+
+
+@BOOK.declare_form(
+    Rule(
+        "reduction-owner",
+        "a kernel with reductions owns the whole of k",
+        "A value can be reduced when its accumulator is complete. With split-K a CTA has a part of the sum over k.",
+        "epilogue: {d: acc, r: 'sum(acc, n)'}\ntiling: {split_k: 2}",
+    ),
+    "split_k",
+)
+def reduction_owner(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if c.split_k == 1 or not problem.epilogue.reductions:
+        return None
+    names = ", ".join(f"`{r.name}`" for r in problem.epilogue.reductions)
+    return f"split_k = {c.split_k} leaves {names} incomplete sums to reduce", "use 1"
 
 
 @BOOK.declare_form(

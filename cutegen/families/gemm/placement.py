@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, cast
 
 from cutegen.diagnostics import suggest
-from cutegen.epilogue import EpilogueProgram, Operand, Output, Report
-from cutegen.epilogue.tree import Pairing, Span
+from cutegen.epilogue import EpilogueProgram, Operand, Output, Reduction, Report
+from cutegen.epilogue.tree import Pairing, ReduceOp, Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.problem import MatrixOperand, ProblemDim
@@ -129,14 +129,27 @@ class Placement:
             return None
         axes, half = placed
         if set(axes) == {"batch"}:
-            said = "one value per batch index is not supported yet"
-            self.refuse(rules.NOT_YET_SUPPORTED, name, said, rules.SHAPES)
-            return None
+            return Operand(name, "device_scalar", decl.dtype, True, tuple(axes.values()), None)
         major = self.major(name, roles)
         order, batched = tuple(axes.values()), "batch" in axes
         if "m" in axes and "n" in axes:
             return Operand(name, "tile", decl.dtype, batched, order, cast(Literal["m", "n"], major), half)
         return Operand(name, "row_vector" if "n" in axes else "column_vector", decl.dtype, batched, order, None, half)
+
+    def reduction(self, name: str, op: ReduceOp, roles: Roles) -> Reduction | None:
+        """An output with one value for all columns."""
+        decl = self.tensors[name]
+        ok = self.check_dtype(name, "a reduction", ("f32",))
+        if (placed := self.place(name, roles)) is None or not ok:
+            return None
+        axes = placed[0]
+        needed = {"m": roles.m, "batch": roles.batch}
+        expected = ", ".join(dim for dim in (roles.batch, roles.m) if dim)
+        if set(axes) != {role for role, dim in needed.items() if dim}:
+            said = f"`{name}` has other dims than what is left of {roles.n} being reduced"
+            self.refuse(rules.EPILOGUE_SHAPE, name, said, f"declare {name}: f32[{expected}]")
+            return None
+        return Reduction(name, op, decl.dtype, "batch" in axes, tuple(axes.values()))
 
     def output(self, name: str, roles: Roles) -> Output | None:
         decl = self.tensors[name]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.epilogue import cost, torch_lines, torch_operand_lines
+from cutegen.epilogue import Reduction, cost, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.group_rendering import member_lines, of_rows, row_group_names, row_groups_text
@@ -31,6 +31,7 @@ class PlanText:
     batch_invariant: bool
     promoted_k: int
     approximation: str
+    reductions: str
     epilogue: tuple[str, ...]
     inputs: str
     outputs: str
@@ -75,6 +76,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         batch_invariant=problem.batch_invariant,
         promoted_k=promoted_k(problem, resolved.default.candidate, ARCHS[resolved.arch]),
         approximation=repr(work.error),
+        reductions=_reductions(problem.epilogue.reductions),
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
         inputs=_arguments("inputs = ", problem.inputs, shapes),
         outputs=_arguments("outputs = ", problem.outputs, shapes),
@@ -102,6 +104,10 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         flops=f"2 * {product} * {problem.k.name}{per_output}",
         bytes=tuple(_bytes(shapes.values(), problem)),
     )
+
+
+def _reductions(reductions: tuple[Reduction, ...]) -> str:
+    return "{" + ", ".join(f'"{r.name}": "{r.op}"' for r in reductions) + "}" if reductions else ""
 
 
 def _extent(dim: ProblemDim) -> str:

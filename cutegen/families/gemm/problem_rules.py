@@ -14,9 +14,7 @@ OUTPUT_DTYPES = (*EPILOGUE_DTYPES, "e4m3", "e5m2")
 NAME_COLLISION = parse.NAME_COLLISION.id
 WRITE_MAINLOOP = "write a @ b, with the names of two tensors"
 WRITE_PRODUCT = "such as a: bf16[m, k], b: bf16[n, k], d: bf16[m, n]"
-SHAPES = (
-    "an operand is a scalar, a row vector [n], a column vector [m] or a tile [m, n]; vectors and tiles may have batch"
-)
+SHAPES = "an operand is a scalar, a row vector [n], a column vector [m] or a tile [m, n]; each may have the batch dim"
 
 
 def _rule(id: str, summary: str, explanation: str, example: str = "") -> str:

@@ -17,6 +17,7 @@ from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm, ResolvedGem
 from cutegen.families.gemm.tensor_text import (
     FakeText,
     MatrixText,
+    ReductionText,
     ReorderedText,
     ScalarText,
     TileText,
@@ -24,6 +25,7 @@ from cutegen.families.gemm.tensor_text import (
     fake_text,
     matrix_text,
     pair_lines,
+    reduction_text,
     reordered_texts,
     symbol_lines,
     tile_text,
@@ -51,10 +53,18 @@ class KernelText:
     epilogue_lines: tuple[str, ...]
     epilogue_arguments: tuple[str, ...]
     epilogue_targets: str
+    results: str
     origin: str
     offset: str
     a: MatrixText
     b: MatrixText
+    reductions: tuple[ReductionText, ...]
+    scratch: tuple[str, ...]
+    line: str
+    counter: str
+    paired_n: str
+    ticket: str
+    first_line: str
     outputs: tuple[TileText, ...]
     bulk_outputs: tuple[TileText, ...]
     direct: tuple[TileText, ...]
@@ -111,7 +121,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     results: list[Operand | Output] = [*program.outputs]
     vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
     results += vector_operands
-    device_scalars = tuple(ScalarText(o.name, "0") for o in program.operands if o.kind == "device_scalar")
+    on_device = [o for o in program.operands if o.kind == "device_scalar"]
+    device_scalars = tuple(ScalarText(o.name, "batch" if o.batched else "0") for o in on_device)
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
     a = matrix_text(problem.a, "m", groups)
     b = matrix_text(problem.b, "n", groups, paired=paired)
@@ -126,9 +137,11 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
     extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong else set())
     direct = tuple(o for o in outputs if not o.bulk)
+    reductions = tuple(map(reduction_text, program.reductions))
     optional = {
         "pairs": paired,
         "pipeline_state": pingpong,
+        "reduction": reductions,
         "row_groups": groups,
         "vector": vectors,
         "direct_store": direct,
@@ -155,7 +168,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     if paired:
         accumulators = {f"acc_{i}": f"acc[first + {at}]{mainloop.to_f32}" for i, at in enumerate(("i", "pair + i"))}
     row = "row" if any(o.kind == "column_vector" for o in vector_operands) else "_"
-    column = "column" if any(o.kind == "row_vector" for o in vector_operands) else "_"
+    column = "column" if reductions or any(o.kind == "row_vector" for o in vector_operands) else "_"
     return KernelText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(resolved.problem)}.",
@@ -169,9 +182,17 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         epilogue_parameters=tuple(f"{name}: Float32" for name in (*accumulators, *names)),
         epilogue_lines=tuple(statement(line, indent=4) for line in device_lines(program)),
         epilogue_arguments=(*accumulators.values(), *(values[name] for name in names)),
-        origin=f"{row}, {column}",
+        origin=f"{'row' if reductions else row}, {column}" if reductions or vectors else "",
         offset=f"{'at_m' if row == 'row' else '_'}, {'at_n' if column == 'column' else '_'}",
-        epilogue_targets=", ".join(f"r_{o.name}[i]" for o in outputs),
+        epilogue_targets=", ".join((*(f"r_{o.name}[i]" for o in outputs), *(f"x_{r.name}" for r in reductions))),
+        results=", ".join((*(o.name for o in outputs), *(r.name for r in reductions))),
+        reductions=reductions,
+        scratch=(*(f"p_{r.name}" for r in reductions), "arrivals") if reductions else (),
+        line="(batch * tiles_n + n)" if batched else "n",
+        counter="batch * o.raster.tiles_m * t.cluster[0] + m" if batched else "m",
+        paired_n="[0]" if paired else "",
+        ticket="o.s_ticket[None, group]" if pingpong else "o.s_ticket",
+        first_line="batch * tiles_n * rows" if batched else "Int32(0)",
         a=a,
         b=b,
         outputs=outputs,

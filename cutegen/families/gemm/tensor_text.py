@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.epilogue import Operand, Output
+from cutegen.epilogue import Operand, Output, Reduction
 from cutegen.families.gemm.arguments import TensorShape
 from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.placement import TMA_ALIGNMENT
@@ -70,6 +70,16 @@ class VectorText:
 class ScalarText:
     name: str
     index: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionText:
+    """A reduced output in the kernel module. gmem: the tensor of this batch index."""
+
+    name: str
+    op: str
+    modes: str
+    gmem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +161,20 @@ def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     """Arguments whose torch order of dims is not the kernel's."""
     a, b, program = problem.a, problem.b, problem.epilogue
     modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m"}
-    named: list[tuple[MatrixOperand | Operand | Output, str]] = [(a, "m, k"), (b, "n, k")]
+    named: list[tuple[MatrixOperand | Operand | Output | Reduction, str]] = [(a, "m, k"), (b, "n, k")]
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes]
     named += [(o, "m, n") for o in program.outputs]
+    named += [(r, "m") for r in program.reductions]
     return tuple(
         ReorderedText(t.name, list(t.axes), text + (", batch" if t.batched else ""))
         for t, text in named
         if t.axes != tuple(range(len(t.axes)))
     )
+
+
+def reduction_text(r: Reduction) -> ReductionText:
+    modes = "m, batch" if r.batched else "m"
+    return ReductionText(r.name, r.op, modes, f"o.m_{r.name}[None, batch]" if r.batched else f"o.m_{r.name}")
 
 
 def pair_lines(problem: GemmProblem) -> Iterable[str]:

@@ -1,0 +1,66 @@
+"""Reductions in a call: the scratch they need, and what a call without it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.plan import KernelPlan
+
+torch = pytest.importorskip("torch")
+
+
+class ReducingPlan(KernelPlan):
+    name, arch, device, reduced = "reducing", "sm_90a", "cpu", "k"
+    dims: ClassVar = {"m": (1, None), "n": (1, None), "k": (1, None)}
+    inputs = (TensorArg("a", "float32", ("m", "k"), 1), TensorArg("b", "float32", ("n", "k"), 1))
+    outputs = (TensorArg("r", "float32", ("m",), 0, 4), TensorArg("d", "float32", ("m", "n"), 1, axes=(0, 1)))
+    reductions: ClassVar = {"r": "max"}
+    tilings: ClassVar = {"only": SimpleNamespace(tile=(128, 64, 64), cluster=(2, 1))}
+
+    def sm_count(self, index: int) -> int:
+        return 1
+
+    def compile(self, key: str) -> Callable[..., None]:
+        def kernel(a: Any, b: Any, r: Any, d: Any, partials: Any, arrivals: Any, sms: int) -> None:
+            for out, value in zip((r, d), self._reference(a, b)):
+                out.copy_(value)
+
+        return kernel
+
+    def _reference(self, a: Any, b: Any) -> tuple[Any, ...]:
+        acc = a @ b.mT
+        return acc.amax(dim=-1), acc
+
+
+def test_scratch_has_a_value_per_row_and_tile_and_a_counter_per_row_of_tiles() -> None:
+    plan = ReducingPlan()
+    a, b = torch.rand(300, 16), torch.rand(200, 16)
+    partials, arrivals = plan.allocate_scratch(a, b)
+    # Tiles of 128 x 64, rounded up to clusters of two.
+    assert (partials.shape, partials.dtype) == ((300 * (4 + 1),), torch.float32)
+    assert (arrivals.tolist(), arrivals.dtype) == ([0] * (3 + 1), torch.int32)
+    r, d = plan.kernel_fn(a, b)
+    assert torch.equal(r, d.amax(dim=-1))
+
+
+def test_missing_and_short_scratch_is_refused() -> None:
+    plan = ReducingPlan()
+    a, b = torch.rand(300, 16), torch.rand(200, 16)
+    r, d = plan.allocate_outputs(a, b)
+    with pytest.raises(ValueError, match=r"takes scratch after its outputs: r_partials, arrivals; pass what allocate"):
+        plan.launch_fn(a, b, r, d)
+    with pytest.raises(ValueError, match="r_partials has 100 elements, this call needs 1500"):
+        plan.launch_fn(a, b, r, d, torch.empty(100), torch.zeros(4, dtype=torch.int32))
+
+
+def test_a_reduction_of_no_columns_is_its_neutral_element() -> None:
+    plan = ReducingPlan()
+    a, b = torch.rand(3, 16), torch.rand(0, 16)
+    r, d = plan.kernel_fn(a, b)
+    assert d.shape == (3, 0)
+    assert r.tolist() == [-torch.inf] * 3
