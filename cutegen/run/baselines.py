@@ -12,12 +12,14 @@ from cutegen.run.cublas import bind_product, product_dtype
 from cutegen.run.epilogue_form import PLAIN, epilogue_form
 from cutegen.run.libraries import bind_nvmath, bind_operators, bind_quack, cublaslt_epilogue, quack_epilogue
 from cutegen.run.product import Product
+from cutegen.run.scaled import list_scaled_baselines
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.plan import KernelPlan
 
 
 def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
     """Every baseline that could apply to the plan of a product, the one that ratios refer to first."""
+    yield from list_scaled_baselines(plan)
     product = Product(plan)
     quack = Baseline("quack", "quack, tuned", bind_quack(product), library="quack")
     if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN:

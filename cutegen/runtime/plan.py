@@ -8,6 +8,7 @@ A generated plan gives, as class attributes:
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing, but
                       for a reduction of no columns, which is 0 (max: -inf)
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
+    scales            names of the inputs that scale the operands of the product
     promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
@@ -60,6 +61,9 @@ from cutegen.runtime.arguments import (
 )
 from cutegen.runtime.base import BasePlan, Table
 
+# Root mean square of what `draw` fills integers with.
+INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
+
 
 class KernelPlan(BasePlan):
     """A product with an epilogue. The module docstring lists what a subclass gives."""
@@ -67,6 +71,7 @@ class KernelPlan(BasePlan):
     family = "gemm"
     reduced: ClassVar[str]
     epilogue: ClassVar[Mapping[str, str]] = {}
+    scales: ClassVar[tuple[str, ...]] = ()
     promoted_k: ClassVar[int] = 0
     approximation: ClassVar[float] = 0.0
     reductions: ClassVar[Mapping[str, str]] = {}
@@ -149,19 +154,25 @@ class KernelPlan(BasePlan):
         return outputs if len(outputs) > 1 else outputs[0]
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
-        """Fresh random inputs: tensors N(0, 1), integers uniform, host scalars in [0.5, 1.5). The last tensor over the
-        reduced dim is scaled by its extent ** -0.5, unless it is an integer, so that the product has unit variance and
-        activations are met where they bend."""
+        """Fresh random inputs: tensors N(0, 1), integers uniform, host scalars and scales in [0.5, 1.5). The last scale
+        or, without any, the last tensor over the reduced dim gives the product unit variance, so that activations are
+        met where they bend; integers without scales stay as they are."""
         import torch
 
         extents = complete_dims(self.dims, dims)
-        last = [a.name for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims][-1]
+        over_k = [a for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims]
+        unit = max(extents[self.reduced], 1) ** -0.5
+        if self.scales:
+            unit /= math.prod(INTEGER_RMS.get(a.dtype, 1.0) for a in over_k)
+        last = self.scales[-1] if self.scales else over_k[-1].name
         values: list[Any] = []
         for arg in self.inputs:
+            scale = unit if arg.name == last else 1.0
             if isinstance(arg, ScalarArg):
-                values.append(0.5 + float(torch.rand(())))
+                values.append((0.5 + float(torch.rand(()))) * scale)
+            elif arg.name in self.scales:
+                values.append(allocate(arg, extents, self.device).uniform_(0.5 * scale, 1.5 * scale))
             else:
-                scale = max(extents[self.reduced], 1) ** -0.5 if arg.name == last else 1.0
                 values.append(draw(allocate(arg, extents, self.device), scale))
         return tuple(values)
 

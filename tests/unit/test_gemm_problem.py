@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutegen.diagnostics import SpecError
-from cutegen.epilogue import Operand, Output
+from cutegen.epilogue import Operand, Output, device_lines
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, bind
 from cutegen.families.gemm.spec import GemmSpec
 from cutegen.spec import load_text, parse_spec
@@ -136,3 +136,27 @@ def test_everything_is_reported_at_once() -> None:
     )
     once = ["mma-dtypes", "epilogue-shape", "unknown-op", "slice", "not-yet-supported"]
     assert sorted(found) == sorted([*once, "tma-alignment", "tma-alignment"])
+
+
+@pytest.mark.parametrize(
+    ("sa", "sb", "mainloop", "kinds"),
+    [
+        ("f32[m]", "f32[n]", "(a * sa) @ (b * sb)", {"sa": "column_vector", "sb": "row_vector"}),
+        ("f32[]", "f32", "(sa * a) @ (b * sb)", {"sa": "device_scalar", "sb": "host_scalar"}),
+        ("f32[l, m]", "f32[n]", "(a * sa) @ (sb * b)", {"sa": "column_vector", "sb": "row_vector"}),
+    ],
+)
+def test_scales_that_factor_out_of_the_sum(sa: str, sb: str, mainloop: str, kinds: dict[str, str]) -> None:
+    tail = f"mainloop: {mainloop}\nepilogue: {{d: relu(acc)}}\n"
+    p = problem(f"a: e4m3[l, m, k]\nb: e5m2[n, k]\nsa: {sa}\nsb: {sb}\nd: bf16[l, m, n]", tail)
+    assert {o.name: o.kind for o in p.epilogue.operands} == kinds
+    assert [(s.name, s.text) for s in p.epilogue.statements] == [("acc", "acc * sa * sb"), ("d", "relu(acc)")]
+    assert (p.scales, p.inputs) == (("sa", "sb"), ("a", "b", "sa", "sb"))
+    assert device_lines(p.epilogue) == ("acc = acc * sa * sb", "d = relu(acc)")
+
+
+def test_a_scale_may_serve_both_operands_and_the_epilogue() -> None:
+    tail = "mainloop: (a * s) @ (b * s)\nepilogue: {d: acc + s}\n"
+    p = problem("a: e4m3[m, k]\nb: e4m3[n, k]\ns: f32[]\nd: bf16[m, n]", tail)
+    assert [s.text for s in p.epilogue.statements] == ["acc * s * s", "acc + s"]
+    assert [o.name for o in p.epilogue.operands] == ["s"]

@@ -290,3 +290,16 @@ def test_the_tolerance_knows_what_was_multiplied() -> None:
     fast = plan.output_tolerance(0, inputs, "float64").scaled
     plan.promoted_k = 128  # type: ignore[misc]
     assert fast > 5 * plan.output_tolerance(0, inputs, "float64").scaled
+
+
+def test_the_last_scale_gives_the_product_unit_variance() -> None:
+    plan = CpuEightBits()
+    plan.scales = ("a_scale", "b_scale")  # type: ignore[misc]
+    plan.inputs = (  # type: ignore[misc]
+        *(TensorArg(x, "int8", (d, "k"), contiguous=1, multiple=16, axes=(0, 1)) for x, d in (("a", "m"), ("b", "n"))),
+        TensorArg("a_scale", "float32", ("m",), contiguous=0, align=4),
+        ScalarArg("b_scale"),
+    )
+    a, b, a_scale, b_scale = plan.prepare_inputs(m=64, n=64, k=512)
+    assert 0.5 <= a_scale.min() <= a_scale.max() <= 1.5
+    assert 0.3 < ((a.float() * a_scale[:, None]) @ b.float().mT * b_scale).std() < 2

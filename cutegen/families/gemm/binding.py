@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cutegen.diagnostics import Diagnostic, suggest
+from cutegen.diagnostics import Diagnostic
 from cutegen.epilogue import (
     Assign,
     EpilogueProgram,
@@ -17,14 +17,14 @@ from cutegen.epilogue import (
     find_pairing,
     pair_names,
     parse_epilogue,
-    parse_expression,
     split_pairs,
 )
 from cutegen.epilogue.expression import REDUCTIONS
 from cutegen.epilogue.program import reads
-from cutegen.epilogue.tree import Binary, Name, Pairing, Reduce, ReduceOp, Span
+from cutegen.epilogue.tree import Pairing, Reduce, ReduceOp, Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.grouping import Grouping
+from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.placement import Placement, unaligned_extent
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
@@ -53,34 +53,39 @@ class Binder:
 
     def bind(self) -> GemmProblem | None:
         """The problem, or None with findings."""
-        operands = self.mainloop()
+        mainloop = self.mainloop()
+        operands: tuple[str, ...] = mainloop.operands if mainloop else ()
         grouping = Grouping(self.spec, self.report)
-        claimed = grouping.claim(operands)
+        claimed = grouping.claim(mainloop.reads if mainloop else ())
         if grouping.faults:
             return None  # everything else would follow from it
-        rest = [name for name in self.spec.tensors if name not in (*operands, claimed)]
-        assignments = self.assignments(operands, rest)
+        own = (*(mainloop.own if mainloop else ()), *([claimed] if claimed else []))
+        assignments = self.assignments(mainloop.reads if mainloop else (), claimed)
+        rest = [name for name in self.spec.tensors if name not in own]
         outputs = [name for name in rest if name in assignments]
         inputs = [name for name in rest if name not in assignments]
         dims = list(self.spec.dim_names())
-        taken = (*operands, *([claimed] if claimed else []), *dims)
-        statements = parse_epilogue(assignments, inputs, outputs, self.report, taken, dims)
+        statements = parse_epilogue(assignments, inputs, outputs, self.report, (*own, *dims), dims)
+        if mainloop and statements is not None:
+            statements = (*mainloop.scaled(), *statements)
         if operands and outputs and statements is not None:
             self.check_used(statements, inputs)
         placement = Placement(self.spec.tensors, self.doc, self.report)
         ops: dict[str, ReduceOp] = {s.name: s.expr.op for s in statements or () if isinstance(s.expr, Reduce)}
         if statements is None:  # after findings: what looks like a reduction is not judged as a tile
             ops = {name: "sum" for name in outputs if _REDUCES.match(assignments[name])}
-        roles = self.roles(operands, [name for name in outputs if name not in ops], placement)
+        whole = [name for name in outputs if name not in ops]
+        roles = self.roles(operands, mainloop.blocked if mainloop else (), whole, placement)
         if outputs and set(outputs) == set(ops):
             said = "a kernel that stores reductions alone is not supported yet"
             self.report(rules.NOT_YET_SUPPORTED, ("epilogue",), said, "store the product, too", key=True)
-        if roles is None:
+        if roles is None or mainloop is None:
             return None
         groups = grouping.bind(operands, outputs, roles)
         if grouping.faults:
             return None
         roles = replace(roles, flat=groups is not None and groups.flat)
+        refused = self.check_scales(mainloop, roles)
         m, n, k = (self.problem_dim(role, dim) for role, dim in (("m", roles.m), ("n", roles.n), ("k", roles.k)))
         batch = self.problem_dim("batch", roles.batch) if roles.batch else None
         if batch and groups:
@@ -89,10 +94,10 @@ class Binder:
         placement.check_mma(a, b)
         self.check_accumulator(a, b)
         extents, pairing = {"m": m, "n": n, "k": k}, find_pairing(statements or ())
-        stored = filter(None, (placement.output(name, roles) for name in outputs if name not in ops))
+        stored = filter(None, (placement.output(name, roles) for name in whole))
         program = EpilogueProgram(
             statements or (),
-            tuple(filter(None, (placement.operand(name, roles) for name in inputs))),
+            tuple(filter(None, (placement.operand(name, roles) for name in inputs if name not in refused))),
             tuple(replace(o, direct=self.stores_directly(o, pairing, extents)) for o in stored),
             pairing,
             tuple(filter(None, (placement.reduction(n, ops[n], roles) for n in outputs if n in ops and statements))),
@@ -114,6 +119,7 @@ class Binder:
         return GemmProblem(
             m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs),
             batch_invariant=self.spec.invariance == "batch", groups=groups,
+            scales=tuple(s.name for s in mainloop.scales),
         )  # fmt: skip
 
     def check_group_epilogue(self, program: EpilogueProgram) -> None:
@@ -152,43 +158,22 @@ class Binder:
             said = f"{a.dtype} @ {b.dtype} is summed in {mma.accumulator}, not in {written}"
             self.report(rules.ACCUMULATOR, ("accumulate", "dtype"), said, f"write {mma.accumulator}, or leave it out")
 
-    def mainloop(self) -> tuple[str, ...]:
-        """Names of the two operands of the product; () after a finding."""
-        written = "mainloop" in self.doc.data
-        before = len(self.findings)
+    def mainloop(self) -> Mainloop | None:
+        """Operands and scales of the product; None after a finding."""
+        return parse_mainloop(self.spec.mainloop, self.spec.tensors, self.refuse_mainloop)
 
-        def refuse(rule: str, span: Span, message: str, remedy: str) -> None:
-            if written:
-                self.report(rule, ("mainloop",), message, remedy, span=span)
-            else:
-                self.report(rule, ("tensors",), message, remedy, key=True)
+    def refuse_mainloop(self, rule: str, span: Span, message: str, remedy: str) -> None:
+        """A finding in `mainloop`, which need not be written."""
+        if "mainloop" in self.doc.data:
+            self.report(rule, ("mainloop",), message, remedy, span=span)
+        else:
+            self.report(rule, ("tensors",), message, remedy, key=True)
 
-        tree = parse_expression(self.spec.mainloop, refuse)
-        match tree:
-            case None:
-                return ()
-            case Binary("@", Name() as a, Name() as b):
-                for side in (a, b):
-                    if side.name not in self.spec.tensors:
-                        said = f"the mainloop reads `{side.name}`, which is no tensor"
-                        remedy = (
-                            suggest(side.name, self.spec.tensors) or "declare it, or name others: `mainloop: x @ y`"
-                        )
-                        refuse(rules.UNDEFINED_NAME, side.span, said, remedy)
-                if a == b:
-                    remedy = "declare two tensors; a call may pass one twice"
-                    refuse(rules.MAINLOOP, tree.span, f"both operands are `{a.name}`", remedy)
-                return (a.name, b.name) if len(self.findings) == before else ()
-            case Binary("@"):
-                said = "scales in the mainloop are not supported yet"
-                refuse(rules.NOT_YET_SUPPORTED, tree.span, said, rules.WRITE_MAINLOOP)
-            case _:
-                refuse(rules.MAINLOOP, tree.span, "the mainloop is no product of two tensors", rules.WRITE_MAINLOOP)
-        return ()
-
-    def assignments(self, operands: tuple[str, ...], rest: list[str]) -> dict[str, str]:
-        """The epilogue as written, or `acc` for the one tensor that the mainloop does not read."""
+    def assignments(self, operands: tuple[str, ...], claimed: str | None) -> dict[str, str]:
+        """The epilogue as written, or `acc` for the one tensor that is neither read by the mainloop (operands) nor
+        tells groups (claimed)."""
         written = self.spec.epilogue
+        rest = [name for name in self.spec.tensors if name not in (*operands, claimed)]
         if not written and len(rest) == 1:
             return {rest[0]: "acc"}
         for name in operands:
@@ -210,8 +195,28 @@ class Binder:
                     rules.UNUSED_TENSOR, ("tensors", name), f"nothing reads or assigns `{name}`", remedy, key=True
                 )
 
-    def roles(self, operands: tuple[str, ...], outputs: list[str], placement: Placement) -> Roles | None:
-        dims = {name: placement.dims(name, divided=name not in operands) for name in self.spec.tensors}
+    def check_scales(self, mainloop: Mainloop, roles: Roles) -> set[str]:
+        """Names of the scales with a finding."""
+        refused = set()
+        for scale in mainloop.scales:
+            decl = self.spec.tensors[scale.name]
+            operand = mainloop.operands[scale.side]
+            if found := refuse_scale(scale, decl, self.spec.tensors[operand], operand, roles):
+                self.refuse_mainloop(rules.SCALE, scale.span, *found)
+                refused.add(scale.name)
+            elif scale.blocked:
+                said = f"`{scale.name}`: scales of blocks along k are not supported yet"
+                self.refuse_mainloop(rules.NOT_YET_SUPPORTED, scale.span, said, "use one scale per row")
+                refused.add(scale.name)
+        return refused
+
+    def roles(
+        self, operands: tuple[str, ...], blocked: tuple[str, ...], outputs: list[str], placement: Placement
+    ) -> Roles | None:
+        dims = {
+            name: placement.dims(name, divided=name not in operands, blocks=name in blocked)
+            for name in self.spec.tensors
+        }
         if not operands or not outputs:
             return None
         names = (*operands, outputs[0])

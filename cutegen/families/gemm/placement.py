@@ -43,8 +43,9 @@ class Placement:
         start += sum(len(part) + 1 for part in parts[:axis])
         return start + len(parts[axis]) - len(parts[axis].lstrip()), start + len(parts[axis].rstrip())
 
-    def dims(self, name: str, *, divided: bool) -> tuple[str, ...] | None:
-        """The dims as texts, in torch order; () of scalars; None after a finding. divided: whether `x/2` may occur."""
+    def dims(self, name: str, *, divided: bool, blocks: bool = False) -> tuple[str, ...] | None:
+        """The dims as texts, in torch order; () of scalars; None after a finding. divided: whether `x/2` may occur;
+        blocks: whether any quotient may."""
         decl = self.tensors[name]
         ok = not decl.optional
         if decl.optional:
@@ -52,6 +53,8 @@ class Placement:
             self.refuse(rules.NOT_YET_SUPPORTED, name, "optional tensors are not supported yet", remedy)
         texts = tuple(dim.text for dim in decl.dims or ())
         for axis, dim in enumerate(decl.dims or ()):
+            if blocks and dim.kind in ("div", "ceil_div"):
+                continue
             if dim.kind not in ("name", "int") and not (divided and dim.kind == "div" and dim.factor == HALF):
                 said = f"the dim `{dim}` is not supported yet in a GEMM"
                 remedy = "use plain names and integers" + ", or n/2 in an epilogue tensor"

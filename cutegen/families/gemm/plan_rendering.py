@@ -30,6 +30,7 @@ class PlanText:
     reduced: str
     batch_invariant: bool
     promoted_k: int
+    scales: str
     approximation: str
     reductions: str
     epilogue: tuple[str, ...]
@@ -75,6 +76,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         reduced=problem.k.name,
         batch_invariant=problem.batch_invariant,
         promoted_k=promoted_k(problem, resolved.default.candidate, ARCHS[resolved.arch]),
+        scales=_names(problem.scales),
         approximation=repr(work.error),
         reductions=_reductions(problem.epilogue.reductions),
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
@@ -108,6 +110,12 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
 
 def _reductions(reductions: tuple[Reduction, ...]) -> str:
     return "{" + ", ".join(f'"{r.name}": "{r.op}"' for r in reductions) + "}" if reductions else ""
+
+
+def _names(names: tuple[str, ...]) -> str:
+    """A tuple of strings; "" where it is empty."""
+    texts = [f'"{name}"' for name in names]
+    return f"({', '.join(texts)}{',' * (len(texts) == 1)})" if texts else ""
 
 
 def _extent(dim: ProblemDim) -> str:

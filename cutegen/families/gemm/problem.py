@@ -80,7 +80,7 @@ class GemmProblem:
     inputs, outputs: names of tensors in order of declaration, which is the order of a call's arguments; host scalars
     are among the inputs. epilogue: as the spec has it; kernel_epilogue: as the kernel runs it, `split_pairs` of it.
     batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
-    a row's group.
+    a row's group. scales: names of the mainloop's scales, left to right.
     """
 
     m: ProblemDim
@@ -95,6 +95,7 @@ class GemmProblem:
     outputs: tuple[str, ...]
     batch_invariant: bool = False
     groups: RowGroups | None = None
+    scales: tuple[str, ...] = ()
 
     @property
     def paired(self) -> bool:

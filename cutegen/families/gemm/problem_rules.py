@@ -13,6 +13,7 @@ OUTPUT_DTYPES = (*EPILOGUE_DTYPES, "e4m3", "e5m2")
 
 NAME_COLLISION = parse.NAME_COLLISION.id
 WRITE_MAINLOOP = "write a @ b, with the names of two tensors"
+WRITE_SCALED = "such as (a * sa) @ (b * sb), where a and b have 8 or 16 bits and sa and sb are f32"
 WRITE_PRODUCT = "such as a: bf16[m, k], b: bf16[n, k], d: bf16[m, n]"
 SHAPES = "an operand is a scalar, a row vector [n], a column vector [m] or a tile [m, n]; each may have the batch dim"
 
@@ -23,7 +24,8 @@ def _rule(id: str, summary: str, explanation: str, example: str = "") -> str:
 
 MAINLOOP = _rule(
     "mainloop", "the mainloop multiplies two tensors",
-    "`mainloop: x @ y` names the operands of the product; without it they are `a` and `b`.",
+    "`mainloop: x @ y` names the operands of the product; without it they are `a` and `b`. Each may be multiplied by "
+    "scales, which are f32: `(x * sx) @ (y * sy)`.",
     "mainloop: a + b",
 )  # fmt: skip
 CONTRACTION = _rule(
@@ -74,6 +76,15 @@ MMA_DTYPES = _rule(
     "WGMMA takes bf16 with bf16, f16 with f16 and any mix of e4m3 and e5m2, accumulating in f32, and i8 with i8, "
     "accumulating in i32. It mixes no others.",
     "a: bf16[m, k], b: f16[n, k]",
+)  # fmt: skip
+SCALE = _rule(
+    "mainloop-scale", "a scale is f32 and constant along k, or along blocks of it",
+    "The dims of a scale decide. `f32` (a host value), `f32[]` and one value per row of the operand, `f32[m]` or "
+    "`f32[n]`, factor out of the sum and are applied in the epilogue. One value per row and block of k for the left "
+    "operand, `f32[m, k/128]@m`, and one per block of rows and of k for the right one, `f32[n/128, k/128]`, are "
+    "applied when f32 registers take the sum of the block; `ceil(n/128)` and `ceil(k/128)` let the last block be a "
+    "part. A scale has no dims that its operand has not.",
+    "mainloop: (a * sa) @ b   # with sa: f32[n]",
 )  # fmt: skip
 MMA_MAJOR = _rule(
     "mma-major", "8-bit operands are K-major",
