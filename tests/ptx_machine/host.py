@@ -101,7 +101,9 @@ def link(object_file: Path, folder: Path) -> Path:
     symbols = set(re.findall(rb"__tvm_ffi_cutegen_[0-9a-f]+", object_file.read_bytes()))
     if len(symbols) != 1:
         raise PtxError(f"{object_file} has {len(symbols)} host functions, expected one")
-    command = [compiler() or "cc", "-shared", "-fPIC", "-O1", f"-DHOST_FUNCTION={symbols.pop().decode()}", str(SHIM)]
+    # -Bsymbolic: once the DSL has compiled in this process, its runtime library defines the same names globally.
+    flags = ["-shared", "-fPIC", "-O1", "-Wl,-Bsymbolic"]
+    command = [compiler() or "cc", *flags, f"-DHOST_FUNCTION={symbols.pop().decode()}", str(SHIM)]
     command += [str(object_file), str(ffi), f"-Wl,-rpath,{ffi.parent}", "-o", str(goal)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
