@@ -14,12 +14,14 @@ from cutegen.epilogue.program import (
     Report,
     parse_epilogue,
 )
+from cutegen.epilogue.scaling import find_scaled
 from cutegen.epilogue.source import device_imports, device_lines, torch_lines, torch_operand_lines
 from cutegen.epilogue.tree import Expr
 
 __all__ = [
     "OPS", "Assign", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind", "Output", "Reduction",
     "Report",
-    "Traffic", "check_columns", "cost", "device_imports", "device_lines", "find_pairing", "pair_names",
+    "Traffic", "check_columns", "cost", "device_imports", "device_lines", "find_pairing",
+    "find_scaled", "pair_names",
     "parse_epilogue", "parse_expression", "split_pairs", "torch_lines", "torch_operand_lines",
 ]  # fmt: skip

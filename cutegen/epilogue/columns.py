@@ -149,7 +149,8 @@ def split_pairs(program: EpilogueProgram) -> EpilogueProgram:
             statements.append(replace(s, expr=_part(s.expr, 0, whole)))
     operands = tuple(part for o in program.operands for part in _parts(o, whole))
     outputs = tuple(part for o in program.outputs for part in _parts(o, whole))
-    return EpilogueProgram(tuple(statements), operands, outputs, program.pairing, program.reductions)
+    scaled = tuple((o.name, s) for tile, s in program.scaled for o in operands if (o.part_of or o).name == tile)
+    return EpilogueProgram(tuple(statements), operands, outputs, program.pairing, program.reductions, scaled)
 
 
 def pair_names(names: Sequence[str]) -> dict[str, str]:

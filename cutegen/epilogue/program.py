@@ -124,13 +124,21 @@ class Reduction:
 @dataclass(frozen=True, slots=True)
 class EpilogueProgram:
     """statements: each after those it reads, in an order that does not depend on the order of keys in the spec.
-    operands, outputs, reductions: in the order of declaration. pairing: of its slices; None where it has none."""
+    operands, outputs, reductions: in the order of declaration. pairing: of its slices; None where it has none. scaled:
+    (tile, scalar) of each tile that counts, and is read, only where the scalar is not 0, see `scaling`."""
 
     statements: tuple[Assign, ...]
     operands: tuple[Operand, ...]
     outputs: tuple[Output, ...]
     pairing: Pairing | None = None
     reductions: tuple[Reduction, ...] = ()
+    scaled: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def tile_switches(self) -> tuple[str, ...]:
+        """Scalars of which one is not 0 where any tile is read; () where some tile always is."""
+        tiles = [o.name for o in self.operands if o.kind == "tile"]
+        return tuple(dict.fromkeys(s for _, s in self.scaled)) if len(self.scaled) == len(tiles) else ()
 
 
 def parse_epilogue(

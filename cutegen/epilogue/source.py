@@ -37,6 +37,8 @@ class _Writer:
     where: str
 
     def __init__(self, program: EpilogueProgram) -> None:
+        self.program = program
+        self.scaled = [set(pair) for pair in program.scaled]
         self.dtypes = {output.name: output.dtype for output in program.outputs}
         self.constants: set[str] = set()
         self.lines: list[str] = []
@@ -74,6 +76,9 @@ class _Writer:
                 own, text = _SUM, f" {'&' if op == 'and' else '|'} ".join(self.text(part, _SIGN) for part in parts)
             case Negate(operand):
                 own, text = _SIGN, f"-{self.text(operand, _SIGN)}"
+            case Binary("*", Name(left), Name(right)) if {left, right} in self.scaled:
+                tile, scalar = next(pair for pair in self.program.scaled if set(pair) == {left, right})
+                return self.scale(scalar, tile)
             case Binary("/", left, right) if self.divide and not is_constant(expr, self.constants):
                 return f"{self.divide}({self.text(left)}, {self.text(right)})"
             case Binary(op, left, right):
@@ -93,6 +98,10 @@ class _Writer:
 
     def reduce(self, expr: Reduce) -> str:
         raise NotImplementedError
+
+    def scale(self, scalar: str, tile: str) -> str:
+        """The product that is 0 where `scalar` is, whatever the tile holds."""
+        return f"{self.where}({scalar} != 0.0, {scalar} * {tile}, 0.0)"
 
 
 class _DeviceWriter(_Writer):

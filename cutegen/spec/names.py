@@ -30,6 +30,7 @@ KERNEL_NAMES = frozenset(
         *("ab_pipeline", "load_pipeline", "ab_barriers", "load_barriers", "const_expr", "dataclass", "Int64"),
         *("LoadOperands", "TileLoadOperands", "ConsumeOperands", "RasterOrder", "SharedStorage", "SmemAllocator"),
         *("OperandMajorMode", "ValueError", "pairs", "arrivals", "extent_n", "s_ticket"),
+        *("reads_tiles", "Boolean"),
     }
 )
 # What kernel source makes of the name of a tensor.

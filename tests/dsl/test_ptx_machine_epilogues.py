@@ -53,6 +53,19 @@ epilogue:
 tiling: {tile: [128, 96, 64]}
 """
     + PINGPONG,
+    "scaled_tiles": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  c: bf16[m, n]
+  e: f32[n, m]
+  alpha: f32
+  beta: f32
+  gamma: f32[]
+  d: bf16[m, n]
+epilogue: {d: alpha * acc + beta * c - e * gamma}
+tiling: {cluster: [1, 1]}
+"""
+    + PINGPONG,
     "eight_bits_saturate": """\
   a: bf16[m, k]
   b: bf16[n, k]
@@ -127,6 +140,22 @@ def test_epilogue(name: str) -> None:
     shape = {dim: extent for dim, extent in SHAPE.items() if dim in subject.dims}
     assert_passes(subject, shape)
     assert_passes(subject, {**shape, "m": 64, "n": 32}, mode="strides")
+
+
+@pytest.mark.parametrize(("beta", "gamma"), [(0.0, 0.0), (0.0, 2.0), (-0.0, 0.0), (0.5, 0.0)])
+def test_tiles_scaled_by_zero_count_for_nothing(beta: float, gamma: float) -> None:
+    import torch
+
+    subject = load_resolution(resolve_text(HEAD + SPECS["scaled_tiles"]), Simulation(sm_count=2))
+    assert subject.plan
+    a, b, c, e, alpha, _, _ = subject.plan.prepare_inputs(m=200, n=264, k=72)
+    for tile, scale in ((c, beta), (e, gamma)):
+        if scale == 0.0:
+            tile.fill_(torch.nan)
+    inputs = (a, b, c, e, alpha, beta, torch.tensor(gamma))
+    found, expected = subject.plan.kernel_fn(*inputs), subject.plan.reference_fn(*inputs)
+    assert not found.isnan().any()
+    torch.testing.assert_close(found, expected, rtol=2**-7, atol=2**-7)
 
 
 def test_reductions_have_equal_bits_in_any_order_of_events() -> None:

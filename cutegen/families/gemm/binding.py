@@ -15,6 +15,7 @@ from cutegen.epilogue import (
     Output,
     check_columns,
     find_pairing,
+    find_scaled,
     pair_names,
     parse_epilogue,
     split_pairs,
@@ -102,6 +103,7 @@ class Binder:
             pairing,
             tuple(filter(None, (placement.reduction(n, ops[n], roles) for n in outputs if n in ops and statements))),
         )
+        program = replace(program, scaled=find_scaled(program.statements, program.operands))
         if len(program.operands) == len(inputs) and len(program.outputs) + len(program.reductions) == len(outputs):
             check_columns(program, n.name, batch is not None and not roles.flat, self.report)
         placement.check_pairs(b, program, n)
@@ -136,6 +138,10 @@ class Binder:
         """Names that the kernel makes of values with pairs of columns name nothing else."""
         if program.pairing is None:
             return
+        for dim in self.spec.dim_names():
+            if dim in {f"{other}_over_2" for other in self.spec.dim_names()}:
+                said = f"the dim `{dim}` is what generated source makes of `{dim.removesuffix('_over_2')}/2`"
+                self.report(rules.NAME_COLLISION, ("tensors",), said, "choose another name", key=True)
         made = pair_names(["acc", *self.spec.tensors, *self.spec.epilogue])
         for section in ("tensors", "epilogue"):
             for name in getattr(self.spec, section):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.epilogue import Operand, Output, device_imports, device_lines
+from cutegen.epilogue import EpilogueProgram, Operand, Output, device_imports, device_lines
 from cutegen.families.gemm.arguments import formula, tensor_shapes
 from cutegen.families.gemm.group_rendering import GroupText, group_overview, group_text
 from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
@@ -73,6 +73,7 @@ class KernelText:
     vectors: tuple[VectorText, ...]
     device_scalars: tuple[ScalarText, ...]
     host_scalars: tuple[ScalarText, ...]
+    reads_tiles: str
     mainloop: MainloopText
     arguments: tuple[str, ...]
     signature: tuple[str, ...]
@@ -135,7 +136,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     names = [o.name for o in program.operands]
     dtypes = {s.dtype.cutlass for s in shapes.values()} | {"Float32"}
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
-    extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong else set())
+    extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong or program.tile_switches else set())
     direct = tuple(o for o in outputs if not o.bulk)
     reductions = tuple(map(reduction_text, program.reductions))
     optional = {
@@ -203,6 +204,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         vectors=vectors,
         device_scalars=device_scalars,
         host_scalars=host_scalars,
+        reads_tiles=_reads_tiles(program),
         mainloop=mainloop,
         arguments=arguments,
         signature=tuple(f"{x}: {'cute.Tensor' if x in shapes else 'Float32'}" for x in arguments),
@@ -238,6 +240,14 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         symbols=tuple(symbol_lines(problem, shapes)),
         fakes=tuple(fake_text(x, shapes) for x in arguments),
     )
+
+
+def _reads_tiles(program: EpilogueProgram) -> str:
+    """The condition under which tiles are read, of the kernel's arguments; "" where they always are."""
+    on_device = {o.name for o in program.operands if o.kind == "device_scalar"}
+    values = [f"m_{s}[0].to(Float32)" if s in on_device else s for s in program.tile_switches]
+    tests = [f"{value} != 0.0" for value in values]
+    return tests[0] if len(tests) == 1 else " | ".join(f"({test})" for test in tests)
 
 
 def _import_order(name: str) -> tuple[int, list[str | int]]:
