@@ -68,8 +68,8 @@ OFFSETS = LABELS.replace("group: i32[m]", "ends: i32[g]").replace("labels: group
 
 def group_fused(text: str) -> str:
     """LABELS or OFFSETS with values for each group, for each row and for each element."""
-    operands = "  bias: f32[g, n]\n  weight: f32[m]\n  c: bf16[m, n]\n  d: bf16[m, n]\n"
-    return text.replace("  d: bf16[m, n]\n", operands) + "epilogue: {d: weight * silu(acc + bias) + c}\n"
+    operands = "  bias: f32[g, n]\n  scale: f32[g]\n  weight: f32[m]\n  c: bf16[m, n]\n  d: bf16[m, n]\n"
+    return text.replace("  d: bf16[m, n]\n", operands) + "epilogue: {d: weight * silu(scale * acc + bias) + c}\n"
 
 
 # One spec at the edge of each register and SMEM rule, and of each layout.

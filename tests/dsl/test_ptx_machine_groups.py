@@ -30,7 +30,10 @@ SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 64], cluster: [1, 2]}\n"
 WIDE = "tiling: {swap_ab: true, tile: [256, 32, 64], cluster: [1, 1]}\n"
 THREADS = "tma: {d: {store: direct}}\ntiling: {tile: [64, 64, 64]}\n"
 GATED = LABELS.replace("m, n]", "m, n/2]") + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
-E4M3 = LABELS.replace("bf16[m, k]", "e4m3[m, k]").replace("bf16[g", "e4m3[g")
+E4M3 = (
+    LABELS.replace("a: bf16[m, k]", "a: e4m3[m, k]\n  sa: f32[m]").replace("b: bf16[", "sb: f32[g, n]\n  b: e4m3[")
+    + "mainloop: (a * sa) @ (b * sb)\n"
+)
 
 
 def fused(text: str) -> str:

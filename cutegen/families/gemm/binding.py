@@ -129,10 +129,6 @@ class Binder:
         for r in program.reductions:
             said = "a reduction in a grouped product is not supported yet"
             self.report(rules.NOT_YET_SUPPORTED, ("epilogue", r.name), said, "reduce in the next kernel", key=True)
-        for o in program.operands:
-            if o.kind == "device_scalar" and o.batched:
-                said = "one value per group is not supported yet"
-                self.report(rules.NOT_YET_SUPPORTED, ("tensors", o.name), said, rules.SHAPES)
 
     def check_pair_names(self, program: EpilogueProgram) -> None:
         """Names that the kernel makes of values with pairs of columns name nothing else."""

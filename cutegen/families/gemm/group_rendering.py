@@ -120,21 +120,21 @@ def row_group_names(problem: GemmProblem) -> tuple[str, ...]:
 def member_lines(problem: GemmProblem) -> Iterator[str]:
     """Statements of the reference that turn operands with a value for each group into such with one for each row."""
     for operand in _of_groups(problem):
-        across, batch = operand.axes
-        ordered = operand.name if (batch, across) == (0, 1) else f"{operand.name}.permute({batch}, {across})"
+        ordered = f"{operand.name}.permute(1, 0)" if operand.axes == (0, 1) else operand.name  # the group first
         yield f"{operand.name} = {ordered}[members]"
 
 
 def of_rows(problem: GemmProblem) -> EpilogueProgram:
     """The epilogue after `member_lines`."""
-    rows = {operand.name for operand in _of_groups(problem)}
-    return replace(
-        problem.epilogue,
-        operands=tuple(
-            replace(o, kind="tile", batched=False, axes=(0, 1), major="n") if o.name in rows else o
-            for o in problem.epilogue.operands
-        ),
-    )
+    rows = {operand.name: _by_row(operand) for operand in _of_groups(problem)}
+    operands = tuple(rows.get(o.name, o) for o in problem.epilogue.operands)
+    return replace(problem.epilogue, operands=operands)
+
+
+def _by_row(operand: Operand) -> Operand:
+    if operand.kind == "device_scalar":
+        return replace(operand, kind="column_vector", batched=False, axes=(0,))
+    return replace(operand, kind="tile", batched=False, axes=(0, 1), major="n")
 
 
 def _of_groups(problem: GemmProblem) -> list[Operand]:

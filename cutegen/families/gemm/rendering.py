@@ -119,10 +119,10 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     groups = group_text(problem)
     ragged = groups is not None and groups.ragged
     tile_operands = [o for o in program.operands if o.kind == "tile"]
-    results: list[Operand | Output] = [*program.outputs]
     vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
-    results += vector_operands
     on_device = [o for o in program.operands if o.kind == "device_scalar"]
+    in_store: list[Operand | Output] = [*program.outputs, *on_device]
+    in_consume: list[Operand | Output] = [*in_store, *vector_operands]
     device_scalars = tuple(ScalarText(o.name, "batch" if o.batched else "0") for o in on_device)
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
     a = matrix_text(problem.a, "m", groups)
@@ -150,7 +150,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     modules = ["accumulator", "tma", *(name for name, used in optional.items() if used)]
     stores = " and ".join([*(["TMA store"] if stored else []), *(["stores by threads"] if direct else [])])
     parameters = [("m", "Int32"), ("n", "Int32")]
-    if program.outputs[0].batched:
+    if any(o.batched for o in in_store):
         parameters.append(("batch", "Int32"))
     if ragged:
         parameters += [("begin", "Int32"), ("end", "Int32")]
@@ -224,7 +224,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         batch_name="batch" if batched else "_",
         k_tiles=f"cute.size({'gB' if a.moving else 'gA'}, mode=[3])",
         batch_of_tiles="batch" if ragged or any(o.batched for o in tile_operands) else "_",
-        batch_of_results="batch" if ragged or any(o.batched for o in results) else "_",
+        batch_of_results="batch" if ragged or any(o.batched for o in in_consume) else "_",
         times_groups=" * t.consumers" if pingpong else "",
         group_warps="4" if pingpong else "4 * t.consumers",
         group_threads="128" if pingpong else "128 * t.consumers",
