@@ -105,6 +105,20 @@ EDGES |= {
     "fast_accumulation": FAST + "tiling: {tile: [128, 256, 128]}\n",
     "integers": FUSED.replace("a: bf16", "a: i8").replace("b: bf16", "b: i8") + "tiling: {tile: [256, 208, 128]}\n",
 }
+DYNAMIC = "scheduler: dynamic_persistent\n"
+EDGES |= {
+    "turnstile_with_most_accumulators": FUSED
+    + "tiling: {tile: [256, 208, 64], split_k: 3, split_k_sum: ordered_turnstile}\n",
+    "parallel_sum_with_most_accumulators": FUSED + PINGPONG + DYNAMIC + "tiling: {tile: [128, 208, 64], split_k: 3}\n",
+    "atomic_sum_with_most_accumulators": FUSED
+    + "warpgroups: {consumer: {count: 1}}\n"
+    + "tiling: {tile: [128, 192, 64], split_k: 128, split_k_sum: unordered_atomic}\n",
+    "dynamic_with_three_consumers": FUSED
+    + DYNAMIC
+    + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 192, 64], cluster: [1, 1]}\n",
+    "dynamic_and_split_in_clusters": PLAIN + DYNAMIC + PINGPONG + "tiling: {cluster: [2, 2], split_k: 2}\n",
+    "transposed_and_split": FUSED + DYNAMIC + "tiling: {swap_ab: true, tile: [128, 32, 128], split_k: 4}\n",
+}
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 
 

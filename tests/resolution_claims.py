@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 from gemm_specs import SM90, resolve_text
@@ -36,7 +37,7 @@ def assert_tiling_fits(tiling: ResolvedTiling[Any], consumers: int) -> None:
         assert region.offset % region.align == 0
         end = region.offset + region.bytes
     assert end <= t.smem_bytes
-    assert set(tiling.sources) == set(type(t).__slots__)
+    assert set(tiling.sources) == {f.name for f in fields(t) if getattr(t, f.name) != f.default}
 
 
 def assert_lock_changes_nothing(text: str) -> None:

@@ -75,6 +75,9 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         if planned or facts.count(opcode):
             found = facts.count(opcode)
             yield Check(check, "at least 1" if planned else "none", str(found), bool(found) is planned, meaning)
+    if plan.atomics:
+        meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
+        yield _present("atomics", facts.count("ATOMG", "REDG"), plan.atomics, meaning)
     yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
 
 

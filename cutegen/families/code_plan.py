@@ -22,7 +22,7 @@ class CodePlan:
     alone. mma: every MMA instruction there is. tma_loads: at least that many places load by TMA; multicast: some of
     them to a whole cluster. tma_stores: at least that many places store by TMA.
     pdl_wait, pdl_trigger: it waits for the kernel before it, and lets the next one start, by programmatic dependent
-    launch.
+    launch. atomics: at least that many places change global memory atomically.
     """
 
     threads: int
@@ -35,3 +35,4 @@ class CodePlan:
     tma_stores: int
     pdl_wait: bool = False
     pdl_trigger: bool = False
+    atomics: int = 0

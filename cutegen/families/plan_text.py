@@ -48,7 +48,11 @@ def tiling_texts(tilings: Iterable[ResolvedTiling[Any]]) -> tuple[TilingText, ..
     return tuple(
         TilingText(
             t.name,
-            tuple(FieldText(f.name, repr(getattr(t.numbers, f.name)), t.sources[f.name]) for f in fields(t.numbers)),
+            tuple(
+                FieldText(f.name, repr(getattr(t.numbers, f.name)), t.sources[f.name])
+                for f in fields(t.numbers)
+                if f.name in t.sources  # the others stand as their class has them
+            ),
         )
         for t in tilings
     )

@@ -1,7 +1,7 @@
 """One case of a check: a problem, and a way of being adversarial about it.
 
 modes: numerics  poisoned outputs and scratch between guard bands, compared with the reference; inputs must come back
-                 unchanged, and counters in the scratch zero
+                 unchanged, and zero in the scratch that has to be
        strides   the same with outer strides longer than packed, NaN in the gaps of the inputs
        stream    a busy side stream on which the inputs become valid only late
        graph     captured in a CUDA graph, replayed with changed inputs
@@ -106,17 +106,17 @@ def run_case(subject: Subject, case: Case, seed: int) -> CaseResult:
 @dataclass
 class _Call:
     """A launch: run() returns the results. outputs, scratch: the guarded tensors it writes (none where it allocates
-    itself)."""
+    itself). zeroed: names of the scratch that every launch has to leave zero."""
 
     run: Callable[[], tuple[Any, ...]]
     outputs: list[Guarded] = field(default_factory=list)
     scratch: dict[str, Guarded] = field(default_factory=dict)
+    zeroed: frozenset[str] = frozenset()
 
     def poison(self) -> None:
-        """All but counters, which every launch has to leave as they were."""
-        for buffer in (*self.outputs, *self.scratch.values()):
-            if buffer.tensor.is_floating_point():
-                buffer.poison()
+        """All but the scratch that every launch has to leave as it was."""
+        for buffer in (*self.outputs, *(b for name, b in self.scratch.items() if name not in self.zeroed)):
+            buffer.poison()
 
 
 @dataclass
@@ -203,7 +203,7 @@ class _Run:
         _synchronize(again)
         self._judge(first, again, call, "in the second run")
         for name, result, before, mask in zip(names, again, kept, free):
-            if (n := int((_promised(result, mask) != before).sum())) and self.subject.deterministic:
+            if (n := int((_promised(result, mask) != before).sum())) and self._repeatable():
                 self.faults.append(f"{name}: not repeatable: {n} words differ in a second run on the same inputs")
         return None
 
@@ -286,19 +286,19 @@ class _Run:
         models = plan.allocate_outputs(*inputs) if plan else as_tuple(self.subject.kernel_fn(*inputs))
         outputs = [guarded_like(m, padded=padded) for m in models]
         views = tuple(o.tensor for o in outputs)
-        scratch = {}
+        scratch, zeroed = {}, frozenset[str]()
         if plan:
             models = plan.allocate_scratch(*inputs)
             scratch = {a.name: guarded_like(t, padded=False) for a, t in zip(plan.scratch, models)}
-        for buffer in scratch.values():
-            if not buffer.tensor.is_floating_point():
-                buffer.tensor.zero_()
+            zeroed = frozenset(a.name for a in plan.scratch if a.zeroed)
+        for name in zeroed:
+            scratch[name].tensor.zero_()
 
         def launching() -> tuple[Any, ...]:
             launch(*inputs, *views, *(b.tensor for b in scratch.values()))
             return views
 
-        return _Call(launching, outputs, scratch)
+        return _Call(launching, outputs, scratch, zeroed)
 
     def _judge(self, inputs: tuple[Any, ...], results: tuple[Any, ...], call: _Call, when: str) -> None:
         expected = reference_outputs(self.subject, inputs)
@@ -323,16 +323,22 @@ class _Run:
         for name, buffer in call.scratch.items():
             if damage := buffer.damage():
                 self.faults.append(f"{name}: {damage}{suffix}")
-            if not buffer.tensor.is_floating_point() and (count := int(buffer.tensor.count_nonzero())):
-                self.faults.append(f"{name}: {count} counters are not zero after the launch{suffix}")
+            if name in call.zeroed and (count := int(buffer.tensor.count_nonzero())):
+                self.faults.append(f"{name}: {count} elements are not zero after the launch{suffix}")
+
+    def _key(self) -> Any:
+        plan = self.subject.plan
+        return plan.dispatch(**self.case.shape) if plan and self.case.tiling is None else self.case.tiling
 
     def _free(self, output: int, inputs: tuple[Any, ...]) -> Any:
         return self.subject.plan.free_elements(output, inputs) if self.subject.plan else None
 
     def _tiling(self) -> Any:
-        tilings, plan = self.subject.tilings, self.subject.plan
-        key = plan.dispatch(**self.case.shape) if plan and self.case.tiling is None else self.case.tiling
-        return tilings[key]
+        return self.subject.tilings[self._key()]
+
+    def _repeatable(self) -> bool:
+        plan = self.subject.plan
+        return self.subject.deterministic and (plan is None or plan.is_repeatable(self._key()))
 
     def _skip(self, reason: str) -> Status:
         self.faults.append(reason)

@@ -25,7 +25,8 @@ class TensorArg:
     contiguous: the torch axis whose stride is 1 (None for a device scalar). align: bytes that the data pointer and
     every other stride must be a multiple of (16 for a TMA tensor, the element size for a plainly loaded one).
     multiple: the extent of the contiguous axis must be a multiple of this many elements. axes: torch axes in kernel
-    order, (m, n[, batch]) for outputs and epilogue tiles; `check` uses it to locate a wrong element.
+    order, (m, n[, batch]) for outputs and epilogue tiles; `check` uses it to locate a wrong element. zeroed: scratch
+    that is zero before the first launch, and left zero by every launch.
     """
 
     name: str
@@ -35,6 +36,7 @@ class TensorArg:
     align: int = 16
     multiple: int = 1
     axes: tuple[int, ...] = ()
+    zeroed: bool = False
 
     def text(self) -> str:
         return f"{self.dtype}[{', '.join(self.dims)}]"

@@ -49,8 +49,8 @@ class BasePlan:
     """A kernel, its dispatch and its reference.
 
     dims: what a problem is made of, and what `prepare_inputs` takes: a constant or an inclusive range each. inputs,
-    outputs, scratch: what a launch passes, in this order. Scratch tensors with floating-point elements need no
-    contents; those with integers are zero before the first launch, and every launch leaves them zero.
+    outputs, scratch: what a launch passes, in this order. Scratch needs no contents, but what is declared `zeroed` is
+    zero before the first launch, and every launch leaves it zero.
 
     on_miss: what a launch does when its tiling is not compiled yet: "compile", "warn" (and compile), or "error".
     sms: launches run on at most that many SMs, None for all of the device; a call's own `sms` comes first. It may be
@@ -115,6 +115,10 @@ class BasePlan:
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         """How far output number `output` may be from its reference, whose dtype has the torch name `reference`."""
         raise NotImplementedError
+
+    def is_repeatable(self, key: str) -> bool:
+        """Whether tiling `key` gives equal bits for equal inputs."""
+        return True
 
     def problem_dims(self, *inputs: Any) -> dict[str, int]:
         """The dims that these inputs make up. It may read tensors, which waits for the device."""

@@ -1,8 +1,17 @@
-"""What a generated GEMM plan and its kernels share: the numbers of one tiling."""
+"""What a generated GEMM plan and its kernels share: the numbers of one tiling, and the scratch that kernels take."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from cutegen.runtime.arguments import TensorArg
+
+# What kernels may take beside inputs and outputs, in the order of a call.
+SCRATCH = (
+    TensorArg("workspace", "float32", ("workspace",), contiguous=0),
+    TensorArg("sums", "float32", ("sums",), contiguous=0, zeroed=True),
+    TensorArg("semaphores", "int32", ("semaphores",), contiguous=0, align=4, zeroed=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +28,12 @@ class GemmTiling:
     consumers: MMA warpgroups. threads: CTA size. producer_registers, consumer_registers: setmaxnreg values per thread.
     smem_bytes: size of SharedStorage. raster_along_m: tiles advance along m first; raster_group: tiles of that
     dimension in one band.
+
+    Where k is split or tiles are handed out dynamically, otherwise as they stand here:
+    split_k: parts that the k tiles of one output tile are shared out to.
+    queue_stages: slots of the ring of tile indices; queue_readers: warps of a CTA that read each of them.
+    covers: (m, n) elements of the product that a cluster computes at once. workspace, sums, semaphores: elements of
+    scratch: (in all, for each cluster tile).
     """
 
     tile: tuple[int, int, int]
@@ -39,3 +54,26 @@ class GemmTiling:
     smem_bytes: int
     raster_along_m: bool
     raster_group: int
+    split_k: int = 1
+    queue_stages: int = 0
+    queue_readers: int = 0
+    covers: tuple[int, int] = (0, 0)
+    workspace: tuple[int, int] = (0, 0)
+    sums: tuple[int, int] = (0, 0)
+    semaphores: tuple[int, int] = (0, 0)
+
+    @property
+    def scratch(self) -> tuple[str, ...]:
+        """Names of the scratch tensors that the kernel takes."""
+        return tuple(s.name for s in SCRATCH if any(getattr(self, s.name)))
+
+    @property
+    def repeatable(self) -> bool:
+        """Equal inputs give equal bits."""
+        return not any(self.sums)
+
+    def scratch_sizes(self, m: int, n: int, batch: int) -> dict[str, int]:
+        """Elements of each scratch tensor that a problem needs, those included that the kernel does not take."""
+        rows, columns = self.covers
+        tiles = -(-m // rows) * -(-n // columns) * batch if self.scratch else 0
+        return {s.name: (pair := getattr(self, s.name))[0] + pair[1] * tiles for s in SCRATCH}

@@ -112,7 +112,7 @@ class MlaPlan(BasePlan):
         )
         self.scratch = (
             TensorArg("workspace", "float32", ("workspace",), contiguous=0),
-            TensorArg("semaphores", "int32", ("semaphores",), contiguous=0, align=4),
+            TensorArg("semaphores", "int32", ("semaphores",), contiguous=0, align=4, zeroed=True),
         )
         self._sizes = Table(lambda key: self._size(*key))
         self._own_scratch = OwnScratch(_make_scratch)

@@ -13,8 +13,7 @@ A generated plan gives, as class attributes:
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
                       tilings that were measured fastest, each up to an extent of m ("": the default)
-    reductions        {"r": "sum"}: outputs that are one value for all columns; a call passes scratch for them after
-                      its outputs, what allocate_scratch(*inputs) returns
+    reductions        {"r": "sum"}: outputs that are one value for all columns
     batch_invariant   True: the bits of a row depend neither on m nor on its place; `check` proves it
     anywhere          with winners: the keys that dispatch can choose on devices without any
     epilogue          {"d": "gelu_tanh(acc + bias)"}: the statements as the spec writes them; `bench` chooses baselines
@@ -26,7 +25,8 @@ and as methods:
                                               f64 (or as they are, which makes it the unfused baseline of `bench`)
     _algorithmic_flops_bytes(self, **dims)    (floating-point operations, bytes that must move) of one problem
     compile(self, key)                        the compiled kernel of tiling `key`, called as
-                                              compiled(*inputs, *outputs, *scratch, sm_count)
+                                              compiled(*inputs, *outputs, *scratch, sm_count), with the scratch that
+                                              the tiling takes
     dispatch(self, **dims)                    the key for a problem; only when there are several tilings
                                               (self, device, /, **dims) with winners, see find_winner
 
@@ -35,6 +35,14 @@ and at module level:
     PLAN = Plan()
     plan, kernel_fn, reference_fn, launch_fn = PLAN.plan, PLAN.kernel_fn, PLAN.reference_fn, PLAN.launch_fn
     get_inputs = PLAN.prepare_inputs
+
+Scratch: tilings that split k keep partial sums in `workspace` (f32, any contents) or `sums` (f32, zero before the first
+launch, left zero by every one) and counters in `semaphores` (i32, zero likewise); so do those that hand out tiles
+dynamically. Reductions keep theirs in NAME_partials and `arrivals`. A call passes all of the plan's after its outputs,
+as allocate_scratch(*inputs) returns them, or none: then it uses the plan's own, one set for each stream and one that
+all captured graphs of a device share (runtime/scratch.py), and allocates only when it needs more than any call before
+it on its stream. `workspace_shapes` tells the sizes. Launches that may run at the same time, graphs included, need
+scratch of their own. After a launch that was aborted, zero it again.
 """
 
 from __future__ import annotations
@@ -60,6 +68,7 @@ from cutegen.runtime.arguments import (
     torch_dtype,
 )
 from cutegen.runtime.base import BasePlan, Table
+from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
@@ -79,12 +88,11 @@ class KernelPlan(BasePlan):
     winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
     anywhere: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile") -> None:
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self._winners = Table(self._device_winners)
-        if self.reductions:
-            partials = (TensorArg(f"{name}_partials", "float32", ("partials",), 0, 4) for name in self.reductions)
-            self.scratch = (*partials, TensorArg("arrivals", "int32", ("arrivals",), 0, 4))
-        super().__init__(on_miss)
+        self._scratch = GemmScratch(self.name, self.tilings, tuple(self.reductions))
+        self.scratch = self._scratch.args
+        super().__init__(on_miss, sms)
 
     def find_winner(self, device: int | None, point: tuple[int, ...], extent: int) -> str:
         """The key measured fastest for such calls on a CUDA device (None: the current one); "" for the default."""
@@ -126,26 +134,6 @@ class KernelPlan(BasePlan):
             self._refuse(self.inputs, inputs, error)
             raise
 
-    def scratch_elements(self, **dims: int) -> dict[str, int]:
-        """Elements that suffice for any tiling: `partials` of each reduction, one for each row and tile along n, and
-        `arrivals`, one for each tile along m."""
-        m, n, _, batch = self.roles
-        count = math.prod(dims[d] for d in batch)
-        most = max(max(t.cluster) for t in self.tilings.values()) - 1  # a grid is rounded up to whole clusters
-        tiles_m, tiles_n = (max(-(-dims[d] // t.tile[i]) for t in self.tilings.values()) for i, d in enumerate((m, n)))
-        return {"partials": count * (tiles_n + most) * dims[m], "arrivals": count * (tiles_m + most)}
-
-    def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
-        if not self.scratch:
-            return ()
-        import torch
-
-        elements = self.scratch_elements(**self.problem_dims(*inputs))
-        device = next(v.device for a, v in zip(self.inputs, inputs) if isinstance(a, TensorArg))
-        # Partial results need no contents, counters are zero.
-        partials = [torch.empty(elements["partials"], device=device) for _ in self.reductions]
-        return (*partials, torch.zeros(elements["arrivals"], dtype=torch.int32, device=device))
-
     def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
         """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
         dtype = torch_dtype(precision)
@@ -182,6 +170,9 @@ class KernelPlan(BasePlan):
     def least_sms(self, key: str) -> int:
         return math.prod(self.tilings[key].cluster)
 
+    def is_repeatable(self, key: str) -> bool:
+        return bool(getattr(self.tilings[key], "repeatable", True))
+
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         dims = self.problem_dims(*inputs)
         k = dims[self.reduced] + (dims[self.roles[1]] if self.outputs[output].name in self.reductions else 0)
@@ -191,6 +182,7 @@ class KernelPlan(BasePlan):
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: two emptiness tests, promised upper bounds, two dict lookups and the compiled call, which
         checks shapes, strides, dtypes, devices and alignment itself. Only when it refuses are the reasons looked for.
+        Where a tiling takes scratch: a lookup of its sizes as well, and of the stream where the call brings none.
         """
         kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.outputs)
         outputs = {o.name: i for i, o in enumerate(self.outputs, len(self.inputs))}
@@ -200,6 +192,8 @@ class KernelPlan(BasePlan):
         carrier = self._find_carrier(carriers, probe)
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
         choose: Callable[..., str] = self.dispatch
+        scratch, axes = self.scratch, self.outputs[probe - len(self.inputs)].axes
+        divisors = [divided(self.outputs[probe - len(self.inputs)].dims[axis])[1] for axis in axes]
         measured = bool(self.winners)
         slots = self._dim_slots(args)
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
@@ -216,22 +210,26 @@ class KernelPlan(BasePlan):
                     for i, axis, divisor, whole, whole_axis in parts:
                         if values[i].shape[axis] * divisor != values[whole].shape[whole_axis]:
                             raise ValueError(f"argument {i}, axis {axis}")
-                    if self.scratch and (fault := self._scratch_fault(values, slots)):
-                        raise ValueError(fault)
                     device = output.get_device()
                     where = (device,) if measured else ()
                     chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
                     limited = sms is not None or self.sms is not None
-                    kernels[chosen](*values, self.limit_sms(sms, chosen, device) if limited else sm_counts[device])
+                    count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
+                    if scratch:
+                        extents = product_extents(divisors, [output.shape[axis] for axis in axes])
+                        fitting = self._scratch.fit(chosen, extents, values[len(args) :], output.device)
+                        kernels[chosen](*values[: len(args)], *fitting, count)
+                    else:
+                        kernels[chosen](*values, count)
                     return
             except Exception as error:
-                self._refuse(args, values[: len(args)], error)
+                self._refuse(args if len(values) <= len(args) else (*args, *scratch), values, error)
                 fixed = normalise_strides(args, values[: len(args)])
                 if fixed is None:
                     raise
                 launch_fn(*fixed, *values[len(args) :], sms=sms)
                 return
-            self._refuse(args, values[: len(args)])
+            self._refuse(args if len(values) <= len(args) else (*args, *scratch), values)
             for i, value in empty:
                 values[i].fill_(value)
 
@@ -241,19 +239,6 @@ class KernelPlan(BasePlan):
     def _find_carrier(self, operands: Sequence[int], output: int) -> int:
         """The argument that may be empty where the output is not: an operand, unless the contracted dim is constant."""
         return output if isinstance(self.dims[self.reduced], int) else operands[0]
-
-    def _scratch_fault(self, values: Sequence[Any], slots: Sequence[tuple[str, int, int]]) -> str:
-        """Why the scratch of a call does not do, or ""."""
-        given = values[len(self.inputs) + len(self.outputs) :]
-        names = ", ".join(a.name for a in self.scratch)
-        if len(given) != len(self.scratch):
-            return f"{self.name}: takes scratch after its outputs: {names}; pass what allocate_scratch(*inputs) returns"
-        constants = {d: e for d, e in self.dims.items() if isinstance(e, int)}
-        elements = self.scratch_elements(**constants, **{d: values[i].shape[axis] for d, i, axis in slots})
-        for arg, value in zip(self.scratch, given):
-            if value.numel() < elements[arg.dims[0]]:
-                return f"{self.name}: {arg.name} has {value.numel()} elements, this call needs {elements[arg.dims[0]]}"
-        return ""
 
     def _dim_slots(self, args: Sequence[Argument]) -> tuple[tuple[str, int, int], ...]:
         """(dim, argument, axis) where the extent of each dim that is not constant can be read."""
@@ -278,7 +263,29 @@ class KernelPlan(BasePlan):
         )
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
-        return find_faults(self.dims, args, values, self.device, self.reduced)
+        extents = {**self.dims, **{s.dims[0]: (0, None) for s in self.scratch}}
+        return find_faults(extents, args, values, self.device, self.reduced)
+
+    # -- scratch --
+
+    def workspace_shapes(self, **dims: int) -> dict[str, tuple[int, ...]]:
+        """The least shapes of the scratch tensors for a problem, by name, whichever tiling runs."""
+        extents = complete_dims(self.dims, dims)
+        m, n, _, batch = self.roles
+        sizes = self._scratch.largest([extents[d] for d in (m, n, *batch)])
+        return {arg.name: (size,) for arg, size in zip(self.scratch, sizes)}
+
+    def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
+        if not self.scratch:
+            return ()
+        device = next(v.device for a, v in zip(self.inputs, inputs) if isinstance(a, TensorArg))
+        shapes = self.workspace_shapes(**self.problem_dims(*inputs))
+        return self._scratch.make(device, tuple(size for (size,) in shapes.values()))
+
+    def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
+        outputs = self.allocate_outputs(*inputs)
+        self.launch_fn(*inputs, *outputs, sms=sms)
+        return outputs if len(outputs) > 1 else outputs[0]
 
 
 def _current_device() -> int:

@@ -30,7 +30,8 @@ KERNEL_NAMES = frozenset(
         *("ab_pipeline", "load_pipeline", "ab_barriers", "load_barriers", "const_expr", "dataclass", "Int64"),
         *("LoadOperands", "TileLoadOperands", "ConsumeOperands", "RasterOrder", "SharedStorage", "SmemAllocator"),
         *("OperandMajorMode", "ValueError", "pairs", "arrivals", "extent_n", "s_ticket"),
-        *("reads_tiles", "Boolean"),
+        *("reads_tiles", "Boolean", "k_split", "split", "tile_queue", "queue", "queue_barriers"),
+        *("queue_indices", "workspace", "sums", "semaphores"),
     }
 )
 # What kernel source makes of the name of a tensor.

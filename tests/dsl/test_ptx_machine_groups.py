@@ -58,6 +58,11 @@ SPECS: dict[str, tuple[str, dict[str, int]]] = {
         {"m": 200, "n": 72, "k": 72, "g": 6},
     ),
 }
+DYNAMIC = "scheduler: dynamic_persistent\n"
+SPECS |= {
+    "labels_dynamic": (LABELS + SMALL + DYNAMIC, {"m": 500, "n": 136, "k": 72, "g": 5}),
+    "offsets_dynamic_pingpong": (fused(OFFSETS) + DYNAMIC, {"m": 400, "n": 136, "k": 72, "g": 6}),
+}
 SIMULATION = Simulation(sm_count=4)
 EDGES, NONE, ANY = Deal("edges"), Deal("none"), Deal("random")
 
@@ -75,7 +80,7 @@ def test_rows_meet_the_matrix_of_their_group(name: str, deal: Deal, seed: int) -
 
 
 @pytest.mark.parametrize("deal", [NONE, Deal("one"), Deal("ones"), Deal("full")], ids=lambda d: d.kind)
-@pytest.mark.parametrize("name", ["labels_fused_pingpong", "counts_swapped", "offsets_fused_pingpong"])
+@pytest.mark.parametrize("name", ["labels_fused_pingpong", "counts_swapped", "offsets_dynamic_pingpong"])
 def test_groups_of_extreme_sizes(name: str, deal: Deal) -> None:
     assert_passes(subject(name), SPECS[name][1], draw=deal)
 

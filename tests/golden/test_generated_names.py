@@ -34,12 +34,27 @@ epilogue:
   zqt_d: zql_x + zqt_tile * zqt_device
   zqt_e: stored(zqt_d) + zqt_column
 warpgroups: {{schedule: {schedule}}}
-tiling: {{swap_ab: {swap_ab}}}
+tiling: {{swap_ab: {swap_ab}{split}}}
+scheduler: {scheduler}
 """
 VARIANTS = [
-    PROBE.format(schedule=schedule, swap_ab=swap_ab, batch=batch, major_a=a, major_b=b, major_d=d)
-    for schedule, swap_ab, batch, (a, b, d) in itertools.product(
-        ("cooperative", "pingpong"),
+    PROBE.format(
+        schedule=schedule,
+        swap_ab=swap_ab,
+        split=split,
+        scheduler=scheduler,
+        batch=batch,
+        major_a=a,
+        major_b=b,
+        major_d=d,
+    )
+    for (schedule, split, scheduler), swap_ab, batch, (a, b, d) in itertools.product(
+        (
+            ("cooperative", "", "static_persistent"),
+            ("pingpong", "", "dynamic_persistent"),
+            ("cooperative", ", split_k: 4, split_k_sum: unordered_atomic", "dynamic_persistent"),
+            ("pingpong", ", split_k: 2", "static_persistent"),
+        ),
         ("false", "true"),
         ("", "zqd_l, "),
         (("zqd_k", "zqd_k", "zqd_n"), ("zqd_m", "zqd_n", "zqd_m")),

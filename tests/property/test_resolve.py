@@ -19,7 +19,7 @@ from resolution_claims import (
 )
 
 from cutegen.families.gemm.auto import Choice, choose
-from cutegen.families.gemm.candidate import RASTER_ORDERS, SCHEDULES, knobs_of
+from cutegen.families.gemm.candidate import RASTER_ORDERS, SCHEDULERS, SCHEDULES, SPLIT_K_SUMS, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.rules import refusals
@@ -48,6 +48,9 @@ KNOB_VALUES: dict[str, st.SearchStrategy[Any]] = {
     ).map(list),
     "tiling.cluster": st.tuples(st.sampled_from((1, 2, 3, 4)), st.sampled_from((1, 2, 4))).map(list),
     "tiling.swap_ab": st.booleans(),
+    "tiling.split_k": st.integers(1, 140),
+    "tiling.split_k_sum": st.sampled_from(SPLIT_K_SUMS),
+    "scheduler": st.sampled_from(SCHEDULERS),
     "tiling.raster.order": st.sampled_from(RASTER_ORDERS),
     "tiling.raster.group": small,
     "pipeline.stages": small,
@@ -140,7 +143,7 @@ def test_any_lock_is_survived(text: str, locked: dict[str, Any]) -> None:
         assert shown.get(key) == value or key in told
     problem = resolution.resolved.problem
     # What a problem has no use for is not among its decisions.
-    absent = {"load_stages": 0, "promote_every": "never"}
+    absent = {"load_stages": 0, "promote_every": "never", "split_k_sum": "none"}
     fields = {k.field: values(resolution).get(k.key, absent.get(k.field)) for k in knobs_of(problem)}
     assert not list(refusals(problem, replace(candidate(problem), **fields), SM90))
 

@@ -10,8 +10,9 @@ import numpy as np
 from .assembler import CTA_WINDOW, LANES, PARAMETER_WINDOW, SHARED_WINDOW, VIEW, Assembler, Closure, builds, put, raw
 from .control import converged
 from .floats import from_bits, to_bits
-from .memory import CHUNK
+from .memory import CHUNK, Operation
 from .parser import Instruction, Memory, PtxError, Register, Symbol
+from .races import Agent, published
 
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
 
@@ -120,14 +121,16 @@ def _load(asm: Assembler, ins: Instruction) -> Closure:
 
 @builds("st")
 def _store(asm: Assembler, ins: Instruction) -> Closure:
-    if "async" in ins.opcode:
-        raise PtxError("st.async is not simulated")
     kind, _ = _shape(ins)
     space = _space(ins)
     dtype = raw(kind)
     slot, offset = asm.place(ins.operands[0], asm.address_type(ins.operands[0]))
     sources = [asm.source(o, kind) for o in asm.items(ins.operands[1])]
     signals = bool({"release", "volatile", "relaxed"} & set(ins.opcode))
+
+    if "async" in ins.opcode:
+        barrier = asm.place(ins.operands[2], asm.address_type(ins.operands[2]))
+        return _store_async(ins, (slot, offset), barrier, sources, dtype)
 
     def run(w: Any) -> None:
         w.agent.pc = w.pc - 1
@@ -140,6 +143,39 @@ def _store(asm: Assembler, ins: Instruction) -> Closure:
             w.cta.machine.locations.write(w.agent, addresses, "release" in ins.opcode)
 
     return run
+
+
+def _store_async(
+    ins: Instruction, place: tuple[int, int], barrier: tuple[int, int], sources: list[int], dtype: Any
+) -> Closure:
+    """st.async: the place is NaN until the value comes, which the mbarrier counts in bytes."""
+    if "mbarrier::complete_tx::bytes" not in ins.opcode:
+        raise PtxError("st.async without an mbarrier is not simulated")
+    size = np.dtype(dtype).itemsize
+
+    def run(w: Any) -> None:
+        values = np.stack([w.r[s] for s in sources], 1).astype(dtype)
+        values = values if w.mask is None else values[w.mask]
+        signals = lanes_of(w, *barrier)
+        w.agent.pc = w.pc - 1
+        agent = w.agent.issue()
+        for cta, lanes, inside in split_shared(w, lanes_of(w, *place)):
+            for value, at, signal in zip(values[lanes], inside, signals[lanes]):
+                cta.shared.scatter(np.array([at]), size, np.full((1, len(sources)), -1).astype(dtype), agent, None)
+                w.cta.machine.submit(
+                    "load", _arrival(cta, agent, int(at), value, cta.barrier(int(signal) % CTA_WINDOW))
+                )
+
+    return run
+
+
+def _arrival(cta: Any, agent: Agent, at: int, value: Any, signal: Any) -> Operation:
+    def arrive() -> None:
+        cta.shared.scatter(np.array([at]), value.itemsize, value[None], agent, None)
+        signal.channel.give(published(agent))
+        signal.complete(value.nbytes)
+
+    return Operation(cta, arrive, f"st.async to {at} of CTA {cta.where}")
 
 
 _ATOMIC = {

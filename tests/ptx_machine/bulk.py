@@ -8,7 +8,7 @@ import numpy as np
 
 from .assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
 from .barriers import Waitable
-from .memory import CHUNK, units_of
+from .memory import CHUNK, Operation, units_of
 from .parser import Instruction, Memory, PtxError
 from .races import Agent, published
 from .tensor_map import TensorMap, add_bytes, decode
@@ -25,13 +25,6 @@ class BulkGroup(Waitable):
 
     def __str__(self) -> str:
         return f"a bulk group with {self.reading} stores not read and {self.open} not written"
-
-
-class Operation:
-    """One step of a copy. cta: whose shared memory it uses; run: does it; text: what it is."""
-
-    def __init__(self, cta: Any, run: Any, text: str) -> None:
-        self.cta, self.run, self.text = cta, run, text
 
 
 def _uniform(w: Any, slots: list[int]) -> list[int]:

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from . import access, arithmetic, control, conversion  # noqa: F401  (they register instructions)
+from . import access, arithmetic, bulk, control, conversion  # noqa: F401  (they register instructions)
 from .assembler import DYNAMIC_SHARED, LANES, Assembler
 from .barriers import ClusterBarrier, Mbarrier, NamedBarrier
-from .bulk import Operation
-from .memory import GlobalMemory, SharedMemory
+from .memory import GlobalMemory, Operation, SharedMemory
 from .parser import PtxError
 from .races import Locations, WarpAgent, actor_count
 from .warp import Warp

@@ -105,6 +105,13 @@ def check_aligned(addresses: Any, size: int) -> None:
         raise PtxError(f"address {wrong:#x} is not a multiple of {size} bytes")
 
 
+class Operation:
+    """One step of a copy. cta: whose shared memory it uses; run: does it; text: what it is."""
+
+    def __init__(self, cta: Any, run: Any, text: str) -> None:
+        self.cta, self.run, self.text = cta, run, text
+
+
 class SharedMemory:
     """The shared memory of one CTA. Everything starts as NaN patterns.
 

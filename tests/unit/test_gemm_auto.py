@@ -243,3 +243,40 @@ def test_traffic_and_waves_of_groups() -> None:
     assert found.tiles == 8 * (512 // 128) * (2048 // 256)
     each = bind_text(COUNTS)
     assert traffic(each, shape._replace(m=512)) == (flops, moved)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "split"),
+    [(64, 1280, 8192, True), (128, 256, 7168, True), (64, 1280, 256, False), (4096, 4096, 4096, False)],
+)
+def test_k_is_split_where_few_tiles_have_much_of_it(m: int, n: int, k: int, split: bool) -> None:
+    found = resolve_text(PLAIN + f"dims: {{m: {m}, n: {n}, k: {k}}}\n")
+    decided = values(found)
+    assert (decided["tiling.split_k"] > 1) is split  # type: ignore[operator]
+    assert decided.get("tiling.split_k_sum") == ("ordered_parallel" if split else None)
+    if split:
+        c = found.resolved.default.candidate
+        e = estimate(c, describe_work(found.resolved.problem, Shape(m, n, k), H200), H200)
+        assert e.waves == 1
+        assert e.tiles > H200.sms // 2
+        reason = next(d.reason for d in found.resolved.decisions if d.key == "tiling.tile")
+        assert f" x {c.split_k} parts in 1 wave" in reason
+
+
+def test_a_written_split_is_kept_and_a_shape_that_is_open_has_none() -> None:
+    assert decided(PLAIN)["tiling.split_k"] == 1
+    written = decided(PLAIN + "dims: {m: 4096, n: 4096, k: 4096}\ntiling: {split_k: 3}\n")
+    assert (written["tiling.split_k"], written["tiling.split_k_sum"]) == (3, "ordered_parallel")
+    unsplit = decided(PLAIN + "dims: {m: 64, n: 1280, k: 8192}\ntiling: {split_k: 1}\n")
+    assert unsplit["tiling.split_k"] == 1
+
+
+def test_the_model_knows_what_each_way_to_sum_costs() -> None:
+    problem, shape = bind_text(PLAIN), Shape(64, 1280, 8192)
+
+    def clocks(parts: int, how: str) -> int:
+        c = candidate(problem, tile=(64, 128, 64), cluster=(1, 1), consumers=1, split_k=parts, split_k_sum=how)
+        return estimate(c, describe_work(problem, shape, H200), H200).clocks
+
+    assert clocks(1, "none") > 2 * clocks(8, "ordered_parallel")
+    assert clocks(8, "unordered_atomic") < clocks(8, "ordered_parallel") < clocks(8, "ordered_turnstile")

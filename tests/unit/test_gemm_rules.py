@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gemm_specs import FP8, FUSED, LABELS, PLAIN, SM90, bind_text, candidate
+from gemm_specs import COUNTS, FP8, FUSED, LABELS, PLAIN, SM90, bind_text, candidate
 
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
@@ -67,9 +67,15 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("register-values", PLAIN, {"producer_registers": 42}, ("42 producer", "40 or 48"), {"producer_registers": 40}),
     ("register-values", PLAIN, {"consumer_registers": 264}, ("264 consumer", "24..256", "256"), {}),
     ("register-values", PLAIN, {"producer_registers": 176, "consumer_registers": 160}, ("176", "384", "168"), {}),
-    ("not-yet-supported", PLAIN, {"scheduler": "dynamic_persistent"}, ("dynamic_persistent", "static_persistent"), {}),
-    ("not-yet-supported", PLAIN, {"split_k": 2}, ("split_k = 2",), {}),
     ("batch-invariance", INVARIANT, {"split_k": 2}, ("split_k = 2 adds up 2 sums", "use split_k 1"), {}),
+    ("split-k", PLAIN, {"split_k": 129, "split_k_sum": "ordered_parallel"}, ("129", "at most 128"),
+     {"split_k": 128, "split_k_sum": "ordered_parallel"}),
+    ("split-k", PLAIN + "dims: {k: 200}\n", {"split_k": 5, "split_k_sum": "unordered_atomic"},
+     ("k = 200 has 4 tiles of 64", "split_k = 5", "at most 4"), {"split_k": 4, "split_k_sum": "unordered_atomic"}),
+    ("not-yet-supported", COUNTS, {"split_k": 2, "split_k_sum": "ordered_parallel"}, ("split_k = 2 of a grouped",), {}),
+    ("split-k-sum", PLAIN, {"split_k_sum": "ordered_turnstile"}, ("split_k is 1", "one part"), {}),
+    ("split-k-sum", PLAIN, {"split_k": 2}, ("split_k is 2", "ordered_parallel"),
+     {"split_k": 2, "split_k_sum": "ordered_turnstile"}),
     ("register-file", PLAIN, {"consumer_registers": 240}, ("40 + 2 x 240", "66560", "64512", "at most 232"), {}),
     ("accumulator-registers", PLAIN, {"tile": (256, 256, 64), "stages": 2},
      ("256 x 256 / (128 x 2) = 256", "232 - 32", "200", "widest tile n is 192"), {"tile": (256, 192, 64), "stages": 2}),

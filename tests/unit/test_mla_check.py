@@ -64,7 +64,7 @@ SMALL = tuple(n for n in NAMES if n not in LARGE)
         ("page stride", SMALL, "pages of a pool of layers, numerics: ", "most rows"),
         ("lse of nothing", SMALL, "no keys at all, numerics: 24 of 24 wrong", "one block"),
         ("column", ("one block",), "(request 0, row block 0, row 14 of it; warpgroup 1, column 44 of it)", ""),
-        ("counters", ("one block",), "semaphores: 1 counters are not zero after the launch", ""),
+        ("counters", ("one block",), "semaphores: 1 elements are not zero after the launch", ""),
         ("workspace", ("one block",), "workspace: wrote outside of the tensor", ""),
         ("stale slot", ("one key",), "is nan", ""),
         ("chance", ("edges of blocks",), "not repeatable", ""),

@@ -48,14 +48,16 @@ def test_scratch_has_a_value_per_row_and_tile_and_a_counter_per_row_of_tiles() -
     assert torch.equal(r, d.amax(dim=-1))
 
 
-def test_missing_and_short_scratch_is_refused() -> None:
+def test_a_call_without_scratch_uses_the_plan_s_own_and_short_scratch_is_refused() -> None:
     plan = ReducingPlan()
     a, b = torch.rand(300, 16), torch.rand(200, 16)
     r, d = plan.allocate_outputs(a, b)
-    with pytest.raises(ValueError, match=r"takes scratch after its outputs: r_partials, arrivals; pass what allocate"):
-        plan.launch_fn(a, b, r, d)
-    with pytest.raises(ValueError, match="r_partials has 100 elements, this call needs 1500"):
+    plan.launch_fn(a, b, r, d)
+    assert torch.equal(r, d.amax(dim=-1))
+    with pytest.raises(ValueError, match="r_partials has 100 elements, tiling only needs 1500: size it by work"):
         plan.launch_fn(a, b, r, d, torch.empty(100), torch.zeros(4, dtype=torch.int32))
+    with pytest.raises(TypeError, match=r"takes 6 arguments \(a, b, r, d, r_partials, arrivals\), got 5"):
+        plan.launch_fn(a, b, r, d, torch.empty(1500))
 
 
 def test_a_reduction_of_no_columns_is_its_neutral_element() -> None:

@@ -61,6 +61,10 @@ RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
 RASTER_GROUP = 8
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
+SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
+SPLIT_K_SUM = "ordered_parallel"
+SPLIT_MARGIN = 10  # percent of time that a split has to save
 
 
 class Core(NamedTuple):
@@ -71,6 +75,7 @@ class Core(NamedTuple):
     tile: tuple[int, int, int]
     cluster: tuple[int, int]
     swap_ab: bool
+    split_k: int
 
 
 def choose(
@@ -100,9 +105,11 @@ def candidates(
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, tile_k * 2 // problem.a.dtype.bytes)
             for cluster, why_cluster in _clusters(problem, swap_ab):
-                proposal = Core(schedule, consumers, tile, cluster, swap_ab)._asdict()
+                proposal = Core(schedule, consumers, tile, cluster, swap_ab, split_k=1)._asdict()
                 core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
                 ordered.setdefault(core, (why, why_cluster))
+    if shapes and "split_k" not in fixed and problem.groups is None:
+        ordered |= {split: ordered[core] for core in ordered for split in _splits(problem, core, device, shapes)}
     ranking = rank(problem, list(ordered), device, shapes) if shapes else dict.fromkeys(ordered, "")
     for core, ranked in ranking.items():
         why, why_cluster = ordered[core]
@@ -120,9 +127,22 @@ def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int]
     return sorted(CLUSTERS.items(), key=lambda item: problem.groups is not None and item[0][along_rows] > 1)
 
 
+def _splits(problem: GemmProblem, core: Core, device: Device, shapes: Sequence[Shape]) -> Iterator[Core]:
+    """The core with k split as often as lets the parts of all its tiles run at the same time and leaves each several
+    k tiles, or nearly as often."""
+    tiles, slots = 1, 0
+    for shape in shapes:
+        e = estimate(_unfinished(core), describe_work(problem, shape, device), device)
+        tiles, slots = max(tiles, e.tiles), e.slots
+    most = min(slots // tiles, *(shape.k // (MIN_PART * core.tile[2]) for shape in shapes))
+    for parts in [parts for parts in SPLITS if parts <= most][-3:]:
+        yield core._replace(split_k=parts)
+
+
 def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
     """The cores ordered by the cost model, with its reason: by the sum over shapes of clocks / fewest clocks, then by
-    the work of the SMs, which tells candidates apart that all wait for memory."""
+    the work of the SMs, which tells candidates apart that all wait for memory. A split has to win by a margin: it needs
+    scratch, and results then depend on the split."""
     works = [describe_work(problem, shape, device) for shape in shapes]
     estimates = []
     for core in cores:
@@ -130,14 +150,22 @@ def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Se
         estimates.append([estimate(c, work, device) for work in works])
     best = [min(row[i].clocks for row in estimates) for i in range(len(shapes))]
     scores = [
-        (sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)), sum(e.busy for e in row)) for row in estimates
+        (sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(core), sum(e.busy for e in row))
+        for core, row in zip(cores, estimates)
     ]
     reasons = {}
     for i in sorted(range(len(cores)), key=lambda i: scores[i]):
         e = estimates[i][-1]
-        waves = f"{e.tiles} tiles in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
+        split = cores[i].split_k
+        parts = f" x {split} parts" * (split > 1)
+        waves = f"{e.tiles // split} tiles{parts} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
         reasons[cores[i]] = f"cost model for {shapes[-1]}: {waves}, bound by {e.bound}"
     return reasons
+
+
+def _weight(core: Core) -> int:
+    """Percent."""
+    return 100 * 100 // (100 - SPLIT_MARGIN) if core.split_k > 1 else 100
 
 
 def _unfinished(core: Core) -> Candidate:
@@ -146,8 +174,9 @@ def _unfinished(core: Core) -> Candidate:
         **core._asdict(),
         stages=MIN_STAGES, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
         multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
-        raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent", split_k=1,
-        pdl_wait=False, pdl_trigger="none", promote_every=NEVER,
+        raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
+        split_k_sum=SPLIT_K_SUM if core.split_k > 1 else "none", pdl_wait=False, pdl_trigger="none",
+        promote_every=NEVER,
     )  # fmt: skip
 
 
@@ -200,7 +229,12 @@ def complete(
     settle(why_order, raster_order="along_n" if along_n else "along_m")
     settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
     settle("the tiles of a dense GEMM take the same time", scheduler="static_persistent")
-    settle("the only one supported", split_k=1)
+    unsplit = f"no split gains {SPLIT_MARGIN}%" if shapes else "pays where few tiles are known to be all there are"
+    settle(f"goes with the tile: gains over {SPLIT_MARGIN}%" if c.split_k > 1 else unsplit, split_k=c.split_k)
+    if c.split_k > 1:
+        settle("the fastest of those that give the same bits every time", split_k_sum=SPLIT_K_SUM)
+    else:
+        settle("nothing to sum", split_k_sum="none")
     settle("goes with the tile" if shapes else "rows are taken to be many where no shape is known", swap_ab=c.swap_ab)
     settle("only a kernel before this one that triggers early needs it", pdl_wait=False)
     settle("safe for any kernel after this one", pdl_trigger="none")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 SCHEDULES = ("cooperative", "pingpong")
 RASTER_ORDERS = ("along_m", "along_n")
 SCHEDULERS = ("static_persistent", "dynamic_persistent")
+# How the parts of a split k become one sum; the first two give the same bits every time.
+SPLIT_K_SUMS = ("ordered_turnstile", "ordered_parallel", "unordered_atomic")
 PDL_TRIGGERS = ("none", "last_tile")
 NEVER = "never"
 
@@ -24,8 +26,8 @@ class Candidate:
     tile: CTA tile (m, n, k), elements. cluster: CTAs (m, n). stages: slots of the A/B ring; store_stages, load_stages:
     slots of the rings of stored and of loaded epilogue tiles (load_stages 0 without loaded tiles). *_registers:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
-    swizzle_*: bytes of a swizzled SMEM row. promote_every: MMAs along k that the tensor core sums before f32 registers
-    take the sum, or "never".
+    swizzle_*: bytes of a swizzled SMEM row. split_k_sum: "none" without a split. promote_every: MMAs along k that the
+    tensor core sums before f32 registers take the sum, or "never".
     """
 
     schedule: str
@@ -45,6 +47,7 @@ class Candidate:
     raster_group: int
     scheduler: str
     split_k: int
+    split_k_sum: str
     swap_ab: bool
     pdl_wait: bool
     pdl_trigger: str
@@ -75,6 +78,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("raster_group", "tiling.raster.group", integer()),
     Knob("scheduler", "scheduler", word(*SCHEDULERS)),
     Knob("split_k", "tiling.split_k", integer()),
+    Knob("split_k_sum", "tiling.split_k_sum", word(*SPLIT_K_SUMS)),
     Knob("swap_ab", "tiling.swap_ab", boolean),
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
@@ -83,7 +87,17 @@ KNOBS: tuple[Knob, ...] = (
 
 
 # Which text a kernel module has; every other knob is a number that its instances differ in.
-STRUCTURAL = ("schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every")
+STRUCTURAL = ("schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every")
+
+
+def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
+    """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums do not round."""
+    idle = {
+        "load_stages": c.load_stages == 0,
+        "split_k_sum": c.split_k == 1,
+        "promote_every": not problem.mma.rounds,
+    }
+    return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 
 
 def structure(c: Candidate) -> tuple[object, ...]:

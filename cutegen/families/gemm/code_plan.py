@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cutegen.families.code_plan import CodePlan, MmaPlan
-from cutegen.families.gemm.derived import accumulators, warpgroups_per_tile
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import accumulators, dynamic, warpgroups_per_tile
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.hardware.arch import ARCHS
 
@@ -24,5 +25,12 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
         multicast=max(numbers.multicast) > 1,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
+        atomics=_atomics(tiling.candidate),
         tma_stores=sum(not o.direct for o in problem.kernel_epilogue.outputs),
     )
+
+
+def _atomics(c: Candidate) -> int:
+    """Claims and the count of clusters that are done; one publication of partial sums; additions of four values."""
+    additions = accumulators(c) // 4 if c.split_k_sum == "unordered_atomic" else 0
+    return 2 * dynamic(c) + (c.split_k > 1) + additions

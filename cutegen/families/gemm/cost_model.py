@@ -30,7 +30,7 @@ POWER_BYTES_PER_CLOCK = 640  # operands from L2 to one SM, for which the tensor 
 START_CLOCKS = 5000  # to launch, to fill the first ring and to drain the last store: 2.7 us
 TILE_CLOCKS = 100  # between a tile's last MMA and its epilogue
 CLUSTER_CLOCKS = 200  # until the CTAs of a cluster have met
-SPLIT_CLOCKS = 1000  # to hand a partial tile on: a fence, and a flag in L2
+SPLIT_CLOCKS = 3000  # to hand a partial tile on: a fence, a counter and a poll in L2; an estimate, never measured
 TRANSPOSED_PERCENT = 2  # that a transposed kernel's SM is slower: it has to be ahead by that much
 ACCUMULATOR_BYTES = 4  # of a partial sum
 
@@ -182,15 +182,25 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
     made = area // work.paired
     moved = made * (work.stored + work.loaded)
     epilogue = TILE_CLOCKS + 2 * moved // SMEM_BYTES_PER_CLOCK + work.flops * made // LANES
-    if c.split_k > 1:
-        moved += 2 * area * ACCUMULATOR_BYTES  # written by one CTA, read by the next
-        epilogue += SPLIT_CLOCKS
+    clocks, partials = _sum_costs(c, area * ACCUMULATOR_BYTES)
+    epilogue += clocks
+    moved += partials
     return _Tile(
         max(tensor, smem),
         "tensor core" if tensor >= smem else "shared memory",
         epilogue,
         fetched + moved,
     )
+
+
+def _sum_costs(c: Candidate, partial: int) -> tuple[int, int]:
+    """(clocks, bytes through L2) that the CTA which finishes a tile waits for and moves, to make one sum of the parts,
+    each having `partial` bytes."""
+    if c.split_k == 1:
+        return 0, 0
+    if c.split_k_sum == "ordered_turnstile":  # one after the other
+        return (c.split_k - 1) * (SPLIT_CLOCKS + 2 * partial // L2_BYTES_PER_CLOCK_SM), 0
+    return SPLIT_CLOCKS, partial * (3 if c.split_k_sum == "unordered_atomic" else c.split_k)
 
 
 def _on_sm(c: Candidate, tile: _Tile) -> tuple[int, str]:

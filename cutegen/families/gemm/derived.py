@@ -15,6 +15,9 @@ VECTOR_ALIGN = 16  # bytes of one vectorised load
 INDEX_BYTES = 4  # of an i32
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
+QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
+PARTIAL_BYTES = 4  # partial sums are f32
+QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
 WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 
 
@@ -23,7 +26,9 @@ class Derived:
     """epilogue_groups: groups of threads that store on their own.
 
     subtiles: epilogue tiles of one group per CTA tile. accumulator_registers: per thread. stage_bytes, load_bytes:
-    TMA bytes of one slot. empty_arrivals: warps, over all multicast peers, that free one A/B slot.
+    TMA bytes of one slot. empty_arrivals: warps, over all multicast peers, that free one A/B slot. queue_readers: warps
+    of a CTA that read each tile index, 0 in a static schedule. covers: (m, n) elements of the product, in the spec's
+    frame, of one cluster. partials: f32 elements of partial sums that a cluster tile keeps in global memory.
     """
 
     epilogue_tile: tuple[int, int]
@@ -34,6 +39,9 @@ class Derived:
     stage_bytes: int
     load_bytes: int
     empty_arrivals: int
+    queue_readers: int
+    covers: tuple[int, int]
+    partials: int
     smem: tuple[SmemRegion, ...]
     smem_bytes: int
 
@@ -41,6 +49,15 @@ class Derived:
 def warpgroups_per_tile(c: Candidate) -> int:
     """Consumer warpgroups that share one tile; in pingpong each works on a tile of its own."""
     return c.consumers if c.schedule == "cooperative" else 1
+
+
+def dynamic(c: Candidate) -> bool:
+    return c.scheduler == "dynamic_persistent"
+
+
+def partial_tiles(c: Candidate) -> int:
+    """Tiles of partial sums that an output tile keeps in global memory."""
+    return {"none": 0, "ordered_parallel": c.split_k - 1}.get(c.split_k_sum, 1)
 
 
 def threads(c: Candidate) -> int:
@@ -123,6 +140,10 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
         entries, columns = group_table(problem)
         what = f"i32 ({entries}, {columns}), where each group lies"
         fields.append(("group_table", entries * columns * INDEX_BYTES, VECTOR_ALIGN, what))
+    if dynamic(c):
+        what = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
+        fields.append(("queue_barriers", (2 * QUEUE_STAGES + 1) * MBARRIER_BYTES, MBARRIER_BYTES, what))
+        fields.append(("queue_indices", QUEUE_STAGES * INDEX_BYTES, INDEX_BYTES, f"i32 x {QUEUE_STAGES} stages"))
     for o in program.operands:
         if o.kind in ("row_vector", "column_vector"):
             extent = output_columns(problem, c) if o.kind == "row_vector" else tile_m
@@ -149,6 +170,8 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     sharing = warpgroups_per_tile(c)
     sub_m, sub_n = epilogue_tile(problem, c)
     regions, smem_bytes = smem_map(problem, c)
+    loads = any(o.kind == "tile" for o in problem.kernel_epilogue.operands)
+    covers = (tile_m * c.cluster[0], tile_n * c.cluster[1])
     return Derived(
         epilogue_tile=(sub_m, sub_n),
         epilogue_groups=c.consumers // sharing,
@@ -158,6 +181,9 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         stage_bytes=(tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes) * tile_k,
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile"),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
+        queue_readers=1 + loads + WARPS_PER_WARPGROUP * c.consumers if dynamic(c) else 0,
+        covers=(covers[1], covers[0]) if c.swap_ab else covers,
+        partials=tile_m * tile_n * c.cluster[0] * c.cluster[1] * partial_tiles(c),
         smem=regions,
         smem_bytes=smem_bytes,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from cutegen.epilogue import Operand, Output
@@ -26,8 +26,20 @@ from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import explain_ranking
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
+from cutegen.families.refusal import kib
 from cutegen.families.resolved import dispatch
 from cutegen.hardware import ARCHS, DEVICES
+
+SUM_IS = {
+    "ordered_turnstile": "each part adds to the sum of those before it; the same bits every time",
+    "ordered_parallel": "each part has a place of its own and the last one adds all; the same bits every time",
+    "unordered_atomic": "parts add atomically, as they come; bits may differ from run to run",
+}
+SCRATCH_IS = {
+    "workspace": "f32, any contents",
+    "sums": "f32, zero between launches",
+    "semaphores": "i32, zero between launches",
+}
 
 
 def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
@@ -38,6 +50,8 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
         sections.append(explain_dispatch(resolved.dispatch, "the first that holds"))
     for make in (explain_roles, explain_pipelines, partial(explain_smem, resolved.arch), partial(_registers, resolved)):
         sections += of_each(resolved.tilings, make)
+    if any(tiling.numbers.scratch for tiling in resolved.tilings):
+        sections += of_each(resolved.tilings, _work)
     problem = resolved.problem
     constant = all(dim.value is not None for dim in (problem.m, problem.n, problem.k, problem.batch) if dim)
     if shape is not None or constant:
@@ -106,17 +120,41 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
     problem, device = resolved.problem, DEVICES[resolved.device]
     dims = {problem.m.name: shape.m, problem.n.name: shape.n, problem.k.name: shape.k}
     name = dispatch(resolved.dispatch, {**dims, **({problem.batch.name: shape.batch} if problem.batch else {})})
-    c = next(t.candidate for t in resolved.tilings if t.name == name)
+    tiling = next(t for t in resolved.tilings if t.name == name)
+    c = tiling.candidate
     flops, moved = traffic(problem, shape)
     work = describe_work(problem, shape, device)
     e = estimate(c, work, device)
-    inside = work.shape.m * shape.n * shape.batch / (e.tiles * c.tile[0] * c.tile[1])
+    tiles = e.tiles // c.split_k
+    inside = work.shape.m * shape.n * shape.batch / (tiles * c.tile[0] * c.tile[1])
     rows = (
         *((("instance", name),) if len(resolved.tilings) > 1 else ()),
-        ("tiles", f"{e.tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
+        ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
         ("waves", f"{e.waves} of {e.slots} CTAs; the last has {e.last} ({100 * e.last / e.slots:.0f}%)"),
-        ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}"),
+        ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}" + f", in {c.split_k} parts" * (c.split_k > 1)),
+        *((f"scratch, {name}", text) for name, text in _scratch_bytes(tiling, shape)),
         *roofline(device, flops, moved, device.flops(problem.a.dtype)),
     )
     extents = Section(f"{shape} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
     return extents, explain_ranking(resolved, shape, c)
+
+
+def _scratch_bytes(tiling: ResolvedGemmTiling, shape: Shape) -> Iterator[tuple[str, str]]:
+    """(name, bytes in words) of the scratch that a problem needs."""
+    for name, count in tiling.numbers.scratch_sizes(shape.m, shape.n, shape.batch).items():
+        if name in tiling.numbers.scratch:
+            yield name, f"{kib(4 * count)}, {SCRATCH_IS[name]}"
+
+
+def _work(tiling: ResolvedGemmTiling) -> Section:
+    """What a kernel keeps in global memory between CTAs, for split k and a dynamic schedule."""
+    numbers, c = tiling.numbers, tiling.candidate
+    lines = []
+    if c.split_k > 1:
+        how = f"k in {c.split_k} parts, {c.split_k_sum}: {SUM_IS[c.split_k_sum]}"
+        lines += [how, "the CTA of a tile's last part finishes it; it waits for those before, never for later ones"]
+    if c.scheduler == "dynamic_persistent":
+        lines.append("the first tile by position, others from a counter when the loads of the one before begin")
+    header = ("scratch", "in all", "for each cluster tile", "is")
+    rows = tuple((name, *map(str, getattr(numbers, name)), SCRATCH_IS[name]) for name in numbers.scratch)
+    return Section("Work shared out at run time", tuple(lines), header, rows)

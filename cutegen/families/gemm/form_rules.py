@@ -351,15 +351,3 @@ def producer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Findin
 @BOOK.declare_form(REGISTER_VALUES, "consumer_registers", "consumers")
 def consumer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return check_value(arch, threads(c), "consumer", c.consumer_registers)
-
-
-@BOOK.declare_form(NOT_YET_SUPPORTED, "scheduler")
-def scheduler(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    if c.scheduler == "static_persistent":
-        return None
-    return f"scheduler {c.scheduler} is not yet supported", "use static_persistent"
-
-
-@BOOK.declare_form(NOT_YET_SUPPORTED, "split_k")
-def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return None if c.split_k == 1 else (f"split_k = {c.split_k} is not yet supported", "use 1")

@@ -32,7 +32,8 @@ def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Sec
         rows.append(_row("this kernel", own, estimate(own, work, device), device.clock_hz))
     written = ", ".join(d.key for d in resolved.decisions if d.origin == "spec")
     lines = (f"under what the spec writes: {written}",) if written else ()
-    header = ("rank", "tile", "cluster", "schedule", "consumers", "swap_ab", "tiles", "waves", "us", "bound by")
+    knobs = ("tile", "cluster", "schedule", "consumers", "swap_ab", "split_k")
+    header = ("rank", *knobs, "tiles", "waves", "us", "bound by")
     return Section(
         f"Cost model for {shape} on {device.name}: it ranks, it does not promise", lines, header, tuple(rows)
     )
@@ -84,7 +85,8 @@ def _row(rank: str, c: Candidate, e: Estimate, clock_hz: int) -> tuple[str, ...]
         c.schedule,
         str(c.consumers),
         "yes" if c.swap_ab else "no",
-        str(e.tiles),
+        str(c.split_k),
+        str(e.tiles // c.split_k),
         f"{e.waves}, the last {100 * e.last // e.slots}%",
         f"{1e6 * e.clocks / clock_hz:.4g}",
         e.bound,

@@ -31,6 +31,7 @@ from cutegen.families.gemm.tensor_text import (
     tile_text,
     vector_text,
 )
+from cutegen.families.gemm.work_text import WorkText, work_text
 from cutegen.hardware import ARCHS
 from cutegen.render.environment import render_template
 from cutegen.render.layout import statement
@@ -44,6 +45,7 @@ class KernelText:
     title: str
     overview: tuple[str, ...]
     pingpong: bool
+    work: WorkText
     pdl_wait: bool
     pdl_trigger: bool
     cutlass_names: tuple[str, ...]
@@ -147,7 +149,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "vector": vectors,
         "direct_store": direct,
     }
-    modules = ["accumulator", "tma", *(name for name, used in optional.items() if used)]
+    work = work_text(problem, structure, kernel.tilings[0].numbers)
+    modules = ["accumulator", "tma", *(name for name, used in optional.items() if used), *work.device_modules]
     stores = " and ".join([*(["TMA store"] if stored else []), *(["stores by threads"] if direct else [])])
     parameters = [("m", "Int32"), ("n", "Int32")]
     if any(o.batched for o in in_store):
@@ -175,6 +178,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(resolved.problem)}.",
         overview=tuple(_overview(problem, kernel.tilings[0])),
         pingpong=pingpong,
+        work=work,
         pdl_wait=structure.pdl_wait,
         pdl_trigger=structure.pdl_trigger != "none",
         cutlass_names=tuple(sorted(dtypes | extra, key=_import_order)),

@@ -11,7 +11,7 @@ from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, ker
 from cutegen.families.gemm import spec_rules
 from cutegen.families.gemm.assembly import Row, assemble
 from cutegen.families.gemm.auto import choose
-from cutegen.families.gemm.candidate import Candidate, knobs_of
+from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.problem import GemmProblem
@@ -108,9 +108,8 @@ def _resolved(
     tuned: Sequence[tuple[TunedRow, Candidate]],
 ) -> ResolvedGemm:
     c: Candidate = decided.candidate
-    # Neither loaded tiles nor sums that round: no knob.
-    idle = {"pipeline.load_stages": c.load_stages == 0, "accumulate.promote_every": not problem.mma.rounds}
-    decisions = tuple(d for d in decided.decisions if not idle.get(d.key))
+    idle = {knob.key for knob in knobs_of(problem) if knob.field in idle_knobs(problem, c)}
+    decisions = tuple(d for d in decided.decisions if d.key not in idle)
     kernels, dispatch = assemble(problem, c, rows, tuned)
     instances = [part for kernel in kernels for t in kernel.tilings for part in (t.candidate, t.numbers)]
     described = describe(problem)

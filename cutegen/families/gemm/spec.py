@@ -52,7 +52,11 @@ class Tiling(Section):
     tile: Triple | Auto = knob("CTA tile [m, n, k] in elements.")
     cluster: Pair | Auto = knob("CTAs [m, n] of one cluster, which share loads by multicast.")
     raster: Raster = Raster()
-    split_k: Positive | Auto = knob("CTAs that share the K dim of one tile; only 1 yet.")
+    split_k: Positive | Auto = knob("Parts of the K dim that CTAs work on side by side, for problems of few tiles.")
+    split_k_sum: Literal["ordered_turnstile", "ordered_parallel", "unordered_atomic"] | Auto = knob(
+        "How the parts become one sum. ordered_turnstile: each adds to those before it; ordered_parallel: each has a "
+        "place of its own, and the last adds all; unordered_atomic: as they come, so that bits differ from run to run."
+    )
     swap_ab: bool | Auto = knob(
         "Compute the transposed product, for few rows: the MMA's A is the second operand of `mainloop`, and m of tile, "
         "cluster and raster runs along n."
@@ -174,7 +178,7 @@ class GemmKnobs(TensorSpec):
     pipeline: Pipeline = Pipeline()
     warpgroups: Warpgroups = Warpgroups()
     scheduler: Literal["static_persistent", "dynamic_persistent"] | Auto = knob(
-        "How CTAs get their tiles; only static_persistent yet."
+        "How CTAs get their tiles: by position, or from a counter when they are ready for one."
     )
     tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")
     pdl: Pdl = Pdl()

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, Derived, derive, warpgroups_per_tile
+from cutegen.families.gemm.derived import (
+    INDEX_BYTES,
+    QUEUE_COUNTERS,
+    QUEUE_STAGES,
+    WARPS_PER_WARPGROUP,
+    Derived,
+    derive,
+    dynamic,
+    partial_tiles,
+    warpgroups_per_tile,
+)
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
@@ -35,6 +47,7 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
         smem_bytes=d.smem_bytes,
         raster_along_m=c.raster_order == "along_m",
         raster_group=c.raster_group,
+        **_work_numbers(c, d),
     )
     sources, pipelines, roles = _sources(problem, c), _pipelines(problem, c, d), _roles(problem, c)
     return ResolvedGemmTiling(name, numbers, sources, d.smem, pipelines, roles, knobs, module=module)
@@ -70,7 +83,40 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "smem_bytes": "end of the last ring, rounded up to 1024",
         "raster_along_m": "tiling.raster.order",
         "raster_group": "tiling.raster.group",
+        **_work_sources(problem, c),
     }
+
+
+def _work_numbers(c: Candidate, d: Derived) -> dict[str, Any]:
+    """What GemmTiling has beside, where k is split or tiles are handed out dynamically."""
+    numbers: dict[str, Any] = {"split_k": c.split_k} if c.split_k > 1 else {}
+    if dynamic(c):
+        numbers |= {"queue_stages": QUEUE_STAGES, "queue_readers": d.queue_readers}
+    if numbers:
+        size = c.cluster[0] * c.cluster[1]
+        numbers |= {"covers": d.covers, "semaphores": (QUEUE_COUNTERS * dynamic(c), size * (c.split_k > 1))}
+    if c.split_k > 1:
+        numbers["sums" if c.split_k_sum == "unordered_atomic" else "workspace"] = (0, d.partials)
+    return numbers
+
+
+def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
+    size, tiles = c.cluster[0] * c.cluster[1], partial_tiles(c)
+    counters = [f"{QUEUE_COUNTERS} of the tile queue"] * dynamic(c) + [f"{size} for each cluster tile"] * (
+        c.split_k > 1
+    )
+    partials = f"f32 {c.tile[0]} x {c.tile[1]} x {size} CTAs x {tiles} for each cluster tile"
+    readers = f"{1 + bool(_tiles(problem))} load warps + {c.consumers} x {WARPS_PER_WARPGROUP} consumer warps"
+    sources = {
+        "split_k": "tiling.split_k",
+        "queue_stages": "tiles that readers of the queue may be apart",
+        "queue_readers": readers,
+        "covers": "tile x cluster, (m, n)",
+        "workspace": partials,
+        "sums": partials,
+        "semaphores": ", ".join(counters),
+    }
+    return {field: sources[field] for field in _work_numbers(c, derive(problem, c))}
 
 
 def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[PipelinePlan, ...]:
@@ -90,6 +136,14 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
         plans.append(
             PipelinePlan("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, empty)
         )
+    if dynamic(c):
+        peers = c.cluster[0] * c.cluster[1]
+        full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"
+        empty = f"{d.queue_readers * peers} warps{' of all CTAs' * (peers > 1)} arrive at CTA 0"
+        kind = "StoreAsync" if peers > 1 else "Async"
+        plans.append(
+            PipelinePlan("queue", kind, "scheduler warp", "all by tile", QUEUE_STAGES, INDEX_BYTES, full, empty)
+        )
     outputs = problem.kernel_epilogue.outputs
     store_bytes = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in outputs)
     kind, drain, empty = "TmaStore", "TMA", "the storing warp waits until TMA has read the slot"
@@ -100,13 +154,22 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
     return tuple(plans)
 
 
+def scheduler_warp(problem: GemmProblem) -> int:
+    """The warp that claims tiles in a dynamic schedule: the first that loads nothing."""
+    return 2 if _tiles(problem) else 1
+
+
 def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     load = f"loads tiles of {problem.a.name} and {problem.b.name} by TMA"
     roles = [Role("load warp", (0, 0), c.producer_registers, load)]
     if tiles := _tiles(problem):
         what = f"loads epilogue tiles of {' and '.join(tiles)} by TMA"
         roles.append(Role("tile load warp", (1, 1), c.producer_registers, what))
-    first_idle = 2 if tiles else 1
+    first_idle = scheduler_warp(problem)
+    if dynamic(c):
+        claims = "claims tiles" if c.cluster == (1, 1) else "in CTA 0 of a cluster: claims tiles for all its CTAs"
+        roles.append(Role("scheduler warp", (first_idle, first_idle), c.producer_registers, claims))
+        first_idle += 1
     idle = "idle: a warpgroup gives registers up as a whole"
     roles.append(Role("idle warps", (first_idle, WARPS_PER_WARPGROUP - 1), c.producer_registers, idle))
     for group in range(c.consumers):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutegen.families.decide import Choice, written_knobs
 from cutegen.families.gemm.auto import candidates, choose
-from cutegen.families.gemm.candidate import Candidate, knobs_of
+from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.resolved import ResolvedGemm
@@ -57,8 +57,8 @@ class GemmSpace:
                 yield proposal
 
     def describe(self, candidate: Candidate) -> Mapping[str, object]:
-        values = {k.key: plain(getattr(candidate, k.field)) for k in self._knobs}
-        return {key: value for key, value in values.items() if key != "pipeline.load_stages" or value}
+        idle = idle_knobs(self.problem, candidate)
+        return {k.key: plain(getattr(candidate, k.field)) for k in self._knobs if k.field not in idle}
 
     def _ranked(self, shape: Shape) -> Iterator[Proposal]:
         for choice in candidates(self.problem, self._written, self.arch, self.device, (shape,)):

@@ -1,0 +1,63 @@
+"""Rules about how work is cut: parts of k, and how they become one sum."""
+
+from __future__ import annotations
+
+from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.refusal import Finding
+from cutegen.hardware.arch import Arch
+
+MAX_SPLIT_K = 128
+
+
+@BOOK.declare_form(
+    Rule(
+        "split-k",
+        f"k is split into at most {MAX_SPLIT_K} parts, and not into more than it has tiles",
+        "Each part of the k tiles of an output tile is computed by a CTA of its own, and their sums are added. It pays "
+        "where the output has far fewer tiles than the GPU has SMs. Where k is dynamic, a problem with fewer k tiles "
+        "than parts runs with one k tile a part.",
+        "dims: {k: 256}\ntiling: {tile: [64, 128, 64], split_k: 8}",
+    ),
+    "split_k",
+    "tile",
+)
+def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if c.split_k > MAX_SPLIT_K:
+        return f"split_k = {c.split_k} parts", f"use at most {MAX_SPLIT_K}"
+    k, tile_k = problem.k.value, c.tile[2]
+    if c.split_k == 1 or k is None or c.split_k * tile_k < k + tile_k:
+        return None
+    tiles = -(-k // tile_k)
+    return (
+        f"{problem.k.name} = {k} has {tiles} tile{'s' * (tiles > 1)} of {tile_k}, fewer than split_k = {c.split_k}",
+        f"use at most {tiles}",
+    )
+
+
+@BOOK.declare_form(NOT_YET_SUPPORTED, "split_k")
+def grouped_split(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if problem.groups is None or c.split_k == 1:
+        return None
+    return f"split_k = {c.split_k} of a grouped product is not yet supported", "use 1"
+
+
+@BOOK.declare_form(
+    Rule(
+        "split-k-sum",
+        "how parts are summed is said where k is split",
+        "`ordered_turnstile` and `ordered_parallel` add the parts in a fixed order and give the same bits every time; "
+        "`unordered_atomic` adds them as they come.",
+        "tiling: {split_k: 1, split_k_sum: ordered_turnstile}",
+    ),
+    "split_k_sum",
+    "split_k",
+)
+def split_k_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if (c.split_k == 1) == (c.split_k_sum == "none"):
+        return None
+    if c.split_k == 1:
+        return f"split_k_sum is {c.split_k_sum}, but split_k is 1: there is one part", "write split_k: 2 or more"
+    return f"split_k is {c.split_k}, but nothing says how the parts are summed", "use ordered_parallel"

@@ -1,0 +1,85 @@
+"""How the work is cut and handed out, for the templates: output tiles or parts of them, in static or dynamic order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.tiling import scheduler_warp
+from cutegen.render.layout import bracketed
+from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.gemm import SCRATCH, GemmTiling
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchText:
+    """One scratch argument of `fake_arguments`."""
+
+    text: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkText:
+    """What the parts of kernel.py.jinja read as k.work.
+
+    unit: of work, in words. count, kernel_count: units, in a role and in the kernel. order: what a role needs to go
+    through them; order_fields: their declarations. following: for pingpong, the other group's next unit; steps_of_*,
+    subtiles_of_*: what it takes from the rings. sum: the function that adds partial sums, buffer: where they lie,
+    counters: what stands before the tiles' counters. scratch: names of the scratch arguments.
+    """
+
+    dynamic: bool
+    split: bool
+    unit: str
+    count: str
+    kernel_count: str
+    order: tuple[str, ...]
+    order_fields: tuple[str, ...]
+    following: str
+    steps_of_following: str
+    subtiles_of_following: str
+    sum: str
+    buffer: str
+    buffer_modes: str
+    counters: str
+    scheduler_warp: int
+    scratch: tuple[str, ...]
+    fakes: tuple[ScratchText, ...]
+    device_modules: tuple[str, ...]
+
+
+def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> WorkText:
+    """All in the kernel's frame; first: of the instances of the kernel, which take the same scratch."""
+    dynamic, split = structure.scheduler == "dynamic_persistent", structure.split_k_sum != "none"
+    scratch = tuple(s for s in SCRATCH if s.name in first.scratch)
+    fields = (["split: k_split.KSplit"] if split else []) + (["queue: tile_queue.TileQueue"] if dynamic else [])
+    times_parts = " * {}split.parts" if split else ""
+    following = "following" if dynamic or split else "index + step"
+    return WorkText(
+        dynamic=dynamic,
+        split=split,
+        unit="part of a tile" if split else "tile",
+        count="o.raster.count()" + times_parts.format("o."),
+        kernel_count="raster.count()" + times_parts.format(""),
+        order=("raster", *(field.partition(":")[0] for field in fields)),
+        order_fields=tuple(fields),
+        following=following,
+        steps_of_following=f"o.split.steps({following})" if split else "o.k_tiles",
+        subtiles_of_following=f"subtiles * o.split.finishes({following})" if split else "subtiles",
+        sum=f"sum_{structure.split_k_sum}",
+        buffer=next((s.name for s in scratch if s.dtype == "float32"), ""),
+        buffer_modes="(4, threads, vectors, tiles, parts)" if structure.split_k_sum == "ordered_parallel" else "",
+        counters="tile_queue.COUNTERS + " if dynamic else "",
+        scheduler_warp=scheduler_warp(problem),
+        scratch=tuple(s.name for s in scratch),
+        fakes=tuple(map(_fake, scratch)),
+        device_modules=(*(["k_split"] if split else []), *(["tile_queue"] if dynamic else [])),
+    )
+
+
+def _fake(s: TensorArg) -> ScratchText:
+    kind = {"float32": "Float32", "int32": "Int32"}[s.dtype]
+    parts = (kind, f'(cute.sym_int(symbol="{s.name}"),)', "(1,)", f"assumed_align={s.align}")
+    return ScratchText(s.text(), bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))

@@ -1,0 +1,88 @@
+"""The scratch of a GEMM plan: what its tilings take beside inputs and outputs, how much of it, and whose it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cutegen.runtime.arguments import TensorArg, torch_dtype
+from cutegen.runtime.base import Table
+from cutegen.runtime.gemm import SCRATCH
+from cutegen.runtime.scratch import OwnScratch
+
+MAX_ELEMENTS = 2**31  # of one tensor, that kernels can count
+
+
+class GemmScratch:
+    """args: partial results of reductions with their counters, then what the tilings take of SCRATCH.
+
+    Where a call brings none, it uses the plan's own (runtime/scratch.py).
+    """
+
+    def __init__(self, name: str, tilings: Mapping[str, Any], reductions: Sequence[str]) -> None:
+        self.name, self.tilings = name, tilings
+        taken = {name for tiling in tilings.values() for name in getattr(tiling, "scratch", ())}
+        partials = [TensorArg(f"{r}_partials", "float32", (f"{r}_partials",), 0, 4) for r in reductions]
+        counters = [TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True)] if reductions else []
+        self.args = (*partials, *counters, *(s for s in SCRATCH if s.name in taken))
+        self.reductions = len(reductions)
+        self.own = OwnScratch(self.make)
+        self._needs = Table(lambda point: self._find_needs(*point))
+
+    def needs(self, key: str, extents: Sequence[int]) -> tuple[int, ...]:
+        """Elements of each tensor of a call of tiling `key`, 0 of those that it does not take. extents: of the product,
+        m, n[, batch]."""
+        point = (key, *extents)
+        return self._needs[point]  # type: ignore[no-any-return]
+
+    def largest(self, extents: Sequence[int]) -> tuple[int, ...]:
+        """Elements that suffice for any tiling."""
+        return tuple(map(max, zip(*(self.needs(key, extents) for key in self.tilings))))
+
+    def make(self, device: Any, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+        import torch
+
+        return tuple(
+            (torch.zeros if s.zeroed else torch.empty)(size, dtype=torch_dtype(s.dtype), device=device)
+            for s, size in zip(self.args, sizes)
+        )
+
+    def fit(self, key: str, extents: Sequence[int], given: Sequence[Any], device: Any) -> tuple[Any, ...]:
+        """The tensors that tiling `key` takes, of those given or of the plan's own. ValueError: one is too small."""
+        needs = self.needs(key, extents)
+        given = given or self.own.find(device, needs)
+        if len(given) != len(needs):
+            raise TypeError("scratch")  # the plan looks for faults of the whole call
+        for arg, tensor, size in zip(self.args, given, needs):
+            if tensor.numel() < size:
+                raise ValueError(
+                    f"{self.name}: {arg.name} has {tensor.numel()} elements, tiling {key} needs {size}: "
+                    "size it by workspace_shapes"
+                )
+        return tuple(tensor for tensor, size in zip(given, needs) if size)
+
+    def _find_needs(self, key: str, m: int, n: int, batch: int = 1) -> tuple[int, ...]:
+        tiling = self.tilings[key]
+        rows = self._for_reductions(m, n, batch) if self.reductions else ()
+        work = tiling.scratch_sizes(m, n, batch) if getattr(tiling, "scratch", ()) else {}
+        sizes = (*rows, *(work.get(s.name, 0) for s in self.args[len(rows) :]))
+        for arg, size in zip(self.args, sizes):
+            if size >= MAX_ELEMENTS:
+                raise ValueError(
+                    f"{self.name}: {key} needs {size} elements of {arg.name} for {m} x {n} x {batch} accumulators, "
+                    f"more than {MAX_ELEMENTS - 1}: use a tiling that splits k into fewer parts for such problems"
+                )
+        return sizes
+
+    def _for_reductions(self, m: int, n: int, batch: int) -> tuple[int, ...]:
+        """Elements that suffice for any tiling: partial results of each reduction, one for each row and tile along n,
+        and counters, one for each tile along m."""
+        most = max(max(t.cluster) for t in self.tilings.values()) - 1  # a grid is rounded up to whole clusters
+        tiles_m, tiles_n = (max(-(-e // t.tile[i]) for t in self.tilings.values()) for i, e in enumerate((m, n)))
+        return (*[batch * (tiles_n + most) * m] * self.reductions, batch * (tiles_m + most))
+
+
+def product_extents(divisors: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Extents of the product from those of an output, of whose dims some are parts."""
+    return tuple(math.prod(pair) for pair in zip(divisors, shape))

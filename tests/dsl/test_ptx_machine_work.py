@@ -1,0 +1,142 @@
+"""Split-K and the dynamic scheduler, executed on the PTX machine with several CTAs in many orders of events."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from gemm_specs import FUSED, PLAIN, resolve_text
+from ptx_machine import Simulation, assert_passes, load_resolution, run
+from ptx_machine.host import missing_tool
+
+from cutegen.families.gemm.candidate import SPLIT_K_SUMS
+from cutegen.run.subject import Subject
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+SCHEDULES = {
+    "cooperative": "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n",
+    "pingpong": "warpgroups: {schedule: pingpong}\n",
+}
+SCHEDULERS = ("static_persistent", "dynamic_persistent")
+# 4 x 3 tiles of 64 x 64 in 7 steps of k, tails in all dims.
+RAGGED = {"m": 200, "n": 136, "k": 392}
+
+
+def spec(schedule: str, scheduler: str, cluster: list[int], split: str = "", text: str = FUSED) -> str:
+    tiling = f"tiling: {{tile: [64, 64, 64], cluster: {cluster}{split}}}\n"
+    return f"{text}{tiling}{SCHEDULES[schedule]}scheduler: {scheduler}\n"
+
+
+def load(text: str, sms: int = 4, mutate: Callable[[str], str] | None = None) -> tuple[Subject, Simulation]:
+    simulation = Simulation(sm_count=sms, mutate=mutate)
+    return load_resolution(resolve_text(text), simulation), simulation
+
+
+@pytest.mark.parametrize(("schedule", "cluster"), [("cooperative", [2, 1]), ("pingpong", [1, 1]), ("pingpong", [1, 2])])
+def test_tiles_are_handed_out_dynamically(schedule: str, cluster: list[int]) -> None:
+    subject, simulation = load(spec(schedule, "dynamic_persistent", cluster))
+    for simulation.seed in range(3):
+        assert_passes(subject, RAGGED, seed=simulation.seed)
+
+
+@pytest.mark.parametrize("how", SPLIT_K_SUMS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_parts_of_k_become_one_sum(schedule: str, how: str) -> None:
+    scheduler, cluster = ("dynamic_persistent", [2, 1]) if schedule == "pingpong" else ("static_persistent", [1, 1])
+    subject, simulation = load(spec(schedule, scheduler, cluster, f", split_k: 4, split_k_sum: {how}"))
+    for simulation.seed in range(3):
+        assert_passes(subject, RAGGED, seed=simulation.seed)
+
+
+@pytest.mark.parametrize("how", SPLIT_K_SUMS)
+def test_parts_that_k_cannot_fill(how: str) -> None:
+    """One tile of k, three parts of the four, and parts of one step more than others."""
+    subject, _ = load(spec("cooperative", "static_persistent", [1, 1], f", split_k: 4, split_k_sum: {how}"))
+    for k in (8, 136, 328):
+        assert_passes(subject, {"m": 70, "n": 72, "k": k})
+
+
+@pytest.mark.parametrize("how", SPLIT_K_SUMS)
+@pytest.mark.parametrize(("schedule", "scheduler"), list(zip(SCHEDULES, SCHEDULERS)))
+def test_one_sm_makes_progress(how: str, schedule: str, scheduler: str) -> None:
+    """A part never waits for one that comes later, so a single CTA does them all."""
+    subject, _ = load(spec(schedule, scheduler, [1, 1], f", split_k: 3, split_k_sum: {how}"), sms=1)
+    assert_passes(subject, {"m": 100, "n": 72, "k": 264})
+
+
+@pytest.mark.parametrize("how", ["ordered_turnstile", "ordered_parallel"])
+def test_ordered_sums_have_the_same_bits_in_any_order_of_events(how: str) -> None:
+    subject, simulation = load(spec("cooperative", "dynamic_persistent", [1, 1], f", split_k: 4, split_k_sum: {how}"))
+    plan: Any = subject.plan
+    inputs = plan.prepare_inputs(**RAGGED)
+    results = []
+    for simulation.seed in range(4):
+        results.append(plan.kernel_fn(*inputs))
+    assert all(results[0].equal(other) for other in results[1:])
+    assert plan.is_repeatable(next(iter(plan.tilings)))
+
+
+def test_a_budget_of_sms_is_kept() -> None:
+    subject, simulation = load(spec("cooperative", "dynamic_persistent", [2, 1], ", split_k: 2"), sms=8)
+    plan: Any = subject.plan
+    inputs = plan.prepare_inputs(**RAGGED)
+    expected = subject.reference_fn(*inputs)
+    for sms, ctas in ((None, 8), (5, 4), (2, 2)):
+        assert (plan.kernel_fn(*inputs, sms=sms).float() - expected.float()).abs().max() < 0.1
+        assert simulation.machine is not None
+        assert simulation.machine.launch.grid == (2, 1, ctas // 2)
+
+
+def test_launches_follow_each_other_on_the_same_scratch() -> None:
+    """Counters and sums are left zero, whatever the problems."""
+    how = ", split_k: 3, split_k_sum: unordered_atomic"
+    subject, _ = load(spec("pingpong", "dynamic_persistent", [1, 1], how))
+    plan: Any = subject.plan
+    for m, n, k in ((200, 136, 200), (64, 64, 64), (130, 72, 200), (200, 136, 200)):
+        inputs = plan.prepare_inputs(m=m, n=n, k=k)
+        error = (plan.kernel_fn(*inputs).float() - subject.reference_fn(*inputs).float()).abs().max()
+        assert error < 0.1
+        ((_, sums, semaphores),) = [(None, *s) for key, s in plan._scratch.own._sets.items() if key[1] != "graphs"]
+        assert not sums.count_nonzero()
+        assert not semaphores.count_nonzero()
+
+
+def without(pattern: str) -> Callable[[str], str]:
+    """PTX without the instructions that match; one has to."""
+
+    def mutate(text: str) -> str:
+        lines = text.split("\n")
+        kept = [line for line in lines if not re.search(pattern, line)]
+        assert len(kept) < len(lines), f"nothing matches {pattern}"
+        return "\n".join(kept)
+
+    return mutate
+
+
+@pytest.mark.parametrize(
+    ("how", "scheduler", "pattern", "broken"),
+    [
+        ("ordered_parallel", "static_persistent", r"\bst\.global\.b32 ", "elements are not zero"),
+        ("ordered_parallel", "static_persistent", r"atom\.global\.release", "warps poll for"),
+        ("unordered_atomic", "static_persistent", r"red\.relaxed\.gpu\.global\.add\.v4\.f32", " wrong, "),
+        ("ordered_parallel", "dynamic_persistent", r"st\.async", "deadlock"),
+    ],
+)
+def test_what_would_break_it_is_seen(how: str, scheduler: str, pattern: str, broken: str) -> None:
+    cluster = [2, 1] if scheduler == "dynamic_persistent" else [1, 1]
+    text = spec("cooperative", scheduler, cluster, f", split_k: 2, split_k_sum: {how}", PLAIN)
+    subject, _ = load(text, mutate=without(pattern))
+    result = run(subject, {"m": 100, "n": 72, "k": 264})
+    assert result.status in ("wrong", "raised")
+    assert broken in " ".join(result.detail)
