@@ -268,3 +268,11 @@ def test_one_problem_that_fails_leaves_the_others() -> None:
     report = measure([(plan_subject(CpuPlan(), Path("plain")), rows)], (), Full(), {"gpu": None}, settings)
     assert [p.shape["m"] for p in report.problems] == [8, 24]
     assert report.complete
+
+
+def test_scales_that_factor_out_are_an_epilogue() -> None:
+    subject = load_subject(ROOT / "generated" / "gemm_e4m3_rowcol_sm90a")
+    reasons = {row.name: refuse(subject, row) for row in load_suite("llm_gemm", SUITES).rows()}
+    assert [name for name, reason in reasons.items() if not reason] == ["Llama-3-70B down, prefill 16k"]
+    blocks = "the product is `a @ b`, not `(a * sa) @ (b * sb)`"
+    assert reasons["DeepSeek-V3 o, decode 128"] == blocks

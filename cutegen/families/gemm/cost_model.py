@@ -5,9 +5,10 @@ need: the tensor core, shared memory, L2 and device memory. Times are in clocks 
 clock is at the power limit. There the tensor core has its sustained rate, less what fetching from L2 costs; SMs that a
 single wave leaves idle lend their power to the others, which those of the last of several waves were not seen to do.
 
-Sources of the constants: SMEM_*, L2_*: DeepGEMM's heuristics for sm_90. START_CLOCKS, TILE_CLOCKS, POWER_*: fitted to
-the measurements in docs/performance.md, where the model is scored. CLUSTER_CLOCKS, SPLIT_CLOCKS, TRANSPOSED_PERCENT:
-guesses that decide between near equals.
+Sources of the constants: SMEM_*, L2_*: DeepGEMM's heuristics for sm_90. START_CLOCKS, TILE_CLOCKS: fitted to the
+measurements in docs/performance.md, where the model is scored. POWER_*: half of what issue 73 of DeepGEMM shows for
+small tiles in fp8, as much as those measurements allow. CLUSTER_CLOCKS, SPLIT_CLOCKS, TRANSPOSED_PERCENT: guesses that
+decide between near equals.
 """
 
 from __future__ import annotations
