@@ -119,6 +119,25 @@ EDGES |= {
     "dynamic_and_split_in_clusters": PLAIN + DYNAMIC + PINGPONG + "tiling: {cluster: [2, 2], split_k: 2}\n",
     "transposed_and_split": FUSED + DYNAMIC + "tiling: {swap_ab: true, tile: [128, 32, 128], split_k: 4}\n",
 }
+BLOCKS = (
+    FP8.replace("  d:", "  sa: f32[m, ceil(k/128)]@m\n  sb: f32[ceil(n/128), ceil(k/128)]\n  d:")
+    + "mainloop: (a * sa) @ (b * sb)\n"
+)
+EDGES |= {
+    "scales_of_blocks": BLOCKS,
+    "scales_of_blocks_in_pingpong": BLOCKS + PINGPONG + "tiling: {tile: [128, 128, 128], cluster: [1, 2]}\n",
+    "scales_of_blocks_of_three_consumers": BLOCKS
+    + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 128, 256]}\n",
+    "scales_of_blocks_split_in_pingpong": BLOCKS + PINGPONG + "tiling: {tile: [128, 128, 128], split_k: 2}\n",
+    "promotion_split_by_atomic_sums": FP8 + DYNAMIC + "tiling: {split_k: 3, split_k_sum: unordered_atomic}\n",
+    "scales_of_rows_only": BLOCKS.replace("sb: f32[ceil(n/128), ceil(k/128)]", "sb: f32[n]") + PINGPONG,
+    "scales_of_columns_only": BLOCKS.replace("sa: f32[m, ceil(k/128)]@m", "sa: f32[]")
+    + "tiling: {tile: [128, 64, 128]}\n",
+    "scales_of_blocks_of_integers": BLOCKS.replace("e4m3", "i8").replace("e5m2", "i8"),
+    "scales_of_blocks_turned": BLOCKS.replace("f32[m, ceil(k/128)]@m", "f32[ceil(k/128), m]").replace(
+        "f32[ceil(n/128), ceil(k/128)]", "f32[ceil(k/128), ceil(n/128)]"
+    ),
+}
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 
 

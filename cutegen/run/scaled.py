@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from cutegen.families.proving import Baseline, Bind
 from cutegen.run.product import Product
-from cutegen.runtime.arguments import ScalarArg, TensorArg
+from cutegen.runtime.arguments import ScalarArg, TensorArg, divided
 from cutegen.runtime.plan import KernelPlan
 
 
@@ -22,17 +23,31 @@ def list_scaled_baselines(plan: KernelPlan) -> Iterator[Baseline]:
     does = f"cuBLAS with {accumulation} accumulation, " + ("out=" if whole else "the product and its scales only")
     library = "cuBLAS" if whole else "cuBLAS product"
     yield Baseline("torch._scaled_mm", does, _bind_scaled_mm(product, whole), complete=whole, library=library)
+    if whole and len(_block_scales(plan)) == 2:
+        yield Baseline("deep_gemm", "DeepGEMM, out=", _bind_deep_gemm(product), library="DeepGEMM")
+
+
+def _block_scales(plan: KernelPlan) -> list[TensorArg]:
+    """Scales that vary along k, of the left operand first."""
+    m = plan.roles[0]
+    scales = [a for a in plan.inputs if isinstance(a, TensorArg) and a.name in plan.scales]
+    found = [a for a in scales if any(divided(d)[1] > 1 for d in a.dims)]
+    return sorted(found, key=lambda a: not any(divided(d)[0] == m for d in a.dims))
 
 
 def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The scales of both operands as `_scaled_mm` takes them: scalars, or (m, 1) and (1, n). ValueError: it does not
-    take such scales."""
+    """The scales of both operands as `_scaled_mm` takes them: scalars, (m, 1) and (1, n), or one per block, (m, k/128)
+    and (k/128, n/128). ValueError: it does not take such scales."""
     import torch
 
     plan = product.plan
     m, n, _, _ = plan.roles
     device = inputs[plan.inputs.index(product.operands()[0])].device
     scalars, vectors = [], {}
+    blocks = _block_scales(plan)
+    if len(blocks) == len(plan.scales) == 2:
+        first, second = (inputs[plan.inputs.index(a)] for a in blocks)
+        return first, second.t()
     for arg, value in zip(plan.inputs, inputs):
         if arg.name not in plan.scales:
             continue
@@ -45,7 +60,9 @@ def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
         return first, second
     if not scalars and set(vectors) == {(m,), (n,)}:
         return vectors[m,].unsqueeze(1), vectors[n,].unsqueeze(0)
-    raise ValueError("torch._scaled_mm takes one scale for each operand, or one for each row of both")
+    raise ValueError(
+        "torch._scaled_mm takes one scale for each operand, one for each row or one for each block of both"
+    )
 
 
 def _bind_scaled_mm(product: Product, whole: bool) -> Bind:
@@ -61,5 +78,17 @@ def _bind_scaled_mm(product: Product, whole: bool) -> Bind:
         return lambda: torch._scaled_mm(
             a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=out.dtype, use_fast_accum=fast, out=out
         )
+
+    return bind
+
+
+def _bind_deep_gemm(product: Product) -> Bind:
+    """Of the version that has one entry point for all scales of blocks: fp8_gemm_nt((a, sa), (b, sb), d)."""
+
+    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
+        gemm = importlib.import_module("deep_gemm").fp8_gemm_nt
+        a, b, d = product.views(inputs, outputs)
+        sa, sb = (inputs[product.plan.inputs.index(s)] for s in _block_scales(product.plan))
+        return lambda: gemm((a, sa), (b.t(), sb), d)
 
     return bind

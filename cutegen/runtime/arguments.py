@@ -21,12 +21,13 @@ class TensorArg:
     """One tensor argument.
 
     dtype: its attribute name in torch, such as "bfloat16". dims: one dim per torch axis, its name, or a part of it as
-    in "n/2"; () is a device scalar.
+    in "n/2" or "ceil(k/128)"; () is a device scalar.
     contiguous: the torch axis whose stride is 1 (None for a device scalar). align: bytes that the data pointer and
     every other stride must be a multiple of (16 for a TMA tensor, the element size for a plainly loaded one).
     multiple: the extent of the contiguous axis must be a multiple of this many elements. axes: torch axes in kernel
     order, (m, n[, batch]) for outputs and epilogue tiles; `check` uses it to locate a wrong element. zeroed: scratch
-    that is zero before the first launch, and left zero by every launch.
+    that is zero before the first launch, and left zero by every launch. padded: rows
+    lie a multiple of `align` apart, whatever they hold.
     """
 
     name: str
@@ -37,6 +38,7 @@ class TensorArg:
     multiple: int = 1
     axes: tuple[int, ...] = ()
     zeroed: bool = False
+    padded: bool = False
 
     def text(self) -> str:
         return f"{self.dtype}[{', '.join(self.dims)}]"
@@ -53,17 +55,22 @@ Argument = TensorArg | ScalarArg
 
 
 def divided(dim: str) -> tuple[str, int]:
-    """Name and divisor of a dim: ("n", 2) of "n/2", ("n", 1) of "n"."""
-    name, _, divisor = dim.partition("/")
+    """Name and divisor of a dim: ("n", 2) of "n/2", ("k", 128) of "ceil(k/128)", ("n", 1) of "n"."""
+    name, _, divisor = dim.removeprefix("ceil(").removesuffix(")").partition("/")
     return name, int(divisor or 1)
+
+
+def slack(dim: str) -> int:
+    """By how much `extent * divisor` may exceed the whole: a part that is rounded up need not be full."""
+    return divided(dim)[1] - 1 if dim.startswith("ceil(") else 0
 
 
 def extent_of(dim: str, dims: Dims) -> int:
     """The extent of a dim, or of a part of one. ValueError: the part is not whole."""
     name, divisor = divided(dim)
-    if dims[name] % divisor:
+    if dims[name] % divisor and not slack(dim):
         raise ValueError(f"{name} is {dims[name]}; {dim} needs a multiple of {divisor}")
-    return dims[name] // divisor
+    return -(-dims[name] // divisor)
 
 
 def torch_dtype(name: str) -> Any:
@@ -73,7 +80,8 @@ def torch_dtype(name: str) -> Any:
 
 
 def allocate(arg: TensorArg, dims: Dims, device: Any) -> Any:
-    """An uninitialised tensor of the declared shape and layout: dense, the contiguous axis innermost."""
+    """An uninitialised tensor of the declared shape and layout: the contiguous axis innermost, and dense but for padded
+    rows."""
     import torch
 
     shape = tuple(extent_of(d, dims) for d in arg.dims)
@@ -81,6 +89,9 @@ def allocate(arg: TensorArg, dims: Dims, device: Any) -> Any:
     inner = [] if arg.contiguous is None else [arg.contiguous]
     for axis in inner + [i for i in reversed(range(len(shape))) if i != arg.contiguous]:
         strides[axis], step = step, step * max(shape[axis], 1)
+        if arg.padded and axis == arg.contiguous:
+            unit = max(1, arg.align // _bytes(arg.dtype))
+            step = -(-step // unit) * unit
     return torch.empty_strided(shape, strides, dtype=torch_dtype(arg.dtype), device=device)
 
 
@@ -101,12 +112,12 @@ def step_of(dim: str, tensors: Sequence[Argument]) -> int:
     step = 1
     for t in tensors:
         for axis, (name, divisor) in enumerate(map(divided, t.dims) if isinstance(t, TensorArg) else ()):
-            if name != dim or not isinstance(t, TensorArg):
+            if name != dim or not isinstance(t, TensorArg) or slack(t.dims[axis]):
                 continue
             step = math.lcm(step, divisor)
             if axis == t.contiguous:
                 step = math.lcm(step, t.multiple * divisor)
-                if len(t.dims) > 1:  # packed rows: the row pitch is this extent
+                if len(t.dims) > 1 and not t.padded:  # packed rows: the row pitch is this extent
                     step = math.lcm(step, max(1, t.align // _bytes(t.dtype)) * divisor)
     return step
 
@@ -198,6 +209,11 @@ def find_faults(
     faults: list[Fault] = []
     bound: dict[str, tuple[int, str]] = {d: (e, "the spec") for d, e in declared.items() if isinstance(e, int)}
     place = None
+    for arg, value in zip(args, values):  # wholes come before their parts, whatever the order of arguments
+        if isinstance(arg, TensorArg) and isinstance(value, torch.Tensor) and value.dim() == len(arg.dims):
+            for dim, extent in zip(arg.dims, value.shape):
+                if divided(dim)[1] == 1:
+                    bound.setdefault(dim, (extent, arg.name))
     for arg, value in zip(args, values):
         if isinstance(arg, ScalarArg):
             if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -241,9 +257,10 @@ def _tensor_faults(
     for axis, (dim, extent) in enumerate(zip(arg.dims, value.shape)):
         name, divisor = divided(dim)
         known, owner = bound.setdefault(name, (extent * divisor, arg.name))
-        if known != extent * divisor:
+        if not 0 <= extent * divisor - known <= slack(dim):
             origin = f"{name} = {known} from {owner}" if divisor > 1 else f"from {owner}"
-            said = f"shape[{axis}] is {extent}, but {dim} is {known / divisor:g} ({origin}); needs {arg.text()}"
+            part = -(-known // divisor) if slack(dim) else known / divisor
+            said = f"shape[{axis}] is {extent}, but {dim} is {part:g} ({origin}); needs {arg.text()}"
             yield fault(said)
         elif owner == arg.name and (text := range_fault(name, known, declared[name])):
             yield fault(f"shape[{axis}]: {text}")

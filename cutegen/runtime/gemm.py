@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cutegen.runtime.arguments import TensorArg
 
@@ -77,3 +78,8 @@ class GemmTiling:
         rows, columns = self.covers
         tiles = -(-m // rows) * -(-n // columns) * batch if self.scratch else 0
         return {s.name: (pair := getattr(self, s.name))[0] + pair[1] * tiles for s in SCRATCH}
+
+
+def spread_blocks(scale: Any, shape: tuple[int, int], rows: int, depth: int) -> Any:
+    """The factor of each element of an operand of that shape, (rows, k): scale has one for `rows` x `depth` of them."""
+    return scale.repeat_interleave(rows, 0).repeat_interleave(depth, 1)[: shape[0], : shape[1]]

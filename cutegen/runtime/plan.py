@@ -65,6 +65,7 @@ from cutegen.runtime.arguments import (
     draw,
     find_faults,
     normalise_strides,
+    slack,
     torch_dtype,
 )
 from cutegen.runtime.base import BasePlan, Table
@@ -207,8 +208,8 @@ class KernelPlan(BasePlan):
                     for i, axis, lo, hi in bounded:
                         if not lo <= values[i].shape[axis] <= hi:
                             raise ValueError(f"argument {i}, axis {axis}")  # named below
-                    for i, axis, divisor, whole, whole_axis in parts:
-                        if values[i].shape[axis] * divisor != values[whole].shape[whole_axis]:
+                    for i, axis, divisor, most, whole, whole_axis in parts:
+                        if not 0 <= values[i].shape[axis] * divisor - values[whole].shape[whole_axis] <= most:
                             raise ValueError(f"argument {i}, axis {axis}")
                     device = output.get_device()
                     where = (device,) if measured else ()
@@ -251,14 +252,15 @@ class KernelPlan(BasePlan):
 
     def _part_slots(
         self, args: Sequence[Argument], slots: Sequence[tuple[str, int, int]]
-    ) -> tuple[tuple[int, int, int, int, int], ...]:
-        """(argument, axis, divisor, argument and axis of the whole) of each extent such as n/2: the compiled kernel
-        checks that equal dims are equal, not that one is a part of another."""
+    ) -> tuple[tuple[int, int, int, int, int, int], ...]:
+        """(argument, axis, divisor, slack, argument and axis of the whole) of each extent such as n/2: the compiled
+        kernel checks that equal dims are equal, not that one is a part of another."""
         wholes = {dim: (i, axis) for dim, i, axis in slots}
         return tuple(
-            (i, axis, divisor, *wholes[name])
+            (i, axis, divisor, slack(arg.dims[axis]), *wholes[name])
             for i, arg in enumerate(args)
-            for axis, (name, divisor) in enumerate(map(divided, arg.dims) if isinstance(arg, TensorArg) else ())
+            if isinstance(arg, TensorArg)
+            for axis, (name, divisor) in enumerate(map(divided, arg.dims))
             if divisor > 1 and name in wholes
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gemm_specs import FUSED, PLAIN, SM90, bind_text, candidate
+from gemm_specs import BLOCKS, FUSED, PLAIN, SM90, bind_text, candidate
 
 from cutegen.families.gemm.derived import derive
 
@@ -76,3 +76,13 @@ def test_fields_are_aligned_disjoint_and_inside() -> None:
         assert region.offset >= end
         end = region.offset + region.bytes
     assert end <= d.smem_bytes <= SM90.smem_bytes
+
+
+def test_scales_of_rows_and_blocks_are_part_of_a_slot() -> None:
+    problem = bind_text(BLOCKS)
+    d = derive(problem, candidate(problem, tile=(256, 128, 256), stages=2))
+    assert d.stage_bytes == (256 + 128) * 256 + 256 * 2 * 4
+    sizes = {r.name: (r.bytes, r.align, r.offset % 128) for r in d.smem}
+    assert sizes["s_sa"] == (256 * 2 * 4 * 2, 128, 0)
+    assert "s_sb" not in sizes
+    assert d.accumulator_registers == 128 + 64

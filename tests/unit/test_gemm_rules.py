@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gemm_specs import COUNTS, FP8, FUSED, LABELS, PLAIN, SM90, bind_text, candidate
+from gemm_specs import BLOCKS, COUNTS, FP8, FUSED, LABELS, PLAIN, SM90, bind_text, candidate
 
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
@@ -87,6 +87,15 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("tile-k", FP8, {"tile": (256, 128, 48)}, ("tile k = 48", "32", "32 or 64", "128 fills"), {"promote_every": 2}),
     ("promotion", FP8, {"promote_every": 3}, ("3 x 32 = 96", "tile k = 128", "1, 2, 4"), {"promote_every": 2}),
     ("promotion", PLAIN, {"promote_every": 4}, ("bf16 @ bf16", "f32", "remove"), {}),
+    ("promotion", BLOCKS, {"promote_every": 2}, ("2 x 32 = 64", "scales change every 128", "use 4"), {}),
+    ("promotion", BLOCKS, {"promote_every": "never"}, ("scales change every 128", "use 4"), {}),
+    ("scale-blocks", BLOCKS, {"tile": (128, 192, 128)}, ("tile n = 192", "128 columns", "64, 128"),
+     {"tile": (128, 64, 128)}),
+    ("scale-blocks", BLOCKS, {"swap_ab": True}, ("swap_ab", "false"), {}),
+    ("accumulator-registers", BLOCKS,
+     PINGPONG | {"tile": (128, 128, 128), "split_k": 2, "split_k_sum": "ordered_turnstile"},
+     ("192 accumulator registers", "232 - 48 for the rest"),
+     PINGPONG | {"tile": (128, 128, 128), "split_k": 1}),
     ("mma-registers", PLAIN, C3 | {"tile": (192, 208, 64)}, ("104 + 26 = 130", "512 threads", "128", "n is 192"), C3),
     ("smem-capacity", PLAIN, {"stages": 7}, ("7 stages x 48 KiB + 33 KiB = 369 KiB", "227 KiB", "fits is 4"),
      {"stages": 4}),

@@ -11,7 +11,7 @@ import pytest
 
 from cutegen.runtime.arguments import ScalarArg, TensorArg, step_of
 from cutegen.runtime.command import benchmark_kernel_argparse
-from cutegen.runtime.gemm import GemmTiling
+from cutegen.runtime.gemm import GemmTiling, spread_blocks
 from cutegen.runtime.plan import KernelPlan
 
 torch = pytest.importorskip("torch")
@@ -303,3 +303,55 @@ def test_the_last_scale_gives_the_product_unit_variance() -> None:
     a, b, a_scale, b_scale = plan.prepare_inputs(m=64, n=64, k=512)
     assert 0.5 <= a_scale.min() <= a_scale.max() <= 1.5
     assert 0.3 < ((a.float() * a_scale[:, None]) @ b.float().mT * b_scale).std() < 2
+
+
+class CpuBlocks(CpuPlan):
+    inputs = (
+        TensorArg("s", "float32", ("m", "ceil(k/128)"), contiguous=0, align=16, padded=True),
+        *CpuPlan.inputs[:2],
+        TensorArg("t", "float32", ("ceil(n/128)", "k/128"), contiguous=1, align=4),
+    )
+    scales = ("s", "t")
+
+    def _reference(self, s: Any, a: Any, b: Any, t: Any) -> tuple[Any, ...]:  # type: ignore[override]
+        a, b = a * spread_blocks(s, a.shape, 1, 128), b * spread_blocks(t, b.shape, 128, 128)
+        return (a @ b.mT,)
+
+
+BLOCK_SHAPE = {"m": 30, "n": 136, "k": 256}
+
+
+def test_parts_that_are_rounded_up_and_padded_rows() -> None:
+    plan = CpuBlocks()
+    s, a, b, t = plan.prepare_inputs(**BLOCK_SHAPE)
+    assert (s.shape, s.stride()) == ((30, 2), (1, 32))
+    assert (t.shape, t.stride()) == ((2, 2), (2, 1))
+    assert [step_of(dim, (*plan.inputs, *plan.outputs)) for dim in ("m", "n", "k")] == [1, 8, 128]
+    assert not plan._find_faults(plan.inputs, (s, a, b, t))
+    spread = s[:, [0] * 128 + [1] * 128] * a.float() @ (b.float() * t[[0] * 128 + [1] * 8][:, [0] * 128 + [1] * 128]).mT
+    assert torch.allclose(plan.reference_fn(s, a, b, t).float(), spread, atol=0.02, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s, a, b, t: (s[:, :1], a, b, t), r"s: shape\[1\] is 1, but ceil\(k/128\) is 2 \(k = 256 from a\)"),
+        (lambda s, a, b, t: (s, a, b, t[:1]), r"t: shape\[0\] is 1, but ceil\(n/128\) is 2 \(n = 136 from b\)"),
+        (lambda s, a, b, t: (s.contiguous(), a, b, t), r"s: stride\(0\) is 2, needs 1 \(m contiguous\)"),
+        (
+            lambda s, a, b, t: (s.T.contiguous().T, a, b, t),
+            r"s: stride\(1\) is 30 elements = 120 bytes; TMA",
+        ),
+        (lambda s, a, b, t: (s, a[:, :192], b[:, :192], t), r"t: shape\[1\] is 2, but k/128 is 1.5 \(k = 192 from a\)"),
+    ],
+)
+def test_scales_that_do_not_fit(change: Any, said: str) -> None:
+    plan = CpuBlocks()
+    inputs = change(*plan.prepare_inputs(**BLOCK_SHAPE))
+    with pytest.raises(ValueError, match=said):
+        plan.launch_fn(*inputs, torch.empty(30, 136, dtype=torch.bfloat16))
+
+
+def test_spread_blocks() -> None:
+    spread = spread_blocks(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), (3, 5), 2, 3)
+    assert spread.tolist() == [[1, 1, 1, 2, 2], [1, 1, 1, 2, 2], [3, 3, 3, 4, 4]]

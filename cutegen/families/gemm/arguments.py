@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutegen.dtypes import DTYPES, DType
 from cutegen.epilogue import Operand, Output, Reduction
 from cutegen.families.gemm.placement import HALF, TMA_ALIGNMENT, elements_per_step
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
+from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
 
 _ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
 
@@ -33,6 +33,11 @@ class TensorShape:
     def align(self) -> int:
         """Bytes that the base address and the outer strides are multiples of."""
         return TMA_ALIGNMENT if self.tma else self.dtype.bytes
+
+    @property
+    def padded(self) -> bool:
+        """Whether rows lie multiples of `align` apart that need not be full."""
+        return self.tma and len(self.dims) > 1 and self.multiple < self.stride_multiple
 
     @property
     def stride_multiple(self) -> int:
@@ -64,8 +69,17 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
             step = elements_per_step(t, pairing) // (HALF if half and t.major == "n" else 1)
         return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
 
+    def scale_shape(s: BlockScale, rows: ProblemDim, *, tma: bool) -> TensorShape:
+        along_rows = rows if s.rows == 1 else rows.over(s.rows, up=s.up[0])
+        dims = {s.axes[0]: along_rows, s.axes[1]: problem.k.over(s.depth, up=s.up[1])}
+        return TensorShape(s.name, s.dtype, (dims[0], dims[1]), s.axes[s.k_major], (), tma, 1)
+
     program = problem.epilogue
     shapes = [shape(problem.a, "mk", problem.a.major, tma=True), shape(problem.b, "nk", problem.b.major, tma=True)]
+    if problem.a_scale:
+        shapes.append(scale_shape(problem.a_scale, problem.m, tma=True))
+    if problem.b_scale:
+        shapes.append(scale_shape(problem.b_scale, problem.n, tma=False))
     for o in program.operands:
         if o.kind != "host_scalar":
             shapes.append(shape(o, _ROLES[o.kind], o.major, tma=o.kind == "tile"))

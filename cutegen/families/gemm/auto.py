@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cutegen.families.decide import Choice
-from cutegen.families.gemm.budget_rules import OTHER_REGISTERS, most_stages
+from cutegen.families.gemm.budget_rules import most_stages, other_registers
 from cutegen.families.gemm.candidate import NEVER, Candidate
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
@@ -103,7 +103,7 @@ def candidates(
     ordered: dict[Core, tuple[str, str]] = {}
     for swap_ab in (False, True) if shapes else (False,):
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
-            tile = (tile_m, tile_n, tile_k * 2 // problem.a.dtype.bytes)
+            tile = (tile_m, tile_n, max(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab):
                 proposal = Core(schedule, consumers, tile, cluster, swap_ab, split_k=1)._asdict()
                 core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
@@ -214,7 +214,7 @@ def complete(
             settle(f"{peers} CTAs of the cluster along {along} share it", **whole)
         else:
             settle(f"no CTAs along {along} can share it", **{f"multicast_{side}": 1})
-    producer, consumer = _registers(c, fixed, arch)
+    producer, consumer = _registers(problem, c, fixed, arch)
     reason = f"{accumulators(c)} accumulators a thread"
     if producer + c.consumers * consumer == arch.launch_registers(threads(c)) * threads(c) // WARPGROUP_THREADS:
         reason += f"; 1 + {c.consumers} warpgroups use up the register file"
@@ -243,6 +243,9 @@ def complete(
 
 def _promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int | str, str]:
     """(promote_every, reason)."""
+    if problem.scaled_k:
+        every = max(1, problem.scaled_k // arch.mma_k(problem.a.dtype))
+        return every, f"scales change every {problem.scaled_k} elements of k"
     if not problem.mma.rounds:
         return NEVER, f"sums are in {problem.mma.accumulator}"
     mma_k = arch.mma_k(problem.a.dtype)
@@ -250,7 +253,7 @@ def _promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int | st
     return every, f"every {every * mma_k} elements of k: the tensor core keeps some 14 bits of a sum of fp8 products"
 
 
-def _registers(c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
+def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
     """(producer, consumer): the first pair that leaves the accumulators room, one of them being possibly written."""
     pairs = [
         pair
@@ -258,7 +261,7 @@ def _registers(c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int,
         if fixed.get("producer_registers", pair[0]) == pair[0] and fixed.get("consumer_registers", pair[1]) == pair[1]
     ]
     if pairs:
-        needed = accumulators(c) + OTHER_REGISTERS
+        needed = accumulators(c) + other_registers(problem, c)
         return next((pair for pair in pairs if needed <= pair[1]), pairs[-1])
     count = threads(c)
     pool = arch.launch_registers(count) * count // WARPGROUP_THREADS

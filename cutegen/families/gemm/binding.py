@@ -24,6 +24,7 @@ from cutegen.epilogue.expression import REDUCTIONS
 from cutegen.epilogue.program import reads
 from cutegen.epilogue.tree import Pairing, Reduce, ReduceOp, Span
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.block_scales import place_block_scales
 from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
 from cutegen.families.gemm.mma import MMAS
@@ -111,6 +112,9 @@ class Binder:
         if groups:
             grouping.check_outputs(program.outputs, groups)
             self.check_group_epilogue(program)
+        blocked = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
+        kind = "gated" if pairing else "grouped" if groups else ""
+        a_scale, b_scale = place_block_scales(blocked, self.spec.tensors, roles, extents, kind, self.refuse_mainloop)
         by_tma = [o for o in program.outputs if not o.direct]
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:
@@ -122,6 +126,7 @@ class Binder:
             m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs),
             batch_invariant=self.spec.invariance == "batch", groups=groups,
             scales=tuple(s.name for s in mainloop.scales),
+            a_scale=a_scale, b_scale=b_scale,
         )  # fmt: skip
 
     def check_group_epilogue(self, program: EpilogueProgram) -> None:
@@ -205,10 +210,6 @@ class Binder:
             operand = mainloop.operands[scale.side]
             if found := refuse_scale(scale, decl, self.spec.tensors[operand], operand, roles):
                 self.refuse_mainloop(rules.SCALE, scale.span, *found)
-                refused.add(scale.name)
-            elif scale.blocked:
-                said = f"`{scale.name}`: scales of blocks along k are not supported yet"
-                self.refuse_mainloop(rules.NOT_YET_SUPPORTED, scale.span, said, "use one scale per row")
                 refused.add(scale.name)
         return refused
 

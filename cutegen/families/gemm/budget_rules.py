@@ -25,8 +25,16 @@ from cutegen.hardware.arch import WARPGROUP_THREADS, Arch
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
 OTHER_REGISTERS = 32
+# More in pingpong where K is split and scales vary along it: loop state of the part, and a scale ahead.
+SPLIT_SCALE_REGISTERS = 16
 # What ptxas asks for beside the accumulators of one MMA instruction; it fails with C7602 where they do not fit.
 MMA_REGISTERS = 26
+
+
+def other_registers(problem: GemmProblem, c: Candidate) -> int:
+    """Registers that a consumer needs beside the accumulators."""
+    crowded = problem.scaled_k and c.split_k > 1 and c.schedule == "pingpong"
+    return OTHER_REGISTERS + (SPLIT_SCALE_REGISTERS if crowded else 0)
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -53,9 +61,11 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "consumer_registers",
     "consumers",
     "schedule",
+    "split_k",
 )
 def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    sharing, needed, limit = warpgroups_per_tile(c), accumulators(c), c.consumer_registers - OTHER_REGISTERS
+    others = other_registers(problem, c)
+    sharing, needed, limit = warpgroups_per_tile(c), accumulators(c), c.consumer_registers - others
     if needed <= limit:
         return None
     rows = c.tile[0] + (MMA_ROWS * sharing if c.promotes else 0)
@@ -65,7 +75,7 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
     remedy = widest_n if widest >= TILE_N[0] else "use a smaller tile m"
     return (
         f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}){part} = {needed} accumulator registers a thread, "
-        f"{c.consumer_registers} - {OTHER_REGISTERS} for the rest = {limit}",
+        f"{c.consumer_registers} - {others} for the rest = {limit}",
         remedy,
     )
 

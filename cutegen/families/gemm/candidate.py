@@ -91,11 +91,11 @@ STRUCTURAL = ("schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pd
 
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
-    """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums do not round."""
+    """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums are not promoted."""
     idle = {
         "load_stages": c.load_stages == 0,
         "split_k_sum": c.split_k == 1,
-        "promote_every": not problem.mma.rounds,
+        "promote_every": not problem.mma.rounds and not problem.scaled_k,
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import accumulators, dynamic, warpgroups_per_tile
+from cutegen.families.gemm.derived import accumulators, dynamic, part_registers, warpgroups_per_tile
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.hardware.arch import ARCHS
 
@@ -32,5 +32,5 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
 
 def _atomics(c: Candidate) -> int:
     """Claims and the count of clusters that are done; one publication of partial sums; additions of four values."""
-    additions = accumulators(c) // 4 if c.split_k_sum == "unordered_atomic" else 0
+    additions = (accumulators(c) - part_registers(c)) // 4 if c.split_k_sum == "unordered_atomic" else 0
     return 2 * dynamic(c) + (c.split_k > 1) + additions

@@ -13,6 +13,7 @@ MMA_ROWS = 64  # of one warpgroup's instruction
 TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and WGMMA count from an aligned base
 VECTOR_ALIGN = 16  # bytes of one vectorised load
 INDEX_BYTES = 4  # of an i32
+SCALE_ALIGN = 128  # bytes: where TMA may put a box
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
@@ -123,6 +124,11 @@ def group_step(c: Candidate, groups: RowGroups) -> int:
     return c.tile[axis] * c.cluster[axis]
 
 
+def scale_bytes(problem: GemmProblem, c: Candidate) -> int:
+    """Bytes of scales in one slot of the ring of A and B: one f32 for each row of A and block of k."""
+    return c.tile[0] * (c.tile[2] // problem.a_scale.depth) * VECTOR_BYTES if problem.a_scale else 0
+
+
 def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
     """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
     tile_m, tile_n, tile_k = c.tile
@@ -151,6 +157,9 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
             fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, VECTOR_ALIGN, what))
     if program.reductions:
         fields.append(("s_ticket", TICKET_BYTES * groups, TICKET_BYTES, f"i32{per_group}"))
+    if s := problem.a_scale:
+        what = f"f32 ({tile_m}, {tile_k // s.depth}) x {c.stages} stages"
+        fields.append((f"s_{s.name}", scale_bytes(problem, c) * c.stages, SCALE_ALIGN, what))
     for name, dtype, rows in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
         what = f"{dtype} ({rows}, {tile_k}) x {c.stages} stages"
         fields.append((name, rows * tile_k * dtype.bytes * c.stages, TENSOR_ALIGN, what))
@@ -178,7 +187,8 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         subtiles=(tile_m // sub_m) * (output_columns(problem, c) // sub_n),
         threads=threads(c),
         accumulator_registers=accumulators(c),
-        stage_bytes=(tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes) * tile_k,
+        stage_bytes=(tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes) * tile_k
+        + scale_bytes(problem, c),
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile"),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
         queue_readers=1 + loads + WARPS_PER_WARPGROUP * c.consumers if dynamic(c) else 0,

@@ -70,6 +70,9 @@ def read_shape(problem: GemmProblem, shape: Mapping[str, int]) -> Shape:
 def _problem(resolved: ResolvedGemm) -> Section:
     p = resolved.problem
     rows = [_matrix(p, p.a, "m"), _matrix(p, p.b, "n")]
+    for s, dim in ((p.a_scale, p.m.name), (p.b_scale, p.n.name)):
+        if s:
+            rows.append((s.name, str(s.dtype), f"scale of {s.rows} x {s.depth} blocks of ({dim}, {p.k.name})"))
     for o in p.epilogue.operands:
         rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o)))
     for d in p.epilogue.outputs:
@@ -92,7 +95,8 @@ def _sum(resolved: ResolvedGemm) -> str:
     mma, every = resolved.problem.mma, promoted_k(resolved.problem, resolved.default.candidate, ARCHS[resolved.arch])
     if not every:
         return f"{mma.accumulator}, some 14 bits of it in the tensor core" if mma.rounds else str(mma.accumulator)
-    return f"f32 registers take the sum of every {every} products"
+    scales = " x ".join(s.name for s in (resolved.problem.a_scale, resolved.problem.b_scale) if s)
+    return f"f32 registers take the sum of every {every} products{f' times {scales}' if scales else ''}"
 
 
 def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cutegen.spec.dims import Dim
 
 _BLOCKS = ("div", "ceil_div")
+MMA_K = 32  # elements of k in an MMA of 8-bit operands; twice as many as of 16-bit ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,13 @@ def refuse_scale(
         wants = "each block of rows" if scale.side else "each row"
         said = f"`{scale.name}` has one value for {have} and block of {roles.k}, and `{name}` needs one for {wants}"
         return said, remedy
-    if "batch" in kinds:
-        return f"`{scale.name}` has blocks along {roles.k} and a batch dim: that is not supported yet", remedy
-    contiguous = decl.contiguous or (decl.dims or ())[-1].text
-    wanted = along_k.text if scale.side else rows
-    if contiguous != wanted:
-        return f"`{scale.name}` has {contiguous} contiguous; {wanted} has to be", remedy
+    if any(roles.role_of(dim.text) == "batch" for dim in operand.dims or ()):
+        return f"`{scale.name}` has blocks along {roles.k}, and `{name}` a batch dim: that is not supported yet", remedy
+    if (contiguous := decl.contiguous or (decl.dims or ())[-1].text) != rows and not scale.side:
+        return f"`{scale.name}` has {contiguous} contiguous; {rows} has to be, which TMA loads a column of", remedy
+    if along_k.factor % MMA_K:
+        said = f"`{scale.name}` has blocks of {along_k.factor} elements of {roles.k}, no multiple of an MMA's {MMA_K}"
+        return said, "use blocks of 128"
     return None
 
 

@@ -51,6 +51,8 @@ def transpose(problem: GemmProblem) -> GemmProblem:
         groups=problem.groups and replace(problem.groups, along=cast(Literal["m", "n"], _ROLES[problem.groups.along])),
         a=_matrix(problem.b),
         b=_matrix(problem.a),
+        a_scale=problem.b_scale,
+        b_scale=problem.a_scale,
         epilogue=_program(problem.epilogue),
         kernel_epilogue=_program(problem.kernel_epilogue),
     )

@@ -48,6 +48,7 @@ class PlanText:
     input_names: tuple[str, ...]
     results: str
     dim_names: tuple[str, ...]
+    spread: bool
     row_groups: str
     row_group_names: tuple[str, ...]
     product_lines: tuple[str, ...]
@@ -96,6 +97,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         input_names=problem.inputs,
         results=", ".join(problem.outputs) if len(problem.outputs) > 1 else f"({problem.outputs[0]},)",
         dim_names=tuple(d.name for d in dims),
+        spread=bool(problem.scaled_k),
         row_groups=row_groups_text(problem),
         row_group_names=row_group_names(problem),
         product_lines=tuple(_product(problem)),
@@ -138,13 +140,16 @@ def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
     parts = [f'"{name}"', f'"{s.dtype.torch}"', f"({dims})", f"contiguous={s.contiguous}", f"align={s.align}"]
     if s.multiple > 1:
         parts.append(f"multiple={s.multiple}")
-    if s.tma or s.wide:
+    if s.axes and (s.tma or s.wide):
         parts.append(f"axes={s.axes}")
+    if s.padded:
+        parts.append("padded=True")
     return bracketed("TensorArg(", parts, ")", indent=8, used=1)
 
 
 def _product(problem: GemmProblem) -> Iterable[str]:
     """Statements that leave the product in `acc`."""
+    yield from _spreads(problem)
     a, b = _reference(problem.a, problem, transposed=False), _reference(problem.b, problem, transposed=True)
     if problem.groups and problem.groups.flat:
         tensor, count = problem.groups.tensor, f"{problem.b.name}.shape[{problem.b.axes[2]}]"
@@ -161,6 +166,18 @@ def _reference(t: MatrixOperand, problem: GemmProblem, *, transposed: bool) -> s
     return t.name if order == tuple(range(len(order))) else f"{t.name}.permute{order}"
 
 
+def _spreads(problem: GemmProblem) -> Iterable[str]:
+    """Statements that multiply operands by scales that vary along k."""
+    for t, s in ((problem.a, problem.a_scale), (problem.b, problem.b_scale)):
+        if s is None:
+            continue
+        turned = t.axes != (0, 1)
+        scale = s.name if s.axes == (0, 1) else f"{s.name}.permute(1, 0)"
+        shape = f"{t.name}.shape[::-1]" if turned else f"{t.name}.shape"
+        factor = f"spread_blocks({scale}, {shape}, {s.rows}, {s.depth})" + ".permute(1, 0)" * turned
+        yield f"{t.name} = {t.name} * {factor}"
+
+
 def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterable[str]:
     """Every tensor once: the bytes that must move at least. m is the rows of all groups where there are any."""
     terms = list(shapes)
@@ -168,6 +185,7 @@ def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterable[str]
         counted = problem.groups is not None and problem.m in s.dims
         dims = [d for d in s.dims if not (counted and d is problem.batch)]
         # A part such as n/2 is whole, and so is the product that is divided last.
-        halves = "".join(f" // {d.divisor}" for d in dims if d.divisor > 1)
-        factors = " * ".join((*(d.base or d.name for d in dims), str(s.dtype.bytes))) + halves
+        halves = "".join(f" // {d.divisor}" for d in dims if d.divisor > 1 and not d.up)
+        extents = (f"-(-{d.base} // {d.divisor})" if d.up else d.base or d.name for d in dims)
+        factors = " * ".join((*extents, str(s.dtype.bytes))) + halves
         yield f"{'+ ' if i else ''}{factors}{',' if s is terms[-1] else ''}  # {s.name}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ProblemDim:
     """One extent, in elements. value: the compile-time constant, or None; lo, hi: promised range, hi None: open.
 
-    base, divisor: of an extent such as `n/2`, n and 2.
+    base, divisor: of an extent such as `n/2`, n and 2. up: the last part may be smaller, as in `ceil(n/2)`.
     """
 
     name: str
@@ -28,12 +28,14 @@ class ProblemDim:
     hi: int | None
     base: str = ""
     divisor: int = 1
+    up: bool = False
 
-    def over(self, divisor: int) -> ProblemDim:
+    def over(self, divisor: int, *, up: bool = False) -> ProblemDim:
         """The extent of `divisor` times fewer elements; `exact-division` has seen that a constant divides."""
-        value = None if self.value is None else self.value // divisor
-        hi = None if self.hi is None else self.hi // divisor
-        return ProblemDim(f"{self.name}/{divisor}", value, -(-self.lo // divisor), hi, self.name, divisor)
+        value = None if self.value is None else -(-self.value // divisor)
+        hi = None if self.hi is None else -(-self.hi // divisor) if up else self.hi // divisor
+        name = f"ceil({self.name}/{divisor})" if up else f"{self.name}/{divisor}"
+        return ProblemDim(name, value, -(-self.lo // divisor), hi, self.name, divisor, up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,30 @@ class RowGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockScale:
+    """f32 factors of one operand, one for each `rows` x `depth` of its elements along (m or n, k).
+
+    axes: torch axes in that order. up: whether the last block along each may be a part.
+    """
+
+    name: str
+    dtype: DType
+    rows: int
+    depth: int
+    axes: tuple[int, int]
+    up: tuple[bool, bool]
+    k_major: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GemmProblem:
     """acc[m, n] = sum over k of a[m, k] b[n, k], for each batch index, then the epilogue.
 
     inputs, outputs: names of tensors in order of declaration, which is the order of a call's arguments; host scalars
     are among the inputs. epilogue: as the spec has it; kernel_epilogue: as the kernel runs it, `split_pairs` of it.
     batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
-    a row's group. scales: names of the mainloop's scales, left to right.
+    a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
+    b_scale, too.
     """
 
     m: ProblemDim
@@ -96,6 +115,13 @@ class GemmProblem:
     batch_invariant: bool = False
     groups: RowGroups | None = None
     scales: tuple[str, ...] = ()
+    a_scale: BlockScale | None = None
+    b_scale: BlockScale | None = None
+
+    @property
+    def scaled_k(self) -> int:
+        """Elements of k that share their factors; 0 where none vary along k."""
+        return next((s.depth for s in (self.a_scale, self.b_scale) if s), 0)
 
     @property
     def paired(self) -> bool:

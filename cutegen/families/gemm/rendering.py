@@ -138,6 +138,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     names = [o.name for o in program.operands]
     dtypes = {s.dtype.cutlass for s in shapes.values()} | {"Float32"}
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
+    scale_layouts = [f"s_{mainloop.a_scale}_layout"] if mainloop.a_scale else []
     extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong or program.tile_switches else set())
     direct = tuple(o for o in outputs if not o.bulk)
     reductions = tuple(map(reduction_text, program.reductions))
@@ -217,7 +218,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         columns=columns,
         columns_factor=f"({columns})" if paired else columns,
         element="pair of columns" if paired else "output element from its accumulator",
-        layout_names=("sA_layout", "sB_layout", *(f"s_{t.name}_layout" for t in (*outputs, *tiles))),
+        layout_names=("sA_layout", "sB_layout", *scale_layouts, *(f"s_{t.name}_layout" for t in (*outputs, *tiles))),
         extent_m=f"{problem.a.name}.shape[0]",
         extent_n=f"cute.size({problem.b.name}, mode=[0])" if paired else f"{problem.b.name}.shape[0]",
         partial_m=f" + {problem.b.name}.shape[2]" if groups and groups.moves("m") else "",

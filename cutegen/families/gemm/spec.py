@@ -146,7 +146,7 @@ class Groups(Section):
 class GemmBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
-    baselines: list[Literal["torch", "nvmath", "quack", "cutlass_operators"]] = Field(  # type: ignore[assignment]
+    baselines: list[Literal["torch", "nvmath", "quack", "cutlass_operators", "deep_gemm"]] = Field(  # type: ignore[assignment]
         default=["torch"], description="What to measure beside the kernel; `torch` is cuBLAS."
     )
 

@@ -82,7 +82,7 @@ def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator
             for name, value in shape.items():
                 step, tensor = steps.get(name, (1, ""))
                 if value % step:
-                    message = f"{name} = {value} is contiguous in `{tensor}`: no multiple of {step} elements"
+                    message = f"{name} = {value} is no multiple of {step} elements, as `{tensor}` needs"
                     remedy = f"use a multiple of {step}, such as {_up(value, step)}"
                     yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, (*path, index, name), message, remedy)
 
@@ -92,9 +92,15 @@ def _up(value: int, step: int) -> int:
 
 
 def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
-    """For each dim that is contiguous in a TMA-moved tensor: the elements it must be a multiple of, and that tensor."""
+    """For each dim that is contiguous in a TMA-moved tensor, or that a scale cuts into whole blocks: the elements it
+    must be a multiple of, and that tensor."""
     steps: dict[str, tuple[int, str]] = {problem.n.name: (HALF, problem.outputs[0])} if problem.paired else {}
     dims = {"m": problem.m, "n": problem.n, "k": problem.k}
+    for scale, rows in ((problem.a_scale, problem.m), (problem.b_scale, problem.n)):
+        if scale is None:
+            continue
+        blocks = ((rows, scale.rows, scale.up[0]), (problem.k, scale.depth, scale.up[1]))
+        steps |= {dim.name: (step, scale.name) for dim, step, up in blocks if step > 1 and not up}
     tensors: tuple[MatrixOperand | Operand | Output, ...] = (
         problem.a,
         problem.b,

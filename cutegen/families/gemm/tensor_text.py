@@ -165,7 +165,9 @@ def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes]
     named += [(o, "m, n") for o in program.outputs]
     named += [(r, "m") for r in program.reductions]
-    return tuple(
+    scales = ((problem.a_scale, "m, k blocks"), (problem.b_scale, "n blocks, k blocks"))
+    turned = tuple(ReorderedText(s.name, list(s.axes), text) for s, text in scales if s and s.axes != (0, 1))
+    return turned + tuple(
         ReorderedText(t.name, list(t.axes), text + (", batch" if t.batched else ""))
         for t, text in named
         if t.axes != tuple(range(len(t.axes)))
@@ -213,7 +215,7 @@ def symbol_lines(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterab
 
 def symbol(dim: ProblemDim) -> str:
     """The name of a dynamic extent in generated source."""
-    return f"{dim.base}_over_{dim.divisor}" if dim.divisor > 1 else dim.name
+    return f"{dim.base}_over_{dim.divisor}{'_up' * dim.up}" if dim.divisor > 1 else dim.name
 
 
 def fake_text(name: str, shapes: dict[str, TensorShape]) -> FakeText:

@@ -62,6 +62,8 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     tile_m, tile_n, tile_k = c.tile
     sharing = warpgroups_per_tile(c)
     width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
+    blocks = tile_k // problem.a_scale.depth if problem.a_scale else 0
+    scales = f" + {tile_m} x {blocks} scale{'s' * (blocks > 1)} x 4 B" if blocks else ""
     columns = "half of tile n" if problem.paired else "tile n"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.operands if o.kind == "tile")
     return {
@@ -70,7 +72,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "multicast": f"tma.{problem.a.name}.multicast, tma.{problem.b.name}.multicast",
         "swizzle": f"tma.{problem.a.name}.swizzle, tma.{problem.b.name}.swizzle",
         "stages": "pipeline.stages",
-        "stage_bytes": f"({tile_m} x {width_a} B + {tile_n} x {width_b} B) x {tile_k}",
+        "stage_bytes": f"({tile_m} x {width_a} B + {tile_n} x {width_b} B) x {tile_k}{scales}",
         "empty_arrivals": f"({c.multicast_a} + {c.multicast_b} - 1) peers x {WARPS_PER_WARPGROUP * sharing} warps",
         "epilogue_tile": f"64 rows x {sharing} warpgroup{'s' * (sharing > 1)}, 32 columns where they divide {columns}",
         "store_stages": "pipeline.epilogue_stages",
@@ -160,7 +162,8 @@ def scheduler_warp(problem: GemmProblem) -> int:
 
 
 def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
-    load = f"loads tiles of {problem.a.name} and {problem.b.name} by TMA"
+    loaded = [problem.a.name, problem.b.name, *([problem.a_scale.name] if problem.a_scale else [])]
+    load = f"loads tiles of {', '.join(loaded[:-1])} and {loaded[-1]} by TMA"
     roles = [Role("load warp", (0, 0), c.producer_registers, load)]
     if tiles := _tiles(problem):
         what = f"loads epilogue tiles of {' and '.join(tiles)} by TMA"

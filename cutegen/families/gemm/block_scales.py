@@ -1,0 +1,63 @@
+"""Scales that vary along k, one factor for each block of an operand: where they lie, and which go together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cutegen.epilogue.tree import ReportAt
+from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.problem import BlockScale, ProblemDim
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.mainloop import Scale
+    from cutegen.families.gemm.roles import Roles
+    from cutegen.spec import TensorDecl
+
+SIDES = ("m", "n")  # the rows of the left and of the right operand
+
+
+def place_block_scale(scale: Scale, decl: TensorDecl, roles: Roles) -> BlockScale:
+    """A scale that `refuse_scale` has let pass."""
+    placed = {roles.role_of(dim.name or dim.text): (axis, dim) for axis, dim in enumerate(decl.dims or ())}
+    (row_axis, along_rows), (k_axis, along_k) = placed[SIDES[scale.side]], placed["k"]
+    rows = 1 if along_rows.kind == "name" else along_rows.factor
+    contiguous = decl.contiguous or (decl.dims or ())[-1].text
+    return BlockScale(
+        name=scale.name, dtype=decl.dtype, rows=rows, depth=along_k.factor, axes=(row_axis, k_axis),
+        up=(along_rows.kind == "ceil_div", along_k.kind == "ceil_div"), k_major=contiguous == along_k.text,
+    )  # fmt: skip
+
+
+def place_block_scales(
+    scales: tuple[Scale, ...],
+    tensors: Mapping[str, TensorDecl],
+    roles: Roles,
+    dims: Mapping[str, ProblemDim],
+    kind: str,
+    report: ReportAt,
+) -> tuple[BlockScale | None, BlockScale | None]:
+    """Those of the left and of the right operand; what does not go together is reported. kind: of the product, "gated",
+    "grouped" or ""."""
+    sides: list[BlockScale | None] = [None, None]
+    depth = 0
+    for scale in scales:
+        if not scale.blocked:
+            continue
+        placed = place_block_scale(scale, tensors[scale.name], roles)
+        if sides[scale.side] is not None:
+            said = f"`{scale.name}` is the second scale of blocks for one operand"
+            report(rules.SCALE, scale.span, said, "multiply them into one beforehand")
+        if depth not in (0, placed.depth):
+            said = f"`{scale.name}` has blocks of {placed.depth} elements of {roles.k}, the other scale of {depth}"
+            report(rules.SCALE, scale.span, said, "use blocks of the same size")
+        if kind:
+            said = f"`{scale.name}`: scales of blocks in a {kind} product are not supported yet"
+            report(rules.NOT_YET_SUPPORTED, scale.span, said, "use one scale per row")
+        for role, divisor, up in ((SIDES[scale.side], placed.rows, placed.up[0]), ("k", placed.depth, placed.up[1])):
+            dim = dims[role]
+            if not up and dim.value is not None and dim.value % divisor:
+                said = f"`{scale.name}`: {dim.name} = {dim.value} is no multiple of {divisor}"
+                report(rules.EXACT_DIVISION, scale.span, said, f"write ceil({dim.name}/{divisor})")
+        sides[scale.side], depth = placed, placed.depth
+    return sides[0], sides[1]
