@@ -59,7 +59,7 @@ def refuse(subject: Subject, row: Row) -> str:
     for what, wanted, found in (
         ("operands are", row.dtype, {_NAMES.get(d, d) for d in operands}),
         ("the output is", row.output, {_NAMES.get(plan.outputs[0].dtype, "")}),
-        ("the product is", row.mainloop, {getattr(plan, "mainloop", "a @ b")}),
+        ("the product is", row.mainloop, {plan.mainloop}),
         ("it computes", row.epilogue, {epilogue_form(plan)}),
     ):
         if wanted and found != {wanted}:

@@ -117,6 +117,13 @@ class KernelPlan(BasePlan):
         raise NotImplementedError
 
     @property
+    def mainloop(self) -> str:
+        """What is multiplied, as suites say it: scales that factor out of the sum are part of the epilogue."""
+        tensors = (a for a in self.inputs if isinstance(a, TensorArg) and a.name in self.scales)
+        blocked = any(divided(d)[1] > 1 for a in tensors for d in a.dims)
+        return "(a * sa) @ (b * sb)" if blocked else "a @ b"
+
+    @property
     def roles(self) -> tuple[str, str, str, tuple[str, ...]]:
         """Names of the dims m, n and k, and of the batch, if there is one."""
         *batch, m, n, k = self.dims

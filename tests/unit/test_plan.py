@@ -352,6 +352,10 @@ def test_scales_that_do_not_fit(change: Any, said: str) -> None:
         plan.launch_fn(*inputs, torch.empty(30, 136, dtype=torch.bfloat16))
 
 
+def test_what_suites_call_the_product() -> None:
+    assert (CpuPlan().mainloop, CpuBlocks().mainloop) == ("a @ b", "(a * sa) @ (b * sb)")
+
+
 def test_spread_blocks() -> None:
     spread = spread_blocks(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), (3, 5), 2, 3)
     assert spread.tolist() == [[1, 1, 1, 2, 2], [1, 1, 1, 2, 2], [3, 3, 3, 4, 4]]
