@@ -87,6 +87,35 @@ def test_ordered_sums_have_the_same_bits_in_any_order_of_events(how: str) -> Non
     assert plan.is_repeatable(next(iter(plan.tilings)))
 
 
+INTEGERS = FUSED.replace("a: bf16", "a: i8").replace("b: bf16", "b: i8")
+PROMOTED = PLAIN.replace("a: bf16", "a: e4m3").replace("b: bf16", "b: e4m3")
+GATED = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+BATCHED = PLAIN.replace("a: bf16[m", "a: bf16[l, m").replace("d: bf16[m", "d: f32[l, m")
+REDUCED = PLAIN.replace("  d:", "  r: f32[m]\n  d:") + "epilogue: {d: acc, r: 'max_abs(acc, n)'}\n"
+ATOMIC = ", split_k: 3, split_k_sum: unordered_atomic"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        spec("pingpong", "dynamic_persistent", [1, 1], ATOMIC, INTEGERS).replace("[64, 64, 64]", "[64, 64, 128]"),
+        spec("cooperative", "static_persistent", [1, 1], ", split_k: 3", PROMOTED).replace(
+            "[64, 64, 64]", "[64, 64, 128]"
+        ),
+        spec("cooperative", "dynamic_persistent", [1, 1], ", split_k: 2", GATED),
+        spec("pingpong", "static_persistent", [2, 1], ATOMIC, BATCHED),
+        spec("cooperative", "dynamic_persistent", [1, 1], ", split_k: 2", REDUCED),
+        spec("pingpong", "static_persistent", [1, 1], ", split_k: 3, swap_ab: true", FUSED),
+    ],
+    ids=["i8", "e4m3", "gated", "batched", "reduced", "transposed"],
+)
+def test_other_products_are_split_as_well(text: str) -> None:
+    subject, simulation = load(text)
+    shape = {"m": 140, "n": 144, "k": 400, "l": 2}
+    for simulation.seed in range(2):
+        assert_passes(subject, {dim: shape[dim] for dim in subject.dims}, seed=simulation.seed)
+
+
 def test_a_budget_of_sms_is_kept() -> None:
     subject, simulation = load(spec("cooperative", "dynamic_persistent", [2, 1], ", split_k: 2"), sms=8)
     plan: Any = subject.plan

@@ -35,7 +35,6 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("swizzle", GATED_N_MAJOR, {"tile": (128, 192, 64), "multicast_b": 1},
      ("half of tile n = 96 x 2 B = 192 B", "multiple of 128", "swizzle 64"),
      {"tile": (128, 192, 64), "multicast_b": 1, "swizzle_b": 64}),
-    ("reduction-owner", REDUCED, {"split_k": 2}, ("split_k = 2", "`r`"), {}),
     ("not-yet-supported", REDUCED, {"swap_ab": True}, ("swap_ab of an epilogue with reductions",), {}),
     ("not-yet-supported", GATED, {"swap_ab": True}, ("swap_ab of a gated product",), {}),
     ("tile-k", PLAIN, {"tile": (128, 256, 72)}, ("tile k = 72", "16", "64 or 80"), {"tile": (128, 256, 64)}),

@@ -110,22 +110,6 @@ def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 @BOOK.declare_form(
     Rule(
-        "reduction-owner",
-        "a kernel with reductions owns the whole of k",
-        "A value can be reduced when its accumulator is complete. With split-K a CTA has a part of the sum over k.",
-        "epilogue: {d: acc, r: 'sum(acc, n)'}\ntiling: {split_k: 2}",
-    ),
-    "split_k",
-)
-def reduction_owner(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    if c.split_k == 1 or not problem.epilogue.reductions:
-        return None
-    names = ", ".join(f"`{r.name}`" for r in problem.epilogue.reductions)
-    return f"split_k = {c.split_k} leaves {names} incomplete sums to reduce", "use 1"
-
-
-@BOOK.declare_form(
-    Rule(
         "tile-k",
         "tile k is a multiple of the MMA's K extent: 16 for 16-bit types, 32 for 8-bit ones",
         "One MMA instruction contracts 32 bytes of K. 64 elements of a 16-bit type or 128 of an 8-bit one fill a "
