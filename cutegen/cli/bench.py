@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +46,7 @@ _margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, s
 @click.option("--against", default="", metavar="NAME",
               help="What speeds are relative to; by default the first baseline.")  # fmt: skip
 @click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")
+@click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
 @_html
 @_svg
@@ -60,6 +61,7 @@ def bench(
     baselines: tuple[str, ...],
     against: str,
     suite: str,
+    sms: int | None,
     output: Path | None,
     html: Path | None,
     svg: Path | None,
@@ -77,7 +79,7 @@ def bench(
     from cutegen.run.targets import open_target, suite_folder
 
     before = load_result(old) if old else None
-    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite)
+    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms)
     if suite:
         from cutegen.run.suite import load_suite
 
@@ -222,6 +224,10 @@ def bench_targets(
 
     # Generated packages import without a GPU; a Python file may not.
     known = {t.path: load_subject(t.path) for t in targets if t.arch}
+    if settings.sms and (files := [t.name for t in targets if not t.arch]):
+        remedy = "measure specs and generated packages with it"
+        raise CutegenError(f"--sms: {files[0]} is a Python file, which takes no SM budget", remedy, exit_code=2)
+    _limit_sms(known.values(), settings.sms)
     targets = _fit_suite(targets, known, settings.suite)
     if len(known) == len({t.path for t in targets}):
         check_names(list(known.values()), settings.baselines, settings.against)
@@ -233,6 +239,16 @@ def bench_targets(
     subjects = [(known[t.path], t.measured_rows(known[t.path], settings.suite)) for t in targets]
     with _status_line() as on_progress:
         return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress, on_problem)
+
+
+def _limit_sms(subjects: Iterable[Subject], sms: int | None) -> None:
+    """CutegenError (exit 2): a kernel cannot run on so few."""
+    for plan in (s.plan for s in subjects if s.plan and sms):
+        least = max(map(plan.least_sms, plan.tilings))
+        if sms is not None and sms < least:
+            remedy = f"use at least {least}"
+            raise CutegenError(f"--sms {sms}: a cluster of {plan.name} has {least} CTAs", remedy, exit_code=2)
+        plan.sms = sms
 
 
 def _fit_suite(targets: Sequence[Target], known: Mapping[Path, Subject], suite: str) -> list[Target]:
@@ -265,6 +281,7 @@ def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str
         words += [word for value in values for word in (option, value)]
     words += ["--against", settings.against] if settings.against else []
     words += ["--suite", settings.suite] if settings.suite else []
+    words += ["--sms", str(settings.sms)] if settings.sms else []
     return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])
 
 

@@ -52,6 +52,7 @@ class Settings:
     baselines: tuple[str, ...] = ()
     against: str = ""
     suite: str = ""
+    sms: int | None = None
 
 
 def measure(

@@ -173,6 +173,8 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (["--against", "nobody"], "--against nobody: nothing of that name is measured", "choose from gemm_bf16_sm90a"),
         (["--suite", "llm_gem"], "llm_gem.yaml does not exist", "did you mean `llm_gemm`"),
         (["--suite", "mla_decode_h200"], "`gemm_bf16_sm90a` has no dim `batch`", "its dims are m, n, k"),
+        (["--sms", "1"], "--sms 1: a cluster of gemm_bf16_sm90a has 2 CTAs", "use at least 2"),
+        (["--sms", "9", str(RIGHT)], "--sms: right is a Python file, which takes no SM budget", "generated packages"),
         (["--compare", "no.json"], "no.json: No such file", "measure again"),
     ],
 )
@@ -237,3 +239,23 @@ def test_a_suite_leaves_out_kernels_with_other_dims(capsys: pytest.CaptureFixtur
     assert err.endswith("error: not run: no NVIDIA driver: install it\n")
     assert main(["bench", str(batched), "--suite", "llm_gemm"]) == 1
     assert "no NVIDIA driver" not in capsys.readouterr().err
+
+
+def test_a_bench_with_fewer_sms_is_repeated_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cutegen.cli.bench import bench_targets, repeat
+    from cutegen.run.bench import Settings
+    from cutegen.run.targets import open_target
+
+    seen: list[int | None] = []
+
+    def measure(subjects: Any, *_: Any) -> None:
+        seen.extend(subject.plan.sms for subject, _ in subjects)
+
+    monkeypatch.setattr("cutegen.runtime.gpu.probe_gpu", lambda arch="sm_90a": GpuStatus(()))
+    monkeypatch.setattr("cutegen.run.bench.measure", measure)
+    monkeypatch.setattr("cutegen.run.device.CudaDevice", FakeDevice)
+    monkeypatch.setattr("cutegen.run.environment.describe_environment", dict)
+    package = SPEC.parents[1] / "generated" / SPEC.stem
+    bench_targets([open_target(package, package)], (), Settings(sms=100))
+    assert seen == [100]
+    assert "--sms 100" in repeat([package], (), Settings(sms=100))
