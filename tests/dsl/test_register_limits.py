@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from gemm_specs import EDGES, PLAIN
@@ -29,16 +30,19 @@ BEYOND = {
 }  # fmt: skip
 
 
+def resolve(name: str, text: str) -> Any:
+    return resolve_document(load_text(text, name), None).resolved
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, KernelReport]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        texts = {**EDGES}
+        resolved = [resolve(name, text) for name, text in EDGES.items()]
         for constant, text in BEYOND.items():
             patch.setattr(budget_rules, constant, 0)
-            texts[constant] = text
-        resolved = [resolve_document(load_text(text, name), None).resolved for name, text in texts.items()]
-        yield dict(zip(texts, build_kernels(resolved, workers=2)))
+            resolved.append(resolve(constant, text))
+        yield dict(zip((*EDGES, *BEYOND), build_kernels(resolved, workers=2)))
 
 
 @pytest.mark.parametrize("name", EDGES)
