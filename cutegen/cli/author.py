@@ -48,7 +48,7 @@ def validate(specs: list[Path], as_json: bool) -> int:
 @console.json_option
 def list_(as_json: bool) -> None:
     """Show the kernel families, the shipped specs and suites, and the epilogue operations."""
-    from cutegen.epilogue import OPS
+    from cutegen.epilogue import OPS, clashes, find_installed
     from cutegen.families.registry import load_spec_model
     from cutegen.run.suite import load_suite, shipped_suites
     from cutegen.spec import load_document
@@ -63,12 +63,16 @@ def list_(as_json: bool) -> None:
         suite = load_suite(path.stem, path.parent)
         suites.append((suite.name, str(len(suite.rows())), suite.content.description.partition(". ")[0].rstrip(".")))
     ops = [(name, op.arity_text(), op.doc) for name, op in OPS.items()]
+    installed = find_installed()
+    ops += [_installed_op(name) for name in installed.offers if name not in OPS]
+    unused = [*clashes(), *(f"entry points cannot be read: {text}" for text in installed.unreadable)]
     if as_json:
         console.print_json({
             "families": [dict(zip(("name", "summary"), row)) for row in families],
             "specs": [dict(zip(("path", "kernel", "arch", "summary"), row)) for row in specs],
             "suites": [dict(zip(("name", "problems", "summary"), row)) for row in suites],
             "ops": [dict(zip(("name", "arguments", "summary"), row)) for row in ops],
+            "unused_ops": unused,
         })  # fmt: skip
         return
     console.say(console.table(("family", "computes"), families))
@@ -78,6 +82,19 @@ def list_(as_json: bool) -> None:
     console.say(console.table(("suite", "problems", "holds"), suites))
     console.say()
     console.say(console.table(("epilogue op", "takes", "is"), ops))
+    for text in unused:
+        console.note(f"  note: {text}")
+
+
+def _installed_op(name: str) -> tuple[str, str, str]:
+    """The row of an op that another package offers."""
+    from cutegen.epilogue import EpilogueOp, Unusable, find_installed, load_op
+
+    op, origin = load_op(name), find_installed().offers[name][0].distribution
+    if isinstance(op, EpilogueOp):
+        return name, op.arity_text(), f"{op.doc} ({origin})"
+    assert isinstance(op, Unusable)
+    return name, "-", f"not usable: {op.reason}"
 
 
 @click.command()

@@ -151,24 +151,29 @@ def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None)
 
 def _explain_word(word: str) -> list[Drawn]:
     from cutegen.cli.reference import all_rules
-    from cutegen.epilogue import OPS
+    from cutegen.epilogue import OPS, EpilogueOp, Unusable, find_installed, load_op
 
     rules = all_rules()
     if word in rules:
         rule = rules[word]
         example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
         return [(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example), (), ())]
-    if word in OPS:
-        op = OPS[word]
+    op = load_op(word)
+    if isinstance(op, Unusable):
+        raise CutegenError(op.reason, op.remedy)
+    if isinstance(op, EpilogueOp):
         arguments = [f"x{i}" for i in range(op.arguments or 2)]
-        rows = (
+        rows: tuple[tuple[str, str], ...] = (
             ("takes", op.arity_text()),
-            ("on the device", f"cutegen.device.activation.{op.device}"),
+            ("on the device", f"{op.module}.{op.device}"),
             ("reference", op.torch_text(arguments, [False] * len(arguments))),
             ("FLOPs an element", str(op.flops)),
         )
+        if offers := find_installed().offers.get(word) if word not in OPS else None:
+            rows += (("installed by", offers[0].distribution),)
         return [(f"op {op.name}", (op.doc,), ("", ""), rows)]
-    hint = suggest(word, [*rules, *OPS]) or "`cutegen list` shows specs and ops, docs/rules.md the rules"
+    words = [*rules, *OPS, *find_installed().offers]
+    hint = suggest(word, words) or "`cutegen list` shows specs and ops, docs/rules.md the rules"
     raise CutegenError(f"`{word}` is no spec, rule or op", hint, exit_code=2)
 
 

@@ -3,6 +3,7 @@
 from cutegen.epilogue.columns import check_columns, find_pairing, pair_names, split_pairs
 from cutegen.epilogue.cost import Cost, Traffic, cost
 from cutegen.epilogue.expression import parse_expression
+from cutegen.epilogue.installed import Unusable, clashes, find_installed, load_op
 from cutegen.epilogue.ops import OPS, EpilogueOp
 from cutegen.epilogue.program import (
     Assign,
@@ -15,13 +16,13 @@ from cutegen.epilogue.program import (
     parse_epilogue,
 )
 from cutegen.epilogue.scaling import find_scaled
-from cutegen.epilogue.source import device_imports, device_lines, torch_lines, torch_operand_lines
+from cutegen.epilogue.source import device_imports, device_lines, installed_ops, torch_lines, torch_operand_lines
 from cutegen.epilogue.tree import Expr
 
 __all__ = [
     "OPS", "Assign", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind", "Output", "Reduction",
     "Report",
-    "Traffic", "check_columns", "cost", "device_imports", "device_lines", "find_pairing",
-    "find_scaled", "pair_names",
+    "Traffic", "Unusable", "check_columns", "clashes", "cost", "device_imports", "device_lines",
+    "find_installed", "find_pairing", "find_scaled", "installed_ops", "load_op", "pair_names",
     "parse_epilogue", "parse_expression", "split_pairs", "torch_lines", "torch_operand_lines",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.epilogue.columns import split_pairs
-from cutegen.epilogue.ops import OPS
+from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.program import EpilogueProgram
 from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Negate, Reduce, Stored, Where, walk
 
@@ -53,7 +53,7 @@ def cost(program: EpilogueProgram) -> Cost:
     nodes = [node for statement in computed.statements for node in walk(statement.expr)]
     calls = [node for node in nodes if isinstance(node, Call)]
     flops = sum(isinstance(node, Binary | Negate | Compare | Logic | Where | Reduce) for node in nodes)
-    flops += sum(OPS[c.op].flops * (len(c.args) - 1 if OPS[c.op].arguments is None else 1) for c in calls)
+    flops += sum(find_op(c.op).flops * (len(c.args) - 1 if find_op(c.op).arguments is None else 1) for c in calls)
     dtypes = {output.name: output.dtype.name for output in computed.outputs}
     rounded = [dtypes[node.name] for node in nodes if isinstance(node, Stored)]
     dims = {"host_scalar": (), "device_scalar": (), "row_vector": ("n",), "column_vector": ("m",), "tile": ("m", "n")}
@@ -71,6 +71,6 @@ def cost(program: EpilogueProgram) -> Cost:
             Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n"), o.half)
             for o in program.outputs
         ),
-        error=sum((OPS[call.op].error for call in calls), 0.0) + sum(_ROUNDING_FLIP[dtype] for dtype in rounded),
+        error=sum((find_op(call.op).error for call in calls), 0.0) + sum(_ROUNDING_FLIP[dtype] for dtype in rounded),
         paired=program.pairing is not None,
     )

@@ -8,8 +8,18 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from cutegen.diagnostics import suggest
-from cutegen.epilogue.ops import OPS
-from cutegen.epilogue.rules import CONDITION, EXPRESSION, NOT_YET_SUPPORTED, NUMBER, OP_ARITY, SLICE, UNKNOWN_OP
+from cutegen.epilogue.installed import Unusable, find_installed, load_op
+from cutegen.epilogue.ops import OPS, EpilogueOp
+from cutegen.epilogue.rules import (
+    CONDITION,
+    EXPRESSION,
+    NOT_YET_SUPPORTED,
+    NUMBER,
+    OP_ARITY,
+    OP_PACKAGE,
+    SLICE,
+    UNKNOWN_OP,
+)
 from cutegen.epilogue.tree import (
     MAX_F32,
     MIN_F32,
@@ -78,7 +88,6 @@ def parse_expression(text: str, report: ReportAt, dims: Collection[str] = ()) ->
 _ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
 _CHOICE = "choose between two values: where(acc > 0, acc, 0)"
 _SLICES = "write acc[:, 0::2] and acc[:, 1::2], or acc[:, :n/2] and acc[:, n/2:]"
-_OPS_LISTED = f"ops: {', '.join((*OPS, *FORMS))}"
 _SPLIT = "name parts of it as locals: further keys under `epilogue`"
 
 
@@ -176,15 +185,13 @@ class _Converter:
 
     def call(self, node: ast.Call, depth: int) -> Expr | None:
         if not isinstance(node.func, ast.Name):
-            self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", _OPS_LISTED)
+            self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", _list_ops())
             return None
         name = node.func.id
         if name in REDUCTIONS and (name not in OPS or any(map(self.is_dim, node.args[1:]))):
             return self.reduce(node, REDUCTIONS[name], depth)
-        if name not in FORMS and name not in OPS:
-            variants = " or ".join(f"`{op}`" for op in OPS if op.startswith(f"{name}_"))
-            hint = f"did you mean {variants}?" if variants else suggest(name, (*OPS, *FORMS))
-            self.refuse(UNKNOWN_OP, node.func, f"there is no op `{name}`", f"{hint} {_OPS_LISTED}".strip())
+        op = None if name in FORMS else self.find_op(node.func)
+        if op is None and name not in FORMS:
             return None
         if node.keywords:
             first = node.keywords[0].value
@@ -202,11 +209,27 @@ class _Converter:
                 self.refuse(OP_ARITY, node, "`stored` takes the name of one output", "write stored(d)")
                 return None
             return Stored(known[0].name, self.span(node))
-        if not OPS[name].accepts(len(known)):
-            takes = OPS[name].arity_text()
-            self.refuse(OP_ARITY, node, f"`{name}` takes {takes}, not {len(known)}", f"`{name}`: {OPS[name].doc}")
+        assert op
+        if not op.accepts(len(known)):
+            self.refuse(OP_ARITY, node, f"`{name}` takes {op.arity_text()}, not {len(known)}", f"`{name}`: {op.doc}")
             return None
         return Call(name, known, self.span(node))
+
+    def find_op(self, node: ast.Name) -> EpilogueOp | None:
+        """The op that is called, or None after a finding."""
+        op = load_op(node.id)
+        if isinstance(op, EpilogueOp):
+            return op
+        if isinstance(op, Unusable):
+            self.refuse(OP_PACKAGE, node, op.reason, op.remedy)
+            return None
+        installed = find_installed()
+        names = (*OPS, *FORMS, *installed.offers)
+        variants = " or ".join(f"`{op}`" for op in names if op.startswith(f"{node.id}_"))
+        hint = f"did you mean {variants}?" if variants else suggest(node.id, names)
+        unread = "".join(f"; entry points cannot be read: {text}" for text in installed.unreadable)
+        self.refuse(UNKNOWN_OP, node, f"there is no op `{node.id}`", f"{hint} {_list_ops()}{unread}".strip())
+        return None
 
     def is_dim(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and node.id in self.dims
@@ -252,6 +275,10 @@ class _Converter:
     def source(self, node: ast.expr) -> str:
         start, end = self.span(node)
         return self.text[start:end]
+
+
+def _list_ops() -> str:
+    return f"ops: {', '.join((*OPS, *FORMS, *find_installed().offers))}"
 
 
 def _half(node: ast.expr) -> tuple[Pairing, int, str | None] | None:

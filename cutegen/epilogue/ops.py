@@ -1,6 +1,7 @@
 """The ops of epilogue expressions: one class each, holding all that reference, docs and cost need.
 
-The device function of an op is in `cutegen.device.activation`. To add one: docs/adding-an-epilogue-op.md.
+The device functions of the built-in ops are in `cutegen.device.activation`. To add an op, here or in a package of your
+own: docs/adding-an-epilogue-op.md.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+BUILT_IN_MODULE = "cutegen.device.activation"
+
 
 class EpilogueOp:
     """One op on f32 values; the class docstring is its documentation.
 
-    name: what specs write. device: function in `cutegen.device.activation`. arguments: how many; None: two or more,
-    applied two at a time. numbers: which arguments have to be constants. torch: its reference on f32 tensors, `{0}`,
-    `{1}` being the arguments, each written once; torch_constant: the same where `{1}` is a number.
+    name: what specs write. device: its function, in `module`. arguments: how many; None: two or more, applied two at a
+    time. numbers: which arguments have to be constants. torch: its reference on f32 tensors, `{0}`, `{1}` being the
+    arguments, each written once; torch_constant: the same where `{1}` is a number.
     flops: arithmetic instructions per element, the special-function unit counting as one.
     error: the largest absolute error of the device function over the root mean square of its results, for normally
     distributed arguments of any scale up to 6 standard deviations; 0: a few ulp of f32.
@@ -22,6 +25,7 @@ class EpilogueOp:
 
     name: ClassVar[str]
     device: ClassVar[str]
+    module: ClassVar[str] = BUILT_IN_MODULE
     arguments: ClassVar[int | None] = 1
     numbers: ClassVar[tuple[int, ...]] = ()
     torch: ClassVar[str]

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from cutegen.diagnostics import suggest
 from cutegen.dtypes import DType
 from cutegen.epilogue.expression import FORMS, parse_expression
+from cutegen.epilogue.installed import find_installed, find_op
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.rules import (
     CONSTANT,
@@ -197,13 +198,9 @@ def _check_node(
         case Name(name, span) | Slice(name=name, span=span) if name in taken:
             known = f"values are {', '.join(values)}"
             refuse(UNDEFINED_NAME, span, f"`{name}` is not a value of the epilogue", known)
-        case Name(name, span) | Slice(name=name, span=span) if name in OPS or name in FORMS:
-            refuse(
-                UNDEFINED_NAME,
-                span,
-                f"`{name}` is an op and needs its arguments",
-                f"write {FORMS.get(name, f'{name}(x)')}",
-            )
+        case Name(name, span) | Slice(name=name, span=span) if _is_op(name, values):
+            form = FORMS.get(name, f"{name}(x)")
+            refuse(UNDEFINED_NAME, span, f"`{name}` is an op and needs its arguments", f"write {form}")
         case Name(name, span) | Slice(name=name, span=span) if name not in values:
             remedy = f"{suggest(name, values)} values are {', '.join(values)}".strip()
             refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", remedy)
@@ -212,6 +209,11 @@ def _check_node(
             refuse(STORED, span, f"`{name}` is not an output of this epilogue", f"outputs: {listed}")
         case Binary("@", _, _, span):
             refuse(EXPRESSION, span, "`@` belongs in `mainloop`", "the product is called acc here")
+
+
+def _is_op(name: str, values: Sequence[str]) -> bool:
+    """Whether a name that stands alone is that of an op; what the spec defines comes before ops of other packages."""
+    return name in OPS or name in FORMS or (name not in values and name in find_installed().offers)
 
 
 def _check_reductions(
@@ -302,7 +304,7 @@ def _bad_constants(expr: Expr, constants: Mapping[str, float]) -> Iterator[tuple
             what = f"`{expr.op}` of constants" if isinstance(expr, Call) else "a constant beyond the range of f32"
             yield expr, what, "write its value as a number"
     elif isinstance(expr, Call):
-        for index in OPS[expr.op].numbers:
+        for index in find_op(expr.op).numbers:
             if fold(expr.args[index], constants) is None:
                 said = f"argument {index + 1} of `{expr.op}` is no number"
-                yield expr.args[index], said, f"`{expr.op}`: {OPS[expr.op].doc}"
+                yield expr.args[index], said, f"`{expr.op}`: {find_op(expr.op).doc}"

@@ -37,6 +37,13 @@ UNKNOWN_OP = _rule(
     "a call names an op of the registry",
     "`cutegen list` prints the ops; `cutegen explain OP` tells what one does.",
 )
+OP_PACKAGE = _rule(
+    "op-package",
+    "an op of an installed package can be loaded",
+    "Distributions add ops through the entry point group `cutegen.epilogue_ops`, each under the name that specs call. "
+    "The package is imported when a spec calls the op. It has to import, hold what docs/adding-an-epilogue-op.md says, "
+    "and be the only one that offers the name; built-in names stay what they are.",
+)
 OP_ARITY = _rule("op-arity", "an op gets as many arguments as it takes", "Arguments are positional.")
 UNDEFINED_NAME = _rule(
     "undefined-name",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from cutegen.dtypes import DType
-from cutegen.epilogue.ops import OPS
+from cutegen.epilogue.installed import find_op
+from cutegen.epilogue.ops import BUILT_IN_MODULE, EpilogueOp
 from cutegen.epilogue.program import EpilogueProgram, Operand, Output
 from cutegen.epilogue.tree import (
     Binary,
@@ -21,6 +22,7 @@ from cutegen.epilogue.tree import (
     Stored,
     Where,
     is_constant,
+    walk,
 )
 
 _SUM, _PRODUCT, _SIGN = range(3)
@@ -109,11 +111,12 @@ class _DeviceWriter(_Writer):
     where = "where"
 
     def call(self, op: str, args: tuple[Expr, ...]) -> str:
-        if OPS[op].arguments is not None:
-            return f"{OPS[op].device}({', '.join(self.text(arg) for arg in args)})"
+        function = find_op(op).device
+        if find_op(op).arguments is not None:
+            return f"{function}({', '.join(self.text(arg) for arg in args)})"
         text = self.text(args[0])
         for arg in args[1:]:
-            text = f"{OPS[op].device}({text}, {self.text(arg)})"
+            text = f"{function}({text}, {self.text(arg)})"
         return text
 
     def stored(self, name: str) -> str:
@@ -129,7 +132,7 @@ class _TorchWriter(_Writer):
 
     def call(self, op: str, args: tuple[Expr, ...]) -> str:
         constant = [is_constant(arg, self.constants) for arg in args]
-        return OPS[op].torch_text([self.text(arg) for arg in args], constant)
+        return find_op(op).torch_text([self.text(arg) for arg in args], constant)
 
     def stored(self, name: str) -> str:
         return f"{_rounded(name, self.dtypes[name])}.to({name}.dtype)"
@@ -158,10 +161,20 @@ def device_lines(program: EpilogueProgram) -> tuple[str, ...]:
     return tuple(_DeviceWriter(program).lines)
 
 
-def device_imports(program: EpilogueProgram) -> tuple[str, ...]:
-    """Names that `device_lines` needs from `cutegen.device.activation`, sorted."""
-    text = " ".join(device_lines(program))
-    return tuple(sorted(set(re.findall(r"(\w+)\(", text))))
+def device_imports(program: EpilogueProgram) -> dict[str, tuple[str, ...]]:
+    """Names that `device_lines` needs, by the module they are in: the built-in one, then others; sorted."""
+    modules = {op.device: op.module for op in installed_ops(program)}
+    found: dict[str, list[str]] = {}
+    for name in sorted(set(re.findall(r"(\w+)\(", " ".join(device_lines(program))))):
+        found.setdefault(modules.get(name, BUILT_IN_MODULE), []).append(name)
+    order = sorted(found, key=lambda module: (module != BUILT_IN_MODULE, module))
+    return {module: tuple(found[module]) for module in order}
+
+
+def installed_ops(program: EpilogueProgram) -> tuple[EpilogueOp, ...]:
+    """The ops of other packages that a program calls."""
+    calls = {node.op for s in program.statements for node in walk(s.expr) if isinstance(node, Call)}
+    return tuple(op for op in map(find_op, sorted(calls)) if op.module != BUILT_IN_MODULE)
 
 
 def torch_operand_lines(program: EpilogueProgram) -> tuple[str, ...]:

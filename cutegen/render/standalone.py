@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from cutegen.diagnostics import CutegenError
 from cutegen.render.package import RenderedPackage, with_header
 
 PACKAGE = Path(__file__).resolve().parent.parent
 INNER = "_cutegen"
+# What a generated package imports beside cutegen and the standard library.
+NEEDED = ("cuda", "cutlass", "torch")
 # Rendered files are their owner's; copies of ours stay under our licence.
 LICENCE = "# Part of cutegen. SPDX-License-Identifier: Apache-2.0\n\n"
 _IMPORT = re.compile(r"^(\s*from )cutegen\.(?=(?:device|runtime)\b)", re.MULTILINE)
 
 
 def make_standalone(package: RenderedPackage) -> RenderedPackage:
-    """The package with every imported module of cutegen below NAME/_cutegen, and imports made relative."""
+    """The package with every imported module of cutegen below NAME/_cutegen, and imports made relative. CutegenError:
+    an epilogue calls an op of another package."""
+    if foreign := sorted({module for text in package.files.values() for module in _foreign(text)}):
+        said = f"{package.name} imports {', '.join(foreign)}, for an op of its epilogue; a standalone package has only"
+        remedy = "render it without --standalone, and install that package where the kernel is used"
+        raise CutegenError(f"{said} what is part of cutegen", remedy)
     copies: dict[str, str] = {}
     pending = [name for text in package.files.values() for name in _imports(text)]
     while pending:
@@ -44,6 +54,18 @@ def _imports(text: str) -> list[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cutegen."):
             found += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
     return found
+
+
+def _foreign(text: str) -> Iterator[str]:
+    """Modules outside of the package that are neither cutegen's nor among what every package needs."""
+    for node in ast.walk(ast.parse(text)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [str(node.module)]
+        for name in names:
+            top = name.partition(".")[0]
+            if top not in (PACKAGE.name, *NEEDED) and top not in sys.stdlib_module_names:
+                yield name
 
 
 def _relative(text: str, prefix: str) -> str:

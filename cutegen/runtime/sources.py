@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ PACKAGE = __name__.partition(".")[0]
 ROOT = Path(__file__).parents[len(__name__.split(".")) - 2]
 OWN_VARIABLE = "CUTE_DSL_LIBS"  # importing cutlass 4.6 sets it
 DISTRIBUTIONS = ("nvidia_cutlass_dsl", "apache_tvm_ffi")
+VERSIONED = ("cutlass", "cuda")  # packages whose code the versions of distributions stand for
 
 
 @functools.cache
@@ -61,25 +63,41 @@ def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, op
 
 
 def _imported(text: str, module: str, path: Path) -> list[str]:
-    """Sources of the modules that `text` imports, directly or not, from this package or its own, in a fixed order."""
+    """Sources of the modules that `text` imports, directly or not, in a fixed order: from this package, its own, and
+    those of the epilogue ops that it calls."""
     roots = {PACKAGE: Path(__file__).parents[__name__.count(".") - 1]}
     top, *inner = module.split(".")
     if top not in roots:
         roots[top] = path.parents[len(inner) - 1] if inner else path.parent
+    foreign = _foreign_roots({name.partition(".")[0] for name in _import_names(text, module, False)} - roots.keys())
     found: dict[str, tuple[Path, str]] = {}
     pending = [(module, text, False)]
     while pending:
         name, source, is_package = pending.pop()
         for imported in _import_names(source, name, is_package):
             root, *parts = imported.split(".")
-            if imported in found or imported == module or root not in roots or not parts:
+            if imported in found or imported == module or root not in roots | foreign or not (parts or root in foreign):
                 continue
-            file = roots[root].joinpath(*parts)
+            file = (roots | foreign)[root].joinpath(*parts)
             file, package = (file / "__init__.py", True) if file.is_dir() else (file.with_suffix(".py"), False)
             if file.is_file():
                 found[imported] = (file, file.read_text(encoding="utf-8"))
                 pending.append((imported, found[imported][1], package))
     return [source for _, (_, source) in sorted(found.items())]
+
+
+def _foreign_roots(names: set[str]) -> dict[str, Path]:
+    """Where top-level packages lie that are no part of Python and in no distribution whose version is in the key."""
+    found = {}
+    for name in sorted(names - sys.stdlib_module_names - set(VERSIONED)):
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin and spec.submodule_search_locations:
+            found[name] = Path(spec.origin).parent
+        elif spec and spec.origin:
+            found[name] = Path(spec.origin).with_suffix("")
+        elif spec and spec.submodule_search_locations:
+            found[name] = Path(next(iter(spec.submodule_search_locations)))
+    return found
 
 
 @functools.lru_cache(maxsize=64)

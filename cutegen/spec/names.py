@@ -34,6 +34,14 @@ KERNEL_NAMES = frozenset(
         *("queue_indices", "workspace", "sums", "semaphores"),
     }
 )
+# Names of kernel source at module level, which a function that is imported beside them cannot have.
+MODULE_NAMES = frozenset(
+    {
+        *("accumulator", "annotations", "compile_kernel", "direct_store", "epilogue", "epilogue_layout", "reduction"),
+        *("fake_arguments", "pipeline_state", "row_groups", "staged_layout", "vector", "warpgroup"),
+        *("EPILOGUE", "TURN", "TILE_TURN", "GROUPS", "Gemm", "GemmTiling", "GroupedRaster"),
+    }
+)
 # What kernel source makes of the name of a tensor.
 DERIVED = ("m_{}", "s_{}", "s_{}_layout", "tma_{}", "p_{}")
 
@@ -47,6 +55,11 @@ def name_problem(name: str) -> str | None:
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         return "is a Python keyword"
     return None
+
+
+def function_problem(name: str) -> str | None:
+    """Why a function of that name cannot be imported into generated source, or None."""
+    return "is a name of generated source" if name in MODULE_NAMES else reserved_problem(name)
 
 
 def reserved_problem(name: str, *, dim: bool = False) -> str | None:

@@ -29,8 +29,8 @@ of the family (`cutegen schema FAMILY -o FILE`, or `docs/schema/`), named in the
 
 ## Text
 
-A spec is plain data and never runs code. Tags, anchors, aliases, merge keys, directives and second documents are
-errors, as are duplicate keys and tabs in indentation. A file has at most
+A spec is plain data and runs no code of its own. Tags, anchors, aliases, merge keys, directives and second documents
+are errors, as are duplicate keys and tabs in indentation. A file has at most
 {load.MAX_BYTES // 1024} KiB and {load.MAX_DEPTH} levels, an expression {MAX_EXPRESSION} characters, a number
 {load.MAX_DIGITS} digits. Only `true` and `false` are truth values; `yes`, `no`, `on`,
 `off` and dates are text. Values are never converted.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,11 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
+from op_packages import install
 from ptx_machine import Simulation, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
+
+from cutegen.epilogue import find_installed, load_op
 
 pytestmark = [
     pytest.mark.dsl,
@@ -140,6 +144,22 @@ def test_epilogue(name: str) -> None:
     shape = {dim: extent for dim, extent in SHAPE.items() if dim in subject.dims}
     assert_passes(subject, shape)
     assert_passes(subject, {**shape, "m": 64, "n": 32}, mode="strides")
+
+
+def test_an_op_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    find_installed.cache_clear()
+    load_op.cache_clear()
+    spec = """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  bias: f32[n]
+  d: bf16[m, n]
+epilogue: {d: "softsign(acc + bias) * 2 + blend(acc, relu(bias), 0.25)"}
+"""
+    subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=2))
+    assert_passes(subject, {"m": 72, "n": 72, "k": 72})
 
 
 @pytest.mark.parametrize(("beta", "gamma"), [(0.0, 0.0), (0.0, 2.0), (-0.0, 0.0), (0.5, 0.0)])

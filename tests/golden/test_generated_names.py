@@ -12,7 +12,7 @@ from cutegen.diagnostics import SpecError
 from cutegen.render import render_package
 from cutegen.resolve import resolve_document
 from cutegen.spec import load_text
-from cutegen.spec.names import reserved_problem
+from cutegen.spec.names import function_problem, reserved_problem
 
 PROBE = """\
 cutegen: 1
@@ -121,6 +121,18 @@ def test_names_that_would_clash_are_refused() -> None:
                     free[kind] |= {name for name in generated if not reserved_problem(name, dim=kind == "dim")}
     # The two of a pair are refused in gated products alone: problems/gated_tensors.yaml.
     assert free == {"dim": set(), "tensor": {"acc_0", "acc_1"}}
+
+
+def test_functions_of_packages_hide_no_name_of_a_kernel_module() -> None:
+    for files in map(render, VARIANTS):
+        for node in ast.parse(files["kernel.py"]).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                found = {node.name}
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                found = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+            else:
+                found = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+            assert {name for name in found if not function_problem(name)} == set()
 
 
 @pytest.mark.parametrize("extra", ["m_d", "s_d", "tma_d", "s_d_layout"])

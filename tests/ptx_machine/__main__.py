@@ -32,7 +32,7 @@ def main() -> int:
         "--rows", default="random", choices=KINDS, help="grouped GEMM: how rows are dealt out to groups"
     )
     parser.add_argument("--peaked", action="store_true", help="MLA decode: the last keys get nearly all the weight")
-    parser.add_argument("--no-races", action="store_true", help="do not look for races, which takes 40% of the time")
+    parser.add_argument("--no-races", action="store_true", help="do not look for races, which takes 40%% of the time")
     parser.add_argument("--unreached", action="store_true", help="list the PTX that no seed executed")
     options, rest = parser.parse_known_args()
     try:

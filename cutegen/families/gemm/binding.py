@@ -21,8 +21,11 @@ from cutegen.epilogue import (
     split_pairs,
 )
 from cutegen.epilogue.expression import REDUCTIONS
+from cutegen.epilogue.installed import find_op
+from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.epilogue.program import reads
-from cutegen.epilogue.tree import Pairing, Reduce, ReduceOp, Span
+from cutegen.epilogue.rules import OP_PACKAGE
+from cutegen.epilogue.tree import Call, Pairing, Reduce, ReduceOp, Span, walk
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.block_scales import place_block_scales
 from cutegen.families.gemm.grouping import Grouping
@@ -31,6 +34,7 @@ from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.placement import Placement, unaligned_extent
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles, find_roles
+from cutegen.spec.names import function_problem
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -68,6 +72,7 @@ class Binder:
         inputs = [name for name in rest if name not in assignments]
         dims = list(self.spec.dim_names())
         statements = parse_epilogue(assignments, inputs, outputs, self.report, (*own, *dims), dims)
+        self.check_installed_ops(statements or ())
         if mainloop and statements is not None:
             statements = (*mainloop.scaled(), *statements)
         if operands and outputs and statements is not None:
@@ -128,6 +133,28 @@ class Binder:
             scales=tuple(s.name for s in mainloop.scales),
             a_scale=a_scale, b_scale=b_scale,
         )  # fmt: skip
+
+    def check_installed_ops(self, statements: tuple[Assign, ...]) -> None:
+        """Functions of other packages stand beside the names of the spec in generated source."""
+        taken = {*self.spec.tensors, *self.spec.dim_names(), *self.spec.epilogue}
+        modules: dict[str, str] = {}
+        for statement in statements:
+            calls = (node for node in walk(statement.expr) if isinstance(node, Call))
+            for call, op in ((call, find_op(call.op)) for call in calls):
+                if op.module == BUILT_IN_MODULE:
+                    continue
+                path = ("epilogue", statement.name)
+                if name := next((name for name in (op.name, op.device) if name in taken), None):
+                    what = "the op" if name == op.name else f"the device function of `{op.name}`,"
+                    said = f"`{name}` is {what} that is called"
+                    remedy = "give the tensor, dim or local another name"
+                    self.report(rules.NAME_COLLISION, path, said, remedy, span=call.span)
+                elif problem := function_problem(op.device):
+                    said = f"`{op.device}`, the device function of `{op.name}`, {problem}"
+                    self.report(OP_PACKAGE, path, said, "rename it in its package", span=call.span)
+                elif modules.setdefault(op.device, op.module) != op.module:
+                    said = f"`{op.device}` is a function of {modules[op.device]} and of {op.module}"
+                    self.report(OP_PACKAGE, path, said, "rename it in one of the packages", span=call.span)
 
     def check_group_epilogue(self, program: EpilogueProgram) -> None:
         """What the epilogue of a grouped product has not got yet."""

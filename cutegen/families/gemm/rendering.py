@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.epilogue import EpilogueProgram, Operand, Output, device_imports, device_lines
+from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.families.gemm.arguments import formula, tensor_shapes
 from cutegen.families.gemm.group_rendering import GroupText, group_overview, group_text
 from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
@@ -48,8 +49,8 @@ class KernelText:
     work: WorkText
     pdl_wait: bool
     pdl_trigger: bool
-    cutlass_names: tuple[str, ...]
     device_modules: tuple[str, ...]
+    foreign_imports: tuple[str, ...]
     activations: tuple[str, ...]
     epilogue_parameters: tuple[str, ...]
     epilogue_lines: tuple[str, ...]
@@ -151,6 +152,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "direct_store": direct,
     }
     work = work_text(problem, structure, kernel.tilings[0].numbers)
+    functions = device_imports(program)
     modules = ["accumulator", "tma", *(name for name, used in optional.items() if used), *work.device_modules]
     stores = " and ".join([*(["TMA store"] if stored else []), *(["stores by threads"] if direct else [])])
     parameters = [("m", "Int32"), ("n", "Int32")]
@@ -182,9 +184,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         work=work,
         pdl_wait=structure.pdl_wait,
         pdl_trigger=structure.pdl_trigger != "none",
-        cutlass_names=tuple(sorted(dtypes | extra, key=_import_order)),
         device_modules=tuple(sorted(modules)),
-        activations=device_imports(program),
+        foreign_imports=tuple(_foreign_imports(sorted(dtypes | extra, key=_import_order), functions)),
+        activations=functions.get(BUILT_IN_MODULE, ()),
         epilogue_parameters=tuple(f"{name}: Float32" for name in (*accumulators, *names)),
         epilogue_lines=tuple(statement(line, indent=4) for line in device_lines(program)),
         epilogue_arguments=(*accumulators.values(), *(values[name] for name in names)),
@@ -253,6 +255,18 @@ def _reads_tiles(program: EpilogueProgram) -> str:
     values = [f"m_{s}[0].to(Float32)" if s in on_device else s for s in program.tile_switches]
     tests = [f"{value} != 0.0" for value in values]
     return tests[0] if len(tests) == 1 else " | ".join(f"({test})" for test in tests)
+
+
+def _foreign_imports(cutlass_names: Iterable[str], functions: Mapping[str, Iterable[str]]) -> Iterable[str]:
+    """`from` imports that are not of cutegen: the DSL's, and those of the packages whose ops the epilogue calls."""
+    names: dict[str, Iterable[str]] = {
+        "cutlass": cutlass_names,
+        "cutlass.cute.nvgpu": ("OperandMajorMode", "cpasync", "warpgroup"),
+        "cutlass.cute.runtime": ("make_fake_stream", "make_fake_tensor"),
+        **{module: found for module, found in functions.items() if module != BUILT_IN_MODULE},
+    }
+    for module in sorted(names, key=lambda module: (module.lower(), module)):
+        yield f"from {module} import {', '.join(names[module])}"
 
 
 def _import_order(name: str) -> tuple[int, list[str | int]]:
