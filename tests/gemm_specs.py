@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.diagnostics import SpecError
-from cutegen.families.gemm.auto import GRID, Choice, choose
+from cutegen.families.gemm.auto import Choice, choose
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.cores import GRID
 from cutegen.families.gemm.problem import GemmProblem, bind
 from cutegen.hardware import ARCHS, DEVICES
 from cutegen.resolve import Lock, Resolution, resolve_document

@@ -39,9 +39,11 @@ def read_budget(text: str) -> float:
 @click.option("--budget", metavar="TIME", callback=lambda ctx, parameter, value: read_budget(value) if value else None,
               help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), default=60, show_default=True,
-              help="The most to try on a problem; the cost model ranks them.")  # fmt: skip
+              help="The most to try on a problem, in the order of the cost model and spread over kinds.")  # fmt: skip
 @click.option("--confirm", is_flag=True, help="Measure the winners of the lock again, and nothing else.")
 @click.option("--fresh", is_flag=True, help="Measure again what the timing store knows.")
+@click.option("--unordered-sums", is_flag=True,
+              help="Try `split_k_sum: unordered_atomic` as well: bits may differ from run to run.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="List the candidates, and what is pruned and why; needs no GPU.")
 @click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Compile processes; one a CPU by default.")
 @console.json_option
@@ -53,6 +55,7 @@ def tune(
     candidates: int,
     confirm: bool,
     fresh: bool,
+    unordered_sums: bool,
     dry_run: bool,
     jobs: int | None,
     as_json: bool,
@@ -71,7 +74,7 @@ def tune(
     if confirm and (suite or dry_run):
         raise CutegenError("--confirm goes without --suite and --dry-run", "name shapes, or none", exit_code=2)
     problems, left_out = ([], []) if confirm and not shapes else find_problems(spec, shapes, suite)
-    options = Options(budget or float("inf"), candidates, jobs, confirm, fresh)
+    options = Options(budget or float("inf"), candidates, jobs, confirm, fresh, unordered_sums)
     measuring = _Unmeasured() if dry_run else make_measuring()
     store = TimingStore(None if dry_run else store_path(default_root()))
     try:
@@ -85,7 +88,7 @@ def tune(
             report = session.run(problems)
     finally:
         store.close()
-    command = _repeat(spec, shapes, suite, candidates, jobs)
+    command = _repeat(spec, shapes, suite, candidates, unordered_sums, jobs)
     if as_json:
         console.print_json(report.to_json(command))
     else:
@@ -162,11 +165,14 @@ def _winning(session: Session, asked: Sequence[Shape]) -> list[Shape]:
     return found
 
 
-def _repeat(spec: Path, shapes: Sequence[str], suite: str, candidates: int, jobs: int | None) -> str:
+def _repeat(
+    spec: Path, shapes: Sequence[str], suite: str, candidates: int, unordered_sums: bool, jobs: int | None
+) -> str:
     words = ["cutegen", "tune", str(spec)]
     words += [word for shape in shapes for word in ("--shape", shape)]
     words += ["--suite", suite] if suite else []
     words += ["--candidates", str(candidates)] if candidates != 60 else []
+    words += ["--unordered-sums"] * unordered_sums
     return shlex.join(words + (["--jobs", str(jobs)] if jobs else []))
 
 

@@ -31,8 +31,9 @@ class TuningSpace(Protocol):
     @property
     def along(self) -> str: ...
 
-    def propose(self, problem: Mapping[str, int]) -> Iterator[Proposal]:
-        """Those of the spec's `tune` section, else all that the cost model ranks, best first; each once."""
+    def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
+        """Those of the spec's `tune` section, else all that the cost model ranks and variations of its first ones, in
+        the order to try them; each once. unordered: also such whose bits may differ from run to run."""
         ...
 
     def describe(self, candidate: Any) -> Mapping[str, object]:

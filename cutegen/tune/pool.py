@@ -36,14 +36,16 @@ class Pool:
     left_out: int
 
 
-def gather(space: TuningSpace, problem: Shape, known: Sequence[Any], default: Any, limit: int) -> Pool:
+def gather(
+    space: TuningSpace, problem: Shape, known: Sequence[Any], default: Any, limit: int, unordered: bool = False
+) -> Pool:
     """The first `limit` legal candidates of a problem, the `known` ones (winners of other days) before them; the
-    default is none of them."""
+    default is none of them. unordered: also such whose bits may differ from run to run."""
     tried = {c: Proposal(c, space.describe(c), "a winner of the lock", ()) for c in known if c != default}
     counts: dict[str, int] = {}
     reasons: dict[str, str] = {}
     left_out = 0
-    for proposal in space.propose(problem):
+    for proposal in space.propose(problem, unordered):
         if proposal.refusals:
             first = proposal.refusals[0]
             counts[first.rule] = counts.get(first.rule, 0) + 1

@@ -54,13 +54,15 @@ class Measuring(Protocol):
 @dataclass(frozen=True, slots=True)
 class Options:
     """budget_s: for everything; inf for no end. candidates: of one problem. jobs: compile processes, None for one a
-    CPU. confirm: winners of the lock are measured again, and nothing else. fresh: whatever the store knows."""
+    CPU. confirm: winners of the lock are measured again, and nothing else. fresh: whatever the store knows. unordered:
+    also candidates whose bits may differ from run to run."""
 
     budget_s: float = float("inf")
     candidates: int = MAX_CANDIDATES
     jobs: int | None = None
     confirm: bool = False
     fresh: bool = False
+    unordered: bool = False
     clock: Clock = time.monotonic
 
 
@@ -138,7 +140,8 @@ class Session:
             rows = list({row.name: row for row in lock.tuned()}.values())
         resolved = resolve_tuned(self.resolution, rows).resolved if rows else None
         known = [t.candidate for t in resolved.tilings if t.candidate != self.default] if resolved else []
-        return gather(self.space, problem, known, self.default, 0 if self.options.confirm else limit)
+        limit = 0 if self.options.confirm else limit
+        return gather(self.space, problem, known, self.default, limit, self.options.unordered)
 
     def differences(self, knobs: Mapping[str, object]) -> Mapping[str, object]:
         """The knobs that are not the default's."""

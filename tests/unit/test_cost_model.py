@@ -17,7 +17,7 @@ from gemm_specs import FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_t
 from cutegen.cli import main
 from cutegen.families.gemm import FAMILY
 from cutegen.families.gemm.auto import candidates
-from cutegen.families.gemm.cost_model import START_CLOCKS, Estimate, Shape, describe_work, estimate
+from cutegen.families.gemm.cost_model import SPLIT_CLOCKS, START_CLOCKS, Estimate, Shape, describe_work, estimate
 from cutegen.families.gemm.ranking import core, legal_candidates
 from cutegen.families.gemm.rules import refusals
 from cutegen.hardware import DEVICES
@@ -100,6 +100,25 @@ def test_split_k_fills_the_device_and_does_not_pay_where_it_is_full() -> None:
     assert model(deep, split_k=8, **knobs).tiles == 128
 
 
+def test_half_of_the_sms_do_not_get_all_of_memory() -> None:
+    """64 rows of tiles for 132 SMs; 128 CTAs wait for memory alone, with half as many columns or k in two parts."""
+    shape, knobs = Shape(16, 4096, 16384), {"consumers": 1, "cluster": (1, 1)}
+    half, narrow = (model(shape, tile=(64, n, 64), **knobs) for n in (64, 32))
+    assert (half.tiles, narrow.tiles) == (64, 128)
+    assert (half.bound, narrow.bound) == ("device memory", "device memory")
+    assert half.clocks > 1.1 * narrow.clocks
+    assert seconds(narrow) * H200.sustained_bytes_per_s > 4096 * 16384 * 2
+
+
+def test_partial_sums_are_waited_for_whatever_bounds_the_rest() -> None:
+    shape, knobs = Shape(16, 4096, 16384), {"tile": (64, 64, 64), "consumers": 1, "cluster": (1, 1)}
+    two, three = (model(shape, split_k=parts, split_k_sum="ordered_turnstile", **knobs) for parts in (2, 3))
+    assert two.bound == "device memory"
+    assert two.spent["partial sums"] >= SPLIT_CLOCKS
+    assert three.spent["partial sums"] == 2 * 2 * two.spent["partial sums"]  # two hand-overs, in two waves
+    assert sum(three.spent.values()) == three.clocks
+
+
 def test_operands_beyond_l2_are_read_again_by_each_wave() -> None:
     """B of 1 GB streams past bands of 8 tiles of A; without bands it would have to come once for each row of tiles."""
     shape = Shape(128 * 132, 8192, 65536)
@@ -142,6 +161,8 @@ def test_explain_ranks_the_legal_ones_under_what_the_spec_writes(capsys: pytest.
         "device memory",
         "launch",
     }
+    assert all(r["bound by"] in r["of which"] for r in rows)
+    assert rows[0]["of which"].startswith("launch 2.7")
 
 
 def test_the_kernel_is_marked_where_it_is_among_the_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 from cutegen.diagnostics import Rule
@@ -39,8 +40,11 @@ def other_registers(problem: GemmProblem, c: Candidate) -> int:
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     """The most A/B stages that fit beside everything else the candidate keeps in SMEM; 0 when none does."""
-    fits = (s for s in range(MAX_STAGES, 0, -1) if smem_map(problem, replace(c, stages=s))[1] <= arch.smem_bytes)
-    return next(fits, 0)
+
+    def needed(stages: int) -> int:
+        return smem_map(problem, replace(c, stages=stages))[1]
+
+    return bisect_right(range(1, MAX_STAGES + 1), arch.smem_bytes, key=needed)
 
 
 @BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers", "consumers")

@@ -7,12 +7,13 @@ single wave leaves idle lend their power to the others, which those of the last 
 
 Sources of the constants: SMEM_*, L2_*: DeepGEMM's heuristics for sm_90. START_CLOCKS, TILE_CLOCKS: fitted to the
 measurements in docs/performance.md, where the model is scored. POWER_*: half of what issue 73 of DeepGEMM shows for
-small tiles in fp8, as much as those measurements allow. CLUSTER_CLOCKS, SPLIT_CLOCKS, TRANSPOSED_PERCENT: guesses that
-decide between near equals.
+small tiles in fp8, as much as those measurements allow. MEMORY_BYTES_PER_CLOCK_SM, CLUSTER_CLOCKS, SPLIT_CLOCKS,
+TRANSPOSED_PERCENT: guesses that decide between near equals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +27,9 @@ from cutegen.hardware import Device
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
 L2_BYTES_PER_CLOCK_SM = 64  # what one SM can take
 L2_BYTES_PER_CLOCK = 6150  # what L2 gives to all SMs together (8 MB in 1300 clocks)
+# What one SM gets out of device memory: half of what it can take from L2. Little's law asks for 4.3 TB/s x 1 us in
+# flight; a ring holds 150 KB or more, so that not its depth but the number of SMs at work is what limits.
+MEMORY_BYTES_PER_CLOCK_SM = 32
 LANES = 128  # f32 operations an SM begins in a clock, for the epilogue
 POWER_BYTES_PER_CLOCK = 640  # operands from L2 to one SM, for which the tensor core rests a clock at the power limit
 START_CLOCKS = 5000  # to launch, to fill the first ring and to drain the last store: 2.7 us
@@ -52,8 +56,8 @@ class Estimate:
     """tiles: CTA tiles, padded to whole clusters, times split_k. waves: rounds of `slots` CTAs, of which the last has
     `last`. busy: clocks that the SMs work, whatever memory allows.
 
-    clocks: of all of it; bound: what most of them go to, "tensor core", "shared memory", "epilogue", "L2", "device
-    memory" or "launch".
+    clocks: of all of it; spent: by what they go to, "launch", "tensor core", "shared memory", "epilogue", "L2", "device
+    memory", "partial sums"; bound: what most of them go to.
     """
 
     tiles: int
@@ -63,6 +67,7 @@ class Estimate:
     busy: int
     clocks: int
     bound: str
+    spent: Mapping[str, int]
 
 
 class _Grid(NamedTuple):
@@ -73,12 +78,13 @@ class _Grid(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """What one tile takes. core: clocks of the mainloop on its SM, and what they go to. epilogue: clocks. from_l2:
-    bytes loaded and stored."""
+    """What one tile takes. core: clocks of the mainloop on its SM, and what they go to. epilogue: clocks, without
+    those of joining the parts of a split k, join. from_l2: bytes loaded and stored."""
 
     core: int
     core_bound: str
     epilogue: int
+    join: int
     from_l2: int
 
 
@@ -151,7 +157,7 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
         on_sm += on_sm * TRANSPOSED_PERCENT // 100
     spent = {"launch": start}
     for count, ctas in ((full, slots), (1, last)):
-        if ctas:
+        if count and ctas:
             clocks, bound = max(
                 (on_sm, on_sm_bound),
                 (ctas * tile.from_l2 // min(L2_BYTES_PER_CLOCK_SM * ctas, L2_BYTES_PER_CLOCK), "L2"),
@@ -161,11 +167,12 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
     if c.schedule == "pingpong":  # the last epilogue has no tile to hide behind
         spent["epilogue"] = spent.get("epilogue", 0) + tile.epilogue
     waves = full + bool(last)
+    if tile.join:  # the parts of a tile end together, so that nothing is left to load or multiply meanwhile
+        spent["partial sums"] = waves * tile.join
+    if start + work.memory > sum(spent.values()):
+        spent = {"launch": start, "device memory": work.memory}
     bound = max(spent, key=lambda name: spent[name])
-    clocks = sum(spent.values())
-    if start + work.memory > clocks:
-        clocks, bound = start + work.memory, "device memory" if work.memory > start else "launch"
-    return Estimate(tiles, slots, waves, last or slots, waves * on_sm, clocks, bound)
+    return Estimate(tiles, slots, waves, last or slots, waves * (on_sm + tile.join), sum(spent.values()), bound, spent)
 
 
 def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Device) -> _Tile:
@@ -185,15 +192,9 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
     made = area // work.paired
     moved = made * (work.stored + work.loaded)
     epilogue = TILE_CLOCKS + 2 * moved // SMEM_BYTES_PER_CLOCK + work.flops * made // LANES
-    clocks, partials = _sum_costs(c, area * ACCUMULATOR_BYTES)
-    epilogue += clocks
-    moved += partials
-    return _Tile(
-        max(tensor, smem),
-        "tensor core" if tensor >= smem else "shared memory",
-        epilogue,
-        fetched + moved,
-    )
+    join, partials = _sum_costs(c, area * ACCUMULATOR_BYTES)
+    bound = "tensor core" if tensor >= smem else "shared memory"
+    return _Tile(max(tensor, smem), bound, epilogue, join, fetched + moved + partials)
 
 
 def _sum_costs(c: Candidate, partial: int) -> tuple[int, int]:
@@ -227,7 +228,8 @@ def _fresh_clocks(c: Candidate, work: Work, shape: Shape, grid: _Grid, ctas: int
             region = region or _region(c, grid, -(-ctas // c.split_k))
             touched = min(region[axis] * c.tile[axis], extent) * shape.k * work.width
             fresh += max(0, touched - whole * ctas // tiles)
-    return fresh * device.clock_hz // device.sustained_bytes_per_s
+    all_sms = fresh * device.clock_hz // device.sustained_bytes_per_s
+    return max(all_sms, fresh // (MEMORY_BYTES_PER_CLOCK_SM * ctas))
 
 
 def _region(c: Candidate, grid: _Grid, ctas: int) -> tuple[int, int]:

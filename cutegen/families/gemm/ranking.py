@@ -33,7 +33,7 @@ def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Sec
     written = ", ".join(d.key for d in resolved.decisions if d.origin == "spec")
     lines = (f"under what the spec writes: {written}",) if written else ()
     knobs = ("tile", "cluster", "schedule", "consumers", "swap_ab", "split_k")
-    header = ("rank", *knobs, "tiles", "waves", "us", "bound by")
+    header = ("rank", *knobs, "tiles", "waves", "us", "bound by", "of which")
     return Section(
         f"Cost model for {shape} on {device.name}: it ranks, it does not promise", lines, header, tuple(rows)
     )
@@ -90,4 +90,5 @@ def _row(rank: str, c: Candidate, e: Estimate, clock_hz: int) -> tuple[str, ...]
         f"{e.waves}, the last {100 * e.last // e.slots}%",
         f"{1e6 * e.clocks / clock_hz:.4g}",
         e.bound,
+        " + ".join(f"{name} {1e6 * clocks / clock_hz:.3g}" for name, clocks in e.spent.items()),
     )

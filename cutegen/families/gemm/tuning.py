@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cutegen.families.decide import Choice, written_knobs
-from cutegen.families.gemm.auto import candidates, choose
+from cutegen.families.gemm.auto import choose
 from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.resolved import ResolvedGemm
-from cutegen.families.gemm.rules import refusals
+from cutegen.families.gemm.search_space import explore
 from cutegen.families.knobs import Knob, plain, show
+from cutegen.families.refusal import Refusal
 from cutegen.families.tuning import Proposal
 from cutegen.hardware import ARCHS, DEVICES
 
@@ -46,12 +47,12 @@ class GemmSpace:
     def _written(self) -> dict[str, Any]:
         return written_knobs(self.spec, self._knobs)
 
-    def propose(self, problem: Mapping[str, int]) -> Iterator[Proposal]:
+    def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
         p = self.problem
         shape = Shape(*(problem[d.name] for d in (p.m, p.n, p.k, p.batch) if d))
         listed = {k.field: getattr(self.spec.tune, k.short) for k in self._knobs if getattr(self.spec.tune, k.short)}
         seen: set[Candidate] = set()
-        for proposal in self._combinations(listed, shape) if listed else self._ranked(shape):
+        for proposal in self._combinations(listed, shape) if listed else self._ranked(shape, unordered):
             if proposal.candidate not in seen:
                 seen.add(proposal.candidate)
                 yield proposal
@@ -60,9 +61,9 @@ class GemmSpace:
         idle = idle_knobs(self.problem, candidate)
         return {k.key: plain(getattr(candidate, k.field)) for k in self._knobs if k.field not in idle}
 
-    def _ranked(self, shape: Shape) -> Iterator[Proposal]:
-        for choice in candidates(self.problem, self._written, self.arch, self.device, (shape,)):
-            yield self._proposal(choice.candidate, choice.reasons.get("tile", "the written tile"))
+    def _ranked(self, shape: Shape, unordered: bool) -> Iterator[Proposal]:
+        for found in explore(self.problem, self._written, self.arch, self.device, shape, unordered):
+            yield self._proposal(found.candidate, found.why, found.refusals)
 
     def _combinations(self, listed: Mapping[str, list[Any]], shape: Shape) -> Iterator[Proposal]:
         for values in product(*listed.values()):
@@ -76,6 +77,6 @@ class GemmSpace:
                 text = ", ".join(f"{key} {show(value)}" for key, value in knobs.items())
                 yield Proposal(text, knobs, "listed in the spec", result)
 
-    def _proposal(self, candidate: Candidate, why: str) -> Proposal:
-        found = (*refusals(self.problem, candidate, self.arch), other_sum(self.problem, self.default, candidate))
+    def _proposal(self, candidate: Candidate, why: str, refused: Sequence[Refusal] = ()) -> Proposal:
+        found = (*refused, other_sum(self.problem, self.default, candidate))
         return Proposal(candidate, self.describe(candidate), why, tuple(filter(None, found)))

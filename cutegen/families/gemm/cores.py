@@ -1,0 +1,154 @@
+"""What a GEMM candidate is built around: tiles, schedules, clusters and splits, ordered by the cost model where shapes
+are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cutegen.families.gemm.candidate import NEVER, Candidate
+from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
+from cutegen.families.gemm.form_rules import MIN_STAGES, SWIZZLES, TILE_N
+from cutegen.families.gemm.orientation import kernel_shape
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.hardware import Device
+
+# (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
+CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
+    ("cooperative", 2, (128, 256, 64), "the most FLOPs per byte of SMEM traffic that the registers hold"),
+    ("cooperative", 2, (256, 128, 64), "as many FLOPs per byte loaded as 128 x 256, with narrow columns"),
+    (
+        "pingpong",
+        2,
+        (128, 192, 64),
+        "a wide pingpong tile: one warpgroup stores while the other computes",
+    ),
+    ("pingpong", 2, (128, 128, 64), "a square pingpong tile"),
+    ("pingpong", 2, (64, 256, 64), "a flat pingpong tile"),
+    ("cooperative", 2, (128, 128, 64), "a square tile for two warpgroups"),
+    ("cooperative", 3, (192, 192, 64), "three warpgroups share a tile of B"),
+    ("cooperative", 1, (64, 256, 64), "one warpgroup with few rows"),
+    ("cooperative", 1, (64, 128, 64), "one warpgroup with few rows and columns"),
+    ("pingpong", 2, (64, 128, 64), "a small pingpong tile"),
+)
+# Where a shape is known the cost model ranks these as well: (schedule, consumers, tile m), each with every tile n.
+GRID = (
+    ("cooperative", 2, 128),
+    ("cooperative", 2, 256),
+    ("pingpong", 2, 128),
+    ("pingpong", 2, 64),
+    ("cooperative", 3, 192),
+    ("cooperative", 1, 128),
+    ("cooperative", 1, 64),
+)
+CLUSTERS = {
+    (2, 1): "two CTAs along m share each tile of B",
+    (1, 2): "two CTAs along n share each tile of A",
+    (1, 1): "no cluster",
+}
+RASTER_GROUP = 8
+SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
+SPLIT_K_SUM = "ordered_parallel"
+SPLIT_MARGIN = 10  # percent of time that a split has to save
+
+
+class Core(NamedTuple):
+    """The knobs that a candidate is built around, in the kernel's frame."""
+
+    schedule: str
+    consumers: int
+    tile: tuple[int, int, int]
+    cluster: tuple[int, int]
+    swap_ab: bool
+    split_k: int
+
+
+def propose_cores(
+    problem: GemmProblem, fixed: Mapping[str, Any], device: Device, shapes: Sequence[Shape]
+) -> dict[Core, tuple[str, str]]:
+    """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster."""
+    cores = list(CORES)
+    if shapes:
+        low, high, step = TILE_N
+        cores += [(s, g, (m, n, 64), "") for s, g, m in GRID for n in range(high, low - 1, -step)]
+    found: dict[Core, tuple[str, str]] = {}
+    for swap_ab in (False, True) if shapes else (False,):
+        for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
+            tile = (tile_m, tile_n, max(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
+            for cluster, why_cluster in _clusters(problem, swap_ab):
+                proposal = Core(schedule, consumers, tile, cluster, swap_ab, split_k=1)._asdict()
+                core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
+                if core.cluster == fixed.get("cluster") or not _idles(core, shapes):
+                    found.setdefault(core, (why, why_cluster))
+    if not shapes:
+        return found
+    if "split_k" not in fixed and problem.groups is None:
+        found |= {split: found[core] for core in found for split in _splits(problem, core, device, shapes)}
+    return {core: (why, why) for core, why in rank(problem, list(found), device, shapes).items()}
+
+
+def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int], str]]:
+    """CLUSTERS; where rows fall into groups, those along the rows last: a CTA past the end of a group has no work."""
+    along_rows = 1 if swap_ab else 0
+    return sorted(CLUSTERS.items(), key=lambda item: problem.groups is not None and item[0][along_rows] > 1)
+
+
+def _idles(core: Core, shapes: Sequence[Shape]) -> bool:
+    """Whether CTAs of a cluster have no tile in any of the shapes."""
+    extents = [kernel_shape(shape, bare(core)) for shape in shapes]
+    peers = list(zip(core.tile, core.cluster))
+    return bool(shapes) and all(any(x <= t * (cl - 1) for x, (t, cl) in zip(shape, peers)) for shape in extents)
+
+
+def _splits(problem: GemmProblem, core: Core, device: Device, shapes: Sequence[Shape]) -> Iterator[Core]:
+    """The core with k split as often as lets the parts of all its tiles run at the same time and leaves each several
+    k tiles, or nearly as often."""
+    tiles, slots = 1, 0
+    for shape in shapes:
+        e = estimate(bare(core), describe_work(problem, shape, device), device)
+        tiles, slots = max(tiles, e.tiles), e.slots
+    most = min(slots // tiles, *(shape.k // (MIN_PART * core.tile[2]) for shape in shapes))
+    for parts in [parts for parts in SPLITS if parts <= most][-3:]:
+        yield core._replace(split_k=parts)
+
+
+def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
+    """The cores ordered by the cost model, with its reason: by the sum over shapes of clocks / fewest clocks, then by
+    the work of the SMs, which tells candidates apart that all wait for memory. A split has to win by a margin: it needs
+    scratch, and results then depend on the split."""
+    works = [describe_work(problem, shape, device) for shape in shapes]
+    estimates = []
+    for core in cores:
+        c = bare(core)
+        estimates.append([estimate(c, work, device) for work in works])
+    best = [min(row[i].clocks for row in estimates) for i in range(len(shapes))]
+    scores = [
+        (sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(core), sum(e.busy for e in row))
+        for core, row in zip(cores, estimates)
+    ]
+    reasons = {}
+    for i in sorted(range(len(cores)), key=lambda i: scores[i]):
+        e = estimates[i][-1]
+        split = cores[i].split_k
+        parts = f" x {split} parts" * (split > 1)
+        waves = f"{e.tiles // split} tiles{parts} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
+        reasons[cores[i]] = f"cost model for {shapes[-1]}: {waves}, bound by {e.bound}"
+    return reasons
+
+
+def _weight(core: Core) -> int:
+    """Percent."""
+    return 100 * 100 // (100 - SPLIT_MARGIN) if core.split_k > 1 else 100
+
+
+def bare(core: Core) -> Candidate:
+    """A candidate with the knobs that stand in the core; the others have neutral values."""
+    return Candidate(
+        **core._asdict(),
+        stages=MIN_STAGES, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
+        multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
+        raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
+        split_k_sum=SPLIT_K_SUM if core.split_k > 1 else "none", pdl_wait=False, pdl_trigger="none",
+        promote_every=NEVER,
+    )  # fmt: skip

@@ -1,0 +1,115 @@
+"""What a tuner tries, in order: what the cost model ranks, and variations of its first picks in knobs it cannot judge.
+
+The model is no better than a few percent, and many of its picks are neighbours. So a candidate waits for each of its
+kind that is listed before it, as if it were so much slower: the first few of any number are good by the model, and of
+many kinds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from cutegen.families.gemm.auto import candidates, finish
+from cutegen.families.gemm.candidate import RASTER_ORDERS, SPLIT_K_SUMS, Candidate
+from cutegen.families.gemm.cores import Core
+from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
+from cutegen.families.gemm.orientation import kernel_shape
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rules import refusals
+from cutegen.families.refusal import Refusal
+from cutegen.hardware import Arch, Device
+
+LEADERS = 4  # candidates, each the first of its kind, whose other knobs are varied
+KIND_PERCENT = 4  # that a candidate is set back for each of its kind before it
+TILE_PERCENT = 3  # and for each before it that is of its tile as well: another cluster, or another number of parts
+DEEP_RING = 8  # stages from which on half as many, with twice the k, are worth a look: half the barriers
+RASTER_GROUPS = (2, 16)  # beside what `auto` has
+LOAD_STAGES = (2, 4)
+UNORDERED = "unordered_atomic"
+
+
+class Found(NamedTuple):
+    """A candidate, what refuses it, of which kind it is, and the model's words about it."""
+
+    candidate: Candidate
+    refusals: tuple[Refusal, ...]
+    kind: tuple[object, ...]
+    why: str
+
+
+def explore(
+    problem: GemmProblem, written: Mapping[str, Any], arch: Arch, device: Device, shape: Shape, unordered: bool
+) -> Iterator[Found]:
+    """The legal candidates with the written knobs (by Candidate field) in the order to try them, then the others.
+
+    unordered: also those whose sums may differ from run to run.
+    """
+
+    def judge(c: Candidate, kind: tuple[object, ...], why: str) -> Found:
+        return Found(c, tuple(refusals(problem, c, arch)), kind, why)
+
+    found = [
+        judge(choice.candidate, _kind(choice.candidate), choice.reasons.get("tile", "the written tile"))
+        for choice in candidates(problem, written, arch, device, [shape])
+    ]
+    leaders: dict[tuple[object, ...], Found] = {}
+    for f in _spread(problem, found, device, shape):
+        leaders.setdefault(f.kind, f)
+    for leader in islice(leaders.values(), LEADERS):
+        for changes in _variations(problem, leader.candidate, device, shape, unordered):
+            if not changes.keys() & written.keys():
+                c = _vary(problem, {**written, **changes}, leader.candidate, arch, shape)
+                found.append(judge(c, tuple(changes), f"{leader.why}; varied: {', '.join(changes)}"))
+    yield from _spread(problem, found, device, shape)
+    yield from (f for f in found if f.refusals)
+
+
+def _kind(c: Candidate) -> tuple[object, ...]:
+    return c.schedule, c.consumers, c.swap_ab, c.split_k > 1
+
+
+def _vary(problem: GemmProblem, fixed: Mapping[str, Any], c: Candidate, arch: Arch, shape: Shape) -> Candidate:
+    """The candidate with the fixed knobs, those of its core kept, and the others chosen anew."""
+    core = Core(**{field: fixed.get(field, getattr(c, field)) for field in Core._fields})
+    chosen: Candidate = finish(problem, fixed, core, arch, [shape], "", "").candidate
+    return chosen
+
+
+def _variations(
+    problem: GemmProblem, c: Candidate, device: Device, shape: Shape, unordered: bool
+) -> Iterator[dict[str, Any]]:
+    """Knobs, by Candidate field, in which a candidate may be better otherwise without the model knowing it."""
+    work = describe_work(problem, shape, device)
+    yield {"pdl_wait": True, "pdl_trigger": "last_tile"}
+    if c.stages >= DEEP_RING:
+        yield {"tile": (*c.tile[:2], 2 * c.tile[2])}
+    if c.split_k > 1:
+        yield from ({"split_k_sum": s} for s in SPLIT_K_SUMS if s != c.split_k_sum and (unordered or s != UNORDERED))
+    if c.load_stages:
+        yield from ({"load_stages": stages} for stages in LOAD_STAGES if stages != c.load_stages)
+    if estimate(c, work, device).waves == 1:
+        return  # every CTA has one tile: no order to change
+    yield {"scheduler": "dynamic_persistent"}
+    yield from ({"raster_order": order} for order in RASTER_ORDERS if order != c.raster_order)
+    axis = RASTER_ORDERS.index(c.raster_order)
+    along = -(-kernel_shape(work.shape, c)[axis] // c.tile[axis])
+    yield from ({"raster_group": g} for g in RASTER_GROUPS if min(g, along) != min(c.raster_group, along))
+    if c.cluster != (1, 1):
+        yield {"cluster": (2, 2)}
+
+
+def _spread(problem: GemmProblem, found: Iterable[Found], device: Device, shape: Shape) -> list[Found]:
+    """The legal ones, each set back for those of its kind, and of its kind and tile, that the model has before it."""
+    work = describe_work(problem, shape, device)
+    timed = [(estimate(f.candidate, work, device), f) for f in found if not f.refusals]
+    before: Counter[tuple[object, ...]] = Counter()
+    ordered = []
+    for e, f in sorted(timed, key=lambda item: (item[0].clocks, item[0].busy)):
+        tile = (*f.kind, f.candidate.tile)
+        percent = 100 + KIND_PERCENT * before[f.kind] + TILE_PERCENT * before[tile]
+        ordered.append((e.clocks * percent, e.busy, f))
+        before.update((f.kind, tile))
+    return [f for _, _, f in sorted(ordered, key=lambda item: item[:2])]
