@@ -67,6 +67,14 @@ groups: {counts: rows}
 OFFSETS = LABELS.replace("group: i32[m]", "ends: i32[g]").replace("labels: group", "offsets: ends")
 
 
+def group_scaled(text: str) -> str:
+    """LABELS, COUNTS or OFFSETS with e4m3 operands and scales of blocks."""
+    lead = "g, " if text == COUNTS else ""
+    scales = f"  sa: f32[{lead}m, ceil(k/128)]@m\n  sb: f32[g, ceil(n/128), ceil(k/128)]\n  d:"
+    operands = text.replace("a: bf16", "a: e4m3").replace("b: bf16", "b: e4m3")
+    return operands.replace("  d:", scales) + "mainloop: (a * sa) @ (b * sb)\n"
+
+
 def group_fused(text: str) -> str:
     """LABELS or OFFSETS with values for each group, for each row and for each element."""
     operands = "  bias: f32[g, n]\n  scale: f32[g]\n  weight: f32[m]\n  c: bf16[m, n]\n  d: bf16[m, n]\n"
@@ -138,6 +146,12 @@ EDGES |= {
     "scales_of_blocks_turned": BLOCKS.replace("f32[m, ceil(k/128)]@m", "f32[ceil(k/128), m]").replace(
         "f32[ceil(n/128), ceil(k/128)]", "f32[ceil(k/128), ceil(n/128)]"
     ),
+    "scales_of_blocks_transposed": BLOCKS + "tiling: {swap_ab: true, tile: [128, 160, 128]}\n",
+    "scales_of_blocks_transposed_in_two_waves": BLOCKS
+    + "tiling: {swap_ab: true, tile: [256, 16, 256], cluster: [2, 1]}\n",
+    "scales_of_blocks_transposed_and_split": BLOCKS
+    + PINGPONG
+    + "tiling: {swap_ab: true, tile: [128, 96, 128], split_k: 2}\n",
 }
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 

@@ -39,6 +39,18 @@ def fragment_offset(i: int) -> tuple[int, int]:
     return (i // 2) % 2 * 8, i // 4 * 8 + i % 2
 
 
+@cute.jit
+def read_columns(row: cute.Tensor, column: Int32, columns: cutlass.Constexpr):
+    """(2, columns / 8, 1): the values of `row`, f32 (columns), for the accumulators of a thread in one row of the tile.
+
+    column: of the thread's first accumulator, from `fragment_origin`.
+    """
+    values = cute.make_rmem_tensor((2, columns // 8, 1), Float32)
+    own = row.iterator + cute.assume(column, divby=2)
+    cute.autovec_copy(cute.make_tensor(own, cute.make_layout(values.shape, stride=(1, 8, 0))), values)
+    return values
+
+
 def store_copy(dtype, mma, *, n_major: bool):
     """Tiled copy of a subtile fragment to shared memory: stmatrix for 16-bit elements, plain stores for others."""
     if dtype.width == 16:

@@ -6,6 +6,8 @@ from cutlass.cute.nvgpu import warpgroup
 # Rows of 128, 64, 32 or 16 bytes along the contiguous mode (PTX ISA, wgmma matrix-descriptor swizzle modes).
 _SWIZZLES = {128: "SW128", 64: "SW64", 32: "SW32", 16: "INTER"}
 
+_BOX_ALIGN = 32  # f32 elements: 128 bytes
+
 
 def staged_layout(dtype, rows, columns, stages, *, columns_contiguous, swizzle_bytes):
     """Layout of `stages` tiles of (rows, columns) elements, swizzled in rows of `swizzle_bytes`."""
@@ -19,6 +21,12 @@ def epilogue_layout(dtype, tile, slots, *, n_major):
     """Layout of `slots` epilogue tiles (m, n), with the widest swizzle that the contiguous extent fills."""
     swizzle = min(128, tile[1 if n_major else 0] * dtype.width // 8)
     return staged_layout(dtype, *tile, slots, columns_contiguous=n_major, swizzle_bytes=swizzle)
+
+
+def scale_layout(rows, blocks, stages):
+    """Layout of `stages` boxes of (rows, blocks) f32 factors, each 128-byte aligned as TMA wants it."""
+    pitch = cute.ceil_div(rows * blocks, _BOX_ALIGN) * _BOX_ALIGN
+    return cute.make_layout((rows, blocks, stages), stride=(1, rows, pitch))
 
 
 def smem_tensor(field, layout):

@@ -8,7 +8,8 @@ from typing import Any
 
 from cutegen.families.proving import Baseline, Bind
 from cutegen.run.product import Product
-from cutegen.runtime.arguments import ScalarArg, TensorArg, divided
+from cutegen.runtime.arguments import ScalarArg, TensorArg
+from cutegen.runtime.block_scaling import blocked_scales
 from cutegen.runtime.plan import KernelPlan
 
 
@@ -23,16 +24,8 @@ def list_scaled_baselines(plan: KernelPlan) -> Iterator[Baseline]:
     does = f"cuBLAS with {accumulation} accumulation, " + ("out=" if whole else "the product and its scales only")
     library = "cuBLAS" if whole else "cuBLAS product"
     yield Baseline("torch._scaled_mm", does, _bind_scaled_mm(product, whole), complete=whole, library=library)
-    if whole and len(_block_scales(plan)) == 2:
+    if whole and len(blocked_scales(plan)) == 2:
         yield Baseline("deep_gemm", "DeepGEMM, out=", _bind_deep_gemm(product), library="DeepGEMM")
-
-
-def _block_scales(plan: KernelPlan) -> list[TensorArg]:
-    """Scales that vary along k, of the left operand first."""
-    m = plan.roles[0]
-    scales = [a for a in plan.inputs if isinstance(a, TensorArg) and a.name in plan.scales]
-    found = [a for a in scales if any(divided(d)[1] > 1 for d in a.dims)]
-    return sorted(found, key=lambda a: not any(divided(d)[0] == m for d in a.dims))
 
 
 def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -44,7 +37,7 @@ def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
     m, n, _, _ = plan.roles
     device = inputs[plan.inputs.index(product.operands()[0])].device
     scalars, vectors = [], {}
-    blocks = _block_scales(plan)
+    blocks = blocked_scales(plan)
     if len(blocks) == len(plan.scales) == 2:
         first, second = (inputs[plan.inputs.index(a)] for a in blocks)
         return first, second.t()
@@ -88,7 +81,7 @@ def _bind_deep_gemm(product: Product) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         gemm = importlib.import_module("deep_gemm").fp8_gemm_nt
         a, b, d = product.views(inputs, outputs)
-        sa, sb = (inputs[product.plan.inputs.index(s)] for s in _block_scales(product.plan))
+        sa, sb = (inputs[product.plan.inputs.index(s)] for s in blocked_scales(product.plan))
         return lambda: gemm((a, sa), (b.t(), sb), d)
 
     return bind

@@ -27,7 +27,8 @@ class TensorArg:
     multiple: the extent of the contiguous axis must be a multiple of this many elements. axes: torch axes in kernel
     order, (m, n[, batch]) for outputs and epilogue tiles; `check` uses it to locate a wrong element. zeroed: scratch
     that is zero before the first launch, and left zero by every launch. padded: rows
-    lie a multiple of `align` apart, whatever they hold.
+    lie a multiple of `align` apart, whatever they hold. steps: what the extent of each axis is a multiple of; () where
+    any will do.
     """
 
     name: str
@@ -39,6 +40,7 @@ class TensorArg:
     axes: tuple[int, ...] = ()
     zeroed: bool = False
     padded: bool = False
+    steps: tuple[int, ...] = ()
 
     def text(self) -> str:
         return f"{self.dtype}[{', '.join(self.dims)}]"
@@ -114,7 +116,7 @@ def step_of(dim: str, tensors: Sequence[Argument]) -> int:
         for axis, (name, divisor) in enumerate(map(divided, t.dims) if isinstance(t, TensorArg) else ()):
             if name != dim or not isinstance(t, TensorArg) or slack(t.dims[axis]):
                 continue
-            step = math.lcm(step, divisor)
+            step = math.lcm(step, divisor * (t.steps[axis] if t.steps else 1))
             if axis == t.contiguous:
                 step = math.lcm(step, t.multiple * divisor)
                 if len(t.dims) > 1 and not t.padded:  # packed rows: the row pitch is this extent
@@ -262,6 +264,10 @@ def _tensor_faults(
             part = -(-known // divisor) if slack(dim) else known / divisor
             said = f"shape[{axis}] is {extent}, but {dim} is {part:g} ({origin}); needs {arg.text()}"
             yield fault(said)
+        elif arg.steps and extent % arg.steps[axis]:
+            step = arg.steps[axis]
+            said = f"shape[{axis}] ({dim}) is {extent}, needs a multiple of {step}"
+            yield fault(f"{said}: {name} a multiple of {divisor * step}")
         elif owner == arg.name and (text := range_fault(name, known, declared[name])):
             yield fault(f"shape[{axis}]: {text}")
     if value.numel():

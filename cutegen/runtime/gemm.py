@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,7 @@ class GemmTiling:
         return {s.name: (pair := getattr(self, s.name))[0] + pair[1] * tiles for s in SCRATCH}
 
 
-def spread_blocks(scale: Any, shape: tuple[int, int], rows: int, depth: int) -> Any:
-    """The factor of each element of an operand of that shape, (rows, k): scale has one for `rows` x `depth` of them."""
-    return scale.repeat_interleave(rows, 0).repeat_interleave(depth, 1)[: shape[0], : shape[1]]
+def spread_blocks(scale: Any, shape: Sequence[int], rows: int, depth: int) -> Any:
+    """The factor of each element of an operand of that shape, ([batch,] rows, k): `scale` ([batch,] row blocks, k
+    blocks) has one for `rows` x `depth` of them."""
+    return scale.repeat_interleave(rows, -2).repeat_interleave(depth, -1)[..., : shape[-2], : shape[-1]]

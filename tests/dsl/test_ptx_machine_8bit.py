@@ -10,9 +10,12 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from gemm_specs import EDGES, FP8, resolve_text
+from gemm_specs import BLOCKS, EDGES, FP8, PINGPONG, resolve_text
 from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
+from ptx_machine.parser import PtxError
+
+from cutegen.runtime.arguments import find_faults
 
 pytestmark = [
     pytest.mark.dsl,
@@ -25,6 +28,39 @@ CASES = [name for name, text in EDGES.items() if "e4m3" in text or "i8" in text]
 @pytest.mark.parametrize("name", CASES)
 def test_an_edge_over_several_tiles_per_cta(name: str) -> None:
     assert_passes(load_resolution(resolve_text(EDGES[name]), Simulation(sm_count=2)), {"m": 300, "n": 272, "k": 272})
+
+
+GATED = BLOCKS.replace("m, n]", "m, n/2]")
+HALVES = "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+BATCHED = BLOCKS.replace("[m,", "[l, m,").replace("b: e5m2[n", "b: e5m2[l, n").replace("sb: f32[", "sb: f32[l, ")
+# Scales of blocks with pairs of columns, side by side and in blocks of two halves, and with a batch: spec, extents.
+BLOCKED: dict[str, tuple[str, dict[str, int]]] = {
+    "pairs": (GATED + "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\n", {"m": 70, "n": 272, "k": 272}),
+    "halves": (GATED.replace("ceil(n/128)", "n/128") + HALVES, {"m": 70, "n": 768, "k": 272}),
+    "batch": (BATCHED + PINGPONG + "tiling: {tile: [64, 64, 128]}\n", {"l": 3, "m": 70, "n": 136, "k": 272}),
+    "batch_transposed": (
+        BATCHED.replace("sb: f32[l, ceil(n/128), ceil(k/128)]", "sb: f32[ceil(k/128), ceil(n/128)]")
+        + "tiling: {swap_ab: true, tile: [128, 48, 128]}\n",
+        {"l": 3, "m": 70, "n": 136, "k": 272},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_scales_of_blocks_with_pairs_and_batches(name: str) -> None:
+    text, shape = BLOCKED[name]
+    assert_passes(load_resolution(resolve_text(text), Simulation(sm_count=2)), shape)
+
+
+def test_halves_that_are_no_whole_blocks_are_refused() -> None:
+    plan = load_resolution(resolve_text(BLOCKED["halves"][0]), Simulation()).plan
+    assert plan
+    a, b, sa, sb = plan.prepare_inputs(m=16, n=512, k=128)
+    values = (a, b[:384], sa, sb[:3])
+    with pytest.raises(PtxError, match=r"Invalid sb.shape\[0\].*divisible by 2"):
+        plan.kernel_fn(*values)
+    (fault,) = find_faults(plan.dims, plan.inputs, values, "cpu", plan.reduced)
+    assert fault.text == "sb: shape[0] (n/128) is 3, needs a multiple of 2: n a multiple of 256"
 
 
 @pytest.mark.parametrize(

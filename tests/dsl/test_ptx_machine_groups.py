@@ -12,7 +12,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 import torch
-from gemm_specs import COUNTS, LABELS, OFFSETS, PINGPONG, group_fused, resolve_text
+from gemm_specs import COUNTS, LABELS, OFFSETS, PINGPONG, group_fused, group_scaled, resolve_text
 from ptx_machine import Simulation, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
 
@@ -56,6 +56,19 @@ SPECS: dict[str, tuple[str, dict[str, int]]] = {
     "offsets_stored_by_threads": (
         OFFSETS.replace("bf16[m, k]", "bf16[k, m]") + THREADS,
         {"m": 200, "n": 72, "k": 72, "g": 6},
+    ),
+}
+BLOCKS = "tiling: {tile: [64, 128, 128]}\n"
+SPECS |= {
+    "labels_blocks": (group_scaled(LABELS) + BLOCKS, {"m": 500, "n": 264, "k": 272, "g": 5}),
+    "counts_blocks_as_shipped": (
+        group_scaled(COUNTS) + WIDE.replace("64]", "128]"),
+        {"m": 50, "n": 264, "k": 272, "g": 4},
+    ),
+    "offsets_blocks": (group_scaled(OFFSETS) + BLOCKS, {"m": 300, "n": 136, "k": 272, "g": 6}),
+    "offsets_blocks_swapped": (
+        group_scaled(OFFSETS).replace("d: bf16", "d: f32") + SWAPPED.replace("64]", "128]"),
+        {"m": 300, "n": 136, "k": 272, "g": 6},
     ),
 }
 DYNAMIC = "scheduler: dynamic_persistent\n"

@@ -90,7 +90,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("promotion", BLOCKS, {"promote_every": "never"}, ("scales change every 128", "use 4"), {}),
     ("scale-blocks", BLOCKS, {"tile": (128, 192, 128)}, ("tile n = 192", "128 columns", "64, 128"),
      {"tile": (128, 64, 128)}),
-    ("scale-blocks", BLOCKS, {"swap_ab": True}, ("swap_ab", "false"), {}),
+    ("accumulator-registers", BLOCKS, {"swap_ab": True, "tile": (128, 192, 128)}, ("232 - 80", "tile n is 160"), {}),
     ("accumulator-registers", BLOCKS,
      PINGPONG | {"tile": (128, 128, 128), "split_k": 2, "split_k_sum": "ordered_turnstile"},
      ("192 accumulator registers", "232 - 48 for the rest"),
@@ -111,6 +111,15 @@ def test_rule(rule: str, spec: str, illegal: dict[str, Any], said: tuple[str, ..
     for part in said:
         assert part in told
     assert not [r for r in refusals(problem, candidate(problem, **legal), SM90) if r.rule == rule]
+
+
+def test_transposed_the_rows_of_an_mma_lie_in_one_block_of_scales() -> None:
+    c = candidate(bind_text(BLOCKS), swap_ab=True, tile=(128, 32, 128))
+    for rows, refused in ((32, True), (64, False), (96, True), (128, False), (256, False)):
+        problem = bind_text(BLOCKS.replace("n/128", f"n/{rows}"))
+        found = [r for r in refusals(problem, c, SM90) if r.rule == "scale-blocks"]
+        assert bool(found) == refused
+        assert all(f"{rows} rows, no multiple of the 64 of an MMA" in r.reason for r in found)
 
 
 def test_every_rule_has_a_case() -> None:

@@ -17,7 +17,7 @@ class TensorShape:
     """One tensor argument. dims: in torch order. contiguous: the torch axis of stride 1, None for a scalar.
 
     axes: torch axes in kernel order, batch last. multiple: what the contiguous extent is a multiple of, in elements.
-    wide: it has both m and n.
+    wide: it has both m and n. steps: what the extent of each torch axis is a multiple of; () where any will do.
     """
 
     name: str
@@ -28,6 +28,7 @@ class TensorShape:
     tma: bool
     multiple: int
     wide: bool = False
+    steps: tuple[int, ...] = ()
 
     @property
     def align(self) -> int:
@@ -69,17 +70,21 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
             step = elements_per_step(t, pairing) // (HALF if half and t.major == "n" else 1)
         return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
 
-    def scale_shape(s: BlockScale, rows: ProblemDim, *, tma: bool) -> TensorShape:
-        along_rows = rows if s.rows == 1 else rows.over(s.rows, up=s.up[0])
-        dims = {s.axes[0]: along_rows, s.axes[1]: problem.k.over(s.depth, up=s.up[1])}
-        return TensorShape(s.name, s.dtype, (dims[0], dims[1]), s.axes[s.k_major], (), tma, 1)
+    def scale_shape(s: BlockScale, rows: ProblemDim) -> TensorShape:
+        along_rows = rows if s.by_row else rows.over(s.rows, up=s.up[0])
+        ordered = [along_rows, problem.k.over(s.depth, up=s.up[1]), *([problem.batch] if problem.batch else [])]
+        dims = tuple(ordered[s.axes.index(axis)] for axis in range(len(s.axes)))
+        steps: tuple[int, ...] = ()
+        if problem.scaled_halves and not s.by_row:  # as many blocks in one half as in the other
+            steps = tuple(HALF if axis == s.axes[0] else 1 for axis in range(len(dims)))
+        return TensorShape(s.name, s.dtype, dims, s.axes[s.k_major], (), s.by_row, 1, steps=steps)
 
     program = problem.epilogue
     shapes = [shape(problem.a, "mk", problem.a.major, tma=True), shape(problem.b, "nk", problem.b.major, tma=True)]
     if problem.a_scale:
-        shapes.append(scale_shape(problem.a_scale, problem.m, tma=True))
+        shapes.append(scale_shape(problem.a_scale, problem.m))
     if problem.b_scale:
-        shapes.append(scale_shape(problem.b_scale, problem.n, tma=False))
+        shapes.append(scale_shape(problem.b_scale, problem.n))
     for o in program.operands:
         if o.kind != "host_scalar":
             shapes.append(shape(o, _ROLES[o.kind], o.major, tma=o.kind == "tile"))

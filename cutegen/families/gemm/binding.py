@@ -27,7 +27,7 @@ from cutegen.epilogue.program import reads
 from cutegen.epilogue.rules import OP_PACKAGE
 from cutegen.epilogue.tree import Call, Pairing, Reduce, ReduceOp, Span, walk
 from cutegen.families.gemm import problem_rules as rules
-from cutegen.families.gemm.block_scales import place_block_scales
+from cutegen.families.gemm.block_scales import check_halves, place_block_scales
 from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
 from cutegen.families.gemm.mma import MMAS
@@ -118,8 +118,10 @@ class Binder:
             grouping.check_outputs(program.outputs, groups)
             self.check_group_epilogue(program)
         blocked = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
-        kind = "gated" if pairing else "grouped" if groups else ""
-        a_scale, b_scale = place_block_scales(blocked, self.spec.tensors, roles, extents, kind, self.refuse_mainloop)
+        a_scale, b_scale = place_block_scales(blocked, self.spec.tensors, roles, extents, self.refuse_mainloop)
+        if b_scale and pairing == "concatenated":
+            span = next(s.span for s in blocked if s.name == b_scale.name)
+            check_halves(b_scale, n, span, self.refuse_mainloop)
         by_tma = [o for o in program.outputs if not o.direct]
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:

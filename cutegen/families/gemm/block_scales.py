@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cutegen.epilogue.tree import ReportAt
+from cutegen.epilogue.tree import ReportAt, Span
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import BlockScale, ProblemDim
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ def place_block_scale(scale: Scale, decl: TensorDecl, roles: Roles) -> BlockScal
     """A scale that `refuse_scale` has let pass."""
     placed = {roles.role_of(dim.name or dim.text): (axis, dim) for axis, dim in enumerate(decl.dims or ())}
     (row_axis, along_rows), (k_axis, along_k) = placed[SIDES[scale.side]], placed["k"]
-    rows = 1 if along_rows.kind == "name" else along_rows.factor
+    rows = 1 if along_rows.kind in ("name", "int") else along_rows.factor
     contiguous = decl.contiguous or (decl.dims or ())[-1].text
     return BlockScale(
-        name=scale.name, dtype=decl.dtype, rows=rows, depth=along_k.factor, axes=(row_axis, k_axis),
+        name=scale.name, dtype=decl.dtype, rows=rows, depth=along_k.factor,
+        axes=(row_axis, k_axis, *([placed["batch"][0]] if "batch" in placed else [])),
         up=(along_rows.kind == "ceil_div", along_k.kind == "ceil_div"), k_major=contiguous == along_k.text,
     )  # fmt: skip
 
@@ -34,11 +36,9 @@ def place_block_scales(
     tensors: Mapping[str, TensorDecl],
     roles: Roles,
     dims: Mapping[str, ProblemDim],
-    kind: str,
     report: ReportAt,
 ) -> tuple[BlockScale | None, BlockScale | None]:
-    """Those of the left and of the right operand; what does not go together is reported. kind: of the product, "gated",
-    "grouped" or ""."""
+    """Those of the left and of the right operand; what does not go together is reported."""
     sides: list[BlockScale | None] = [None, None]
     depth = 0
     for scale in scales:
@@ -51,9 +51,6 @@ def place_block_scales(
         if depth not in (0, placed.depth):
             said = f"`{scale.name}` has blocks of {placed.depth} elements of {roles.k}, the other scale of {depth}"
             report(rules.SCALE, scale.span, said, "use blocks of the same size")
-        if kind:
-            said = f"`{scale.name}`: scales of blocks in a {kind} product are not supported yet"
-            report(rules.NOT_YET_SUPPORTED, scale.span, said, "use one scale per row")
         for role, divisor, up in ((SIDES[scale.side], placed.rows, placed.up[0]), ("k", placed.depth, placed.up[1])):
             dim = dims[role]
             if not up and dim.value is not None and dim.value % divisor:
@@ -61,3 +58,15 @@ def place_block_scales(
                 report(rules.EXACT_DIVISION, scale.span, said, f"write ceil({dim.name}/{divisor})")
         sides[scale.side], depth = placed, placed.depth
     return sides[0], sides[1]
+
+
+def check_halves(scale: BlockScale, n: ProblemDim, span: Span, report: ReportAt) -> None:
+    """Where the columns of pairs are half of n apart, each half has blocks of its own, and all of them are whole: a
+    tile reads one factor for its first columns and one for its second."""
+    both = HALF * scale.rows
+    if scale.up[0]:
+        said = f"`{scale.name}`: each half of {n.name} consists of whole blocks of {scale.rows} columns"
+        report(rules.SCALE, span, said, f"write {n.name}/{scale.rows}")
+    elif n.value is not None and n.value % both:
+        said = f"`{scale.name}`: half of {n.name} = {n.value} is no multiple of {scale.rows} columns"
+        report(rules.EXACT_DIVISION, span, said, f"use a multiple of {both}, or pairs 2 i and 2 i + 1: acc[:, 0::2]")

@@ -8,7 +8,6 @@ from dataclasses import replace
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
-    MMA_ROWS,
     accumulators,
     derive,
     part_registers,
@@ -21,7 +20,7 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding, kib
 from cutegen.families.register_rules import REGISTER_FILE, check_file
-from cutegen.hardware.arch import WARPGROUP_THREADS, Arch
+from cutegen.hardware.arch import Arch
 
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
@@ -33,9 +32,11 @@ MMA_REGISTERS = 26
 
 
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
-    """Registers that a consumer needs beside the accumulators."""
+    """Registers that a consumer needs beside the accumulators; where columns have scales of their own, a thread holds
+    those of its columns, two of every eight."""
     crowded = problem.scaled_k and c.split_k > 1 and c.schedule == "pingpong"
-    return OTHER_REGISTERS + (SPLIT_SCALE_REGISTERS if crowded else 0)
+    by_column = problem.row_scale is not None and problem.row_scale[1] == "n"
+    return OTHER_REGISTERS + (SPLIT_SCALE_REGISTERS if crowded else 0) + (c.tile[1] // 4 if by_column else 0)
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -72,11 +73,13 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
     sharing, needed, limit = warpgroups_per_tile(c), accumulators(c), c.consumer_registers - others
     if needed <= limit:
         return None
-    rows = c.tile[0] + (MMA_ROWS * sharing if c.promotes else 0)
     part = f" + {part_registers(c)} of the part to promote" if c.promotes else ""
-    widest = limit * WARPGROUP_THREADS * sharing // rows // TILE_N[2] * TILE_N[2]
+    low, high, step = TILE_N
+    narrower = (replace(c, tile=(c.tile[0], n, c.tile[2])) for n in range(high, low - 1, -step))
+    fits = (x.tile[1] for x in narrower if accumulators(x) + other_registers(problem, x) <= c.consumer_registers)
+    widest = next(fits, 0)
     widest_n = f"with tile m = {c.tile[0]} the widest tile n is {widest}"
-    remedy = widest_n if widest >= TILE_N[0] else "use a smaller tile m"
+    remedy = widest_n if widest else "use a smaller tile m"
     return (
         f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}){part} = {needed} accumulator registers a thread, "
         f"{c.consumer_registers} - {others} for the rest = {limit}",

@@ -94,7 +94,9 @@ def traffic(problem: GemmProblem, shape: Shape) -> tuple[int, int]:
     moved = (shape.batch if problem.a.batched else 1) * shape.m * shape.k * problem.a.dtype.bytes
     moved += (shape.batch if problem.b.batched else 1) * shape.n * shape.k * problem.b.dtype.bytes
     for scale, rows in ((problem.a_scale, shape.m), (problem.b_scale, shape.n)):
-        moved += -(-rows // scale.rows) * -(-shape.k // scale.depth) * scale.dtype.bytes if scale else 0
+        if scale:
+            count = shape.batch if scale.batched else 1
+            moved += count * -(-rows // scale.rows) * -(-shape.k // scale.depth) * scale.dtype.bytes
     moved += sum(t.total(shape.m, shape.n, shape.batch) for t in (*extra.reads, *extra.writes))
     products = 1 if problem.groups and problem.groups.flat else shape.batch
     flops = 2 * shape.k * shape.m * shape.n * products + extra.total_flops(shape.m, shape.n, products)

@@ -124,9 +124,18 @@ def group_step(c: Candidate, groups: RowGroups) -> int:
     return c.tile[axis] * c.cluster[axis]
 
 
+def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
+    """(rows, blocks of k) that have a scale each in one slot of the ring of A and B; (0, 0) without such a scale."""
+    if problem.row_scale is None:
+        return 0, 0
+    scale, side = problem.row_scale
+    return c.tile["mn".index(side)], c.tile[2] // scale.depth
+
+
 def scale_bytes(problem: GemmProblem, c: Candidate) -> int:
-    """Bytes of scales in one slot of the ring of A and B: one f32 for each row of A and block of k."""
-    return c.tile[0] * (c.tile[2] // problem.a_scale.depth) * VECTOR_BYTES if problem.a_scale else 0
+    """Bytes of scales in one slot of the ring of A and B, an f32 each."""
+    rows, blocks = scale_box(problem, c)
+    return rows * blocks * VECTOR_BYTES
 
 
 def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
@@ -157,9 +166,13 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
             fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, VECTOR_ALIGN, what))
     if program.reductions:
         fields.append(("s_ticket", TICKET_BYTES * groups, TICKET_BYTES, f"i32{per_group}"))
-    if s := problem.a_scale:
-        what = f"f32 ({tile_m}, {tile_k // s.depth}) x {c.stages} stages"
-        fields.append((f"s_{s.name}", scale_bytes(problem, c) * c.stages, SCALE_ALIGN, what))
+    if problem.row_scale:
+        slot = scale_bytes(problem, c)
+        pitch = -(-slot // SCALE_ALIGN) * SCALE_ALIGN
+        padded = f", {pitch} B apart" if pitch > slot else ""
+        what = f"f32 {scale_box(problem, c)} x {c.stages} stages{padded}"
+        size = pitch * (c.stages - 1) + slot
+        fields.append((f"s_{problem.row_scale[0].name}", size, SCALE_ALIGN, what))
     for name, dtype, rows in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
         what = f"{dtype} ({rows}, {tile_k}) x {c.stages} stages"
         fields.append((name, rows * tile_k * dtype.bytes * c.stages, TENSOR_ALIGN, what))

@@ -72,7 +72,8 @@ def _problem(resolved: ResolvedGemm) -> Section:
     rows = [_matrix(p, p.a, "m"), _matrix(p, p.b, "n")]
     for s, dim in ((p.a_scale, p.m.name), (p.b_scale, p.n.name)):
         if s:
-            rows.append((s.name, str(s.dtype), f"scale of {s.rows} x {s.depth} blocks of ({dim}, {p.k.name})"))
+            blocks = f"scale of {s.rows} x {s.depth} blocks of ({dim}, {p.k.name})"
+            rows.append((s.name, str(s.dtype), blocks + ", batched" * s.batched))
     for o in p.epilogue.operands:
         rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o)))
     for d in p.epilogue.outputs:

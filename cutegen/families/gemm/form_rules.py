@@ -129,64 +129,6 @@ def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     )
 
 
-@BOOK.declare_form(
-    Rule(
-        "promotion",
-        "sums of fp8 products are promoted to f32 a whole number of times in a k tile",
-        "The tensor core keeps some 14 bits of a sum of fp8 products. With `promote_every: 4` it hands the sum of 4 K "
-        "blocks, 128 elements, to f32 registers and starts anew; a k tile holds whole promotions. Scales that vary "
-        "along k are applied there, once a block. Other sums of 16-bit products are in f32 and of i8 in i32 as they "
-        "are.",
-        "accumulate: {promote_every: 3}   # with fp8 operands and tile k = 128",
-    ),
-    "promote_every",
-    "tile",
-)
-def promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    if not isinstance(c.promote_every, int):
-        depth = problem.scaled_k
-        reason = f"scales change every {depth} elements of k, where f32 registers take the sum"
-        return (reason, f"use {depth // arch.mma_k(problem.a.dtype)}, or leave it out") if depth else None
-    a, b, mma = problem.a.dtype, problem.b.dtype, problem.mma
-    mma_k, tile_k, depth = arch.mma_k(a), c.tile[2], problem.scaled_k
-    if not mma.rounds and not depth:
-        return f"{a} @ {b} is summed in {mma.accumulator} without promotion", "remove `promote_every`"
-    step = c.promote_every * mma_k
-    if depth and step != depth:
-        reason = f"promotion every {c.promote_every} x {mma_k} = {step} elements, but scales change every {depth}"
-        return reason, f"use {depth // mma_k}, or leave it out"
-    if tile_k % step == 0:
-        return None
-    reason = f"promotion every {c.promote_every} x {mma_k} = {step} elements does not divide tile k = {tile_k}"
-    blocks = tile_k // mma_k
-    fit = ", ".join(str(n) for n in range(1, blocks + 1) if blocks % n == 0)
-    return reason, f"use one of {fit}, or a tile k that is a multiple of {step}"
-
-
-@BOOK.declare_form(
-    Rule(
-        "scale-blocks",
-        "a tile has one scale per row of A and one in all of B, in each block of k",
-        "The left operand's scales of blocks go with the rows of a tile. The right one's are one number for a tile and "
-        "block of k: its columns lie in one block, so that tile n divides the block. With `swap_ab` it would be the "
-        "other way round.",
-        "tensors: {sb: 'f32[n/128, k/128]'}\ntiling: {tile: [128, 192, 128]}",
-    ),
-    "tile",
-    "swap_ab",
-    element=1,
-)
-def scale_blocks(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    a, b, n = problem.a_scale, problem.b_scale, c.tile[1]
-    if c.swap_ab and (a or b):
-        return "swap_ab makes rows of columns, and scales of blocks along k go with them", "use swap_ab: false"
-    if b is None or b.rows % n == 0:
-        return None
-    fit = [m for m in range(TILE_N[0], TILE_N[1] + 1, TILE_N[2]) if b.rows % m == 0]
-    listed = ", ".join(map(str, fit))
-    return f"tile n = {n} does not divide the {b.rows} columns of a block of `{b.name}`", f"use one of {listed}"
-
-
 def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     operand, axis, width = (problem.a, 0, c.swizzle_a) if side == "a" else (problem.b, 1, c.swizzle_b)
     if width not in SWIZZLES:

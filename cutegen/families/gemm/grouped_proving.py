@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutegen.families.proving import Baseline, Bind, Problem
-from cutegen.runtime.arguments import TensorArg, legal_extent, step_of
+from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
+from cutegen.families.proving import Baseline, Problem
+from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.grouped_plan import GroupedPlan
-from cutegen.runtime.grouped_products import batched_product, each_product, torch_grouped_product
 from cutegen.runtime.row_groups import Deal, Kind
 
 ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")
@@ -76,25 +75,7 @@ class GroupedProving:
         return ""
 
     def list_baselines(self, plan: GroupedPlan) -> Iterator[Baseline]:
-        out, (rows, columns, _, _) = plan.outputs[0], plan.roles
-        whole = list(plan.epilogue.values()) == ["acc"] and len(plan.outputs) == 1
-        if plan.row_groups.flat:
-            as_declared = whole and out.dims == (rows, columns) and out.dtype in {a.dtype for a in _matrices(plan)}
-            yield Baseline(
-                "torch._grouped_mm",
-                "CUTLASS in PyTorch",
-                _bind(plan, torch_grouped_product),
-                complete=as_declared,
-                returns=as_declared,
-                library="torch grouped",
-            )
-        else:
-            product = _bind(plan, batched_product)
-            yield Baseline("torch.bmm", "cuBLAS, of all rows", product, complete=False, library="cuBLAS")
-        if plan.row_groups.form != "offsets":
-            yield Baseline("deep_gemm", "DeepGEMM", _bind_deep_gemm(plan), complete=whole, library="DeepGEMM")
-        each = "cuBLAS, group by group, sizes known"
-        yield Baseline("torch.mm", each, _bind(plan, each_product, whole), complete=whole, library="cuBLAS loop")
+        return list_grouped_baselines(plan)
 
     def bench_dims(self, plan: GroupedPlan) -> Iterator[Mapping[str, int]]:
         for groups, rows, n, k in BENCH:
@@ -102,48 +83,3 @@ class GroupedProving:
 
 
 PROVING = GroupedProving()
-
-
-def _operands(plan: GroupedPlan, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
-    """([groups,] rows, k), (groups, k, n), ([groups,] rows, n), and what says which rows are whose."""
-    form, out = plan.row_groups, plan.outputs[0]
-    columns = plan.roles[1]
-    found = {a.name: (a, v) for a, v in zip(plan.inputs, inputs) if isinstance(a, TensorArg)}
-    a, b = (pair for pair in found.values() if plan.reduced in pair[0].dims)
-    if form.rows not in a[0].dims:
-        a, b = b, a
-    lead = () if form.flat else (form.groups,)
-    left, right = _view(*a, (*lead, form.rows, plan.reduced)), _view(*b, (form.groups, plan.reduced, columns))
-    if columns in out.dims:
-        d = _view(out, outputs[0], (*lead, form.rows, columns))
-    else:  # no output has all columns of the product
-        d = left.new_empty((*left.shape[:-1], right.shape[-1]))
-    return left, right, d, found[form.tensor][1]
-
-
-def _matrices(plan: GroupedPlan) -> list[TensorArg]:
-    return [a for a in plan.inputs if isinstance(a, TensorArg) and plan.reduced in a.dims]
-
-
-def _view(arg: TensorArg, value: Any, dims: Sequence[str]) -> Any:
-    return value.permute([arg.dims.index(d) for d in dims])
-
-
-def _bind(plan: GroupedPlan, product: Callable[..., Callable[[], Any]], *options: bool) -> Bind:
-    return lambda inputs, outputs: product(plan.row_groups, *_operands(plan, inputs, outputs), *options)
-
-
-def _bind_deep_gemm(plan: GroupedPlan) -> Bind:
-    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Any:
-        library: Any = importlib.import_module("deep_gemm")
-        a, b, d, index = _operands(plan, inputs, outputs)
-        weights = b.transpose(1, 2)  # (groups, n, k)
-        if plan.row_groups.form == "labels":
-            least = library.get_mk_alignment_for_contiguous_layout()
-            if plan.row_groups.align % least:
-                raise ValueError(f"aligns groups to {least} rows, this kernel to {plan.row_groups.align}")
-            return lambda: library.m_grouped_bf16_gemm_nt_contiguous(a, weights, d, index)
-        expected = max(1, int(index.clamp(0, a.shape[1]).float().mean().ceil()))
-        return lambda: library.m_grouped_bf16_gemm_nt_masked(a, weights, d, index, expected)
-
-    return bind

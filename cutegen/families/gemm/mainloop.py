@@ -119,7 +119,7 @@ def refuse_scale(
             return f"`{scale.name}` has the dim `{dim}`, and `{name}` {_listed(operand)} has no such rows", remedy
         kinds["rows" if role in ("m", "n") else role] = dim
     along_k, along_rows = kinds.get("k"), kinds.get("rows")
-    in_blocks = along_rows is not None and along_rows.kind in _BLOCKS
+    in_blocks = along_rows is not None and along_rows.kind in _BLOCKS and along_rows.factor > 1
     if along_k is None:
         return (f"`{scale.name}` has blocks along {rows} and none along {roles.k}", remedy) if in_blocks else None
     if along_k.kind not in _BLOCKS:
@@ -129,10 +129,11 @@ def refuse_scale(
         wants = "each block of rows" if scale.side else "each row"
         said = f"`{scale.name}` has one value for {have} and block of {roles.k}, and `{name}` needs one for {wants}"
         return said, remedy
-    if any(roles.role_of(dim.text) == "batch" for dim in operand.dims or ()):
-        return f"`{scale.name}` has blocks along {roles.k}, and `{name}` a batch dim: that is not supported yet", remedy
-    if (contiguous := decl.contiguous or (decl.dims or ())[-1].text) != rows and not scale.side:
+    contiguous = decl.contiguous or (decl.dims or ())[-1].text
+    if contiguous != rows and not scale.side:
         return f"`{scale.name}` has {contiguous} contiguous; {rows} has to be, which TMA loads a column of", remedy
+    if contiguous == roles.batch:
+        return f"`{scale.name}` has {contiguous} contiguous; {along_rows} or {along_k} has to be", "put it first"
     if along_k.factor % MMA_K:
         said = f"`{scale.name}` has blocks of {along_k.factor} elements of {roles.k}, no multiple of an MMA's {MMA_K}"
         return said, "use blocks of 128"

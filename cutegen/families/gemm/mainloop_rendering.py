@@ -6,8 +6,56 @@ from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import promoted_k
+from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.tensor_text import scale_modes
 from cutegen.hardware.arch import Arch
+
+
+@dataclass(frozen=True, slots=True)
+class RowScaleText:
+    """A scale with a factor for each row of its operand and block of k, which comes with each k tile by TMA.
+
+    side: the dim of the rows, m or n; rows, smem_rows: their extent in a tile, as source and in words. layout: of its
+    ring. source: what boxes are cut from, another for each tile (`moving`) where groups begin anywhere.
+    """
+
+    name: str
+    side: str
+    rows: str
+    smem_rows: str
+    modes: str
+    layout: str
+    source: str
+    moving: bool
+    all_tiles: str
+    rest: str
+    coordinate: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockScaleText:
+    """A scale with one factor for several rows of its operand and a block of k, which warpgroups read.
+
+    modes: of the tensor; batch: what follows the coordinates of blocks in it. find: statements that find the block of
+    columns of a tile, `block_n`, or where a warpgroup works on several, `count` of them, as list `blocks`; index: what
+    the latter are told apart by, "wave" of 64 rows or "half" of the columns.
+    """
+
+    name: str
+    modes: str
+    batch: str
+    find: tuple[str, ...]
+    index: str = ""
+    count: str = ""
+
+    @property
+    def several(self) -> bool:
+        return bool(self.index)
+
+    @property
+    def halves(self) -> bool:
+        return self.index == "half"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +63,8 @@ class MainloopText:
     """template: of the method `accumulate`. mma_op, mma_dtypes: class in cute.nvgpu.warpgroup and the operand dtypes it
     takes. mma_k: elements of k in one MMA. sum_dtype: what the tensor core sums in; acc_dtype: of the whole sum.
     to_f32, part_to_f32: what makes a value of the whole sum, and one of what the tensor core summed, f32.
-    promoted_blocks: MMAs between promotions, promoted_k: their elements. a_scale, b_scale: scales that vary along k, ""
-    where there are none; b_rows: columns that share one of the latter. parameters, arguments: what `accumulate` needs
-    for them.
+    promoted_blocks: MMAs between promotions, promoted_k: their elements. row_scale, block_scale: scales that vary along
+    k. parameters, arguments: what `accumulate` needs for them.
     """
 
     template: str
@@ -30,20 +77,29 @@ class MainloopText:
     part_to_f32: str
     promoted_blocks: int
     promoted_k: int
-    a_scale: str
-    b_scale: str
-    b_rows: int
+    row_scale: RowScaleText | None
+    block_scale: BlockScaleText | None
     parameters: tuple[str, ...]
     arguments: tuple[str, ...]
 
+    @property
+    def batched(self) -> bool:
+        """Whether `accumulate` needs the batch index."""
+        return self.block_scale is not None and bool(self.block_scale.batch)
 
-def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch) -> MainloopText:
+
+def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch, groups: GroupText | None) -> MainloopText:
     mma, mma_k = problem.mma, arch.mma_k(problem.a.dtype)
     every = c.promote_every if isinstance(c.promote_every, int) else 0
     acc_dtype = "Float32" if every else mma.accumulator.cutlass
-    scaled = {"thread": "thread"} if problem.a_scale else {}
-    if problem.b_scale:
-        scaled |= {"n": "n", **({"k_part": "part"} if c.split_k > 1 else {})}
+    row_scale, block_scale = _row_scale(problem, groups), _block_scale(problem)
+    scaled = {"thread": "thread"} if row_scale else {}
+    if problem.block_scale and block_scale:
+        side = problem.block_scale[1]
+        scaled |= {"thread": "thread"} if side == "m" else {}
+        scaled |= {side: side}
+        scaled |= {"batch": "batch"} if block_scale.batch else {}
+        scaled |= {"k_part": "part"} if c.split_k > 1 else {}
     dtypes = (problem.a.dtype.cutlass, problem.b.dtype.cutlass)
     return MainloopText(
         template=f"gemm/sm90/{'promote' if every else 'accumulate'}.py.jinja",
@@ -56,9 +112,63 @@ def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch) -> MainloopTex
         part_to_f32="" if mma.accumulator.name == "f32" else ".to(Float32)",
         promoted_blocks=every,
         promoted_k=promoted_k(problem, c, arch),
-        a_scale=problem.a_scale.name if problem.a_scale else "",
-        b_scale=problem.b_scale.name if problem.b_scale else "",
-        b_rows=problem.b_scale.rows if problem.b_scale else 0,
+        row_scale=row_scale,
+        block_scale=block_scale,
         parameters=tuple(f"{name}: Int32" for name in scaled),
         arguments=tuple(scaled.values()),
     )
+
+
+def _row_scale(problem: GemmProblem, groups: GroupText | None) -> RowScaleText | None:
+    if problem.row_scale is None:
+        return None
+    scale, side = problem.row_scale
+    moving = groups is not None and groups.moves(side)
+    rows, blocks = f"tile_{side}", f"tile_k // {scale.depth}"
+    # Boxes of 128 bytes begin where TMA may put them; those of other rows need room between them.
+    layout = f"scale_layout({rows}, {blocks}, t.stages)" if side == "n" else f"({rows}, {blocks}, t.stages)"
+    rest = [f"{side} tiles", "k tiles", *(["batch"] if scale.batched else [])]
+    return RowScaleText(
+        name=scale.name,
+        side=side,
+        rows=rows,
+        smem_rows=f"b{side.upper()}",
+        modes=scale_modes(scale, side),
+        layout=layout if side == "n" else f"cute.make_layout({layout})",
+        source=f"row_groups.from_row(o.m_{scale.name}, begin)" if moving else f"o.m_{scale.name}",
+        moving=moving,
+        all_tiles=f"({', '.join(['None'] * len(rest))})",
+        rest=", ".join(rest),
+        coordinate=", ".join((side, "k", *(["batch"] if scale.batched else []))),
+    )
+
+
+def _block_scale(problem: GemmProblem) -> BlockScaleText | None:
+    if problem.block_scale is None:
+        return None
+    scale, side = problem.block_scale
+    extent, last = f"o.m_{scale.name}.shape[0]", "A tile that only fills up a cluster lies beyond the last block."
+    lines: tuple[str, ...] = (
+        f"# {last}",
+        f"block_n = cutlass.min(n * t.tile[1] // {scale.rows}, {extent} - 1)",
+    )
+    index, count = "", ""
+    if side == "m":
+        index, count = "wave", "waves"
+        lines = (
+            f"# 64 rows lie in one block. {last}",
+            "waves = cute.size(acc, mode=[1])",
+            "row = m * t.tile[0] + thread // 128 * 64",
+            f"last = {extent} - 1",
+            f"blocks = [cutlass.min((row + w * t.epilogue_tile[0]) // {scale.rows}, last) for w in range(waves)]",
+        )
+    elif problem.scaled_halves:
+        index, count = "half", "2"
+        lines = (
+            f"# The columns of a pair lie half of all blocks apart. {last}",
+            f"blocks_of_half = {extent} // 2",
+            f"block = cutlass.min(n * (t.tile[1] // 2) // {scale.rows}, blocks_of_half - 1)",
+            "blocks = [block, block + blocks_of_half]",
+        )
+    batch = ", batch" if scale.batched else ""
+    return BlockScaleText(scale.name, scale_modes(scale, side), batch, lines, index, count)

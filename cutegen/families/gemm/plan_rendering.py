@@ -144,6 +144,8 @@ def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
         parts.append(f"axes={s.axes}")
     if s.padded:
         parts.append("padded=True")
+    if s.steps:
+        parts.append(f"steps={s.steps}")
     return bracketed("TensorArg(", parts, ")", indent=8, used=1)
 
 
@@ -171,11 +173,20 @@ def _spreads(problem: GemmProblem) -> Iterable[str]:
     for t, s in ((problem.a, problem.a_scale), (problem.b, problem.b_scale)):
         if s is None:
             continue
-        turned = t.axes != (0, 1)
-        scale = s.name if s.axes == (0, 1) else f"{s.name}.permute(1, 0)"
-        shape = f"{t.name}.shape[::-1]" if turned else f"{t.name}.shape"
-        factor = f"spread_blocks({scale}, {shape}, {s.rows}, {s.depth})" + ".permute(1, 0)" * turned
+        order, within = _batch_first(t.axes), _batch_first(s.axes)
+        scale = s.name if within == tuple(range(len(within))) else f"{s.name}.permute{within}"
+        turned = order != tuple(range(len(order)))
+        shape = f"{t.name}.permute{order}.shape" if turned else f"{t.name}.shape"
+        factor = f"spread_blocks({scale}, {shape}, {s.rows}, {s.depth})"
+        if turned:  # back to the axes of the operand
+            alike = "[None]" * (len(order) - len(within))
+            factor += f"{alike}.permute{tuple(order.index(axis) for axis in range(len(order)))}"
         yield f"{t.name} = {t.name} * {factor}"
+
+
+def _batch_first(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """([batch,] rows, k) from (rows, k[, batch])."""
+    return *axes[2:], *axes[:2]
 
 
 def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterable[str]:

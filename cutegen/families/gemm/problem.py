@@ -79,16 +79,26 @@ class RowGroups:
 class BlockScale:
     """f32 factors of one operand, one for each `rows` x `depth` of its elements along (m or n, k).
 
-    axes: torch axes in that order. up: whether the last block along each may be a part.
+    axes: torch axes of (rows, k[, batch]). up: whether the last block along each of the first two may be a part.
+    k_major: whether blocks along k are contiguous, else those along the rows are.
     """
 
     name: str
     dtype: DType
     rows: int
     depth: int
-    axes: tuple[int, int]
+    axes: tuple[int, ...]
     up: tuple[bool, bool]
     k_major: bool
+
+    @property
+    def by_row(self) -> bool:
+        """Whether each row has factors of its own: a column of them comes with each k tile by TMA."""
+        return self.rows == 1
+
+    @property
+    def batched(self) -> bool:
+        return len(self.axes) > 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,26 @@ class GemmProblem:
     def scaled_k(self) -> int:
         """Elements of k that share their factors; 0 where none vary along k."""
         return next((s.depth for s in (self.a_scale, self.b_scale) if s), 0)
+
+    @property
+    def row_scale(self) -> tuple[BlockScale, Literal["m", "n"]] | None:
+        """The scale of blocks with a factor for each row of its operand, and the dim of those rows."""
+        if self.a_scale and self.a_scale.by_row:
+            return self.a_scale, "m"
+        return (self.b_scale, "n") if self.b_scale and self.b_scale.by_row else None
+
+    @property
+    def block_scale(self) -> tuple[BlockScale, Literal["m", "n"]] | None:
+        """The scale of blocks with a factor for several rows of its operand, and the dim of those rows."""
+        if self.a_scale and not self.a_scale.by_row:
+            return self.a_scale, "m"
+        return (self.b_scale, "n") if self.b_scale and not self.b_scale.by_row else None
+
+    @property
+    def scaled_halves(self) -> bool:
+        """Whether the columns of a pair, n/2 apart, have factors of different blocks."""
+        side = self.block_scale[1] if self.block_scale else ""
+        return side == "n" and self.epilogue.pairing == "concatenated"
 
     @property
     def paired(self) -> bool:

@@ -138,8 +138,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     arguments = (*problem.inputs, *problem.outputs)
     names = [o.name for o in program.operands]
     dtypes = {s.dtype.cutlass for s in shapes.values()} | {"Float32"}
-    mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
-    scale_layouts = [f"s_{mainloop.a_scale}_layout"] if mainloop.a_scale else []
+    mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], groups)
+    scale_layouts = [f"s_{mainloop.row_scale.name}_layout"] if mainloop.row_scale else []
     extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong or program.tile_switches else set())
     direct = tuple(o for o in outputs if not o.bulk)
     reductions = tuple(map(reduction_text, program.reductions))
@@ -231,7 +231,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         batch_name="batch" if batched else "_",
         k_tiles=f"cute.size({'gB' if a.moving else 'gA'}, mode=[3])",
         batch_of_tiles="batch" if ragged or any(o.batched for o in tile_operands) else "_",
-        batch_of_results="batch" if ragged or any(o.batched for o in in_consume) else "_",
+        batch_of_results="batch" if ragged or mainloop.batched or any(o.batched for o in in_consume) else "_",
         times_groups=" * t.consumers" if pingpong else "",
         group_warps="4" if pingpong else "4 * t.consumers",
         group_threads="128" if pingpong else "128 * t.consumers",

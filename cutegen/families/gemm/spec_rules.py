@@ -99,7 +99,8 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
     for scale, rows in ((problem.a_scale, problem.m), (problem.b_scale, problem.n)):
         if scale is None:
             continue
-        blocks = ((rows, scale.rows, scale.up[0]), (problem.k, scale.depth, scale.up[1]))
+        whole = scale.rows * (HALF if problem.scaled_halves and not scale.by_row else 1)
+        blocks = ((rows, whole, scale.up[0]), (problem.k, scale.depth, scale.up[1]))
         steps |= {dim.name: (step, scale.name) for dim, step, up in blocks if step > 1 and not up}
     tensors: tuple[MatrixOperand | Operand | Output, ...] = (
         problem.a,

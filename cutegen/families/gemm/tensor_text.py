@@ -9,7 +9,7 @@ from cutegen.epilogue import Operand, Output, Reduction
 from cutegen.families.gemm.arguments import TensorShape
 from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.placement import TMA_ALIGNMENT
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
+from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
 from cutegen.render.layout import bracketed
 
 
@@ -165,13 +165,22 @@ def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes]
     named += [(o, "m, n") for o in program.outputs]
     named += [(r, "m") for r in program.reductions]
-    scales = ((problem.a_scale, "m, k blocks"), (problem.b_scale, "n blocks, k blocks"))
-    turned = tuple(ReorderedText(s.name, list(s.axes), text) for s, text in scales if s and s.axes != (0, 1))
+    scales = ((problem.a_scale, "m"), (problem.b_scale, "n"))
+    turned = tuple(
+        ReorderedText(s.name, list(s.axes), scale_modes(s, rows))
+        for s, rows in scales
+        if s and s.axes != tuple(range(len(s.axes)))
+    )
     return turned + tuple(
         ReorderedText(t.name, list(t.axes), text + (", batch" if t.batched else ""))
         for t, text in named
         if t.axes != tuple(range(len(t.axes)))
     )
+
+
+def scale_modes(s: BlockScale, rows: str) -> str:
+    """The modes of a scale of blocks in the kernel module."""
+    return f"{rows}{'' if s.by_row else ' blocks'}, k blocks" + ", batch" * s.batched
 
 
 def reduction_text(r: Reduction) -> ReductionText:
@@ -209,6 +218,7 @@ def symbol_lines(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterab
             multiples = [
                 s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim
             ]
+            multiples += [step for s in shapes.values() for d, step in zip(s.dims, s.steps) if d == dim]
             divisibility = f", divisibility={max(multiples)}" if max(multiples, default=1) > 1 else ""
             yield f'{symbol(dim)} = cute.sym_int(symbol="{dim.name}"{divisibility})'
 

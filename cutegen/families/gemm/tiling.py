@@ -14,6 +14,7 @@ from cutegen.families.gemm.derived import (
     derive,
     dynamic,
     partial_tiles,
+    scale_box,
     warpgroups_per_tile,
 )
 from cutegen.families.gemm.orientation import kernel_frame
@@ -62,8 +63,8 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     tile_m, tile_n, tile_k = c.tile
     sharing = warpgroups_per_tile(c)
     width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
-    blocks = tile_k // problem.a_scale.depth if problem.a_scale else 0
-    scales = f" + {tile_m} x {blocks} scale{'s' * (blocks > 1)} x 4 B" if blocks else ""
+    rows, blocks = scale_box(problem, c)
+    scales = f" + {rows} x {blocks} scale{'s' * (blocks > 1)} x 4 B" if blocks else ""
     columns = "half of tile n" if problem.paired else "tile n"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.operands if o.kind == "tile")
     return {
@@ -162,7 +163,7 @@ def scheduler_warp(problem: GemmProblem) -> int:
 
 
 def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
-    loaded = [problem.a.name, problem.b.name, *([problem.a_scale.name] if problem.a_scale else [])]
+    loaded = [problem.a.name, problem.b.name, *([problem.row_scale[0].name] if problem.row_scale else [])]
     load = f"loads tiles of {', '.join(loaded[:-1])} and {loaded[-1]} by TMA"
     roles = [Role("load warp", (0, 0), c.producer_registers, load)]
     if tiles := _tiles(problem):
