@@ -147,7 +147,7 @@ EDGES |= {
         "f32[ceil(n/128), ceil(k/128)]", "f32[ceil(k/128), ceil(n/128)]"
     ),
     "scales_of_blocks_transposed": BLOCKS + "tiling: {swap_ab: true, tile: [128, 160, 128]}\n",
-    "scales_of_blocks_transposed_in_two_waves": BLOCKS
+    "scales_of_blocks_transposed_in_two_waves": BLOCKS.replace("n/128", "n/64")
     + "tiling: {swap_ab: true, tile: [256, 16, 256], cluster: [2, 1]}\n",
     "scales_of_blocks_transposed_and_split": BLOCKS
     + PINGPONG

@@ -1,0 +1,84 @@
+"""What scaled products of groups are measured against: the same scaling by torch and DeepGEMM, here on the CPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from gemm_specs import COUNTS, LABELS, OFFSETS, group_scaled
+from test_scaled_baselines import plan_of
+
+from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
+from cutegen.runtime.gemm import spread_blocks
+from cutegen.runtime.row_groups import Deal
+
+ROWS = group_scaled(LABELS).replace("m, ceil(k/128)]@m", "m]").replace("g, ceil(n/128), ceil(k/128)]", "g, n]")
+
+
+def bound(plan: Any, name: str, **dims: int) -> tuple[Any, Any, Any, Any]:
+    """(baseline, its launch, outputs, reference), rows of no group being zero in the latter two."""
+    inputs = plan.draw_inputs(Deal("random"), **dims)
+    for value in inputs:
+        if value.is_floating_point():
+            value.copy_(torch.nan_to_num(value.float(), 0.0))
+    outputs = plan.allocate_outputs(*inputs)
+    expected, idle = plan.reference_fn(*inputs).float(), plan.free_elements(0, inputs)
+    outputs[0].zero_()
+    baseline = next(b for b in list_grouped_baselines(plan) if b.name == name)
+    return baseline, baseline.bind(inputs, outputs), outputs[0], expected.masked_fill(idle, 0.0)
+
+
+def test_scaled_mm_group_by_group(tmp_path: Path) -> None:
+    plan = plan_of(ROWS, tmp_path)
+    names = [(b.name, b.complete) for b in list_grouped_baselines(plan)]
+    assert names == [("torch._scaled_grouped_mm", True), ("torch._scaled_mm", True)]
+    _, launch, d, expected = bound(plan, "torch._scaled_mm", m=512, n=64, k=128, g=4)
+    launch()
+    assert torch.allclose(d.float(), expected, rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "function"),
+    [(LABELS, "m_grouped_fp8_gemm_nt_contiguous"), (COUNTS, "m_grouped_fp8_gemm_nt_masked")],
+    ids=["labels", "counts"],
+)
+def test_deep_gemm_gets_its_layouts(text: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def product(a: Any, b: Any, d: Any, index: Any, *expected: int) -> None:
+        """Of all rows with the matrix of their group, by the scales as DeepGEMM reads them."""
+        (x, sx), (w, sw) = a, b
+        assert sx.stride(-2) == 1
+        assert sx.stride(-1) == -(-x.shape[-2] // 4) * 4
+        assert sw.is_contiguous()
+        x, w = x.float() * spread_blocks(sx, x.shape, 1, 128), w.float() * spread_blocks(sw, w.shape, 128, 128)
+        if x.dim() == 3:
+            assert expected[0] >= 1
+            live = torch.arange(x.shape[1]) < index[:, None]
+            d.copy_(torch.where(live[..., None], x @ w.mT, 0.0))
+            return
+        live = index >= 0
+        d[live] = torch.einsum("rk,rnk->rn", x[live], w[index[live].long()]).to(d.dtype)
+
+    module: Any = ModuleType("deep_gemm")
+    module.get_mk_alignment_for_contiguous_layout = lambda: 128
+    setattr(module, function, product)
+    monkeypatch.setitem(sys.modules, "deep_gemm", module)
+    plan = plan_of(group_scaled(text), tmp_path)
+    assert [b.name for b in list_grouped_baselines(plan)] == ["deep_gemm", "torch._scaled_mm"]
+    baseline, launch, d, expected = bound(plan, "deep_gemm", m=250, n=136, k=272, g=3)
+    launch()
+    assert baseline.complete
+    assert torch.allclose(d.float(), expected, rtol=0.01, atol=0.01)
+
+
+def test_scales_that_libraries_do_not_take_are_a_reason_to_skip(tmp_path: Path) -> None:
+    plan = plan_of(group_scaled(OFFSETS).replace("g, ceil(n/128), ceil(k/128)]", "g]"), tmp_path)
+    assert [b.name for b in list_grouped_baselines(plan)] == ["torch._scaled_grouped_mm", "torch._scaled_mm"]
+    with pytest.raises(ValueError, match="one scale per row of both operands, or one per block of both"):
+        bound(plan, "torch._scaled_mm", m=64, n=64, k=128, g=2)
