@@ -12,7 +12,9 @@ import math
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32
+from cutlass import Float32, Int32
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T
 
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2.0)
@@ -82,6 +84,56 @@ def divide(x, y):
     if isinstance(y, (int, float)):
         return x * (1.0 / y)
     return x * cute.arch.rcp_approx(y)
+
+
+def exact_inverse(y):
+    """1 / y, correctly rounded for 2**-126 <= |y| <= 2**126, but for the mantissa of all ones, where it is an ulp off:
+    two Newton steps from the approximate one. Without the branch that rcp.rn has for other numbers; inverses of zero
+    and infinity are infinity and zero."""
+    if isinstance(y, (int, float)):
+        return Float32(1.0 / y)
+    first = cute.arch.rcp_approx(y)
+    inverse = first
+    for _ in range(2):
+        inverse = cute.math.fma(cute.math.fma(-y, inverse, Float32(1.0)), inverse, inverse)
+    return cutlass.select_(inverse == inverse, inverse, first)
+
+
+def exact_quotient(x, y, inverse):
+    """x / y, correctly rounded, as IEEE 754 has it; inverse: exact_inverse(y).
+
+    Two corrections by the remainder x - q y, which an FMA has exactly; the last one rounds correctly where q is off by
+    less than an ulp and the inverse is as above (P. Markstein, "Computation of elementary functions on the IBM RISC
+    System/6000 processor", 1990). For |x| >= 2**-100 and 2**-126 <= |y| <= 2**126, and quotients that are normal
+    numbers; zeros, infinities and NaN are those of the division.
+    """
+    x, y = Float32(x), Float32(y)
+    first = x * inverse
+    quotient = first
+    for _ in range(2):
+        quotient = cute.math.fma(cute.math.fma(-y, quotient, x), inverse, quotient)
+    return cutlass.select_(quotient == quotient, quotient, first)
+
+
+def exact_divide(x, y):
+    """`exact_quotient` where the divisor is used once."""
+    return exact_quotient(x, y, exact_inverse(y))
+
+
+def ceil_pow2(x):
+    """The smallest power of two from 2**-126 that is not below |x|, exactly: one more in the exponent where the
+    mantissa has any bit. 0 of 0, infinity of what is larger than 2**127; NaN stays NaN."""
+    bits = Int32(llvm.bitcast(T.i32(), x.ir_value()))
+    power = ((bits & 0x7FFFFFFF) + 0x7FFFFF) & 0x7F800000
+    return cutlass.select_(x == x, Float32(llvm.bitcast(T.f32(), power.ir_value())), x)
+
+
+def round_bf16(x):
+    return stored(x, cutlass.BFloat16)
+
+
+def round_f16(x):
+    return stored(x, cutlass.Float16)
 
 
 def tanh(x):

@@ -1,7 +1,8 @@
-"""Reductions over the columns of an epilogue's values: one partial result per row and tile, joined in order of tiles.
+"""Reductions over the columns of an epilogue's values: all of them, or blocks that a tile holds whole.
 
-A thread joins what it holds of a row, four threads join a row of the tile, and the tile's results go to scratch. The
-group that finishes the last tile of a row of tiles, whichever it is, joins them by tile: equal inputs, equal bits.
+Of all columns there is one partial result per row and tile, joined in order of tiles. A thread joins what it holds of a
+row, four threads join a row of the tile, and the tile's results go to scratch. The group that finishes the last tile of
+a row of tiles, whichever it is, joins them by tile: equal inputs, equal bits.
 """
 
 import math
@@ -31,6 +32,30 @@ def add(values, index: int, value, inside, op: str):
     values[index] = join(op, values[index], cutlass.select_(inside, Float32(value), Float32(IDENTITY[op])))
 
 
+def join_row(op: str, value):
+    """What the four threads of a row hold, joined; they are neighbours."""
+    for distance in (1, 2):
+        value = join(op, value, cute.arch.shuffle_sync_bfly(value, distance))
+    return value
+
+
+@cute.jit
+def store_blocks(
+    values: cute.Tensor,
+    out: cute.Tensor,
+    origin: Int32,
+    block: Int32,
+    thread: Int32,
+    row: Int32,
+    epilogue_m: cutlass.Constexpr,
+):
+    """out[row of the output, block]: one value for each row of the tile, as they are held in `publish_rows`."""
+    for i in cutlass.range_constexpr(cute.size(values)):
+        at = origin + i // 2 * epilogue_m + i % 2 * 8 + row
+        if thread % 4 == 0 and at < out.shape[0] and block < out.shape[1]:
+            out[at, block] = values[i]
+
+
 @cute.jit
 def publish_rows(
     values: cute.Tensor,
@@ -48,9 +73,7 @@ def publish_rows(
     values: two rows (8 apart) of each subtile along m. origin: first row of the tile. row: the thread's, in a subtile.
     """
     for i in cutlass.range_constexpr(cute.size(values)):
-        value = values[i]
-        for distance in cutlass.range_constexpr(1, 3):  # the four threads of a row are neighbours
-            value = join(op, value, cute.arch.shuffle_sync_bfly(value, distance))
+        value = join_row(op, values[i])
         at = origin + i // 2 * epilogue_m + i % 2 * 8 + row
         if thread % 4 == 0 and at < rows:
             partials[line + at] = value

@@ -1,5 +1,6 @@
 """Epilogues: expressions of a spec as a typed tree, from which device code, reference and cost come."""
 
+from cutegen.epilogue.blocks import Passes, check_blocks, find_passes
 from cutegen.epilogue.columns import check_columns, find_pairing, pair_names, split_pairs
 from cutegen.epilogue.cost import Cost, Traffic, cost
 from cutegen.epilogue.expression import parse_expression
@@ -7,6 +8,7 @@ from cutegen.epilogue.installed import Unusable, clashes, find_installed, load_o
 from cutegen.epilogue.ops import OPS, EpilogueOp
 from cutegen.epilogue.program import (
     Assign,
+    BlockOutput,
     EpilogueProgram,
     Operand,
     OperandKind,
@@ -16,13 +18,23 @@ from cutegen.epilogue.program import (
     parse_epilogue,
 )
 from cutegen.epilogue.scaling import find_scaled
-from cutegen.epilogue.source import device_imports, device_lines, installed_ops, torch_lines, torch_operand_lines
+from cutegen.epilogue.source import (
+    after_lines,
+    before_lines,
+    device_imports,
+    device_lines,
+    installed_ops,
+    once_lines,
+    torch_imports,
+    torch_lines,
+    torch_operand_lines,
+)
 from cutegen.epilogue.tree import Expr
 
 __all__ = [
-    "OPS", "Assign", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind", "Output", "Reduction",
-    "Report",
-    "Traffic", "Unusable", "check_columns", "clashes", "cost", "device_imports", "device_lines",
-    "find_installed", "find_pairing", "find_scaled", "installed_ops", "load_op", "pair_names",
-    "parse_epilogue", "parse_expression", "split_pairs", "torch_lines", "torch_operand_lines",
+    "OPS", "Assign", "BlockOutput", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind",
+    "Output", "Passes", "Reduction", "Report", "Traffic", "Unusable", "after_lines", "before_lines",
+    "check_blocks", "check_columns", "clashes", "cost", "device_imports", "device_lines", "find_installed",
+    "find_pairing", "find_passes", "find_scaled", "installed_ops", "load_op", "once_lines", "pair_names",
+    "parse_epilogue", "parse_expression", "split_pairs", "torch_imports", "torch_lines", "torch_operand_lines",
 ]  # fmt: skip

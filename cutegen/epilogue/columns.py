@@ -15,27 +15,24 @@ from typing import Literal, TypeVar
 from cutegen.epilogue.program import Assign, EpilogueProgram, Operand, Output, Part, Report
 from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, SLICE
 from cutegen.epilogue.tree import (
-    Binary,
-    Call,
-    Compare,
     Expr,
-    Logic,
     Name,
-    Negate,
     Pairing,
     Reduce,
     ReportAt,
     Slice,
     Span,
     Stored,
-    Where,
     children,
+    map_children,
     walk,
 )
 
 Tensor = TypeVar("Tensor", Operand, Output)
-Columns = Literal["all", "half", "none"]
-_WORDS: dict[Columns, str] = {"all": "{n} columns", "half": "{n}/2 columns", "none": "no columns"}
+Columns = Literal["all", "half", "blocks", "none"]
+_WORDS: dict[Columns, str] = {
+    "all": "{n} columns", "half": "{n}/2 columns", "blocks": "a column for each block", "none": "no columns",
+}  # fmt: skip
 
 
 def find_pairing(statements: Sequence[Assign]) -> Pairing | None:
@@ -59,6 +56,8 @@ def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Repor
         has[operand.name] = ("half" if operand.half else "all") if with_columns else "none"
         dims[operand.name] = len(operand.axes)
     declared: dict[str, Columns] = {o.name: "half" if o.half else "all" for o in program.outputs}
+    declared |= {o.name: "blocks" for o in program.block_outputs}
+    domain: Columns = "half" if program.pairing else "all"
     for statement in program.statements:
         path = ("epilogue", statement.name)
 
@@ -70,19 +69,28 @@ def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Repor
                 rank = dims.get(node.name, 2 + batched)
                 for rule, said, remedy in _wrong_slice(node, program.pairing, has.get(node.name, "all"), rank, n):
                     refuse(rule, node.span, said, remedy)
-        found = _columns(statement.expr, has, n, refuse)
+        found = _columns(statement.expr, has, domain, n, refuse)
         expected = declared.get(statement.name)
         if found is not None and expected is not None and found not in (expected, "none"):
             said = f"the value has {_words(found, n)}, output `{statement.name}` has {_words(expected, n)}"
             half = f"compute it from slices: {_example(program.pairing, n)}"
-            remedy = half if expected == "half" else f"declare `{statement.name}` with {n}/2 columns"
+            blocks = f"compute it of blocks: max_abs(x, {n}, 128)"
+            has_it = f"{_words(found, n)}{f', such as {n}/128' * (found == 'blocks')}"
+            remedy = {"half": half, "blocks": blocks}.get(expected, f"declare `{statement.name}` with {has_it}")
             refuse(COLUMNS, statement.expr.span, said, remedy)
-        if isinstance(statement.expr, Reduce):
-            if statement.expr.over != n:
-                report(NOT_YET_SUPPORTED, path, f"only {n} can be reduced yet", f"write {n}", span=statement.expr.span)
-            elif program.pairing and found == "all":
+        for node in walk(statement.expr):
+            if not isinstance(node, Reduce):
+                continue
+            what = _columns(node.value, has, domain, n, lambda *_: None)
+            if node.over != n:
+                refuse(NOT_YET_SUPPORTED, node.span, f"only {n} can be reduced yet", f"write {n}")
+            elif program.pairing and what == "all":
                 said = f"a reduction of {n} columns in a gated product is not supported yet"
-                report(NOT_YET_SUPPORTED, path, said, "reduce a value of slices", span=statement.expr.span)
+                refuse(NOT_YET_SUPPORTED, node.span, said, "reduce a value of slices")
+            elif what == "blocks":
+                refuse(
+                    COLUMNS, node.value.span, f"the value has {_words(what, n)} already", "reduce a value of columns"
+                )
         has[statement.name] = expected or found or "all"
 
 
@@ -109,25 +117,33 @@ def _wrong_slice(
         yield SLICE, said, f"write {node.name}[{colons}0::2]" if node.extent is None else f"{node.name}[{colons}:{n}/2]"
 
 
-def _columns(expr: Expr, has: Mapping[str, Columns], n: str, refuse: ReportAt) -> Columns | None:
-    """The columns of a value; None after a finding."""
+def _columns(expr: Expr, has: Mapping[str, Columns], domain: Columns, n: str, refuse: ReportAt) -> Columns | None:
+    """The columns of a value; None after a finding. domain: what blocks are blocks of."""
     match expr:
         case Name(name) | Stored(name):
             return has.get(name, "all")
         case Slice():
             return "half"
+        case Reduce(value=value, block=block) if block:
+            return None if _columns(value, has, domain, n, refuse) is None else "blocks"
     first: tuple[Columns, Expr] | None = None
     ok = True
     for part in children(expr):
-        columns = _columns(part, has, n, refuse)
+        columns = _columns(part, has, domain, n, refuse)
         ok = ok and columns is not None
         if columns is None or columns == "none":
             continue
-        if first is None:
+        if first is None or (first[0] == "blocks" and columns == domain):
             first = columns, part
-        elif columns != first[0]:
+        elif columns != first[0] and not (columns == "blocks" and first[0] == domain):
             said = f"a value with {_words(columns, n)} meets one with {_words(first[0], n)}"
-            refuse(COLUMNS, part.span, said, "take the same slices of both")
+            blocks = "blocks" in (columns, first[0])
+            refuse(
+                COLUMNS,
+                part.span,
+                said,
+                f"blocks are of {n}/2 columns here" if blocks else "take the same slices of both",
+            )
             ok = False
     if not ok:
         return None
@@ -150,7 +166,7 @@ def split_pairs(program: EpilogueProgram) -> EpilogueProgram:
     operands = tuple(part for o in program.operands for part in _parts(o, whole))
     outputs = tuple(part for o in program.outputs for part in _parts(o, whole))
     scaled = tuple((o.name, s) for tile, s in program.scaled for o in operands if (o.part_of or o).name == tile)
-    return EpilogueProgram(tuple(statements), operands, outputs, program.pairing, program.reductions, scaled)
+    return replace(program, statements=tuple(statements), operands=operands, outputs=outputs, scaled=scaled)
 
 
 def pair_names(names: Sequence[str]) -> dict[str, str]:
@@ -174,26 +190,9 @@ def _parts(tensor: Tensor, whole: set[str]) -> Iterator[Tensor]:
 def _part(expr: Expr, index: int, whole: set[str]) -> Expr:
     """The tree for one of the pair: names with all columns become those of part `index`."""
 
-    def convert(node: Expr) -> Expr:
-        return _part(node, index, whole)
-
     match expr:
         case Slice(name=name, part=part, span=span):
             return Name(f"{name}_{part}", span)
-        case Name(name) if name in whole:
+        case Name(name) | Stored(name) if name in whole:
             return replace(expr, name=f"{name}_{index}")
-        case Stored(name) if name in whole:
-            return replace(expr, name=f"{name}_{index}")
-        case Negate(operand):
-            return replace(expr, operand=convert(operand))
-        case Binary(_, left, right) | Compare(_, left, right):
-            return replace(expr, left=convert(left), right=convert(right))
-        case Call(_, args):
-            return replace(expr, args=tuple(map(convert, args)))
-        case Logic(_, parts):
-            return replace(expr, parts=tuple(map(convert, parts)))
-        case Reduce(_, value):
-            return replace(expr, value=convert(value))
-        case Where(condition, chosen, other):
-            return replace(expr, condition=convert(condition), chosen=convert(chosen), other=convert(other))
-    return expr
+    return map_children(expr, lambda node: _part(node, index, whole))

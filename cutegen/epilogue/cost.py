@@ -17,15 +17,16 @@ _ROUNDING_FLIP = {"bf16": 6 * 2.0**-7, "f16": 6 * 2.0**-10, "f32": 0.0, "e4m3": 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Bytes of one operand or output: element_bytes for each index of `dims` (a subset of m, n, batch); `half` of the
-    columns of n."""
+    columns of n; one for each `divisor` of them."""
 
     name: str
     element_bytes: int
     dims: tuple[str, ...]
     half: bool = False
+    divisor: int = 1
 
     def total(self, m: int, n: int, batch: int = 1) -> int:
-        sizes = {"m": m, "n": n, "batch": batch}
+        sizes = {"m": m, "n": -(-n // self.divisor), "batch": batch}
         result = self.element_bytes
         for dim in self.dims:
             result *= sizes[dim]
@@ -70,6 +71,10 @@ def cost(program: EpilogueProgram) -> Cost:
         + tuple(
             Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n"), o.half)
             for o in program.outputs
+        )
+        + tuple(
+            Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n"), divisor=o.divisor)
+            for o in program.block_outputs
         ),
         error=sum((find_op(call.op).error for call in calls), 0.0) + sum(_ROUNDING_FLIP[dtype] for dtype in rounded),
         paired=program.pairing is not None,

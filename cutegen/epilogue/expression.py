@@ -11,6 +11,7 @@ from cutegen.diagnostics import suggest
 from cutegen.epilogue.installed import Unusable, find_installed, load_op
 from cutegen.epilogue.ops import OPS, EpilogueOp
 from cutegen.epilogue.rules import (
+    BLOCK,
     CONDITION,
     EXPRESSION,
     NOT_YET_SUPPORTED,
@@ -49,6 +50,8 @@ _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mul
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
+# Columns of a block: whole subtiles of an epilogue, and no more than a tile has.
+BLOCKS = range(32, 257, 32)
 REDUCTIONS: dict[str, ReduceOp] = {"sum": "sum", "max": "max", "max_abs": "max_abs"}
 # What is called like an op and is no function of values alone.
 FORMS = {"stored": "stored(d)", "where": "where(acc > 0, acc, 0)"}
@@ -235,18 +238,28 @@ class _Converter:
         return isinstance(node, ast.Name) and node.id in self.dims
 
     def reduce(self, node: ast.Call, op: ReduceOp, depth: int) -> Reduce | None:
-        """`sum(x, n)`; blocks and several dims are told apart from mistakes."""
-        if len(node.args) == 3 and all(isinstance(arg, ast.Constant) or self.is_dim(arg) for arg in node.args[1:]):
-            what = "of blocks" if isinstance(node.args[2], ast.Constant) else "over two dims"
-            self.refuse(NOT_YET_SUPPORTED, node, f"reductions {what} are not supported yet", f"write {op}(x, n)")
+        """`sum(x, n)`, or of blocks, `max_abs(x, n, 128)`; several dims are told apart from mistakes."""
+        rest = node.args[1:]
+        if len(rest) == 2 and all(map(self.is_dim, rest)):
+            self.refuse(NOT_YET_SUPPORTED, node, "reductions over two dims are not supported yet", f"write {op}(x, n)")
             return None
-        if len(node.args) != 2 or node.keywords or not self.is_dim(node.args[1]):
+        size = rest[1] if len(rest) == 2 and isinstance(rest[1], ast.Constant) else None
+        if len(rest) != 1 + (size is not None) or node.keywords or not self.is_dim(rest[0]):
             dims = ", ".join(self.dims) or "none here"
-            self.refuse(OP_ARITY, node, f"`{op}` takes a value and the dim that it reduces", f"dims: {dims}")
+            said = f"`{op}` takes a value and the dim that it reduces"
+            self.refuse(OP_ARITY, node, said, f"write {op}(x, n) or {op}(x, n, 128); dims: {dims}")
             return None
-        value, over = self.value(node.args[0], depth + 1), node.args[1]
+        block = 0
+        if size is not None:
+            if not isinstance(size.value, int) or size.value not in BLOCKS:
+                said = f"blocks of {_shorten(self.source(size))} columns"
+                low, high, step = BLOCKS.start, BLOCKS[-1], BLOCKS.step
+                self.refuse(BLOCK, size, said, f"use a multiple of {step} from {low} to {high}")
+                return None
+            block = size.value
+        value, over = self.value(node.args[0], depth + 1), rest[0]
         assert isinstance(over, ast.Name)
-        return None if value is None else Reduce(op, value, over.id, self.span(node))
+        return None if value is None else Reduce(op, value, over.id, block, self.span(node))
 
     def where(self, node: ast.Call, depth: int) -> Where | None:
         if len(node.args) != 3:

@@ -263,13 +263,48 @@ class Rsqrt(EpilogueOp):
     flops = 1
 
 
+class CeilPow2(EpilogueOp):
+    """The smallest power of two, of 2**-126 and above, that is not below |x|: what UE8M0 can hold; 0 of 0."""
+
+    name = "ceil_pow2"
+    device = "ceil_pow2"
+    torch = "ceil_pow2({0})"
+    flops = 3
+
+
+class RoundBf16(EpilogueOp):
+    """x rounded to bf16, to the nearest even: what an unfused kernel would have stored."""
+
+    name = "round_bf16"
+    device = "round_bf16"
+    torch = "{0}.to(torch.bfloat16).to(acc.dtype)"
+    flops = 1
+    error = 6 * 2.0**-7
+
+
+class RoundF16(EpilogueOp):
+    """x rounded to f16, to the nearest even: what an unfused kernel would have stored."""
+
+    name = "round_f16"
+    device = "round_f16"
+    torch = "{0}.to(torch.float16).to(acc.dtype)"
+    flops = 1
+    error = 6 * 2.0**-10
+
+
 OPS: dict[str, EpilogueOp] = {
     op.name: op
     for op in (
         Minimum(), Maximum(), Clamp(), Relu(), LeakyRelu(), Elu(), GeluTanh(), GeluErf(), Silu(), Mish(), Softplus(),
         HardSigmoid(), HardSwish(), Sigmoid(), Tanh(), Exp(), Log(), Sqrt(), Rsqrt(), Abs(), Square(),
+        CeilPow2(), RoundBf16(), RoundF16(),
     )
 }  # fmt: skip
 
 # What generated source may call, and what will be an op: names that dims, tensors and locals cannot have.
-FUNCTIONS = frozenset({*(op.device for op in OPS.values()), "divide", "stored", "sum", "max_abs", "where"})
+FUNCTIONS = frozenset(
+    {
+        *(op.device for op in OPS.values()), "divide", "exact_divide", "exact_inverse", "exact_quotient", "max_abs",
+        "reduce_blocks", "stored", "sum", "where",
+    }
+)  # fmt: skip

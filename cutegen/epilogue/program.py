@@ -123,10 +123,25 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockOutput:
+    """A stored tensor with one value for each row and block of columns. axes: torch axes in the order (m, n[, batch]);
+    major: the contiguous dim. divisor: columns of the product that have one value; up: the last ones may be fewer."""
+
+    name: str
+    dtype: DType
+    batched: bool
+    axes: tuple[int, ...]
+    major: Literal["n", "m"]
+    divisor: int
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EpilogueProgram:
     """statements: each after those it reads, in an order that does not depend on the order of keys in the spec.
-    operands, outputs, reductions: in the order of declaration. pairing: of its slices; None where it has none. scaled:
-    (tile, scalar) of each tile that counts, and is read, only where the scalar is not 0, see `scaling`."""
+    operands, outputs, reductions, block_outputs: in the order of declaration. pairing: of its slices; None where it has
+    none. scaled: (tile, scalar) of each tile that counts, and is read, only where the scalar is not 0, see
+    `scaling`."""
 
     statements: tuple[Assign, ...]
     operands: tuple[Operand, ...]
@@ -134,6 +149,14 @@ class EpilogueProgram:
     pairing: Pairing | None = None
     reductions: tuple[Reduction, ...] = ()
     scaled: tuple[tuple[str, str], ...] = ()
+    block_outputs: tuple[BlockOutput, ...] = ()
+
+    @property
+    def block(self) -> int:
+        """Columns, of those that outputs have, whose values are reduced to one that the epilogue reads; 0: none are."""
+        return max(
+            (node.block for s in self.statements for node in walk(s.expr) if isinstance(node, Reduce)), default=0
+        )
 
     @property
     def tile_switches(self) -> tuple[str, ...]:
@@ -219,12 +242,16 @@ def _is_op(name: str, values: Sequence[str]) -> bool:
 def _check_reductions(
     owner: str, tree: Expr, trees: Mapping[str, Expr], outputs: Sequence[str], refuse: ReportAt
 ) -> None:
-    """A reduction is the root of an output's tree, and is read by nothing."""
+    """A reduction of all is the root of an output's tree, and is read by nothing."""
     for node in walk(tree):
-        if isinstance(node, Reduce) and (node is not tree or owner not in outputs):
+        if isinstance(node, Reduce) and not node.block and (node is not tree or owner not in outputs):
             remedy = "declare a tensor for it, and assign the reduction alone: r: sum(x, n)"
             refuse(REDUCTION, node.span, "a reduction is part of a value", remedy)
-        elif isinstance(node, Name | Stored | Slice) and isinstance(trees.get(node.name), Reduce):
+        elif (
+            isinstance(node, Name | Stored | Slice)
+            and isinstance(read := trees.get(node.name), Reduce)
+            and not read.block
+        ):
             said = f"`{node.name}` is complete only when all tiles are: nothing can be computed from it here"
             refuse(REDUCTION, node.span, said, "compute that in the next kernel")
 

@@ -77,11 +77,20 @@ STATEMENTS = _rule(
 )
 REDUCTION = _rule(
     "reduction",
-    "a reduction is all of an output's expression, and nothing else reads it",
+    "a reduction of all columns is all of an output's expression, and nothing else reads it",
     "`r: sum(square(acc), n)` gives one value a row, into a tensor without the dim n: sum, max or max_abs of a value. "
     "It is complete when every tile of the row is, so no other value of the kernel can be computed from it. Partial "
-    "results of tiles are joined in the order of the tiles, so that equal inputs give equal bits.",
+    "results of tiles are joined in the order of the tiles, so that equal inputs give equal bits. The value of a "
+    "block, `max_abs(x, n, 128)`, is complete within a tile: anything can be computed from it.",
     "tensors: {r: 'f32[m]'}\nepilogue: {d: acc, r: 'sum(square(acc), n)'}",
+)
+BLOCK = _rule(
+    "reduction-block",
+    "a block has 32 to 256 columns, in steps of 32, and all blocks of an epilogue as many",
+    "`s: max_abs(x, n, 128)` gives one value for each row and 128 columns of x, which the rest of the epilogue can "
+    "read: a thread holds pieces of 32 columns, and a tile of up to 256 columns holds whole blocks. The value that is "
+    "reduced depends on no other block's value.",
+    "tensors: {q: 'e4m3[m, n]', s: 'f32[m, n/128]'}\nepilogue: {s: 'max_abs(acc, n, 100) / 448', q: acc / s}",
 )
 SLICE = _rule(
     "slice",
@@ -93,8 +102,9 @@ SLICE = _rule(
 COLUMNS = _rule(
     "columns",
     "values that meet in an expression have the same columns",
-    "A value has the n columns of the product, half of them (a slice, a tensor with a dim `n/2`), or none (scalars, "
-    "column vectors), which goes with both. What is assigned to an output has the output's columns.",
+    "A value has the n columns of the product, half of them (a slice, a tensor with a dim `n/2`), one for each block "
+    "of them (`max_abs(x, n, 128)`, an output with a dim `n/128`), or none (scalars, column vectors); the last two go "
+    "with the others. What is assigned to an output has the output's columns.",
     "tensors: {d: 'bf16[m, n/2]'}\nepilogue: {d: acc}",
 )
 STORED = _rule(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 
 from cutegen.dtypes import DType
+from cutegen.epilogue.blocks import Passes, find_block_values, find_elements, find_passes, is_of_blocks
 from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE, EpilogueOp
-from cutegen.epilogue.program import EpilogueProgram, Operand, Output
+from cutegen.epilogue.program import BlockOutput, EpilogueProgram, Operand, Output
 from cutegen.epilogue.tree import (
     Binary,
     Call,
@@ -29,13 +32,15 @@ _SUM, _PRODUCT, _SIGN = range(3)
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 
 
+REFERENCE_FUNCTIONS = ("ceil_pow2", "divide", "reduce_blocks")  # of cutegen.runtime.epilogue
+
+
 class _Writer:
     """Statements with the parentheses that their structure needs and no others; subclasses write ops.
 
-    divide: the function that `/` becomes where it is not constant, or None. where: the function that chooses.
+    where: the function that chooses.
     """
 
-    divide: str | None = None
     where: str
 
     def __init__(self, program: EpilogueProgram) -> None:
@@ -81,13 +86,19 @@ class _Writer:
             case Binary("*", Name(left), Name(right)) if {left, right} in self.scaled:
                 tile, scalar = next(pair for pair in self.program.scaled if set(pair) == {left, right})
                 return self.scale(scalar, tile)
-            case Binary("/", left, right) if self.divide and not is_constant(expr, self.constants):
-                return f"{self.divide}({self.text(left)}, {self.text(right)})"
+            case Binary("/", left, right) if not is_constant(expr, self.constants) and (
+                function := self.divide(expr, right)
+            ):
+                return f"{function}({self.text(left)}, {self.text(right)})"
             case Binary(op, left, right):
                 # The right side keeps its parentheses at equal precedence: f32 sums do not regroup.
                 own = _PRECEDENCE[op]
                 text = f"{self.text(left, own)} {op} {self.text(right, own + 1)}"
         return text if own >= level else f"({text})"
+
+    def divide(self, quotient: Expr, divisor: Expr) -> str:
+        """The function that `/` becomes where it is not constant; "" for the operator."""
+        raise NotImplementedError
 
     def call(self, op: str, args: tuple[Expr, ...]) -> str:
         raise NotImplementedError
@@ -107,8 +118,10 @@ class _Writer:
 
 
 class _DeviceWriter(_Writer):
-    divide = "divide"
     where = "where"
+
+    def divide(self, quotient: Expr, divisor: Expr) -> str:
+        return "divide"
 
     def call(self, op: str, args: tuple[Expr, ...]) -> str:
         function = find_op(op).device
@@ -127,8 +140,42 @@ class _DeviceWriter(_Writer):
         return self.call("abs", (expr.value,)) if expr.op == "max_abs" else self.text(expr.value)
 
 
+class _OnceWriter(_DeviceWriter):
+    """For each row of a block."""
+
+    def divide(self, quotient: Expr, divisor: Expr) -> str:
+        return "exact_divide"
+
+
+class _AfterWriter(_DeviceWriter):
+    """For each element, the values of its block being known."""
+
+    def __init__(self, program: EpilogueProgram, inverses: dict[str, str]) -> None:
+        self.inverses = inverses
+        super().__init__(program)
+
+    def text(self, expr: Expr, level: int = _SUM) -> str:
+        match expr:
+            case Binary("/", left, Name(name)) if name in self.inverses:
+                return f"exact_quotient({self.text(left)}, {name}, {self.inverses[name]})"
+        return super().text(expr, level)
+
+
 class _TorchWriter(_Writer):
     where = "torch.where"
+
+    def __init__(self, program: EpilogueProgram) -> None:
+        self.of_blocks = find_block_values(program.statements, program.operands)
+        self.elements = find_elements(program.statements, program.operands)
+        super().__init__(program)
+
+    def divide(self, quotient: Expr, divisor: Expr) -> str:
+        return (
+            "divide"
+            if is_of_blocks(divisor, self.of_blocks, self.elements)
+            or is_of_blocks(quotient, self.of_blocks, self.elements)
+            else ""
+        )
 
     def call(self, op: str, args: tuple[Expr, ...]) -> str:
         constant = [is_constant(arg, self.constants) for arg in args]
@@ -145,6 +192,8 @@ class _TorchWriter(_Writer):
 
     def reduce(self, expr: Reduce) -> str:
         value = self.text(expr.value)
+        if expr.block:
+            return f'reduce_blocks({value}, {expr.block}, "{expr.op}")'
         if expr.op == "sum":
             return f"torch.sum({value}, dim=-1)"
         return f"torch.amax({f'torch.abs({value})' if expr.op == 'max_abs' else value}, dim=-1)"
@@ -161,11 +210,27 @@ def device_lines(program: EpilogueProgram) -> tuple[str, ...]:
     return tuple(_DeviceWriter(program).lines)
 
 
+def before_lines(program: EpilogueProgram, passes: Passes) -> tuple[str, ...]:
+    """`device_lines` of what blocks are reduced of, for one element."""
+    return device_lines(replace(program, statements=passes.before))
+
+
+def once_lines(program: EpilogueProgram, passes: Passes) -> tuple[str, ...]:
+    """`device_lines` of the values of one row of a block."""
+    lines = _OnceWriter(replace(program, statements=passes.once)).lines
+    return (*lines, *(f"{inverse} = exact_inverse({name})" for name, inverse in passes.inverses))
+
+
+def after_lines(program: EpilogueProgram, passes: Passes) -> tuple[str, ...]:
+    """`device_lines` of the outputs, for one element."""
+    return tuple(_AfterWriter(replace(program, statements=passes.after), dict(passes.inverses)).lines)
+
+
 def device_imports(program: EpilogueProgram) -> dict[str, tuple[str, ...]]:
-    """Names that `device_lines` needs, by the module they are in: the built-in one, then others; sorted."""
+    """Names that the device source needs, by the module they are in: the built-in one, then others; sorted."""
     modules = {op.device: op.module for op in installed_ops(program)}
     found: dict[str, list[str]] = {}
-    for name in sorted(set(re.findall(r"(\w+)\(", " ".join(device_lines(program))))):
+    for name in _called(_all_device_lines(program)):
         found.setdefault(modules.get(name, BUILT_IN_MODULE), []).append(name)
     order = sorted(found, key=lambda module: (module != BUILT_IN_MODULE, module))
     return {module: tuple(found[module]) for module in order}
@@ -175,6 +240,23 @@ def installed_ops(program: EpilogueProgram) -> tuple[EpilogueOp, ...]:
     """The ops of other packages that a program calls."""
     calls = {node.op for s in program.statements for node in walk(s.expr) if isinstance(node, Call)}
     return tuple(op for op in map(find_op, sorted(calls)) if op.module != BUILT_IN_MODULE)
+
+
+def _all_device_lines(program: EpilogueProgram) -> tuple[str, ...]:
+    if not program.block:
+        return device_lines(program)
+    passes = find_passes(program)
+    assert isinstance(passes, Passes)
+    return (*before_lines(program, passes), *once_lines(program, passes), *after_lines(program, passes))
+
+
+def torch_imports(program: EpilogueProgram) -> tuple[str, ...]:
+    """Names that `torch_lines` needs from `cutegen.runtime.epilogue`, sorted."""
+    return tuple(name for name in _called(torch_lines(program)) if name in REFERENCE_FUNCTIONS)
+
+
+def _called(lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(re.findall(r"(?<![\w.])(\w+)\(", " ".join(lines)))))
 
 
 def torch_operand_lines(program: EpilogueProgram) -> tuple[str, ...]:
@@ -193,12 +275,16 @@ def torch_lines(program: EpilogueProgram) -> tuple[str, ...]:
     Before: `acc` is the product, ([batch,] m, n), and operands are as `torch_operand_lines` leaves them. After: each
     output has its dtype and the order of dims it was declared with. Needs `torch` in scope.
     """
+    blocks = (
+        f"{o.name} = {_rounded(f'{o.name}[..., ::{program.block}]', o.dtype)}{_to_torch_order(o)}"
+        for o in program.block_outputs
+    )
     stores = (f"{o.name} = {_rounded(o.name, o.dtype)}{_to_torch_order(o)}" for o in program.outputs)
     reduced = (
         f"{r.name} = {_rounded(r.name, r.dtype)}{_permute(r.axes[::-1] if r.batched else r.axes)}"
         for r in program.reductions
     )
-    return (*_TorchWriter(program).lines, *stores, *reduced)
+    return (*_TorchWriter(program).lines, *stores, *blocks, *reduced)
 
 
 def _rounded(name: str, dtype: DType) -> str:
@@ -220,7 +306,7 @@ def _torch_operand(operand: Operand) -> str:
     return f"{name}.float(){_permute((*axes[2:], *axes[:2]))}"
 
 
-def _to_torch_order(output: Output) -> str:
+def _to_torch_order(output: Output | BlockOutput) -> str:
     """From ([batch,] m, n) to the declared order of dims."""
     kernel_order = (*output.axes[2:], *output.axes[:2])
     return _permute(tuple(kernel_order.index(axis) for axis in range(len(kernel_order))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 MIN_F32, MAX_F32 = 2.0**-126, 3.4028234663852886e38
@@ -112,11 +112,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """`sum(x, n)`, `max(x, n)`, `max_abs(x, n)`: one value for all indices of dim `over`."""
+    """`sum(x, n)`, `max(x, n)`, `max_abs(x, n)`: one value for all indices of dim `over`; `max_abs(x, n, 128)`: one for
+    each block of them. block: indices of a block; 0: all are one."""
 
     op: ReduceOp
     value: Expr
     over: str
+    block: int
     span: Span = field(compare=False)
 
 
@@ -138,9 +140,27 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return parts
         case Where(condition, chosen, other):
             return condition, chosen, other
-        case Reduce(_, value):
+        case Reduce(value=value):
             return (value,)
     return ()
+
+
+def map_children(expr: Expr, convert: Callable[[Expr], Expr]) -> Expr:
+    """The node with each of its direct parts converted."""
+    match expr:
+        case Negate(operand):
+            return replace(expr, operand=convert(operand))
+        case Binary(_, left, right) | Compare(_, left, right):
+            return replace(expr, left=convert(left), right=convert(right))
+        case Call(_, args):
+            return replace(expr, args=tuple(map(convert, args)))
+        case Logic(_, parts):
+            return replace(expr, parts=tuple(map(convert, parts)))
+        case Reduce(value=value):
+            return replace(expr, value=convert(value))
+        case Where(condition, chosen, other):
+            return replace(expr, condition=convert(condition), chosen=convert(chosen), other=convert(other))
+    return expr
 
 
 def walk(expr: Expr) -> Iterator[Expr]:

@@ -53,8 +53,11 @@ class Guarded:
         return int((kept if free is None else kept & ~free).sum())
 
 
-def guarded(shape: Sequence[int], contiguous: int | None, dtype: Any, device: Any, *, padded: bool) -> Guarded:
-    """A poisoned tensor with guard bands. padded: outer strides are 48 bytes longer than packed ones."""
+def guarded(
+    shape: Sequence[int], contiguous: int | None, dtype: Any, device: Any, *, padded: bool, row: int = 0
+) -> Guarded:
+    """A poisoned tensor with guard bands. padded: outer strides are 48 bytes longer than packed ones. row: elements
+    from one contiguous row to the next, at least."""
     import torch
 
     size = dtype.itemsize
@@ -63,6 +66,8 @@ def guarded(shape: Sequence[int], contiguous: int | None, dtype: Any, device: An
     for axis in ([] if contiguous is None else [contiguous]) + order:
         strides[axis] = pitch
         pitch *= max(shape[axis], 1)
+        if axis == contiguous and order:
+            pitch = max(pitch, row)
         if padded and axis == contiguous and order:
             pitch = -(-pitch * size // 16) * 16 // size + PADDING_BYTES // size
     inner = strides[order[0]] if order else 1
@@ -75,9 +80,10 @@ def guarded(shape: Sequence[int], contiguous: int | None, dtype: Any, device: An
 
 
 def guarded_like(tensor: Any, *, padded: bool) -> Guarded:
-    """`guarded` with the shape, dtype and contiguous axis of a tensor."""
+    """`guarded` with the shape, dtype, contiguous axis and length of rows of a tensor."""
     inner = next((i for i in reversed(range(tensor.dim())) if tensor.stride(i) == 1), None)
-    return guarded(tensor.shape, inner, tensor.dtype, tensor.device, padded=padded)
+    row = min((tensor.stride(i) for i in range(tensor.dim()) if i != inner), default=0) if tensor.numel() else 0
+    return guarded(tensor.shape, inner, tensor.dtype, tensor.device, padded=padded, row=row)
 
 
 def bits(tensor: Any) -> Any:

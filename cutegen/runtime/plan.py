@@ -14,6 +14,7 @@ A generated plan gives, as class attributes:
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
                       tilings that were measured fastest, each up to an extent of m ("": the default)
     reductions        {"r": "sum"}: outputs that are one value for all columns
+    block_values      names of outputs with one value for a block of columns
     batch_invariant   True: the bits of a row depend neither on m nor on its place; `check` proves it
     anywhere          with winners: the keys that dispatch can choose on devices without any
     epilogue          {"d": "gelu_tanh(acc + bias)"}: the statements as the spec writes them; `bench` chooses baselines
@@ -85,6 +86,7 @@ class KernelPlan(BasePlan):
     promoted_k: ClassVar[int] = 0
     approximation: ClassVar[float] = 0.0
     reductions: ClassVar[Mapping[str, str]] = {}
+    block_values: ClassVar[tuple[str, ...]] = ()
     batch_invariant: ClassVar[bool] = False
     winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
     anywhere: ClassVar[tuple[str, ...]] = ()
@@ -194,7 +196,7 @@ class KernelPlan(BasePlan):
         """
         kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.outputs)
         outputs = {o.name: i for i, o in enumerate(self.outputs, len(self.inputs))}
-        probe = next(i for name, i in outputs.items() if name not in self.reductions)
+        probe = next(i for name, i in outputs.items() if name not in (*self.reductions, *self.block_values))
         empty = [(outputs[name], -math.inf if op == "max" else 0.0) for name, op in self.reductions.items()]
         carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and self.reduced in a.dims]
         carrier = self._find_carrier(carriers, probe)

@@ -45,7 +45,13 @@ EXPECTED = {
     "mish": "min.NaN.f32 mul.f32 ex2.approx.ftz.f32 add.f32 mul.f32 add.f32 rcp.approx.ftz.f32 mul.f32 mul.f32",
     "hardsigmoid": "fma.rn.f32 max.NaN.f32 min.NaN.f32",
     "hardswish": "fma.rn.f32 max.NaN.f32 min.NaN.f32 mul.f32",
+    "ceil_pow2": "setp.num.f32 selp.f32",
+    "round_bf16": "cvt.rn.bf16.f32",
+    "round_f16": "cvt.rn.f16.f32",
+    "exact_inverse": f"rcp.approx.ftz.f32 neg.f32 {'fma.rn.f32 ' * 4} setp.num.f32 selp.f32",
+    "exact_quotient": f"mul.f32 neg.f32 {'fma.rn.f32 ' * 4} setp.num.f32 selp.f32",
 }
+EXACT_ARITHMETIC = {"ceil_pow2", "round_bf16", "round_f16", "exact_inverse", "exact_quotient"}
 TWO_MUFU = ("softplus", "mish")
 
 
@@ -81,6 +87,7 @@ def on_two(name: str) -> Callable[..., Any]:
         "clamp": lambda x, y: function(x, 0.0, y),
         "where": lambda x, y: function(x > 0.0, x, y),
         "leaky_relu": lambda x, y: function(x, 0.125),
+        "exact_quotient": lambda x, y: function(x, y, x),
     }
     return special.get(name) or (function if name in ("minimum", "maximum", "divide") else lambda x, _: function(x))
 
@@ -97,8 +104,8 @@ def test_compiles_to_few_instructions(name: str, tmp_path: Path) -> None:
 
 
 def test_every_op_has_a_device_function() -> None:
-    assert {op.device for op in OPS.values()} | {"divide", "where"} == set(EXPECTED)
-    others = {"minimum", "maximum", "clamp", "where", "leaky_relu", "gelu_erf", "divide"}
+    assert {op.device for op in OPS.values()} | {"divide", "where", "exact_inverse", "exact_quotient"} == set(EXPECTED)
+    others = {"minimum", "maximum", "clamp", "where", "leaky_relu", "gelu_erf", "divide", *EXACT_ARITHMETIC}
     assert {*EXACT, *POSITIVE} | others == set(EXPECTED)
 
 
@@ -204,3 +211,34 @@ def test_special_values(in_python: Any) -> None:
         assert math.isnan(f(math.nan, 1.0))
         assert math.isnan(f(1.0, math.nan))
     assert in_python.divide(1.0, -4.0) == -0.25
+
+
+@pytest.mark.parametrize("ulp", [-1, 0, 1])
+def test_exact_quotients_are_those_of_ieee_754(ulp: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the approximate reciprocal is, within its 1 ulp; FMAs have their products exact in f64."""
+    np = pytest.importorskip("numpy")
+
+    def fma(x: Any, y: Any, z: Any) -> Any:
+        return (x.astype(np.float64) * y + z).astype(np.float32)
+
+    def rcp(x: Any) -> Any:
+        nearest = np.float32(1.0) / x
+        return np.where(np.isfinite(x) & (x != 0), (nearest.view(np.int32) + np.int32(ulp)).view(np.float32), nearest)
+
+    math_ = SimpleNamespace(fma=fma)
+    monkeypatch.setattr(activation, "cute", SimpleNamespace(arch=SimpleNamespace(rcp_approx=rcp), math=math_))
+    monkeypatch.setattr(activation, "cutlass", SimpleNamespace(select_=np.where))
+    monkeypatch.setattr(activation, "Float32", lambda x: np.asarray(x, np.float32))
+    random = np.random.default_rng(7)
+    x, y = ((random.uniform(1, 2, 300_000) * 2.0 ** random.integers(-60, 60, 300_000)).astype(np.float32) for _ in "xy")
+    y[:1000] = np.nextafter(np.float32(2.0), np.float32(0.0))  # all bits of the mantissa
+    special = np.array([0.0, -0.0, 1.0, -3.0, np.inf, -np.inf, np.nan], np.float32)
+    x = np.concatenate((x, np.repeat(special, len(special))))
+    y = np.concatenate((y, np.tile(special, len(special))))
+    with np.errstate(all="ignore"):
+        inverse = activation.exact_inverse(y)
+        ones = (y.view(np.int32) & 0x7FFFFF) == 0x7FFFFF
+        np.testing.assert_array_equal(inverse[~ones], (np.float32(1.0) / y)[~ones])
+        np.testing.assert_allclose(inverse, np.float32(1.0) / y, rtol=2.0**-23)
+        np.testing.assert_array_equal(activation.exact_quotient(x, y, inverse), x / y)
+        np.testing.assert_array_equal(activation.exact_divide(x, 448.0), x / np.float32(448.0))

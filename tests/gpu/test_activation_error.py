@@ -16,6 +16,7 @@ from cutlass.cute.runtime import from_dlpack  # noqa: E402
 
 from cutegen.device import activation  # noqa: E402
 from cutegen.epilogue import OPS  # noqa: E402
+from cutegen.runtime.epilogue import ceil_pow2  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -76,6 +77,9 @@ BOUNDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     "softplus": (torch.nn.functional.softplus, lambda x, f: 2.0**-21 + 2.0**-22 * f),
     "mish": (torch.nn.functional.mish, lambda x, f: 2.0**-19 * f.abs() + 2.0**-126),
     "hardsigmoid": (lambda x: torch.clamp(x / 6.0 + 0.5, 0.0, 1.0), lambda x, f: 2.0**-23 + 0.0 * f),
+    "ceil_pow2": (ceil_pow2, lambda x, f: 0.0 * f),
+    "round_bf16": (lambda x: x.bfloat16().double(), lambda x, f: 0.0 * f),
+    "round_f16": (lambda x: x.half().double(), lambda x, f: 0.0 * f),
     "hardswish": (lambda x: x * torch.clamp(x / 6.0 + 0.5, 0.0, 1.0), lambda x, f: 2.0**-22 * x.abs()),
 }
 POSITIVE: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {

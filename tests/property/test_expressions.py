@@ -148,10 +148,24 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "log": lambda x: math.log(positive(x)),
     "sqrt": lambda x: math.sqrt(positive(x)),
     "rsqrt": lambda x: 1.0 / math.sqrt(positive(x)),
+    "ceil_pow2": lambda x: ceil_pow2(x),
+    "round_bf16": lambda x: rounded(x, "bfloat16"),
+    "round_f16": lambda x: rounded(x, "float16"),
 }
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
+
+
+def ceil_pow2(x: float) -> float:
+    mantissa, exponent = math.frexp(abs(x))
+    return max(math.ldexp(1.0 if mantissa > 0.5 else 0.5, exponent), 2.0**-126) if x else 0.0
+
+
+def rounded(x: float, dtype: str) -> float:
+    import torch
+
+    return float(torch.tensor(x, dtype=torch.float64).to(getattr(torch, dtype)))
 
 
 def positive(x: float) -> float:
@@ -214,7 +228,7 @@ def choose(condition: bool, x: float, y: float) -> float:
 @given(st.data(), TREES, TREES)
 @settings(deadline=None, max_examples=400)
 def test_device_source_and_reference_compute_the_tree(data: st.DataObject, local: Tree, output: Tree) -> None:
-    torch = pytest.importorskip("torch")
+    torch, runtime = pytest.importorskip("torch"), pytest.importorskip("cutegen.runtime.epilogue")
     numpy = pytest.importorskip("numpy")
     texts = [data.draw(written(tree)) for tree in (local, output)]
     program = parse({"x": texts[0], "d": f"x + ({texts[1]}) + acc", "e": "stored(d) * acc"})
@@ -237,7 +251,7 @@ def test_device_source_and_reference_compute_the_tree(data: st.DataObject, local
 
     tensors = {name: torch.tensor([row], dtype=torch.float64) for name, row in ROWS.items()}
     tensors["scalar"] = tensors["scalar"][0, 0]
-    scope = {"torch": torch, **tensors}
+    scope = {"torch": torch, "ceil_pow2": runtime.ceil_pow2, **tensors}
     exec("\n".join(line for line in torch_lines(program) if line != "e = e.to(torch.bfloat16)"), scope)
     torch.testing.assert_close(scope["d"], torch.tensor([expected], dtype=torch.float32), rtol=1e-5, atol=1e-5)
     assert scope["e"].dtype == torch.float64

@@ -255,6 +255,7 @@ def _bits(asm: Assembler, ins: Instruction) -> Closure:
 _COMPARE = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+    "num": lambda a, b: ~(np.isnan(a) | np.isnan(b)), "nan": lambda a, b: np.isnan(a) | np.isnan(b),
 }  # fmt: skip
 
 
@@ -263,9 +264,7 @@ def _compare(asm: Assembler, ins: Instruction) -> Closure:
     comparison, kind = ins.opcode[1], _kind(ins)
     combine = next((o for o in ins.opcode[2:-1] if o in ("and", "or", "xor")), None)
     unordered = "f" in kind and comparison.endswith("u") and len(comparison) == 3
-    if comparison in ("num", "nan"):
-        raise PtxError(f"setp.{comparison} is not simulated")
-    compare = _COMPARE[comparison[:2]]
+    compare = _COMPARE[comparison if comparison in ("num", "nan") else comparison[:2]]
     view = VIEW[half_view(kind)] if kind in ("f16", "bf16") else VIEW[kind]
     p, q = asm.pair(ins.operands[0])
     a, b = (asm.source(o, kind) for o in ins.operands[1:3])

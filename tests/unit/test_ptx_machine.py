@@ -117,6 +117,8 @@ def test_wide_products() -> None:
         ("rcp.rn.f32 %r5, %r1;", (X,), 1 / X),
         ("setp.ltu.f32 %p1, %r1, %r2; selp.f32 %r5, 0f3F800000, 0f00000000, %p1;", (NAN, Y),
          ~(NAN >= Y)),
+        ("setp.nan.f32 %p1, %r1, %r2; selp.f32 %r5, 0f3F800000, 0f00000000, %p1;", (NAN, Y), np.isnan(NAN)),
+        ("setp.num.f32 %p1, %r1, %r2; selp.f32 %r5, 0f3F800000, 0f00000000, %p1;", (NAN, Y), ~np.isnan(NAN)),
         ("setp.ne.f32 %p1, %r1, %r2; selp.f32 %r5, 0f3F800000, 0f00000000, %p1;", (NAN, NAN), 0 * X),
         ("cvt.rni.s32.f32 %r6, %r1; cvt.rn.f32.s32 %r5, %r6;", (100 * X,), np.rint(100 * X)),
     ],

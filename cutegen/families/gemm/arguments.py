@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.dtypes import DTYPES, DType
-from cutegen.epilogue import Operand, Output, Reduction
+from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.placement import HALF, TMA_ALIGNMENT, elements_per_step
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
 
@@ -58,15 +58,22 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     pairing = problem.epilogue.pairing
 
     def shape(
-        t: MatrixOperand | Operand | Output | Reduction, roles: str, major: str | None, *, tma: bool, wide: bool = False
+        t: MatrixOperand | Operand | Output | BlockOutput | Reduction,
+        roles: str,
+        major: str | None,
+        *,
+        tma: bool,
+        wide: bool = False,
     ) -> TensorShape:
         half = isinstance(t, Operand | Output) and t.half
         own = {**extents, "n": problem.n.over(HALF)} if half else extents
+        if isinstance(t, BlockOutput):
+            own = {**extents, "n": problem.n.over(t.divisor, up=t.up)}
         kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
         dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
         contiguous = t.axes[roles.index(major or roles) if roles else 0] if t.axes else None
         step = 1
-        if tma and not isinstance(t, Reduction):
+        if tma and not isinstance(t, BlockOutput | Reduction):
             step = elements_per_step(t, pairing) // (HALF if half and t.major == "n" else 1)
         return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
 
@@ -93,6 +100,8 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         assert rows
         shapes.append(TensorShape(problem.groups.tensor, DTYPES["i32"], (rows,), 0, (0,), tma=False, multiple=1))
     shapes += [shape(o, "mn", o.major, tma=not o.direct, wide=True) for o in program.outputs]
+    # Scales with rows side by side are read by TMA afterwards: columns of them are 16 bytes apart.
+    shapes += [shape(o, "mn", o.major, tma=o.major == "m", wide=True) for o in program.block_outputs]
     shapes += [shape(r, "m", None, tma=False) for r in program.reductions]
     return {s.name: s for s in shapes}
 

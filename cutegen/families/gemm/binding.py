@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic
 from cutegen.epilogue import (
     Assign,
+    BlockOutput,
     EpilogueProgram,
     Operand,
     Output,
+    check_blocks,
     check_columns,
     find_pairing,
     find_scaled,
@@ -78,12 +80,16 @@ class Binder:
         if operands and outputs and statements is not None:
             self.check_used(statements, inputs)
         placement = Placement(self.spec.tensors, self.doc, self.report)
-        ops: dict[str, ReduceOp] = {s.name: s.expr.op for s in statements or () if isinstance(s.expr, Reduce)}
+        roots = {s.name: s.expr for s in statements or () if isinstance(s.expr, Reduce)}
+        ops: dict[str, ReduceOp] = {name: expr.op for name, expr in roots.items() if not expr.block}
         if statements is None:  # after findings: what looks like a reduction is not judged as a tile
-            ops = {name: "sum" for name in outputs if _REDUCES.match(assignments[name])}
+            reduced = (name for name in outputs if _REDUCES.match(assignments[name]))
+            ops = {name: "sum" for name in reduced if not placement.has_blocks(name)}
         whole = [name for name in outputs if name not in ops]
-        roles = self.roles(operands, mainloop.blocked if mainloop else (), whole, placement)
-        if outputs and set(outputs) == set(ops):
+        blocked = {name for name in whole if placement.has_blocks(name)}
+        stated = [name for name in whole if name not in blocked]
+        roles = self.roles(operands, {*blocked, *(mainloop.blocked if mainloop else ())}, stated, placement)
+        if outputs and not stated:
             said = "a kernel that stores reductions alone is not supported yet"
             self.report(rules.NOT_YET_SUPPORTED, ("epilogue",), said, "store the product, too", key=True)
         if roles is None or mainloop is None:
@@ -101,26 +107,36 @@ class Binder:
         placement.check_mma(a, b)
         self.check_accumulator(a, b)
         extents, pairing = {"m": m, "n": n, "k": k}, find_pairing(statements or ())
-        stored = filter(None, (placement.output(name, roles) for name in whole))
+        stored = [o for name in whole if (o := placement.output(name, roles))]
         program = EpilogueProgram(
             statements or (),
             tuple(filter(None, (placement.operand(name, roles) for name in inputs if name not in refused))),
-            tuple(replace(o, direct=self.stores_directly(o, pairing, extents)) for o in stored),
+            tuple(
+                replace(o, direct=self.stores_directly(o, pairing, extents)) for o in stored if isinstance(o, Output)
+            ),
             pairing,
             tuple(filter(None, (placement.reduction(n, ops[n], roles) for n in outputs if n in ops and statements))),
+            block_outputs=tuple(o for o in stored if isinstance(o, BlockOutput)),
         )
         program = replace(program, scaled=find_scaled(program.statements, program.operands))
-        if len(program.operands) == len(inputs) and len(program.outputs) + len(program.reductions) == len(outputs):
+        found = len(stored) + len(program.reductions)
+        if statements and len(program.operands) == len(inputs) and found == len(outputs):
+            before = len(self.findings)
             check_columns(program, n.name, batch is not None and not roles.flat, self.report)
+            if len(self.findings) == before:
+                check_blocks(program, split_pairs(program), a.dtype.name != "i8", self.report)
+                for o in program.block_outputs:
+                    expr = next(s.expr for s in program.statements if s.name == o.name)
+                    placement.check_block(o, program, n, expr.span)
         placement.check_pairs(b, program, n)
         self.check_pair_names(program)
         if groups:
             grouping.check_outputs(program.outputs, groups)
             self.check_group_epilogue(program)
-        blocked = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
-        a_scale, b_scale = place_block_scales(blocked, self.spec.tensors, roles, extents, self.refuse_mainloop)
+        along_k = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
+        a_scale, b_scale = place_block_scales(along_k, self.spec.tensors, roles, extents, self.refuse_mainloop)
         if b_scale and pairing == "concatenated":
-            span = next(s.span for s in blocked if s.name == b_scale.name)
+            span = next(s.span for s in along_k if s.name == b_scale.name)
             check_halves(b_scale, n, span, self.refuse_mainloop)
         by_tma = [o for o in program.outputs if not o.direct]
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
@@ -243,7 +259,7 @@ class Binder:
         return refused
 
     def roles(
-        self, operands: tuple[str, ...], blocked: tuple[str, ...], outputs: list[str], placement: Placement
+        self, operands: tuple[str, ...], blocked: Collection[str], outputs: list[str], placement: Placement
     ) -> Roles | None:
         dims = {
             name: placement.dims(name, divided=name not in operands, blocks=name in blocked)

@@ -78,6 +78,11 @@ def _problem(resolved: ResolvedGemm) -> Section:
         rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o)))
     for d in p.epilogue.outputs:
         rows.append((d.name, str(d.dtype), "output" + _layout(d) + ", stored by threads" * d.direct))
+    for r in p.epilogue.reductions:
+        rows.append((r.name, str(r.dtype), f"one value for all {p.n.name}" + ", batched" * r.batched))
+    for b in p.epilogue.block_outputs:
+        what = f"one value for {b.divisor} columns, {b.major.upper()}-major"
+        rows.append((b.name, str(b.dtype), what + ", batched" * b.batched))
     if p.groups and p.batch:
         rows.append((p.groups.tensor, "i32", f"{p.groups.form} of rows in groups"))
     lines = [f"acc = {p.a.name} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})", *explain_groups(p)]

@@ -101,10 +101,31 @@ def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"tile n = {n} of a gated product is not a multiple of {step}", f"use {near(n, step, max(low, step), high)}"
 
 
+@BOOK.declare_form(
+    Rule(
+        "block-tile",
+        "a tile holds whole blocks of columns where the epilogue reads a value of each",
+        "`max_abs(x, n, 128)` is needed by the outputs of the same 128 columns, so that one tile has them all: tile n "
+        "is a multiple of the block, of twice the block in a gated product, of whose columns two make one of x.",
+        "epilogue: {s: 'max_abs(acc, n, 128) / 448', q: acc / s}\ntiling: {tile: [128, 192, 64]}",
+    ),
+    "tile",
+    element=1,
+)
+def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    n, high = c.tile[1], TILE_N[1]
+    block = problem.epilogue.block * (2 if problem.paired else 1)
+    if not block or n % block == 0:
+        return None
+    if block > high:
+        return f"blocks of {block // 2} pairs take {block} columns, a tile has at most {high}", "use smaller blocks"
+    return f"tile n = {n} does not hold whole blocks of {block} columns", f"use {near(n, block, block, high)}"
+
+
 @BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
 def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     what = "a gated product" if problem.paired else "an epilogue with reductions"
-    refused = c.swap_ab and (problem.paired or problem.epilogue.reductions)
+    refused = c.swap_ab and (problem.paired or problem.epilogue.reductions or problem.epilogue.block)
     return (f"swap_ab of {what} is not yet supported", "use false") if refused else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, cast
 
 from cutegen.diagnostics import suggest
-from cutegen.epilogue import EpilogueProgram, Operand, Output, Reduction, Report
+from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
 from cutegen.epilogue.tree import Pairing, ReduceOp, Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.mma import MMAS
@@ -66,14 +66,19 @@ class Placement:
                 ok = False
         return texts if ok else None
 
+    def has_blocks(self, name: str) -> bool:
+        """Whether a tensor is declared with one value for several indices of a dim, and more than a pair."""
+        return any(d.kind == "ceil_div" or (d.kind == "div" and d.factor > HALF) for d in self.tensors[name].dims or ())
+
     def place(self, name: str, roles: Roles) -> tuple[dict[str, int], bool] | None:
-        """Torch axis of each role that an epilogue tensor has, in the order m, n, batch; whether it has n/2 columns."""
+        """Torch axis of each role that an epilogue tensor has, in the order m, n, batch; whether it has n/2 columns, or
+        one value for each block of them."""
         axes: dict[str, int] = {}
         half = False
         for axis, dim in enumerate(self.tensors[name].dims or ()):
             role = roles.role_of(dim.name or dim.text)
-            if dim.kind == "div" and role != "n" and role is not None:
-                said = f"`{dim}`: only {roles.n} is halved, by slices of acc"
+            if dim.kind in ("div", "ceil_div") and role != "n" and role is not None:
+                said = f"`{dim}`: only {roles.n} is halved, by slices of acc, or reduced by blocks"
                 self.refuse(rules.EPILOGUE_SHAPE, name, said, rules.SHAPES, axis)
                 return None
             if role is None or role == "k":
@@ -86,7 +91,7 @@ class Placement:
                 self.refuse(rules.REPEATED_DIM, name, f"`{name}` has the dim {roles.n} twice", remedy, axis)
                 return None
             axes[role] = axis
-            half = half or dim.kind == "div"
+            half = half or dim.kind in ("div", "ceil_div")
         if roles.flat and {"m", "batch"} <= axes.keys():
             said = f"`{name}` has the dims {roles.m} and {roles.batch}, but a row is of one group"
             self.refuse(rules.EPILOGUE_SHAPE, name, said, f"drop {roles.batch}, or {roles.m}", axes["batch"])
@@ -154,9 +159,11 @@ class Placement:
             return None
         return Reduction(name, op, decl.dtype, "batch" in axes, tuple(axes.values()))
 
-    def output(self, name: str, roles: Roles) -> Output | None:
-        decl = self.tensors[name]
-        ok = self.check_dtype(name, "an output", rules.OUTPUT_DTYPES)
+    def output(self, name: str, roles: Roles) -> Output | BlockOutput | None:
+        decl, blocks = self.tensors[name], self.has_blocks(name)
+        ok = self.check_dtype(
+            name, "a value of blocks" if blocks else "an output", ("f32",) if blocks else rules.OUTPUT_DTYPES
+        )
         if (placed := self.place(name, roles)) is None or not ok:
             return None
         axes, half = placed
@@ -170,7 +177,23 @@ class Placement:
             self.refuse(rules.EPILOGUE_SHAPE, name, said, remedy)
             return None
         major = cast(Literal["m", "n"], self.major(name, roles))
+        if blocks:
+            dim = (decl.dims or ())[axes["n"]]
+            up = dim.kind == "ceil_div"
+            return BlockOutput(name, decl.dtype, "batch" in axes, tuple(axes.values()), major, dim.factor, up)
         return Output(name, decl.dtype, "batch" in axes, tuple(axes.values()), major, half=half)
+
+    def check_block(self, output: BlockOutput, program: EpilogueProgram, n: ProblemDim, span: Span) -> None:
+        """The blocks that the output is declared with are those that its value has. span: of its expression."""
+        whole = program.block * (HALF if program.pairing else 1)
+        if output.divisor != whole:
+            each = f"{program.block} pairs of columns" if program.pairing else f"{whole} columns"
+            said = f"`{output.name}` has one value for {output.divisor} columns of {n.name}, its value one for {each}"
+            dim = f"ceil({n.name}/{whole})" if output.up else f"{n.name}/{whole}"
+            self.report(rules.COLUMNS, ("epilogue", output.name), said, f"declare it with {dim}", span=span)
+        elif not output.up and n.value is not None and n.value % whole:
+            said, remedy = f"{n.name} = {n.value} is no multiple of {whole}", f"write ceil({n.name}/{whole})"
+            self.refuse(rules.EXACT_DIVISION, output.name, said, remedy, output.axes[1])
 
     def check_mma(self, a: MatrixOperand, b: MatrixOperand) -> None:
         mma = MMAS.get((a.dtype.name, b.dtype.name))

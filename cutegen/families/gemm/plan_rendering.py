@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.epilogue import Reduction, cost, torch_lines, torch_operand_lines
+from cutegen.epilogue import Reduction, cost, torch_imports, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.group_rendering import member_lines, of_rows, row_group_names, row_groups_text
@@ -33,6 +33,8 @@ class PlanText:
     scales: str
     approximation: str
     reductions: str
+    block_values: str
+    functions: tuple[str, ...]
     epilogue: tuple[str, ...]
     inputs: str
     outputs: str
@@ -80,6 +82,8 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         scales=_names(problem.scales),
         approximation=repr(work.error),
         reductions=_reductions(problem.epilogue.reductions),
+        block_values=_names(tuple(o.name for o in problem.epilogue.block_outputs)),
+        functions=torch_imports(problem.epilogue),
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
         inputs=_arguments("inputs = ", problem.inputs, shapes),
         outputs=_arguments("outputs = ", problem.outputs, shapes),

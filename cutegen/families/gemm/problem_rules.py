@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cutegen.diagnostics import Rule, register
-from cutegen.epilogue.rules import NOT_YET_SUPPORTED, UNDEFINED_NAME
+from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, UNDEFINED_NAME
 from cutegen.spec import parse
 
-__all__ = ["NAME_COLLISION", "NOT_YET_SUPPORTED", "UNDEFINED_NAME"]
+__all__ = ["COLUMNS", "NAME_COLLISION", "NOT_YET_SUPPORTED", "UNDEFINED_NAME"]
 
 EPILOGUE_DTYPES = ("bf16", "f16", "f32")
 OUTPUT_DTYPES = (*EPILOGUE_DTYPES, "e4m3", "e5m2")
@@ -50,8 +50,8 @@ REPEATED_DIM = _rule(
 )  # fmt: skip
 EPILOGUE_SHAPE = _rule(
     "epilogue-shape", "epilogue tensors have dims of the product",
-    "Outputs have all of (batch,) m, n, in any order; n/2 in place of n where they are computed from slices. An input "
-    "may lack some: it is broadcast along those.",
+    "Outputs have all of (batch,) m, n, in any order; n/2 in place of n where they are computed from slices, n/128 "
+    "where they are values of blocks. An input may lack some: it is broadcast along those.",
     "bias: f32[k]",
 )  # fmt: skip
 EXACT_DIVISION = _rule(

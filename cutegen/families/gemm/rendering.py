@@ -6,9 +6,25 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutegen.epilogue import EpilogueProgram, Operand, Output, device_imports, device_lines
+from cutegen.epilogue import (
+    BlockOutput,
+    EpilogueProgram,
+    Operand,
+    Output,
+    Passes,
+    device_imports,
+    device_lines,
+    find_passes,
+)
 from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.families.gemm.arguments import formula, tensor_shapes
+from cutegen.families.gemm.block_text import (
+    BlockOutputText,
+    BlocksText,
+    after_text,
+    block_output_text,
+    blocks_text,
+)
 from cutegen.families.gemm.group_rendering import GroupText, group_overview, group_text
 from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
 from cutegen.families.gemm.orientation import kernel_frame
@@ -62,6 +78,10 @@ class KernelText:
     a: MatrixText
     b: MatrixText
     reductions: tuple[ReductionText, ...]
+    blocks: BlocksText | None
+    block_outputs: tuple[BlockOutputText, ...]
+    block_parameters: tuple[str, ...]
+    block_arguments: tuple[str, ...]
     scratch: tuple[str, ...]
     line: str
     counter: str
@@ -75,6 +95,7 @@ class KernelText:
     bulk: tuple[TileText, ...]
     vectors: tuple[VectorText, ...]
     device_scalars: tuple[ScalarText, ...]
+    store_scalars: tuple[ScalarText, ...]
     host_scalars: tuple[ScalarText, ...]
     reads_tiles: str
     mainloop: MainloopText
@@ -82,6 +103,7 @@ class KernelText:
     signature: tuple[str, ...]
     reordered: tuple[ReorderedText, ...]
     pairs: tuple[str, ...]
+    reads_second: bool
     columns: str
     columns_factor: str
     element: str
@@ -124,8 +146,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     tile_operands = [o for o in program.operands if o.kind == "tile"]
     vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
     on_device = [o for o in program.operands if o.kind == "device_scalar"]
-    in_store: list[Operand | Output] = [*program.outputs, *on_device]
-    in_consume: list[Operand | Output] = [*in_store, *vector_operands]
+    in_store: list[Operand | Output | BlockOutput] = [*program.outputs, *program.block_outputs, *on_device]
+    in_consume: list[Operand | Output | BlockOutput] = [*in_store, *vector_operands]
     device_scalars = tuple(ScalarText(o.name, "batch" if o.batched else "0") for o in on_device)
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
     a = matrix_text(problem.a, "m", groups)
@@ -146,7 +168,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     optional = {
         "pairs": paired,
         "pipeline_state": pingpong,
-        "reduction": reductions,
+        "reduction": reductions or program.block,
         "row_groups": groups,
         "vector": vectors,
         "direct_store": direct,
@@ -171,11 +193,23 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         **{s.name: f"o.{s.name}" for s in host_scalars},
         **{c.name: f"r_{c.name}[i].to(Float32)" for c in tiles},
     }
-    accumulators = {"acc": f"acc[first + i]{mainloop.to_f32}"}
+    places = {"acc": "acc[first + i]"}
     if paired:
-        accumulators = {f"acc_{i}": f"acc[first + {at}]{mainloop.to_f32}" for i, at in enumerate(("i", "pair + i"))}
-    row = "row" if any(o.kind == "column_vector" for o in vector_operands) else "_"
-    column = "column" if reductions or any(o.kind == "row_vector" for o in vector_operands) else "_"
+        places = {"acc_0": "acc[first + i]", "acc_1": "acc[first + pair + i]"}
+    blocks = None
+    if program.block:
+        passes = find_passes(program, not mainloop.to_f32)
+        assert isinstance(passes, Passes)
+        blocks = blocks_text(problem, passes, places, values, mainloop.to_f32)
+        element_parameters, element_lines, element_arguments = after_text(
+            problem, passes, places, values, mainloop.to_f32
+        )
+    else:
+        element_parameters = tuple(f"{name}: Float32" for name in (*places, *names))
+        element_lines = tuple(statement(line, indent=4) for line in device_lines(program))
+        element_arguments = (*(f"{x}{mainloop.to_f32}" for x in places.values()), *(values[name] for name in names))
+    row, column = ("at_m" in " ".join(element_arguments)), bool(reductions) or "at_n" in " ".join(element_arguments)
+    in_block = [p for p in parameters if p[0] != "slot" and (p[0] != "loaded" or (blocks and blocks.tiles_before))]
     return KernelText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(resolved.problem)}.",
@@ -187,14 +221,18 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         device_modules=tuple(sorted(modules)),
         foreign_imports=tuple(_foreign_imports(sorted(dtypes | extra, key=_import_order), functions)),
         activations=functions.get(BUILT_IN_MODULE, ()),
-        epilogue_parameters=tuple(f"{name}: Float32" for name in (*accumulators, *names)),
-        epilogue_lines=tuple(statement(line, indent=4) for line in device_lines(program)),
-        epilogue_arguments=(*accumulators.values(), *(values[name] for name in names)),
-        origin=f"{'row' if reductions else row}, {column}" if reductions or vectors else "",
-        offset=f"{'at_m' if row == 'row' else '_'}, {'at_n' if column == 'column' else '_'}",
+        epilogue_parameters=element_parameters,
+        epilogue_lines=element_lines,
+        epilogue_arguments=element_arguments,
+        origin=f"{'row' if reductions or row else '_'}, {'column' if column else '_'}" if row or column else "",
+        offset=f"{'at_m' if row else '_'}, {'at_n' if column else '_'}",
         epilogue_targets=", ".join((*(f"r_{o.name}[i]" for o in outputs), *(f"x_{r.name}" for r in reductions))),
         results=", ".join((*(o.name for o in outputs), *(r.name for r in reductions))),
         reductions=reductions,
+        blocks=blocks,
+        block_outputs=tuple(block_output_text(o, groups) for o in program.block_outputs),
+        block_parameters=tuple(f"{name}: {kind}" for name, kind in in_block),
+        block_arguments=tuple(name for name, _ in in_block),
         scratch=(*(f"p_{r.name}" for r in reductions), "arrivals") if reductions else (),
         line="(batch * tiles_n + n)" if batched else "n",
         counter="batch * o.raster.tiles_m * t.cluster[0] + m" if batched else "m",
@@ -210,6 +248,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         bulk=(*stored, *tiles),
         vectors=vectors,
         device_scalars=device_scalars,
+        store_scalars=tuple(x for x in device_scalars if f"r_{x.name}" in element_arguments),
         host_scalars=host_scalars,
         reads_tiles=_reads_tiles(program),
         mainloop=mainloop,
@@ -217,6 +256,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         signature=tuple(f"{x}: {'cute.Tensor' if x in shapes else 'Float32'}" for x in arguments),
         reordered=reordered_texts(problem),
         pairs=tuple(pair_lines(problem)),
+        reads_second=any(places.get("acc_1", "-") in argument for argument in element_arguments),
         columns=columns,
         columns_factor=f"({columns})" if paired else columns,
         element="pair of columns" if paired else "output element from its accumulator",

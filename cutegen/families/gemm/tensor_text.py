@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.epilogue import Operand, Output, Reduction
+from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.arguments import TensorShape
 from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.placement import TMA_ALIGNMENT
@@ -161,9 +161,10 @@ def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     """Arguments whose torch order of dims is not the kernel's."""
     a, b, program = problem.a, problem.b, problem.epilogue
     modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m"}
-    named: list[tuple[MatrixOperand | Operand | Output | Reduction, str]] = [(a, "m, k"), (b, "n, k")]
+    named: list[tuple[MatrixOperand | Operand | Output | BlockOutput | Reduction, str]] = [(a, "m, k"), (b, "n, k")]
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes]
     named += [(o, "m, n") for o in program.outputs]
+    named += [(o, "m, n blocks") for o in program.block_outputs]
     named += [(r, "m") for r in program.reductions]
     scales = ((problem.a_scale, "m"), (problem.b_scale, "n"))
     turned = tuple(

@@ -1,0 +1,121 @@
+"""Values of blocks of columns in the kernel module: the functions of the passes, and what they are called with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cutegen.epilogue import Assign, BlockOutput, Passes, after_lines, before_lines, once_lines
+from cutegen.epilogue.blocks import BlockReduction
+from cutegen.epilogue.program import reads
+from cutegen.families.gemm.group_rendering import GroupText
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.render.layout import statement
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOutputText:
+    """An output with one value per row and block. gmem: the tensor of this batch index."""
+
+    name: str
+    modes: str
+    gmem: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassText:
+    """A function: parameters, lines and results; arguments and targets of its call. wide: its targets take a line
+    each."""
+
+    parameters: tuple[str, ...]
+    lines: tuple[str, ...]
+    results: str
+    arguments: tuple[str, ...]
+    targets: tuple[str, ...]
+
+    @property
+    def wide(self) -> bool:
+        return len(", ".join(self.targets)) > 80
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksText:
+    """What the templates read about blocks. columns: of a block. held: values of its rows, in registers. before, once:
+    see `epilogue.blocks`. offset: names of an element's place in its fragment. at_row: whether `once` reads a vector
+    with one value per row. scalars: those on the device that either reads."""
+
+    columns: int
+    reduced: tuple[BlockReduction, ...]
+    held: tuple[str, ...]
+    before: PassText
+    offset: str
+    once: PassText
+    at_row: bool
+    scalars: tuple[str, ...]
+    tiles_before: bool
+
+
+def block_output_text(o: BlockOutput, groups: GroupText | None) -> BlockOutputText:
+    modes = "m, n blocks, batch" if o.batched else "m, n blocks"
+    gmem = f"o.m_{o.name}[None, None, batch]" if o.batched else f"o.m_{o.name}"
+    return BlockOutputText(o.name, modes, groups.up_to_end(gmem) if groups and groups.ragged else gmem)
+
+
+def blocks_text(
+    problem: GemmProblem, passes: Passes, places: Mapping[str, str], values: Mapping[str, str], to_f32: str
+) -> BlocksText:
+    """places: where each accumulator is. values: how each operand is read. to_f32: conversion of an accumulator."""
+    program = problem.kernel_epilogue
+    taken = [(place, name) for place, name in passes.kept if place != name]
+    before = _parameters(passes.before, (*places, *values))
+    held = (*passes.given, *(inverse for _, inverse in passes.inverses))
+    once = [name for name in _parameters(passes.once, tuple(values)) if name in values]
+    column_vectors = {o.name for o in program.operands if o.kind == "column_vector"}
+    known = {**{name: f"{text}{to_f32}" for name, text in places.items()}, **values}
+    joined = [f'reduction.join_row("{r.op}", v_{r.name}[i])' for r in passes.reduced]
+    return BlocksText(
+        columns=program.block,
+        reduced=passes.reduced,
+        held=held,
+        before=PassText(
+            parameters=tuple(f"{name}: Float32" for name in before),
+            lines=tuple(statement(line, indent=4) for line in before_lines(program, passes)),
+            results=", ".join((*(name for _, name in taken), *(r.name for r in passes.reduced))),
+            arguments=tuple(known[name] for name in before),
+            targets=(*(places[place] for place, _ in taken), *(f"x_{r.name}" for r in passes.reduced)),
+        ),
+        offset=f"{'at_m' if column_vectors.intersection(before) else '_'}, at_n",
+        once=PassText(
+            parameters=tuple(f"{name}: Float32" for name in (*(r.name for r in passes.reduced), *once)),
+            lines=tuple(statement(line, indent=4) for line in once_lines(program, passes)),
+            results=", ".join(held),
+            arguments=(*joined, *(values[name] for name in once)),
+            targets=tuple(f"b_{name}[i]" for name in held),
+        ),
+        scalars=tuple(o.name for o in program.operands if o.kind == "device_scalar" and o.name in (*before, *once)),
+        at_row=bool(column_vectors.intersection(once)),
+        tiles_before=passes.tiles_before,
+    )
+
+
+def after_text(
+    problem: GemmProblem, passes: Passes, places: Mapping[str, str], values: Mapping[str, str], to_f32: str
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """(parameters, lines, arguments) of the function of the outputs."""
+    kept = {name: places[place] + (to_f32 if name in places else "") for place, name in passes.kept}
+    row = "[2 * subtile_m + i // 2 % 2]"
+    given = {name: f"b_{name}{row}" for name in (*passes.given, *(inverse for _, inverse in passes.inverses))}
+    known = {**kept, **{name: text for name, text in values.items() if name not in kept}, **given}
+    read = {r for s in passes.after for r in reads(s.expr)}
+    read |= {name for name, _ in ((i, v) for v, i in passes.inverses)} | {
+        o.name for o in problem.kernel_epilogue.outputs
+    }
+    names = [name for name in known if name in read]
+    lines = tuple(statement(line, indent=4) for line in after_lines(problem.kernel_epilogue, passes))
+    return tuple(f"{name}: Float32" for name in names), lines, tuple(known[name] for name in names)
+
+
+def _parameters(statements: Sequence[Assign], among: Sequence[str]) -> list[str]:
+    """Those of the names that statements read."""
+    read = {r for s in statements for r in reads(s.expr)}
+    return [name for name in among if name in read]
