@@ -189,7 +189,6 @@ def _parts(tensor: Tensor, whole: set[str]) -> Iterator[Tensor]:
 
 def _part(expr: Expr, index: int, whole: set[str]) -> Expr:
     """The tree for one of the pair: names with all columns become those of part `index`."""
-
     match expr:
         case Slice(name=name, part=part, span=span):
             return Name(f"{name}_{part}", span)

@@ -16,7 +16,6 @@ from cutegen.epilogue.rules import (
     CONSTANT,
     CYCLE,
     EXPRESSION,
-    NOT_YET_SUPPORTED,
     OUTPUT_WITHOUT_ACC,
     REDUCTION,
     STATEMENTS,
@@ -84,6 +83,7 @@ class Operand:
     axes: torch axes in kernel order: (m, n[, batch]) of a tile, (n[, batch]) of a row vector, (m[, batch]) of a column
     vector, () of scalars. major: the contiguous dim of a tile, None otherwise. batched: whether it has the batch dim.
     half: whether it has half of the product's columns. part_of: the tensor that this is one part of, see `columns`.
+    updates: the output whose value before it is, see `in_place`; "" for an input.
     """
 
     name: str
@@ -94,6 +94,12 @@ class Operand:
     major: Literal["n", "m"] | None
     half: bool = False
     part_of: Part | None = None
+    updates: str = ""
+
+    @property
+    def tensor(self) -> str:
+        """The argument that it is read from."""
+        return self.updates or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,11 @@ class Output:
     direct: bool = False
     half: bool = False
     part_of: Part | None = None
+
+    @property
+    def tensor(self) -> str:
+        """The argument that it is stored to."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +168,11 @@ class EpilogueProgram:
         return max(
             (node.block for s in self.statements for node in walk(s.expr) if isinstance(node, Reduce)), default=0
         )
+
+    @property
+    def updated(self) -> tuple[str, ...]:
+        """Outputs that are read, too."""
+        return tuple(o.updates for o in self.operands if o.updates)
 
     @property
     def tile_switches(self) -> tuple[str, ...]:
@@ -215,9 +231,6 @@ def _check_node(
 ) -> None:
     """Names and `@`: what the syntax alone does not tell."""
     match node:
-        case Name(name, span) | Slice(name=name, span=span) if name == owner and name in outputs:
-            said = f"`{name}` reads itself: in-place outputs are not supported yet"
-            refuse(NOT_YET_SUPPORTED, span, said, "declare one tensor to read and another to write")
         case Name(name, span) | Slice(name=name, span=span) if name in taken:
             known = f"values are {', '.join(values)}"
             refuse(UNDEFINED_NAME, span, f"`{name}` is not a value of the epilogue", known)
@@ -277,8 +290,10 @@ def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) ->
             report(CYCLE, ("epilogue", name), f"`{name}` depends on itself: {circle}", "break the circle", key=True)
             return
         active.append(name)
-        for read in reads(trees[name]):
-            visit(read)
+        for node in walk(trees[name]):
+            in_place = isinstance(node, Name | Slice) and node.name == name and name in outputs
+            if isinstance(node, Name | Stored | Slice) and not in_place:
+                visit(node.name)
         active.pop()
         done.append(name)
 

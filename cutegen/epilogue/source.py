@@ -294,7 +294,7 @@ def _rounded(name: str, dtype: DType) -> str:
 
 
 def _torch_operand(operand: Operand) -> str:
-    name, axes = operand.name, operand.axes
+    name, axes = operand.tensor, operand.axes
     match operand.kind:
         case "host_scalar":
             return f"torch.tensor({name}, dtype=torch.float32)"

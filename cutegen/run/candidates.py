@@ -13,6 +13,7 @@ from cutegen.run.baselines import list_baselines
 from cutegen.run.judge import OutputError, as_tuple, judge, reference_outputs
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject
+from cutegen.runtime.base import BasePlan
 
 # What all input and output sets of a candidate together exceed L2 by, and how much of the free memory they may take.
 L2_FACTOR, MEMORY_SHARE, MAX_SETS = 2, 0.5, 256
@@ -78,8 +79,16 @@ class Candidate:
             launch()
 
     def poison(self) -> None:
-        for outputs in self.results:
-            for tensor in outputs:
+        for index in range(len(self.results)):
+            self._poison(index)
+
+    def _poison(self, index: int) -> None:
+        """NaN in the outputs of one set; what a launch updates in place gets its input's value again."""
+        updated = _updated(self.subject, self.inputs[index])
+        for i, tensor in enumerate(self.results[index]):
+            if i in updated:
+                tensor.copy_(updated[i])
+            else:
                 tensor.fill_(float("nan"))
 
     def judge(self) -> None:
@@ -89,6 +98,9 @@ class Candidate:
         self.errors = []
         for index in sorted({0, len(self.results) - 1}):
             inputs = self.inputs[index]
+            if _updated(self.subject, inputs):  # it was updated by every launch since
+                self._poison(index)
+                self.launches[index]()
             if index not in self.references:
                 self.references[index] = reference_outputs(self.subject, inputs)
             for i, (result, reference) in enumerate(zip(self.results[index], self.references[index])):
@@ -128,9 +140,10 @@ def bind_kernel(
             results.append(as_tuple(subject.kernel_fn(*values)))
             launches.append(_keeping(partial(subject.kernel_fn, *values), results, index))
         else:
-            own = plan.allocate_outputs(*values) if plan else as_tuple(subject.kernel_fn(*values))
+            own = _make_results(plan, values) if plan else as_tuple(subject.kernel_fn(*values))
             results.append(own)
-            launches.append(_launching(subject.launcher(tiling) or subject.launch_fn, (*values, *own, *scratch)))
+            passed = plan.place_results(values, own) if plan else (*values, *own)
+            launches.append(_launching(subject.launcher(tiling) or subject.launch_fn, (*passed, *scratch)))
     roles, flops, moved = subject.roles, None, size
     if plan:
         flops, moved = plan.count_work(shape, first)
@@ -153,6 +166,21 @@ def bind_kernel(
     )
 
 
+def _make_results(plan: BasePlan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tensors for the results of a launch: new outputs, and copies of what it updates in place."""
+    copies = [v.clone() if a.name in plan.in_place else v for a, v in zip(plan.inputs, inputs)]
+    return plan.gather_results(copies, plan.allocate_outputs(*inputs))
+
+
+def _updated(subject: Subject | None, inputs: tuple[Any, ...]) -> dict[int, Any]:
+    """Of the results that a launch updates in place, by number: what they are made from."""
+    plan = subject.plan if subject else None
+    if plan is None:
+        return {}
+    held = {a.name: v for a, v in zip(plan.inputs, inputs)}
+    return {i: held[o.name] for i, o in enumerate(plan.outputs) if o.name in plan.in_place}
+
+
 def with_tiling(kernel: Candidate, tiling: str) -> Candidate:
     """The kernel of a plan with another tiling, on the same inputs and into the same outputs."""
     subject = kernel.subject
@@ -161,7 +189,8 @@ def with_tiling(kernel: Candidate, tiling: str) -> Candidate:
     launch, plan = subject.launcher(tiling), subject.plan
     assert launch is not None
     scratch = plan.allocate_scratch(*kernel.inputs[0])
-    launches = [_launching(launch, (*i, *o, *scratch)) for i, o in zip(kernel.inputs, kernel.results)]
+    passed = (plan.place_results(i, o) for i, o in zip(kernel.inputs, kernel.results))
+    launches = [_launching(launch, (*values, *scratch)) for values in passed]
     numbers = plan.tilings[tiling]
     return replace(kernel, name=tiling, launches=launches, tiling=tiling, numbers=numbers, errors=[])
 

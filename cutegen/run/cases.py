@@ -3,6 +3,7 @@
 modes: numerics  poisoned outputs and scratch between guard bands, compared with the reference; inputs must come back
                  unchanged, and zero in the scratch that has to be
        strides   the same with outer strides longer than packed, NaN in the gaps of the inputs
+       alias     outputs that may lie where an input does lie there
        stream    a busy side stream on which the inputs become valid only late
        graph     captured in a CUDA graph, replayed with changed inputs
        repeat    fresh inputs in between, then the first again: bitwise equal results, which stay as they were
@@ -14,37 +15,23 @@ modes: numerics  poisoned outputs and scratch between guard bands, compared with
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from cutegen.families.proving import Problem
+from cutegen.run.case_list import Case
 from cutegen.run.guard import Guarded, bits, guarded_like, poisoned_allocations
 from cutegen.run.judge import OutputError, as_tuple, judge, output_name, reference_outputs
 from cutegen.run.locate import describe
 from cutegen.run.row_slices import narrowed, row_slices
-from cutegen.run.shapes import Shape, complete, edge_shapes
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import Argument, TensorArg
+from cutegen.runtime.plan import KernelPlan
 
-Mode = Literal["numerics", "strides", "stream", "graph", "repeat", "alone", "rows", "empty"]
 Status = Literal["pass", "wrong", "raised", "refused", "hang", "crashed", "skipped"]
 
-# Edge shapes that every mode runs on: tails in all dims, and rings that carry over from tile to tile.
-THOROUGH = ("ragged", "several waves", "defaults")
-# Edge shapes of which rows are computed by themselves.
-ROWS_ALONE = ("ragged", "around the ring", "several waves")
 # GPU clock cycles that the side stream is kept busy, some 20 ms.
 BUSY_CYCLES = 40_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    name: str
-    shape: Shape
-    mode: Mode
-    tiling: str | None
-    draw: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +41,6 @@ class CaseResult:
     detail: tuple[str, ...] = ()
     errors: tuple[OutputError, ...] = ()
     seconds: float = 0.0
-
-
-def list_cases(subject: Subject, shapes: Sequence[Shape] = ()) -> Iterator[Case]:
-    """The problems that break such kernels, some in every mode; then `shapes` (the spec's, the user's) on the
-    subject's own choice of tiling."""
-    proving = subject.proving
-    for problem in proving.list_problems(subject.plan) if proving else _product_problems(subject):
-        for mode in problem.modes:
-            yield Case(problem.name, dict(problem.dims), cast(Mode, mode), problem.tiling, problem.draw)
-    for given in (*subject.shapes, *shapes):
-        shape = complete(subject, given, "check shape")
-        yield Case("given", shape, "numerics", None, proving.given_draw if proving else None)
-
-
-def _product_problems(subject: Subject) -> Iterator[Problem]:
-    for key, tiling in subject.tilings.items():
-        for name, shape in edge_shapes(subject, tiling):
-            modes = ("numerics", "strides", "stream", "graph", "repeat") if name in THOROUGH else ("numerics",)
-            yield Problem(name, shape, key, modes)
-    if getattr(subject.plan, "batch_invariant", False):
-        tallest = max(subject.tilings.values(), key=lambda tiling: tiling.tile[0])
-        for name, shape in edge_shapes(subject, tallest):
-            if name in ROWS_ALONE:
-                yield Problem(name, shape, None, ("rows",))
-    if subject.plan:
-        roles = subject.roles
-        base = next(shape for _, shape in edge_shapes(subject, next(iter(subject.tilings.values()))))
-        for dim in (roles.m, roles.n, roles.batch, roles.k):
-            if dim and not isinstance(subject.dims[dim], int):
-                yield Problem(f"{dim} = 0", {**base, dim: 0}, None, ("empty",))
 
 
 def run_case(subject: Subject, case: Case, seed: int) -> CaseResult:
@@ -140,6 +97,10 @@ class _Run:
                 value = copy.copy_(value)
             inputs.append(value)
         self._launch_and_judge(tuple(inputs), padded=True)
+        return None
+
+    def alias(self) -> Status | None:
+        self._launch_and_judge(self._inputs(), padded=True, shared=True)
         return None
 
     def stream(self) -> Status | None:
@@ -263,9 +224,9 @@ class _Run:
     def _inputs(self) -> tuple[Any, ...]:
         return self.subject.inputs(self.case.shape, self.case.draw)
 
-    def _launch_and_judge(self, inputs: tuple[Any, ...], *, padded: bool) -> None:
+    def _launch_and_judge(self, inputs: tuple[Any, ...], *, padded: bool, shared: bool = False) -> None:
         before = [bits(v).clone() if hasattr(v, "stride") else None for v in inputs]
-        call = self._prepare(inputs, padded=padded)
+        call = self._prepare(inputs, padded=padded, shared=shared)
         results = call.run()
         _synchronize(results)
         for i, (value, old) in enumerate(zip(inputs, before)):
@@ -273,7 +234,7 @@ class _Run:
                 self.faults.append(f"input {i} was changed")
         self._judge(inputs, results, call, "")
 
-    def _prepare(self, inputs: tuple[Any, ...], *, padded: bool) -> _Call:
+    def _prepare(self, inputs: tuple[Any, ...], *, padded: bool, shared: bool = False) -> _Call:
         launch = self.subject.launcher(self.case.tiling)
         if launch is None:
 
@@ -283,7 +244,10 @@ class _Run:
 
             return _Call(allocating)
         plan = self.subject.plan
-        models = plan.allocate_outputs(*inputs) if plan else as_tuple(self.subject.kernel_fn(*inputs))
+        if plan:
+            models = plan.gather_results(inputs, plan.allocate_outputs(*inputs))
+        else:
+            models = as_tuple(self.subject.kernel_fn(*inputs))
         outputs = [guarded_like(m, padded=padded) for m in models]
         views = tuple(o.tensor for o in outputs)
         scratch, zeroed = {}, frozenset[str]()
@@ -294,8 +258,16 @@ class _Run:
         for name in zeroed:
             scratch[name].tensor.zero_()
 
+        values = plan.place_results(inputs, views) if plan else (*inputs, *views)
+        if shared:
+            assert isinstance(plan, KernelPlan)
+            values = plan.share_aliases(values)
+        updated = [(v, old) for v, old in zip(values, inputs) if v is not old]
+
         def launching() -> tuple[Any, ...]:
-            launch(*inputs, *views, *(b.tensor for b in scratch.values()))
+            for value, old in updated:  # what was there before is what an update starts from
+                value.copy_(old)
+            launch(*values, *(b.tensor for b in scratch.values()))
             return views
 
         return _Call(launching, outputs, scratch, zeroed)

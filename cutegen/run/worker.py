@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.diagnostics import CutegenError
-from cutegen.run.cases import Case, CaseResult, list_cases, run_case
+from cutegen.run.case_list import Case, list_cases
+from cutegen.run.cases import CaseResult, run_case
 from cutegen.run.environment import describe_environment
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import load_subject

@@ -49,7 +49,8 @@ class BasePlan:
     """A kernel, its dispatch and its reference.
 
     dims: what a problem is made of, and what `prepare_inputs` takes: a constant or an inclusive range each. inputs,
-    outputs, scratch: what a launch passes, in this order. Scratch needs no contents, but what is declared `zeroed` is
+    outputs, scratch: what a launch passes, in this order; but what is updated in place, named in in_place, is among
+    inputs and outputs and passed once, as an input. Scratch needs no contents, but what is declared `zeroed` is
     zero before the first launch, and every launch leaves it zero.
 
     on_miss: what a launch does when its tiling is not compiled yet: "compile", "warn" (and compile), or "error".
@@ -67,6 +68,7 @@ class BasePlan:
     inputs: tuple[Argument, ...]
     outputs: tuple[TensorArg, ...]
     scratch: tuple[TensorArg, ...] = ()
+    in_place: tuple[str, ...] = ()
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.on_miss, self.sms = on_miss, sms
@@ -91,8 +93,26 @@ class BasePlan:
         """prepare_inputs, made harder in a way that the family knows."""
         raise NotImplementedError
 
+    @property
+    def fresh_outputs(self) -> tuple[TensorArg, ...]:
+        """The outputs that a launch passes after its inputs: all but those that are updated in place."""
+        return tuple(o for o in self.outputs if o.name not in self.in_place)
+
+    def gather_results(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Every result of a launch in declared order, from the tensors that it passed."""
+        held = {a.name: v for a, v in zip((*self.inputs, *self.fresh_outputs), (*inputs, *outputs))}
+        return tuple(held[o.name] for o in self.outputs)
+
+    def place_results(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
+        """What a launch passes, scratch aside, so that its results come to lie in given tensors; those that it updates
+        in place have to hold the inputs' values."""
+        held = {o.name: v for o, v in zip(self.outputs, results)}
+        fresh = (held[o.name] for o in self.fresh_outputs)
+        updated = (held[a.name] if a.name in self.in_place else v for a, v in zip(self.inputs, inputs))
+        return (*updated, *fresh)
+
     def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
-        """Uninitialised outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
+        """Uninitialised fresh_outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
         raise NotImplementedError
 
     def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
@@ -215,10 +235,12 @@ class BasePlan:
         )
 
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
-        """The output (a tuple when there are several), newly allocated, computed on the current stream."""
+        """The output (a tuple when there are several), computed on the current stream: newly allocated, or the input
+        that is updated in place."""
         outputs = self.allocate_outputs(*inputs)
         self.launch_fn(*inputs, *outputs, *self.allocate_scratch(*inputs), sms=sms)
-        return outputs if len(outputs) > 1 else outputs[0]
+        results = self.gather_results(inputs, outputs)
+        return results if len(results) > 1 else results[0]
 
     def _refuse(self, args: Sequence[Argument], values: Sequence[Any], cause: Exception | None = None) -> None:
         """Raises what is wrong with a call, all of it; returns when nothing is."""

@@ -5,6 +5,9 @@ A generated plan gives, as class attributes:
     name, arch        "gemm_bf16_sm90a", "sm_90a"
     dims              {"m": (1, None), "n": 28672, "k": 4096}: [batch,] m, n, k; a constant, or an inclusive range
     inputs, outputs   tuples of TensorArg / ScalarArg in declared order; a call passes the inputs, then the outputs
+    in_place          names of outputs that are inputs, too, and passed as such: a launch updates them
+    aliases           {"d": "c"}: outputs that may lie where an input of the same layout does; other outputs may not
+                      overlap an argument, which a call checks by where both begin
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing, but
                       for a reduction of no columns, which is 0 (max: -inf)
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
@@ -71,6 +74,7 @@ from cutegen.runtime.arguments import (
 )
 from cutegen.runtime.base import BasePlan, Table
 from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
+from cutegen.runtime.overlap import find_overlaps
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
@@ -88,6 +92,7 @@ class KernelPlan(BasePlan):
     reductions: ClassVar[Mapping[str, str]] = {}
     block_values: ClassVar[tuple[str, ...]] = ()
     batch_invariant: ClassVar[bool] = False
+    aliases: ClassVar[Mapping[str, str]] = {}
     winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
     anywhere: ClassVar[tuple[str, ...]] = ()
 
@@ -135,11 +140,11 @@ class KernelPlan(BasePlan):
         return bind_dims(self.dims, self.inputs, inputs)
 
     def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
-        """Uninitialised outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
+        """Uninitialised fresh_outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
         try:
             dims = bind_dims(self.dims, self.inputs, inputs)
             device = next(v.device for a, v in zip(self.inputs, inputs) if isinstance(a, TensorArg))
-            return tuple(allocate(o, dims, device) for o in self.outputs)
+            return tuple(allocate(o, dims, device) for o in self.fresh_outputs)
         except Exception as error:
             self._refuse(self.inputs, inputs, error)
             raise
@@ -190,25 +195,28 @@ class KernelPlan(BasePlan):
         return tolerance(self.outputs[output].dtype, k, self.approximation, reference, operand, self.promoted_k)
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """Work per call: two emptiness tests, promised upper bounds, two dict lookups and the compiled call, which
-        checks shapes, strides, dtypes, devices and alignment itself. Only when it refuses are the reasons looked for.
+        """Work per call: two emptiness tests, promised upper bounds, where tensors begin, two dict lookups and the
+        compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only when it refuses are the
+        reasons looked for.
         Where a tiling takes scratch: a lookup of its sizes as well, and of the stream where the call brings none.
         """
-        kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.outputs)
-        outputs = {o.name: i for i, o in enumerate(self.outputs, len(self.inputs))}
+        kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.fresh_outputs)
+        positions = {a.name: i for i, a in enumerate(args)}
+        outputs = {o.name: positions[o.name] for o in self.outputs}
         probe = next(i for name, i in outputs.items() if name not in (*self.reductions, *self.block_values))
         empty = [(outputs[name], -math.inf if op == "max" else 0.0) for name, op in self.reductions.items()]
         carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and self.reduced in a.dims]
         carrier = self._find_carrier(carriers, probe)
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
         choose: Callable[..., str] = self.dispatch
-        scratch, axes = self.scratch, self.outputs[probe - len(self.inputs)].axes
-        divisors = [divided(self.outputs[probe - len(self.inputs)].dims[axis])[1] for axis in axes]
+        scratch, whole = self.scratch, next(o for o in self.outputs if outputs[o.name] == probe)
+        axes, divisors = whole.axes, [divided(whole.dims[axis])[1] for axis in whole.axes]
         measured = bool(self.winners)
         slots = self._dim_slots(args)
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
         parts = self._part_slots(args, slots)
+        apart, together = self._storage_slots(args, positions)
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -220,6 +228,14 @@ class KernelPlan(BasePlan):
                     for i, axis, divisor, most, whole, whole_axis in parts:
                         if not 0 <= values[i].shape[axis] * divisor - values[whole].shape[whole_axis] <= most:
                             raise ValueError(f"argument {i}, axis {axis}")
+                    for i, others in apart:
+                        start = values[i].data_ptr()
+                        for j in others:
+                            if values[j].data_ptr() == start:
+                                raise ValueError(f"arguments {i} and {j}")
+                    for i, j in together:
+                        if values[i].data_ptr() == values[j].data_ptr() and values[i].stride() != values[j].stride():
+                            raise ValueError(f"arguments {i} and {j}")
                     device = output.get_device()
                     where = (device,) if measured else ()
                     chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
@@ -273,9 +289,29 @@ class KernelPlan(BasePlan):
             if divisor > 1 and name in wholes
         )
 
+    def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """What a launch passes, with each output of `aliases` in place of the input that it may lie on."""
+        held = {a.name: v for a, v in zip((*self.inputs, *self.fresh_outputs), values)}
+        shared = {name: held[output] for output, name in self.aliases.items()}
+        return tuple(shared.get(name, value) for name, value in held.items())
+
+    def _storage_slots(
+        self, args: Sequence[Argument], positions: Mapping[str, int]
+    ) -> tuple[list[tuple[int, list[int]]], list[tuple[int, int]]]:
+        """(output, arguments that it may not lie on) and (output, argument that it may lie on), by position."""
+        written = [positions[o.name] for o in self.outputs]
+        together = [(positions[o], positions[name]) for o, name in self.aliases.items()]
+        tensors = [i for i, a in enumerate(args) if isinstance(a, TensorArg)]
+        apart = [
+            (i, [j for j in tensors if j != i and (i, j) not in together and (j not in written or j > i)])
+            for i in written
+        ]
+        return apart, together
+
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
         extents = {**self.dims, **{s.dims[0]: (0, None) for s in self.scratch}}
-        return find_faults(extents, args, values, self.device, self.reduced)
+        faults = find_faults(extents, args, values, self.device, self.reduced)
+        return faults or list(find_overlaps(args, values, [o.name for o in self.outputs], self.aliases))
 
     # -- scratch --
 
@@ -296,6 +332,8 @@ class KernelPlan(BasePlan):
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
         outputs = self.allocate_outputs(*inputs)
         self.launch_fn(*inputs, *outputs, sms=sms)
+        if self.in_place:
+            outputs = self.gather_results(inputs, outputs)
         return outputs if len(outputs) > 1 else outputs[0]
 
 

@@ -70,6 +70,18 @@ epilogue: {d: alpha * acc + beta * c - e * gamma}
 tiling: {cluster: [1, 1]}
 """
     + PINGPONG,
+    "in_place": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  beta: f32
+  h: f32[n, m]
+  d: bf16[m, n/2]
+epilogue:
+  h: acc + beta * h
+  d: d + silu(h[:, :n/2]) * h[:, n/2:]
+tiling: {tile: [128, 64, 64]}
+"""
+    + PINGPONG,
     "eight_bits_saturate": """\
   a: bf16[m, k]
   b: bf16[n, k]
@@ -160,6 +172,20 @@ epilogue: {d: "softsign(acc + bias) * 2 + blend(acc, relu(bias), 0.25)"}
 """
     subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=2))
     assert_passes(subject, {"m": 72, "n": 72, "k": 72})
+
+
+def test_one_storage_for_an_output_and_an_input() -> None:
+    spec = """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  c: f16[m, n]
+  e: bf16[m, n]
+  d: f16[m, n]
+epilogue: {d: acc + c, e: e * 0.5 + acc * c}
+alias: {d: c}
+"""
+    subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=2))
+    assert_passes(subject, {"m": 136, "n": 264, "k": 72}, mode="alias")
 
 
 @pytest.mark.parametrize(("beta", "gamma"), [(0.0, 0.0), (0.0, 2.0), (-0.0, 0.0), (0.5, 0.0)])

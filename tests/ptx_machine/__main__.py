@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--sm-count", type=int, default=4, help="SMs that the launch is told of")
     parser.add_argument("--seed", type=int, default=0, help="the first order of events to try; 0 is as late as can be")
     parser.add_argument("--seeds", type=int, default=1, help="how many orders to try")
-    parser.add_argument("--mode", default="numerics", choices=("numerics", "strides", "repeat", "alone"))
+    parser.add_argument("--mode", default="numerics", choices=("numerics", "strides", "alias", "repeat", "alone"))
     parser.add_argument("--tiling", help="the key of a tiling; by default what dispatch chooses")
     parser.add_argument("--lengths", default="equal", help="MLA decode: equal, random, edges, long or empty")
     parser.add_argument(

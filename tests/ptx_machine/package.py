@@ -12,7 +12,8 @@ from typing import Any
 from cutegen.diagnostics import CutegenError
 from cutegen.render import render_package, write_package
 from cutegen.resolve import Resolution, resolve_file
-from cutegen.run.cases import Case, CaseResult, Mode, run_case
+from cutegen.run.case_list import Case, Mode
+from cutegen.run.cases import CaseResult, run_case
 from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.base import BasePlan
 from cutegen.runtime.cache import KernelCache, default_root

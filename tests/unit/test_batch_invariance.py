@@ -20,7 +20,8 @@ torch = pytest.importorskip("torch")
 
 from test_bench import CpuPlan, Tiling  # noqa: E402 (needs torch)
 
-from cutegen.run.cases import list_cases, run_case  # noqa: E402
+from cutegen.run.case_list import list_cases  # noqa: E402
+from cutegen.run.cases import run_case  # noqa: E402
 from cutegen.run.subject import Subject, plan_subject  # noqa: E402
 
 INVARIANT = PLAIN + "invariance: batch\n"

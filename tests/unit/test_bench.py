@@ -67,6 +67,19 @@ class ResidualPlan(CpuPlan):
         return (a @ b + c,)
 
 
+class AccumulatingPlan(CpuPlan):
+    name = "accumulating"
+    inputs = ResidualPlan.inputs
+    outputs = (ResidualPlan.inputs[2],)
+    in_place = ("c",)
+    epilogue: ClassVar = {"c": "acc + c"}
+
+    def compile(self, key: str) -> Callable[..., None]:
+        return lambda a, b, c, sms: c.copy_(self._reference(a.double(), b.double(), c.double())[0])
+
+    _reference = ResidualPlan._reference
+
+
 class BrokenPlan(CpuPlan):
     name = "broken"
 
@@ -201,6 +214,15 @@ def test_results_that_go_wrong_while_timing_are_told() -> None:
             return kernel
 
     assert measured(Tired()).problems[0].measured[0].right is False
+
+
+def test_what_every_launch_adds_to_is_judged_after_one() -> None:
+    (problem,) = measured(AccumulatingPlan()).problems
+    right = {m.candidate.name: m.right for m in problem.measured}
+    assert right == {"accumulating": True, "torch.mm": None, "torch.addmm": True, "torch eager": None}
+    wrong = AccumulatingPlan()
+    wrong._kernels["t16"] = lambda a, b, c, sms: c.copy_(wrong._reference(a.double(), b.double(), 0.5 * c.double())[0])
+    assert measured(wrong).problems[0].measured[0].right is False
 
 
 def test_another_process_is_noted() -> None:

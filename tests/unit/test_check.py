@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cutegen.diagnostics import CutegenError
-from cutegen.run.cases import CaseResult, list_cases, run_case
+from cutegen.run.case_list import list_cases
+from cutegen.run.cases import CaseResult, run_case
 from cutegen.run.check import check_kernel
 from cutegen.run.subject import load_subject
 

@@ -66,7 +66,7 @@ def test_order_is_by_need_and_not_by_key() -> None:
     [
         ({"d": "acc + c"}, ["d undefined-name"]),
         ({"d": "acc + relu"}, ["d undefined-name"]),
-        ({"d": "d + acc"}, ["d not-yet-supported"]),
+        ({"d": "x + acc", "x": "d * 2"}, ["d epilogue-cycle"]),
         ({"d": "acc @ acc"}, ["d expression-syntax"]),
         ({"d": "acc", "x": "acc"}, ["x unused-local"]),
         ({"d": "x", "x": "y", "y": "x + acc"}, ["x epilogue-cycle"]),

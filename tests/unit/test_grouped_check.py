@@ -15,7 +15,8 @@ from test_bench import FakeDevice  # noqa: E402
 from test_row_groups import LABELS, Plan  # noqa: E402
 
 from cutegen.run.bench import BenchReport, Settings, measure  # noqa: E402
-from cutegen.run.cases import CaseResult, list_cases, run_case  # noqa: E402
+from cutegen.run.case_list import list_cases  # noqa: E402
+from cutegen.run.cases import CaseResult, run_case  # noqa: E402
 from cutegen.run.row import Row  # noqa: E402
 from cutegen.run.subject import Subject, plan_subject  # noqa: E402
 from cutegen.runtime.row_groups import multiply_members  # noqa: E402

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 from mla_cpu import CpuMla, tiling  # noqa: E402
 
-from cutegen.run.cases import Case, CaseResult, list_cases, run_case  # noqa: E402
+from cutegen.run.case_list import Case, list_cases  # noqa: E402
+from cutegen.run.cases import CaseResult, run_case  # noqa: E402
 from cutegen.run.subject import plan_subject  # noqa: E402
 
 NAMES = tuple(dict.fromkeys(c.name for c in list_cases(plan_subject(CpuMla(), Path("mla")))))

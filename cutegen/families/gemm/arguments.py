@@ -93,13 +93,14 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     if problem.b_scale:
         shapes.append(scale_shape(problem.b_scale, problem.n))
     for o in program.operands:
-        if o.kind != "host_scalar":
+        if o.kind != "host_scalar" and not o.updates:
             shapes.append(shape(o, _ROLES[o.kind], o.major, tma=o.kind == "tile"))
     if problem.groups:
         rows = extents[problem.groups.along] if problem.groups.form == "labels" else problem.batch
         assert rows
         shapes.append(TensorShape(problem.groups.tensor, DTYPES["i32"], (rows,), 0, (0,), tma=False, multiple=1))
-    shapes += [shape(o, "mn", o.major, tma=not o.direct, wide=True) for o in program.outputs]
+    for d in program.outputs:
+        shapes.append(shape(d, "mn", d.major, tma=not d.direct or d.name in program.updated, wide=True))
     # Scales with rows side by side are read by TMA afterwards: columns of them are 16 bytes apart.
     shapes += [shape(o, "mn", o.major, tma=o.major == "m", wide=True) for o in program.block_outputs]
     shapes += [shape(r, "m", None, tma=False) for r in program.reductions]

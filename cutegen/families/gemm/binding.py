@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,13 @@ from cutegen.epilogue import (
     Output,
     check_blocks,
     check_columns,
+    find_in_place,
     find_pairing,
     find_scaled,
+    old_name,
     pair_names,
     parse_epilogue,
+    separate_in_place,
     split_pairs,
 )
 from cutegen.epilogue.expression import REDUCTIONS
@@ -29,6 +32,7 @@ from cutegen.epilogue.program import reads
 from cutegen.epilogue.rules import OP_PACKAGE
 from cutegen.epilogue.tree import Call, Pairing, Reduce, ReduceOp, Span, walk
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.block_scales import check_halves, place_block_scales
 from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
@@ -75,7 +79,9 @@ class Binder:
         dims = list(self.spec.dim_names())
         statements = parse_epilogue(assignments, inputs, outputs, self.report, (*own, *dims), dims)
         self.check_installed_ops(statements or ())
+        updated = tuple(name for name in outputs if name in find_in_place(statements or ()))
         if mainloop and statements is not None:
+            statements = separate_in_place(statements)
             statements = (*mainloop.scaled(), *statements)
         if operands and outputs and statements is not None:
             self.check_used(statements, inputs)
@@ -110,7 +116,7 @@ class Binder:
         stored = [o for name in whole if (o := placement.output(name, roles))]
         program = EpilogueProgram(
             statements or (),
-            tuple(filter(None, (placement.operand(name, roles) for name in inputs if name not in refused))),
+            tuple(self.operands(placement, [name for name in inputs if name not in refused], updated, roles)),
             tuple(
                 replace(o, direct=self.stores_directly(o, pairing, extents)) for o in stored if isinstance(o, Output)
             ),
@@ -119,8 +125,8 @@ class Binder:
             block_outputs=tuple(o for o in stored if isinstance(o, BlockOutput)),
         )
         program = replace(program, scaled=find_scaled(program.statements, program.operands))
-        found = len(stored) + len(program.reductions)
-        if statements and len(program.operands) == len(inputs) and found == len(outputs):
+        bound = len(program.operands), len(stored) + len(program.reductions)
+        if statements and bound == (len(inputs) + len(updated), len(outputs)):
             before = len(self.findings)
             check_columns(program, n.name, batch is not None and not roles.flat, self.report)
             if len(self.findings) == before:
@@ -129,7 +135,8 @@ class Binder:
                     expr = next(s.expr for s in program.statements if s.name == o.name)
                     placement.check_block(o, program, n, expr.span)
         placement.check_pairs(b, program, n)
-        self.check_pair_names(program)
+        self.check_made_names(program)
+        aliases = self.aliases(program)
         if groups:
             grouping.check_outputs(program.outputs, groups)
             self.check_group_epilogue(program)
@@ -138,19 +145,27 @@ class Binder:
         if b_scale and pairing == "concatenated":
             span = next(s.span for s in along_k if s.name == b_scale.name)
             check_halves(b_scale, n, span, self.refuse_mainloop)
-        by_tma = [o for o in program.outputs if not o.direct]
+        by_tma = [o for o in program.outputs if not o.direct and o.name not in updated]
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:
             placement.check_alignment(tensor, pairing, extents)
-        arguments = tuple(name for name in self.spec.tensors if name not in outputs)
+        arguments = tuple(name for name in self.spec.tensors if name not in outputs or name in updated)
         if self.findings:
             return None
         return GemmProblem(
             m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs),
             batch_invariant=self.spec.invariance == "batch", groups=groups,
             scales=tuple(s.name for s in mainloop.scales),
-            a_scale=a_scale, b_scale=b_scale,
+            a_scale=a_scale, b_scale=b_scale, aliases=aliases,
         )  # fmt: skip
+
+    def operands(
+        self, placement: Placement, inputs: list[str], updated: tuple[str, ...], roles: Roles
+    ) -> Iterator[Operand]:
+        """What the epilogue reads: inputs, then outputs that it updates. What does not fit is reported."""
+        for name in (*inputs, *updated):
+            if operand := placement.operand(name, roles):
+                yield replace(operand, name=old_name(name), updates=name) if name in updated else operand
 
     def check_installed_ops(self, statements: tuple[Assign, ...]) -> None:
         """Functions of other packages stand beside the names of the spec in generated source."""
@@ -174,21 +189,31 @@ class Binder:
                     said = f"`{op.device}` is a function of {modules[op.device]} and of {op.module}"
                     self.report(OP_PACKAGE, path, said, "rename it in one of the packages", span=call.span)
 
+    def aliases(self, program: EpilogueProgram) -> tuple[tuple[str, str], ...]:
+        """(output, input) of each pair that a call may pass one storage for; what does not fit is reported."""
+        given = self.spec.alias
+        for name, other in given.items():
+            if refused := refuse_alias(name, other, self.spec.tensors, program, given):
+                said, remedy = refused
+                self.report(rules.IN_PLACE, ("alias", name), said, remedy, key=name not in self.spec.epilogue)
+        return tuple(given.items())
+
     def check_group_epilogue(self, program: EpilogueProgram) -> None:
         """What the epilogue of a grouped product has not got yet."""
         for r in program.reductions:
             said = "a reduction in a grouped product is not supported yet"
             self.report(rules.NOT_YET_SUPPORTED, ("epilogue", r.name), said, "reduce in the next kernel", key=True)
 
-    def check_pair_names(self, program: EpilogueProgram) -> None:
-        """Names that the kernel makes of values with pairs of columns name nothing else."""
-        if program.pairing is None:
-            return
+    def check_made_names(self, program: EpilogueProgram) -> None:
+        """Names that the kernel makes of values with pairs of columns, and of outputs that it updates, name nothing
+        else."""
+        made = {old_name(name): name for name in program.updated}
+        if program.pairing:
+            made |= pair_names(["acc", *self.spec.tensors, *made, *self.spec.epilogue])
         for dim in self.spec.dim_names():
-            if dim in {f"{other}_over_2" for other in self.spec.dim_names()}:
+            if program.pairing and dim in {f"{other}_over_2" for other in self.spec.dim_names()}:
                 said = f"the dim `{dim}` is what generated source makes of `{dim.removesuffix('_over_2')}/2`"
                 self.report(rules.NAME_COLLISION, ("tensors",), said, "choose another name", key=True)
-        made = pair_names(["acc", *self.spec.tensors, *self.spec.epilogue])
         for section in ("tensors", "epilogue"):
             for name in getattr(self.spec, section):
                 if name in made and not (section == "epilogue" and name in self.spec.tensors):
@@ -230,8 +255,8 @@ class Binder:
             return {rest[0]: "acc"}
         for name in operands:
             if name in written:
-                said = f"`{name}` is read by the mainloop: in-place outputs are not supported yet"
-                self.report(rules.NOT_YET_SUPPORTED, ("epilogue", name), said, "assign another tensor", key=True)
+                said = f"`{name}` is read by the mainloop, by tiles that may be computed after this is stored"
+                self.report(rules.IN_PLACE, ("epilogue", name), said, "assign another tensor", key=True)
         if not set(rest) & set(written) and (written or operands):
             said = "no tensor is assigned" if written or not rest else f"which of {', '.join(rest)} is the output?"
             remedy = "declare the output under `tensors` and assign it under `epilogue`, such as d: acc"

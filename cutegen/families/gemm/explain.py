@@ -74,10 +74,11 @@ def _problem(resolved: ResolvedGemm) -> Section:
         if s:
             blocks = f"scale of {s.rows} x {s.depth} blocks of ({dim}, {p.k.name})"
             rows.append((s.name, str(s.dtype), blocks + ", batched" * s.batched))
-    for o in p.epilogue.operands:
+    for o in (o for o in p.epilogue.operands if not o.updates):
         rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o)))
     for d in p.epilogue.outputs:
-        rows.append((d.name, str(d.dtype), "output" + _layout(d) + ", stored by threads" * d.direct))
+        notes = ", stored by threads" * d.direct + ", updated in place" * (d.name in p.epilogue.updated)
+        rows.append((d.name, str(d.dtype), "output" + _layout(d) + notes))
     for r in p.epilogue.reductions:
         rows.append((r.name, str(r.dtype), f"one value for all {p.n.name}" + ", batched" * r.batched))
     for b in p.epilogue.block_outputs:

@@ -24,6 +24,7 @@ class GroupedProving:
     def list_problems(self, plan: GroupedPlan) -> Iterator[Problem]:
         """Group sizes around every edge of tiles, none and one among them; extents around those of tile and ring."""
         form = plan.row_groups
+        thorough = (*ALL_MODES, "alias") if plan.aliases else ALL_MODES
         for key, tiling in plan.tilings.items():
             tile, tk = max(tiling.tile[:2]), tiling.tile[2]
             ring, step = tiling.stages * tk, max(form.align, tile)
@@ -43,7 +44,7 @@ class GroupedProving:
                 return Problem(name, self.dims(plan, groups, rows, n, k), key, tuple(modes), Deal(kind, step))
 
             yield problem("one row", "one", 1, 1, tile, tk)
-            yield problem("ragged", "random", 5, 2 * step + 37, tile + tile // 2 + 1, 5 * tk + 1, ALL_MODES)
+            yield problem("ragged", "random", 5, 2 * step + 37, tile + tile // 2 + 1, 5 * tk + 1, thorough)
             yield problem("edges of tiles", "edges", MARKS, 2 * step + 1, tile, 2 * tk + 1, ("numerics", "graph"))
             yield problem("edges of 64 rows", "edges", MARKS, 2 * step, tile + 1, tk, step=64)
             yield problem("a row each", "ones", 37, step, tile // 2, tk)
@@ -52,7 +53,7 @@ class GroupedProving:
             yield problem("no row left", "full", 6, step + 5, tile, tk, ("numerics", "repeat"))
             yield problem("around the ring", "random", 3, step, 2 * tile, 2 * ring + tk)
             waves = int(WAVES * SM_COUNT / 8) + 1
-            yield problem("several waves", "random", 8, waves * step // 4, 4 * tile + 1, 3 * tk, ALL_MODES)
+            yield problem("several waves", "random", 8, waves * step // 4, 4 * tile + 1, 3 * tk, thorough)
             yield problem("as many groups as may be", "random", 1024, 16, tile // 2, tk)
         base = self.dims(plan, 3, 200, 128, 128)
         for dim in (form.rows, form.groups, *(d for d in base if d not in (form.rows, form.groups))):

@@ -215,8 +215,8 @@ class Placement:
         said = f"{dim.name} = {dim.value} is contiguous: {dim.value} x {size} B = {dim.value * size} B"
         remedy = f"make {dim.name} a multiple of {step}; the next is {-(-dim.value // step) * step}"
         if isinstance(tensor, Output):
-            remedy += f"; or store it by threads: `tma: {{{tensor.name}: {{store: direct}}}}`"
-        self.refuse(rules.TMA_ALIGNMENT, tensor.name, f"{said}, no multiple of {unit}", remedy)
+            remedy += f"; or store it by threads: `tma: {{{tensor.tensor}: {{store: direct}}}}`"
+        self.refuse(rules.TMA_ALIGNMENT, tensor.tensor, f"{said}, no multiple of {unit}", remedy)
 
     def check_pairs(self, problem_b: MatrixOperand, program: EpilogueProgram, n: ProblemDim) -> None:
         """What the columns of a gated product ask of tensors."""
@@ -225,16 +225,16 @@ class Placement:
             if tensor.half and n.value is not None and n.value % HALF:
                 axis = tensor.axes[1 if len(tensor.axes) > 1 and tensor.major else 0]
                 said = f"{n.name} = {n.value} is odd: it has no half"
-                self.refuse(rules.EXACT_DIVISION, tensor.name, said, f"use {n.value + 1}", axis)
+                self.refuse(rules.EXACT_DIVISION, tensor.tensor, said, f"use {n.value + 1}", axis)
         if program.pairing == "interleaved":
             stored = [o for o in program.outputs if not o.direct]
             by_tma: tuple[MatrixOperand | Operand | Output, ...] = (*program.operands, *stored)
             whole = [t for t in by_tma if t.major == "n" and not (isinstance(t, Operand | Output) and t.half)]
             for t in (*([problem_b] if problem_b.major == "n" else []), *whole):
-                said = f"every second column of `{t.name}` cannot be moved by TMA"
+                said = f"every second column of `{t.tensor}` cannot be moved by TMA"
                 by_k = f"store it [{n.name}, k], or" if t is problem_b else f"declare two tensors with {n.name}/2, or"
                 halves = f"acc[:, :{n.name}/2], acc[:, {n.name}/2:]"
-                self.refuse(rules.PAIRED_COLUMNS, t.name, said, f"{by_k} slice halves: {halves}")
+                self.refuse(rules.PAIRED_COLUMNS, t.tensor, said, f"{by_k} slice halves: {halves}")
 
 
 def unaligned_extent(

@@ -38,6 +38,8 @@ class PlanText:
     epilogue: tuple[str, ...]
     inputs: str
     outputs: str
+    in_place: str
+    aliases: str
     tilings: tuple[TilingText, ...]
     modules: tuple[tuple[str, str], ...]
     module: str
@@ -87,6 +89,8 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
         inputs=_arguments("inputs = ", problem.inputs, shapes),
         outputs=_arguments("outputs = ", problem.outputs, shapes),
+        aliases=", ".join(f'"{output}": "{name}"' for output, name in problem.aliases),
+        in_place=_names(problem.epilogue.updated),
         tilings=tiling_texts(resolved.tilings),
         modules=tuple((t.name, t.module) for t in resolved.tilings) if several else (),
         module='f"{__package__}.{MODULES[key]}"' if several else f'f"{{__package__}}.{resolved.kernels[0].module}"',
@@ -196,11 +200,14 @@ def _batch_first(axes: tuple[int, ...]) -> tuple[int, ...]:
 def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterable[str]:
     """Every tensor once: the bytes that must move at least. m is the rows of all groups where there are any."""
     terms = list(shapes)
+    updated = problem.epilogue.updated
     for i, s in enumerate(terms):
         counted = problem.groups is not None and problem.m in s.dims
         dims = [d for d in s.dims if not (counted and d is problem.batch)]
         # A part such as n/2 is whole, and so is the product that is divided last.
         halves = "".join(f" // {d.divisor}" for d in dims if d.divisor > 1 and not d.up)
         extents = (f"-(-{d.base} // {d.divisor})" if d.up else d.base or d.name for d in dims)
-        factors = " * ".join((*extents, str(s.dtype.bytes))) + halves
-        yield f"{'+ ' if i else ''}{factors}{',' if s is terms[-1] else ''}  # {s.name}"
+        size = s.dtype.bytes * (2 if s.name in updated else 1)
+        factors = " * ".join((*extents, str(size))) + halves
+        note = s.name + ", read and written" * (s.name in updated)
+        yield f"{'+ ' if i else ''}{factors}{',' if s is terms[-1] else ''}  # {note}"

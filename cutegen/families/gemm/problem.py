@@ -51,6 +51,11 @@ class MatrixOperand:
     axes: tuple[int, ...]
     batched: bool
 
+    @property
+    def tensor(self) -> str:
+        """The argument that it is read from."""
+        return self.name
+
 
 GroupForm = Literal["labels", "counts", "offsets"]
 
@@ -105,11 +110,11 @@ class BlockScale:
 class GemmProblem:
     """acc[m, n] = sum over k of a[m, k] b[n, k], for each batch index, then the epilogue.
 
-    inputs, outputs: names of tensors in order of declaration, which is the order of a call's arguments; host scalars
-    are among the inputs. epilogue: as the spec has it; kernel_epilogue: as the kernel runs it, `split_pairs` of it.
+    inputs, outputs: names of tensors in order of declaration; host scalars are among the inputs, and what is updated
+    in place is among both. epilogue: as the spec has it; kernel_epilogue: as the kernel runs it, `split_pairs` of it.
     batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
     a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
-    b_scale, too.
+    b_scale, too. aliases: (output, input) of each pair that a call may pass one storage for.
     """
 
     m: ProblemDim
@@ -127,6 +132,12 @@ class GemmProblem:
     scales: tuple[str, ...] = ()
     a_scale: BlockScale | None = None
     b_scale: BlockScale | None = None
+    aliases: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of a call: the inputs, then the outputs that are not among them."""
+        return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
 
     @property
     def scaled_k(self) -> int:

@@ -54,6 +54,13 @@ EPILOGUE_SHAPE = _rule(
     "where they are values of blocks. An input may lack some: it is broadcast along those.",
     "bias: f32[k]",
 )  # fmt: skip
+IN_PLACE = _rule(
+    "in-place", "what a launch overwrites is read by the tile that overwrites it, and by no other",
+    "`grad: grad + acc` reads and writes one tensor, and `alias: {d: c}` lets a call pass one storage for both: each "
+    "element is read, as part of a tile, by the threads that store it. Operands of the mainloop and inputs that are "
+    "broadcast are read by many tiles, some of which may run later.",
+    "epilogue: {a: acc}   # with mainloop: a @ b",
+)  # fmt: skip
 EXACT_DIVISION = _rule(
     "exact-division", "a dim that is divided is a multiple of the divisor",
     "`n/2` is exact: a constant n is even, and a call with another n is refused.",

@@ -46,6 +46,7 @@ from cutegen.families.gemm.tensor_text import (
     reordered_texts,
     symbol_lines,
     tile_text,
+    updated_lines,
     vector_text,
 )
 from cutegen.families.gemm.work_text import WorkText, work_text
@@ -157,7 +158,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     tiles = tuple(tile_text(o, groups) for o in tile_operands)
     vectors = tuple(vector_text(o, pingpong, columns, groups) for o in vector_operands)
     shapes = tensor_shapes(problem)
-    arguments = (*problem.inputs, *problem.outputs)
+    arguments = problem.arguments
     names = [o.name for o in program.operands]
     dtypes = {s.dtype.cutlass for s in shapes.values()} | {"Float32"}
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], groups)
@@ -255,7 +256,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         arguments=arguments,
         signature=tuple(f"{x}: {'cute.Tensor' if x in shapes else 'Float32'}" for x in arguments),
         reordered=reordered_texts(problem),
-        pairs=tuple(pair_lines(problem)),
+        pairs=(*updated_lines(problem), *pair_lines(problem)),
         reads_second=any(places.get("acc_1", "-") in argument for argument in element_arguments),
         columns=columns,
         columns_factor=f"({columns})" if paired else columns,

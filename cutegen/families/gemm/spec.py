@@ -154,7 +154,7 @@ class GemmBench(Bench):
 class GemmKnobs(TensorSpec):
     """What a kernel is, and how it is made: all but what is run."""
 
-    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue", "groups", "invariance"}
+    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue", "alias", "groups", "invariance"}
 
     kernel: Literal["gemm"] = Field(description="The kernel family.")
     arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
@@ -168,6 +168,11 @@ class GemmKnobs(TensorSpec):
         json_schema_extra=NAMES,
         description="Expressions over `acc`, the f32 product. A key that is a tensor is an output; any other key is a "
         "local; a tensor that is only read is an input. Left out, the one tensor that `mainloop` does not read is acc.",
+    )
+    alias: dict[str, Name] = Field(
+        default={},
+        description="Outputs that a call may store where an input of the same dtype, dims and layout lies, as in "
+        "`{d: c}`. An output that its own expression reads, `c: acc + c`, needs no alias: it is both.",
     )
     invariance: Literal["none", "batch"] = Field(
         default="none",

@@ -113,7 +113,7 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
             continue
         name, step = dims[tensor.major].name, elements_per_step(tensor, problem.epilogue.pairing)
         if step > steps.get(name, (0, ""))[0]:
-            steps[name] = (step, tensor.name)
+            steps[name] = (step, tensor.tensor)
     return steps
 
 

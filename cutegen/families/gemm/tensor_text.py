@@ -162,7 +162,7 @@ def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     a, b, program = problem.a, problem.b, problem.epilogue
     modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m"}
     named: list[tuple[MatrixOperand | Operand | Output | BlockOutput | Reduction, str]] = [(a, "m, k"), (b, "n, k")]
-    named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes]
+    named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes and not o.updates]
     named += [(o, "m, n") for o in program.outputs]
     named += [(o, "m, n blocks") for o in program.block_outputs]
     named += [(r, "m") for r in program.reductions]
@@ -182,6 +182,13 @@ def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
 def scale_modes(s: BlockScale, rows: str) -> str:
     """The modes of a scale of blocks in the kernel module."""
     return f"{rows}{'' if s.by_row else ' blocks'}, k blocks" + ", batch" * s.batched
+
+
+def updated_lines(problem: GemmProblem) -> Iterable[str]:
+    """Statements that name the tensors that the epilogue reads and writes."""
+    for o in problem.epilogue.operands:
+        if o.updates:
+            yield f"{o.name} = {o.updates}  # read before it is written"
 
 
 def reduction_text(r: Reduction) -> ReductionText:

@@ -1,0 +1,42 @@
+"""Which input may share its storage with an output: `alias: {d: c}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cutegen.diagnostics import suggest
+from cutegen.epilogue import EpilogueProgram
+
+if TYPE_CHECKING:
+    from cutegen.spec import TensorDecl
+
+_PAIR = "an alias is an output and an input of the epilogue with the same dtype, dims and layout: alias: {d: c}"
+
+
+def refuse_alias(
+    name: str, other: str, tensors: Mapping[str, TensorDecl], program: EpilogueProgram, aliases: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """Why output `name` cannot lie where input `other` does, and what to do; None when it can: then each element is
+    read by the tile that writes it, and by no other."""
+    for tensor in (name, other):
+        if tensor not in tensors:
+            return f"no tensor is named `{tensor}`", f"{suggest(tensor, tensors)} {_PAIR}".strip()
+    outputs = {o.name for o in program.outputs}
+    inputs = {o.name: o for o in program.operands if not o.updates}
+    if name in program.updated or other in program.updated:
+        both = name if name in program.updated else other
+        return f"`{both}` is updated in place: it is input and output already", "drop the alias"
+    if name not in outputs:
+        return f"`{name}` is no output with rows and columns", _PAIR
+    if other not in inputs:
+        what = "an output" if other in outputs else "an operand of the mainloop, which other tiles read later"
+        return f"`{other}` is {what}", _PAIR
+    if sum(value == other for value in aliases.values()) > 1:
+        return f"two outputs would be written to `{other}`", "give each output an input of its own"
+    if inputs[other].kind != "tile":
+        said = f"`{other}` is broadcast: tiles that run later read what this one would overwrite"
+        return said, f"declare `{other}` with the dims of `{name}`"
+    if (text := str(tensors[name])) != str(tensors[other]):
+        return f"`{name}` is {text}, `{other}` is {tensors[other]}", f"declare both {text}"
+    return None
