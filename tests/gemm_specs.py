@@ -87,9 +87,10 @@ N_MAJOR_B = PLAIN.replace("b: bf16[n, k]", "b: bf16[k, n]")
 EDGES = {
     "most_accumulators_of_two_consumers": FUSED + "tiling: {tile: [256, 208, 64]}\n",
     "most_accumulators_in_pingpong": FUSED + PINGPONG + "tiling: {tile: [128, 208, 64]}\n",
-    "most_accumulators_of_one_consumer": FUSED + "warpgroups: {consumer: {count: 1}}\ntiling: {tile: [128, 192, 64]}\n",
-    "widest_mma_of_three_consumers": FUSED + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 192, 64]}\n",
-    "smallest_tile": FUSED + PINGPONG + "tiling: {tile: [64, 16, 16], cluster: [1, 1]}\n",
+    "most_accumulators_of_one_consumer": FUSED + "warpgroups: {consumer: {count: 1}}\ntiling: {tile: [128, 200, 64]}\n",
+    "widest_mma_of_three_consumers": FUSED + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 200, 64]}\n",
+    "tallest_tile": FUSED + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [384, 128, 64], cluster: [2, 1]}\n",
+    "smallest_tile": FUSED + PINGPONG + "tiling: {tile: [64, 8, 16], cluster: [1, 1]}\n",
     "narrowest_slices": N_MAJOR_B + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
     "m_major_everything": PLAIN.replace("bf16[m, k]", "bf16[k, m]").replace("bf16[m, n]", "f32[n, m]"),
     "odd_columns": PLAIN + "dims: {n: 513}\n",
@@ -100,7 +101,7 @@ EDGES = {
     "most_accumulators_with_offsets": group_fused(OFFSETS) + "tiling: {tile: [256, 208, 64]}\n",
     "four_ctas": PLAIN + "tiling: {cluster: [2, 2]}\n",
     "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
-    "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 48, 64], cluster: [1, 2]}\n",
+    "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 40, 64], cluster: [1, 2]}\n",
 }
 FP8 = PLAIN.replace("a: bf16", "a: e4m3").replace("b: bf16", "b: e5m2")
 FAST = FP8 + "accumulate: {promote_every: never}\n"
@@ -117,11 +118,11 @@ EDGES |= {
 DYNAMIC = "scheduler: dynamic_persistent\n"
 EDGES |= {
     "turnstile_with_most_accumulators": FUSED
-    + "tiling: {tile: [256, 208, 64], split_k: 3, split_k_sum: ordered_turnstile}\n",
+    + "tiling: {tile: [256, 200, 64], split_k: 3, split_k_sum: ordered_turnstile}\n",
     "parallel_sum_with_most_accumulators": FUSED + PINGPONG + DYNAMIC + "tiling: {tile: [128, 208, 64], split_k: 3}\n",
     "atomic_sum_with_most_accumulators": FUSED
     + "warpgroups: {consumer: {count: 1}}\n"
-    + "tiling: {tile: [128, 192, 64], split_k: 128, split_k_sum: unordered_atomic}\n",
+    + "tiling: {tile: [128, 200, 64], split_k: 128, split_k_sum: unordered_atomic}\n",
     "dynamic_with_three_consumers": FUSED
     + DYNAMIC
     + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 192, 64], cluster: [1, 1]}\n",

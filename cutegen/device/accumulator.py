@@ -51,10 +51,16 @@ def read_columns(row: cute.Tensor, column: Int32, columns: cutlass.Constexpr):
     return values
 
 
+def _matrices(mma) -> int:
+    """8 x 8 matrices that one instruction moves: 16 rows of a warp, 16 columns or, of a subtile that has 8, those."""
+    return 4 if mma.op.shape_mnk[1] % 16 == 0 else 2
+
+
 def store_copy(dtype, mma, *, n_major: bool):
     """Tiled copy of a subtile fragment to shared memory: stmatrix for 16-bit elements, plain stores for others."""
     if dtype.width == 16:
-        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(transpose=not n_major, num_matrices=4), dtype)
+        op = warp.StMatrix8x8x16bOp(transpose=not n_major, num_matrices=_matrices(mma))
+        atom = cute.make_copy_atom(op, dtype)
     else:
         atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype)
     return cute.make_tiled_copy_C(atom, mma)
@@ -63,7 +69,8 @@ def store_copy(dtype, mma, *, n_major: bool):
 def load_copy(dtype, mma, *, n_major: bool):
     """Tiled copy of a subtile from shared memory: ldmatrix for 16-bit elements, plain loads for 32-bit ones."""
     if dtype.width == 16:
-        atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(transpose=not n_major, num_matrices=4), dtype)
+        op = warp.LdMatrix8x8x16bOp(transpose=not n_major, num_matrices=_matrices(mma))
+        atom = cute.make_copy_atom(op, dtype)
     else:
         atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype)
     return cute.make_tiled_copy_C(atom, mma)

@@ -7,14 +7,20 @@ from cutlass.cute.nvgpu import cpasync
 def load_atom(tensor, staged_layout, tile, multicast=1):
     """(atom, coordinate tensor) that loads `tile` of `tensor`, shared by `multicast` CTAs of the cluster."""
     op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
-    slot = cute.slice_(staged_layout, (None, None, 0))
-    return cpasync.make_tiled_tma_atom(op, tensor, slot, tile, num_multicast=multicast)
+    return cpasync.make_tiled_tma_atom(op, tensor, _slot(staged_layout), tile, num_multicast=multicast)
 
 
 def store_atom(tensor, staged_layout, tile):
     """(atom, coordinate tensor) that stores `tile` of `tensor`."""
-    slot = cute.slice_(staged_layout, (None, None, 0))
-    return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, slot, tile)
+    return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, _slot(staged_layout), tile)
+
+
+def _slot(staged_layout):
+    """The layout of one slot of a ring. Slots need not be a multiple of the swizzle's period apart, which cutting them
+    out of the composed layout would ask for."""
+    if not isinstance(staged_layout, cute.ComposedLayout):
+        return cute.slice_(staged_layout, (None, None, 0))
+    return cute.make_composed_layout(staged_layout.inner, 0, cute.slice_(staged_layout.outer, (None, None, 0)))
 
 
 def partition(atom, smem, gmem, cta=0, multicast=1):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from gemm_specs import FUSED, PLAIN, resolve_text
+from gemm_specs import BLOCKS, FUSED, PLAIN, resolve_text
 from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
@@ -114,6 +114,36 @@ def test_other_products_are_split_as_well(text: str) -> None:
     shape = {"m": 140, "n": 144, "k": 400, "l": 2}
     for simulation.seed in range(2):
         assert_passes(subject, {dim: shape[dim] for dim in subject.dims}, seed=simulation.seed)
+
+
+ONE = "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
+NARROW = {
+    "decode": FUSED + ONE + "tiling: {tile: [64, 8, 64], swap_ab: true, cluster: [2, 1]}\n",
+    "pingpong": FUSED + SCHEDULES["pingpong"] + "tiling: {tile: [64, 24, 64], cluster: [1, 2]}\n",
+    "f32": PLAIN.replace("d: bf16", "d: f32") + "tiling: {tile: [128, 40, 64], cluster: [1, 1]}\n",
+    "promoted": PROMOTED + ONE + "tiling: {tile: [64, 8, 128], swap_ab: true, split_k: 2, cluster: [1, 1]}\n",
+    "scaled": BLOCKS + ONE + "tiling: {tile: [64, 8, 128], swap_ab: true, cluster: [1, 1]}\n",
+    "reduced": REDUCED + ONE + "tiling: {tile: [64, 56, 64], cluster: [1, 1]}\n",
+    "bytes": PLAIN.replace("d: bf16", "d: e4m3")
+    + SCHEDULES["pingpong"]
+    + "tiling: {tile: [64, 8, 64], swap_ab: true, cluster: [1, 1]}\n",
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_tiles_with_an_odd_number_of_eight_columns(name: str) -> None:
+    subject, _ = load(NARROW[name])
+    assert_passes(subject, {"m": 48 if "swap_ab" in NARROW[name] else 140, "n": 144, "k": 272})
+
+
+@pytest.mark.parametrize(
+    ("rows", "consumers", "cluster", "swapped"),
+    [(320, 1, [1, 2], "false"), (384, 3, [2, 1], "false"), (320, 1, [1, 1], "true")],
+)
+def test_tiles_of_more_rows_than_a_box_of_tma(rows: int, consumers: int, cluster: list[int], swapped: str) -> None:
+    tiling = f"tiling: {{tile: [{rows}, 32, 64], cluster: {cluster}, swap_ab: {swapped}}}\n"
+    subject, _ = load(f"{FUSED}{tiling}warpgroups: {{schedule: cooperative, consumer: {{count: {consumers}}}}}\n")
+    assert_passes(subject, {"m": 40, "n": 696, "k": 136} if swapped == "true" else {"m": 700, "n": 40, "k": 136})
 
 
 def test_a_budget_of_sms_is_kept() -> None:

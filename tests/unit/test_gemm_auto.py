@@ -227,7 +227,7 @@ def test_expected_rows_of_a_group_steer_the_tile() -> None:
     few = values(resolve_text(known.replace("rows}", "rows, expected_rows: 20}")))
     many = values(resolve_text(known.replace("rows}", "rows, expected_rows: 4096}")))
     assert few["tiling.swap_ab"] is True
-    assert few["tiling.tile"][1] == 32  # type: ignore[index]
+    assert few["tiling.tile"][1] == 24  # type: ignore[index]
     assert many["tiling.swap_ab"] is False
     unknown = values(resolve_text(COUNTS.replace("rows}", "rows, expected_rows: 20}")))
     assert unknown == values(resolve_text(COUNTS))

@@ -31,7 +31,7 @@ def test_every_number_has_its_origin(spec: Path, capsys: pytest.CaptureFixture[s
 
 def test_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = spec.with_name("bad.yaml")
-    bad.write_text(PLAIN + "tiling: {tile: [128, 200, 64]}\n")
+    bad.write_text(PLAIN + "tiling: {tile: [128, 204, 64]}\n")
     assert main(["resolve", "--json", str(spec), str(bad)]) == 1
     good, broken = json.loads(capsys.readouterr().out)
     assert good["ok"]

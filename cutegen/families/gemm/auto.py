@@ -22,7 +22,7 @@ from cutegen.hardware import Arch, Device
 from cutegen.hardware.arch import SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS
 
 # consumers -> setmaxnreg pairs (producer, consumer); with two and three consumers they use up the register file.
-REGISTERS = {1: ((40, 232),), 2: ((40, 232), (24, 240)), 3: ((32, 160),)}
+REGISTERS = {1: ((40, 232), (40, 240)), 2: ((40, 232), (24, 240)), 3: ((32, 160),)}
 # (stored, loaded) epilogue slots to begin with, and the A/B stages that must remain: loads are waited for, stores not.
 RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
 RING_GROWTH = 4  # epilogue slots that leftover SMEM buys

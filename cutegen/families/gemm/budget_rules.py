@@ -25,8 +25,8 @@ from cutegen.hardware.arch import Arch
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
 OTHER_REGISTERS = 32
-# More in pingpong where K is split and scales vary along it: loop state of the part, and a scale ahead.
-SPLIT_SCALE_REGISTERS = 16
+# More where K is split: in a cooperative schedule, and in pingpong where scales vary along it (one is fetched ahead).
+SPLIT_REGISTERS, SPLIT_SCALE_REGISTERS = 8, 16
 # What ptxas asks for beside the accumulators of one MMA instruction; it fails with C7602 where they do not fit.
 MMA_REGISTERS = 26
 
@@ -34,9 +34,11 @@ MMA_REGISTERS = 26
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers that a consumer needs beside the accumulators; where columns have scales of their own, a thread holds
     those of its columns, two of every eight."""
-    crowded = problem.scaled_k and c.split_k > 1 and c.schedule == "pingpong"
     by_column = problem.row_scale is not None and problem.row_scale[1] == "n"
-    return OTHER_REGISTERS + (SPLIT_SCALE_REGISTERS if crowded else 0) + (c.tile[1] // 4 if by_column else 0)
+    split = 0
+    if c.split_k > 1:
+        split = SPLIT_REGISTERS if c.schedule == "cooperative" else SPLIT_SCALE_REGISTERS if problem.scaled_k else 0
+    return OTHER_REGISTERS + split + (c.tile[1] // 4 if by_column else 0)
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -56,7 +58,7 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_fit(
     Rule(
         "accumulator-registers",
-        f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers",
+        f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers, more where k is split",
         "The accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
         "thread and warpgroup; where sums are promoted, tile n / 2 more for the 64 rows that the tensor core is at. "
         "Descriptors, loop state and the epilogue need the rest; with less, the compiler spills.",
@@ -93,7 +95,7 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
         "one MMA instruction fits the registers a thread is launched with",
         "The compiler allots registers for what a CTA of that many threads is launched with, before setmaxnreg moves "
         f"them. One instruction of 64 rows needs tile n / 2 accumulators a thread and {MMA_REGISTERS} registers more: "
-        "with three consumers, tile n is at most 192.",
+        "with three consumers, tile n is at most 200.",
         "tiling: {tile: [192, 256, 64]}\nwarpgroups: {consumer: {count: 3}}",
     ),
     "tile",

@@ -46,6 +46,9 @@ CLUSTERS = {
     (1, 2): "two CTAs along n share each tile of A",
     (1, 1): "no cluster",
 }
+# Transposed, for few rows: tile n in steps of 8 up to here. Elsewhere in steps of 16, as rows of 8 columns are half
+# of what memory writes at once.
+FINE_N = 64
 RASTER_GROUP = 8
 SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
@@ -68,12 +71,13 @@ def propose_cores(
     problem: GemmProblem, fixed: Mapping[str, Any], device: Device, shapes: Sequence[Shape]
 ) -> dict[Core, tuple[str, str]]:
     """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster."""
-    cores = list(CORES)
-    if shapes:
-        low, high, step = TILE_N
-        cores += [(s, g, (m, n, 64), "") for s, g, m in GRID for n in range(high, low - 1, -step)]
+    low, high, step = TILE_N
     found: dict[Core, tuple[str, str]] = {}
     for swap_ab in (False, True) if shapes else (False,):
+        cores = list(CORES)
+        if shapes:
+            columns = (*range(high, FINE_N, -2 * step), *range(FINE_N, low - 1, -step if swap_ab else -2 * step))
+            cores += [(s, g, (m, n, 64), "") for s, g, m in GRID for n in columns]
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, max(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab):

@@ -16,6 +16,7 @@ INDEX_BYTES = 4  # of an i32
 SCALE_ALIGN = 128  # bytes: where TMA may put a box
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
+EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
 PARTIAL_BYTES = 4  # partial sums are f32
 QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
@@ -95,8 +96,9 @@ def output_columns(problem: GemmProblem, c: Candidate) -> int:
 
 
 def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
-    """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and 32 columns where they fit."""
-    return (MMA_ROWS * warpgroups_per_tile(c), 32 if output_columns(problem, c) % 32 == 0 else 16)
+    """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and as many columns as divide the tile's."""
+    columns = output_columns(problem, c)
+    return (MMA_ROWS * warpgroups_per_tile(c), next((w for w in EPILOGUE_COLUMNS if columns % w == 0), 8))
 
 
 def stored_bytes(problem: GemmProblem, c: Candidate) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
+from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, group_step, threads, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
@@ -11,9 +12,11 @@ from cutegen.families.refusal import Finding, near
 from cutegen.families.register_rules import REGISTER_VALUES, check_value
 from cutegen.hardware.arch import Arch
 
-TILE_N = (16, 256, 16)  # instruction columns; stmatrix stores pairs of 8-column blocks
+TILE_N = (8, 256, 8)  # instruction columns
+I8_TILE_N = (32, 16)  # of i8 operands: instructions with more columns than the first have a multiple of the second
+ROW_BYTES = 16  # the least that a row of an epilogue tile has, for TMA and in layouts of shared memory
 PAIRED_STEP_N = 32  # the same for pairs of columns
-MAX_TILE_M = 256  # rows of one TMA box
+MAX_TILE_M = 384  # with more, registers leave fewer than 64 columns
 CLUSTER_EXTENTS = (1, 2, 4)
 MAX_CLUSTER = 4
 SWIZZLES = (128, 64, 32)  # bytes of a swizzled row that TMA, WGMMA and stmatrix agree on
@@ -44,9 +47,11 @@ def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_form(
     Rule(
         "tile-m",
-        "tile m is a multiple of 64 rows per warpgroup that shares the tile, and at most 256",
+        f"tile m is a multiple of 64 rows per warpgroup that shares the tile, and at most {MAX_TILE_M}",
         "One warpgroup MMA has 64 rows, so a tile has 64 times as many rows as warpgroups share it: all consumers in a "
-        "cooperative schedule, one in pingpong. A TMA box has at most 256 rows.",
+        "cooperative schedule, one in pingpong. TMA loads a tile of more than 256 rows in two boxes. Such tiles fit "
+        "registers where they are narrow, 320 x 80 with one consumer and 384 x 128 with three, and load more per FLOP "
+        "than 256 x 192: `auto` and the search of `tune` do without them.",
         "tiling: {tile: [96, 256, 64]}",
     ),
     "tile",
@@ -60,7 +65,7 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if c.consumers not in CONSUMERS[c.schedule] or (m % step == 0 and m <= MAX_TILE_M):
         return None
     if m % step == 0:
-        return f"tile m = {m} rows, a TMA box has at most {MAX_TILE_M}", f"use at most {MAX_TILE_M // step * step}"
+        return f"tile m = {m} rows, a tile has at most {MAX_TILE_M}", f"use at most {MAX_TILE_M // step * step}"
     groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x {MMA_ROWS} rows = {step}"
     remedy = f"use {near(m, step, step, MAX_TILE_M // step * step)}"
     return f"tile m = {m} is not a multiple of {groups} ({c.schedule})", remedy
@@ -69,18 +74,32 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_form(
     Rule(
         "tile-n",
-        "tile n is a multiple of 16 between 16 and 256",
-        "One warpgroup MMA has up to 256 columns in steps of 8; the epilogue stores two blocks of 8 columns at once.",
-        "tiling: {tile: [128, 200, 64]}",
+        "tile n is a multiple of 8 between 8 and 256",
+        "One warpgroup MMA has up to 256 columns in steps of 8, with i8 operands in steps of 16 beyond 32. Where 16 "
+        "does not divide tile n, epilogue tiles have 8 columns. Their rows have at least 16 bytes: outputs and loaded "
+        "tiles that are contiguous along the kernel's n then have elements of 2 bytes or more.",
+        "tiling: {tile: [128, 100, 64]}",
     ),
     "tile",
     element=1,
 )
 def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     n, (low, high, step) = c.tile[1], TILE_N
-    if low <= n <= high and n % step == 0:
+    if n % step or not low <= n <= high:
+        return f"tile n = {n} is not a multiple of {step} in {low}..{high}", f"use {near(n, step, low, high)}"
+    if n % (2 * step) == 0:
         return None
-    return f"tile n = {n} is not a multiple of {step} in {low}..{high}", f"use {near(n, step, low, high)}"
+    remedy = f"use {near(n, 2 * step, 2 * step, high)}"
+    if problem.mma.accumulator.name == "i32" and n > I8_TILE_N[0]:
+        return f"tile n = {n} of an i8 product is over {I8_TILE_N[0]} and not a multiple of {I8_TILE_N[1]}", remedy
+    program = problem.kernel_epilogue
+    tiles: list[Operand | Output] = [*program.outputs, *(o for o in program.operands if o.kind == "tile")]
+    thin = next((t for t in tiles if t.major == "n" and step * t.dtype.bytes < ROW_BYTES), None)
+    if thin is None:
+        return None
+    size = step * thin.dtype.bytes
+    reason = f"tile n = {n} makes epilogue rows of {step} elements = {size} B of `{thin.name}`"
+    return f"{reason}, they have at least {ROW_BYTES} B", remedy
 
 
 @BOOK.declare_form(
