@@ -67,6 +67,8 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
     if plan.multicast:
         multicast = sum(n for op, n in facts.opcodes.items() if op.startswith("UTMALDG") and "MULTICAST" in op)
         yield _present("tma-multicast", multicast, 1, "CTAs of a cluster load the same tile each for itself")
+    if plan.tma_adds:
+        yield _present("tma-add", facts.count("UTMAREDG"), plan.tma_adds, "outputs are not added to by TMA")
     yield _present("tma-store", facts.count("UTMASTG"), plan.tma_stores, "outputs are not stored by TMA")
     for check, opcode, planned, meaning in (
         ("pdl-wait", "ACQBULK", plan.pdl_wait, "the kernel may read what the kernel before it has not written yet"),

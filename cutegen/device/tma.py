@@ -23,6 +23,12 @@ def _slot(staged_layout):
     return cute.make_composed_layout(staged_layout.inner, 0, cute.slice_(staged_layout.outer, (None, None, 0)))
 
 
+def add_atom(tensor, staged_layout, tile):
+    """(atom, coordinate tensor) that adds to `tile` of `tensor`, element by element, in the L2 cache."""
+    slot = cute.slice_(staged_layout, (None, None, 0))
+    return cpasync.make_tiled_tma_atom(cpasync.CopyReduceBulkTensorTileS2GOp(), tensor, slot, tile)
+
+
 def partition(atom, smem, gmem, cta=0, multicast=1):
     """Views ((TMA, stages), (TMA, rest...)) for CTA `cta` of the `multicast` CTAs that share an operand's loads."""
     return cpasync.tma_partition(

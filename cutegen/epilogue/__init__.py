@@ -4,7 +4,7 @@ from cutegen.epilogue.blocks import Passes, check_blocks, find_passes
 from cutegen.epilogue.columns import check_columns, find_pairing, pair_names, split_pairs
 from cutegen.epilogue.cost import Cost, Traffic, cost
 from cutegen.epilogue.expression import parse_expression
-from cutegen.epilogue.in_place import find_in_place, old_name, separate_in_place
+from cutegen.epilogue.in_place import drop_added, find_added, find_in_place, old_name, separate_in_place
 from cutegen.epilogue.installed import Unusable, clashes, find_installed, load_op
 from cutegen.epilogue.ops import OPS, EpilogueOp
 from cutegen.epilogue.program import (
@@ -35,7 +35,8 @@ from cutegen.epilogue.tree import Expr
 __all__ = [
     "OPS", "Assign", "BlockOutput", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind",
     "Output", "Passes", "Reduction", "Report", "Traffic", "Unusable", "after_lines", "before_lines",
-    "check_blocks", "check_columns", "clashes", "cost", "device_imports", "device_lines", "find_in_place",
+    "check_blocks", "check_columns", "clashes", "cost", "device_imports", "device_lines", "drop_added",
+    "find_added", "find_in_place",
     "find_installed", "find_pairing", "find_passes", "find_scaled", "installed_ops", "load_op", "old_name",
     "once_lines", "pair_names", "parse_epilogue", "parse_expression", "separate_in_place", "split_pairs",
     "torch_imports", "torch_lines", "torch_operand_lines",

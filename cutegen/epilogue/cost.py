@@ -36,7 +36,8 @@ class Traffic:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """flops: per element of the m x n (x batch) accumulator, or per pair of them (`paired`). reads, writes: each tensor
-    once; host scalars are free. error: sum of the `EpilogueOp.error` of all calls, and of what `stored` may add."""
+    once; host scalars are free. error: sum of the `EpilogueOp.error` of all calls, and of what `stored`
+    and sums of rounded values may add."""
 
     flops: int
     reads: tuple[Traffic, ...]
@@ -56,10 +57,11 @@ def cost(program: EpilogueProgram) -> Cost:
     flops = sum(isinstance(node, Binary | Negate | Compare | Logic | Where | Reduce) for node in nodes)
     flops += sum(find_op(c.op).flops * (len(c.args) - 1 if find_op(c.op).arguments is None else 1) for c in calls)
     dtypes = {output.name: output.dtype.name for output in computed.outputs}
-    rounded = [dtypes[node.name] for node in nodes if isinstance(node, Stored)]
+    added = [o.dtype.name for o in computed.outputs if o.adds]
+    rounded = [*(dtypes[node.name] for node in nodes if isinstance(node, Stored)), *added]
     dims = {"host_scalar": (), "device_scalar": (), "row_vector": ("n",), "column_vector": ("m",), "tile": ("m", "n")}
     return Cost(
-        flops=flops,
+        flops=flops + len(added),
         reads=tuple(
             Traffic(o.name, o.dtype.bytes, (*dims[o.kind], *(("batch",) if o.batched else ())), o.half)
             for o in program.operands

@@ -105,7 +105,8 @@ class Operand:
 @dataclass(frozen=True, slots=True)
 class Output:
     """A stored (m, n[, batch]) tensor; axes: torch axes in that order; major: the contiguous dim. direct: stored by
-    threads, at any alignment, and not by TMA. half, part_of: as of an Operand."""
+    threads, at any alignment, and not by TMA. half, part_of: as of an Operand. adds: TMA adds to what is there; the
+    statement is what it adds."""
 
     name: str
     dtype: DType
@@ -115,6 +116,8 @@ class Output:
     direct: bool = False
     half: bool = False
     part_of: Part | None = None
+
+    adds: bool = False
 
     @property
     def tensor(self) -> str:
@@ -173,6 +176,11 @@ class EpilogueProgram:
     def updated(self) -> tuple[str, ...]:
         """Outputs that are read, too."""
         return tuple(o.updates for o in self.operands if o.updates)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Outputs that TMA adds to."""
+        return tuple(o.name for o in self.outputs if o.adds)
 
     @property
     def tile_switches(self) -> tuple[str, ...]:

@@ -92,6 +92,15 @@ BLOCK = _rule(
     "reduced depends on no other block's value.",
     "tensors: {q: 'e4m3[m, n]', s: 'f32[m, n/128]'}\nepilogue: {s: 'max_abs(acc, n, 100) / 448', q: acc / s}",
 )
+REDUCE_ADD = _rule(
+    "reduce-add",
+    "what TMA adds to a tensor is a value without it",
+    "`tma: {grad: {store: reduce_add}}` has TMA add to what the tensor holds, so that no tile of it is read: grad is "
+    "updated by a sum in which it is one term, and its new value, which no thread has, is read by nothing. The term is "
+    "rounded to the dtype of the tensor before it is added, and the sum once more: in bf16 and f16 results may differ "
+    "by an ulp from those of the other stores.",
+    "epilogue: {grad: 2 * grad + acc}\ntma: {grad: {store: reduce_add}}",
+)
 SLICE = _rule(
     "slice",
     "a slice takes every second column of a value, or one half of its columns",

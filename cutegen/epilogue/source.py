@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cutegen.dtypes import DType
 from cutegen.epilogue.blocks import Passes, find_block_values, find_elements, find_passes, is_of_blocks
+from cutegen.epilogue.in_place import old_name
 from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE, EpilogueOp
 from cutegen.epilogue.program import BlockOutput, EpilogueProgram, Operand, Output
@@ -279,12 +280,20 @@ def torch_lines(program: EpilogueProgram) -> tuple[str, ...]:
         f"{o.name} = {_rounded(f'{o.name}[..., ::{program.block}]', o.dtype)}{_to_torch_order(o)}"
         for o in program.block_outputs
     )
-    stores = (f"{o.name} = {_rounded(o.name, o.dtype)}{_to_torch_order(o)}" for o in program.outputs)
+    stores = (f"{o.name} = {_stored(o)}{_to_torch_order(o)}" for o in program.outputs)
     reduced = (
         f"{r.name} = {_rounded(r.name, r.dtype)}{_permute(r.axes[::-1] if r.batched else r.axes)}"
         for r in program.reductions
     )
     return (*_TorchWriter(program).lines, *stores, *blocks, *reduced)
+
+
+def _stored(output: Output) -> str:
+    """What the tensor holds afterwards. TMA adds values of the tensor's dtype, and rounds the sum to it."""
+    if not output.adds:
+        return _rounded(output.name, output.dtype)
+    old = old_name(output.name)
+    return _rounded(f"({old} + {_rounded(output.name, output.dtype)}.to({output.name}.dtype))", output.dtype)
 
 
 def _rounded(name: str, dtype: DType) -> str:

@@ -20,7 +20,7 @@ class CodePlan:
 
     threads: CTA size. registers: the setmaxnreg values, sorted. accumulator_registers: per thread, for the accumulator
     alone. mma: every MMA instruction there is. tma_loads: at least that many places load by TMA; multicast: some of
-    them to a whole cluster. tma_stores: at least that many places store by TMA.
+    them to a whole cluster. tma_stores, tma_adds: at least that many places store, and add to memory, by TMA.
     pdl_wait, pdl_trigger: it waits for the kernel before it, and lets the next one start, by programmatic dependent
     launch. atomics: at least that many places change global memory atomically.
     """
@@ -36,3 +36,4 @@ class CodePlan:
     pdl_wait: bool = False
     pdl_trigger: bool = False
     atomics: int = 0
+    tma_adds: int = 0

@@ -82,6 +82,18 @@ epilogue:
 tiling: {tile: [128, 64, 64]}
 """
     + PINGPONG,
+    "added_by_tma": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  bias: f32[n]
+  d: bf16[n, m]
+  h: f32[m, n]
+epilogue:
+  d: acc + d - bias
+  h: h - acc
+tma: {d: {store: reduce_add}, h: {store: reduce_add}}
+tiling: {split_k: 2, tile: [128, 64, 64]}
+""",
     "eight_bits_saturate": """\
   a: bf16[m, k]
   b: bf16[n, k]

@@ -53,6 +53,29 @@ def test_a_name_is_the_value_before_in_its_own_expression_alone() -> None:
     assert sum(t.total(8, 8) for t in (*work.reads, *work.writes)) == 2 * 64 * (2 + 4)
 
 
+ADDED = """\
+tensors: {a: "bf16[m, k]", b: "bf16[n, k]", bias: "f32[n]", h: "bf16[m, n]", grad: "f32[m, n]"}
+epilogue:
+  x: acc * 2
+  grad: x + (bias + (grad - acc)) - 1
+  h: h - x
+tma: {h: {store: reduce_add}, grad: {store: reduce_add}}
+"""
+
+
+def test_what_tma_adds_is_the_sum_without_the_value_before() -> None:
+    problem = bind_text(HEAD + ADDED)
+    program = problem.kernel_epilogue
+    assert device_lines(program) == ("x = acc * 2.0", "h = -x", "grad = x + (bias + -acc) - 1.0")
+    assert [o.name for o in program.operands] == ["bias"]
+    assert torch_lines(problem.epilogue)[3:] == (
+        "h = (h_old + h.to(torch.bfloat16).to(h.dtype)).to(torch.bfloat16)",
+        "grad = (grad_old + grad.to(torch.float32).to(grad.dtype)).to(torch.float32)",
+    )
+    assert cost(problem.epilogue).flops == 1 + 1 + 4 + 2
+    assert cost(problem.epilogue).error == 6 * 2.0**-7
+
+
 class UpdatingPlan(KernelPlan):
     """d += a @ b; e = a @ b + c, which may lie where c does."""
 

@@ -163,7 +163,7 @@ def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arc
 
 def _rings(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> Candidate:
     """The first of RINGS that leaves its A/B stages, the most of those, then epilogue slots from what SMEM is left."""
-    loads = any(o.kind == "tile" for o in problem.epilogue.operands)
+    loads = any(o.kind == "tile" for o in problem.kernel_epilogue.operands)
     most = min(RING_GROWTH, max(1, derive(problem, c).subtiles))
 
     def fits(c: Candidate, stages: int) -> bool:

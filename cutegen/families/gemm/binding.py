@@ -16,6 +16,8 @@ from cutegen.epilogue import (
     Output,
     check_blocks,
     check_columns,
+    drop_added,
+    find_added,
     find_in_place,
     find_pairing,
     find_scaled,
@@ -29,7 +31,7 @@ from cutegen.epilogue.expression import REDUCTIONS
 from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.epilogue.program import reads
-from cutegen.epilogue.rules import OP_PACKAGE
+from cutegen.epilogue.rules import OP_PACKAGE, REDUCE_ADD
 from cutegen.epilogue.tree import Call, Pairing, Reduce, ReduceOp, Span, walk
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.aliasing import refuse_alias
@@ -124,6 +126,7 @@ class Binder:
             tuple(filter(None, (placement.reduction(n, ops[n], roles) for n in outputs if n in ops and statements))),
             block_outputs=tuple(o for o in stored if isinstance(o, BlockOutput)),
         )
+        program = self.let_tma_add(program)
         program = replace(program, scaled=find_scaled(program.statements, program.operands))
         bound = len(program.operands), len(stored) + len(program.reductions)
         if statements and bound == (len(inputs) + len(updated), len(outputs)):
@@ -153,7 +156,7 @@ class Binder:
         if self.findings:
             return None
         return GemmProblem(
-            m, n, k, batch, a, b, program, split_pairs(program), arguments, tuple(outputs),
+            m, n, k, batch, a, b, program, split_pairs(drop_added(program)), arguments, tuple(outputs),
             batch_invariant=self.spec.invariance == "batch", groups=groups,
             scales=tuple(s.name for s in mainloop.scales),
             a_scale=a_scale, b_scale=b_scale, aliases=aliases,
@@ -228,6 +231,23 @@ class Binder:
             scattered = pairing == "interleaved" and output.major == "n" and not output.half
             return scattered or unaligned_extent(output, pairing, extents) is not None
         return knobs.store == "direct"
+
+    def let_tma_add(self, program: EpilogueProgram) -> EpilogueProgram:
+        """The program with outputs that TMA adds to, as the spec says: their statements are what it adds."""
+        for output in program.outputs:
+            knobs = self.spec.tma.get(output.name)
+            if knobs is None or knobs.store != "reduce_add" or not program.statements:
+                continue
+            added = find_added(program.statements, output.name)
+            if isinstance(added, tuple):
+                self.report(REDUCE_ADD, ("tma", output.name, "store"), *added)
+                continue
+            program = replace(
+                program,
+                statements=tuple(replace(s, expr=added) if s.name == output.name else s for s in program.statements),
+                outputs=tuple(replace(o, adds=True) if o is output else o for o in program.outputs),
+            )
+        return program
 
     def check_accumulator(self, a: MatrixOperand, b: MatrixOperand) -> None:
         mma, written = MMAS.get((a.dtype.name, b.dtype.name)), self.spec.accumulate.dtype

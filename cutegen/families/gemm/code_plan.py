@@ -26,7 +26,8 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         atomics=_atomics(tiling.candidate),
-        tma_stores=sum(not o.direct for o in problem.kernel_epilogue.outputs),
+        tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
+        tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
     )
 
 

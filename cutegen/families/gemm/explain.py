@@ -78,6 +78,7 @@ def _problem(resolved: ResolvedGemm) -> Section:
         rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o)))
     for d in p.epilogue.outputs:
         notes = ", stored by threads" * d.direct + ", updated in place" * (d.name in p.epilogue.updated)
+        notes += " by TMA" * d.adds
         rows.append((d.name, str(d.dtype), "output" + _layout(d) + notes))
     for r in p.epilogue.reductions:
         rows.append((r.name, str(r.dtype), f"one value for all {p.n.name}" + ", batched" * r.batched))

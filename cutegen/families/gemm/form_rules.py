@@ -331,7 +331,7 @@ def epilogue_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "load_stages",
 )
 def load_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    if not any(o.kind == "tile" for o in problem.epilogue.operands):
+    if not any(o.kind == "tile" for o in problem.kernel_epilogue.operands):
         reason = f"{c.load_stages} load stages, but the epilogue loads no (m, n) tensor"
         return None if c.load_stages == 0 else (reason, "remove `load_stages`")
     if 1 <= c.load_stages <= MAX_STAGES:

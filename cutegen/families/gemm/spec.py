@@ -100,11 +100,12 @@ class Tma(Section):
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
     swizzle: Literal[32, 64, 128] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
-    store: Literal["tma", "direct"] | Auto = Field(
+    store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
         default="auto",
         description="How an output leaves shared memory. tma: rows of a multiple of 16 bytes, 16-byte aligned. direct: "
-        "by the threads, element by element, for any extent and stride. `auto` is tma, but direct where a constant "
-        "extent rules TMA out.",
+        "by the threads, element by element, for any extent and stride. reduce_add: TMA adds to what is there, "
+        "for outputs such as `grad: grad + acc`, and the kernel reads none of it. `auto` is tma, but direct where a "
+        "constant extent rules TMA out.",
     )
 
 

@@ -34,13 +34,15 @@ class MatrixText:
 @dataclass(frozen=True, slots=True)
 class TileText:
     """An output or a TMA-loaded epilogue tile in the kernel module. whole: what its descriptor is made of; source: what
-    tiles are cut from, another for each tile (`moving`) where groups begin anywhere; gmem: what threads store to."""
+    tiles are cut from, another for each tile (`moving`) where groups begin anywhere; gmem: what threads store to.
+    atom: the function that makes the TMA atom of an output."""
 
     name: str
     dtype: str
     modes: str
     n_major: bool
     bulk: bool
+    atom: str
     moving: bool
     whole: str
     source: str
@@ -124,6 +126,7 @@ def tile_text(t: Operand | Output, groups: GroupText | None) -> TileText:
         modes=", ".join(("m", "n", *(("batch",) if t.batched else ()))),
         n_major=t.major == "n",
         bulk=not (isinstance(t, Output) and t.direct),
+        atom="add_atom" if isinstance(t, Output) and t.adds else "store_atom",
         moving=ragged is not None,
         whole=ragged.view(t.name) if ragged and stored else t.name,
         source=ragged.rows_of(f"o.m_{t.name}", stored=stored) if ragged else f"o.m_{t.name}",
@@ -187,7 +190,7 @@ def scale_modes(s: BlockScale, rows: str) -> str:
 def updated_lines(problem: GemmProblem) -> Iterable[str]:
     """Statements that name the tensors that the epilogue reads and writes."""
     for o in problem.epilogue.operands:
-        if o.updates:
+        if o.updates and o.updates not in problem.epilogue.added:
             yield f"{o.name} = {o.updates}  # read before it is written"
 
 
