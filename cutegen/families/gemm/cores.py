@@ -119,18 +119,18 @@ def _splits(problem: GemmProblem, core: Core, device: Device, shapes: Sequence[S
 
 def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
     """The cores ordered by the cost model, with its reason: by the sum over shapes of clocks / fewest clocks, then by
-    the work of the SMs, which tells candidates apart that all wait for memory. A split has to win by a margin: it needs
-    scratch, and results then depend on the split."""
+    what an SM loads and by its work, which tell candidates apart that all wait for memory. A split has to win by a
+    margin: it needs scratch, and results then depend on the split."""
     works = [describe_work(problem, shape, device) for shape in shapes]
     estimates = []
     for core in cores:
         c = bare(core)
         estimates.append([estimate(c, work, device) for work in works])
     best = [min(row[i].clocks for row in estimates) for i in range(len(shapes))]
-    scores = [
-        (sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(core), sum(e.busy for e in row))
-        for core, row in zip(cores, estimates)
-    ]
+    scores = []
+    for core, row in zip(cores, estimates):
+        clocks = sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(core)
+        scores.append((clocks, sum(e.from_l2 for e in row), sum(e.busy for e in row)))
     reasons = {}
     for i in sorted(range(len(cores)), key=lambda i: scores[i]):
         e = estimates[i][-1]

@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """tiles: CTA tiles, padded to whole clusters, times split_k. waves: rounds of `slots` CTAs, of which the last has
-    `last`. busy: clocks that the SMs work, whatever memory allows.
+    `last`. busy: clocks that the SMs work, whatever memory allows. from_l2: bytes between L2 and one SM.
 
     clocks: of all of it; spent: by what they go to, "launch", "tensor core", "shared memory", "epilogue", "L2", "device
     memory", "partial sums"; bound: what most of them go to.
@@ -65,6 +65,7 @@ class Estimate:
     waves: int
     last: int
     busy: int
+    from_l2: int
     clocks: int
     bound: str
     spent: Mapping[str, int]
@@ -174,7 +175,8 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
     if start + work.memory > sum(spent.values()):
         spent = {"launch": start, "device memory": work.memory}
     bound = max(spent, key=lambda name: spent[name])
-    return Estimate(tiles, slots, waves, last or slots, waves * (on_sm + tile.join), sum(spent.values()), bound, spent)
+    busy, from_l2 = waves * (on_sm + tile.join), waves * tile.from_l2
+    return Estimate(tiles, slots, waves, last or slots, busy, from_l2, sum(spent.values()), bound, spent)
 
 
 def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Device) -> _Tile:

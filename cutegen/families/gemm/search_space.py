@@ -107,9 +107,9 @@ def _spread(problem: GemmProblem, found: Iterable[Found], device: Device, shape:
     timed = [(estimate(f.candidate, work, device), f) for f in found if not f.refusals]
     before: Counter[tuple[object, ...]] = Counter()
     ordered = []
-    for e, f in sorted(timed, key=lambda item: (item[0].clocks, item[0].busy)):
+    for e, f in sorted(timed, key=lambda item: (item[0].clocks, item[0].from_l2, item[0].busy)):
         tile = (*f.kind, f.candidate.tile)
         percent = 100 + KIND_PERCENT * before[f.kind] + TILE_PERCENT * before[tile]
-        ordered.append((e.clocks * percent, e.busy, f))
+        ordered.append((e.clocks * percent, e.from_l2, e.busy, f))
         before.update((f.kind, tile))
-    return [f for _, _, f in sorted(ordered, key=lambda item: item[:2])]
+    return [f for *_, f in sorted(ordered, key=lambda item: item[:3])]
