@@ -30,7 +30,7 @@ from cutegen.tune.store import NOWHERE, Fault, Place, TimingStore
 from cutegen.tune.verdicts import Verdict, record
 
 # With a budget: seconds that a compile takes one process, and candidates that are compiled in any case.
-COMPILE_SECONDS, FEW = 2.5, 8
+COMPILE_SECONDS, FEW = 1.5, 8
 
 OnProgress = Callable[[str, int, int], None]
 
