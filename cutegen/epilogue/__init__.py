@@ -7,6 +7,7 @@ from cutegen.epilogue.expression import parse_expression
 from cutegen.epilogue.in_place import drop_added, find_added, find_in_place, old_name, separate_in_place
 from cutegen.epilogue.installed import Unusable, clashes, find_installed, load_op
 from cutegen.epilogue.ops import OPS, EpilogueOp
+from cutegen.epilogue.optional import omit
 from cutegen.epilogue.program import (
     Assign,
     BlockOutput,
@@ -37,7 +38,7 @@ __all__ = [
     "Output", "Passes", "Reduction", "Report", "Traffic", "Unusable", "after_lines", "before_lines",
     "check_blocks", "check_columns", "clashes", "cost", "device_imports", "device_lines", "drop_added",
     "find_added", "find_in_place",
-    "find_installed", "find_pairing", "find_passes", "find_scaled", "installed_ops", "load_op", "old_name",
+    "find_installed", "find_pairing", "find_passes", "find_scaled", "installed_ops", "load_op", "old_name", "omit",
     "once_lines", "pair_names", "parse_epilogue", "parse_expression", "separate_in_place", "split_pairs",
     "torch_imports", "torch_lines", "torch_operand_lines",
 ]  # fmt: skip

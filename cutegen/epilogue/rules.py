@@ -101,6 +101,14 @@ REDUCE_ADD = _rule(
     "by an ulp from those of the other stores.",
     "epilogue: {grad: 2 * grad + acc}\ntma: {grad: {store: reduce_add}}",
 )
+OPTIONAL = _rule(
+    "optional-operand",
+    "an operand that may be None is a term or a factor of the epilogue",
+    "`bias: f32[n]?` may be None in a call. A term of a sum is then left out, as is a factor or divisor of what "
+    "depends on acc; what is computed from it and scalars alone is left out with it. There is a kernel for each "
+    "choice of operands that are left out, so at most two are optional; inputs of the epilogue only.",
+    "epilogue: {d: 'max(acc, bias)'}   # with bias: f32[n]?",
+)
 SLICE = _rule(
     "slice",
     "a slice takes every second column of a value, or one half of its columns",

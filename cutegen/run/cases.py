@@ -222,7 +222,8 @@ class _Run:
     # -- running and judging --
 
     def _inputs(self) -> tuple[Any, ...]:
-        return self.subject.inputs(self.case.shape, self.case.draw)
+        inputs, plan = self.subject.inputs(self.case.shape, self.case.draw), self.subject.plan
+        return plan.omit(self.case.tiling, inputs) if isinstance(plan, KernelPlan) and self.case.tiling else inputs
 
     def _launch_and_judge(self, inputs: tuple[Any, ...], *, padded: bool, shared: bool = False) -> None:
         before = [bits(v).clone() if hasattr(v, "stride") else None for v in inputs]
@@ -327,7 +328,7 @@ def _promised(result: Any, free: Any) -> Any:
 
 def _member(arg: Argument, value: Any, index: int) -> Any:
     """An argument for one member of the batch."""
-    if not isinstance(arg, TensorArg) or "batch" not in arg.dims:
+    if not isinstance(arg, TensorArg) or "batch" not in arg.dims or value is None:
         return value
     return value.narrow(arg.dims.index("batch"), index, 1)
 

@@ -28,7 +28,7 @@ class TensorArg:
     order, (m, n[, batch]) for outputs and epilogue tiles; `check` uses it to locate a wrong element. zeroed: scratch
     that is zero before the first launch, and left zero by every launch. padded: rows
     lie a multiple of `align` apart, whatever they hold. steps: what the extent of each axis is a multiple of; () where
-    any will do.
+    any will do. optional: a call may pass None.
     """
 
     name: str
@@ -40,6 +40,7 @@ class TensorArg:
     axes: tuple[int, ...] = ()
     zeroed: bool = False
     padded: bool = False
+    optional: bool = False
     steps: tuple[int, ...] = ()
 
     def text(self) -> str:
@@ -48,12 +49,18 @@ class TensorArg:
 
 @dataclass(frozen=True, slots=True)
 class ScalarArg:
-    """One host scalar, passed by value: a Python float (or int)."""
+    """One host scalar, passed by value: a Python float (or int). optional: a call may pass None."""
 
     name: str
+    optional: bool = False
 
 
 Argument = TensorArg | ScalarArg
+
+
+def is_omitted(arg: Argument, value: Any) -> bool:
+    """Whether a call leaves out an argument that it may leave out."""
+    return value is None and arg.optional
 
 
 def divided(dim: str) -> tuple[str, int]:
@@ -167,7 +174,7 @@ def bind_dims(declared: Mapping[str, Extent], args: Sequence[Argument], values: 
     """The extents that the tensors have (the first one that carries a dim decides), constants included."""
     dims = {d: extent for d, extent in declared.items() if isinstance(extent, int)}
     for arg, value in zip(args, values):
-        if isinstance(arg, TensorArg):
+        if isinstance(arg, TensorArg) and not is_omitted(arg, value):
             for dim, extent in zip(arg.dims, value.shape):
                 if divided(dim)[1] == 1:
                     dims.setdefault(dim, extent)
@@ -179,7 +186,7 @@ def normalise_strides(args: Sequence[Argument], values: Sequence[Any]) -> tuple[
     changes. Such a stride is never used, yet it can fail the kernel's alignment check."""
     out = list(values)
     for i, (arg, v) in enumerate(zip(args, values)):
-        if isinstance(arg, TensorArg) and 1 in v.shape:
+        if isinstance(arg, TensorArg) and v is not None and 1 in v.shape:
             span = max(s * n for s, n in zip(v.stride(), v.shape)) * v.element_size()
             pitch = -(-span // 128) * 128 // v.element_size()
             strides = tuple(
@@ -217,6 +224,8 @@ def find_faults(
                 if divided(dim)[1] == 1:
                     bound.setdefault(dim, (extent, arg.name))
     for arg, value in zip(args, values):
+        if is_omitted(arg, value):
+            continue
         if isinstance(arg, ScalarArg):
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 hint = "; pass value.item()" if isinstance(value, torch.Tensor) else ""

@@ -160,6 +160,10 @@ class BasePlan:
         (only,) = self.tilings
         return only
 
+    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int]) -> str:
+        """The key of the kernel that runs these inputs, whose dims are given."""
+        return self.dispatch(**dims)
+
     def _autotune_configs(self) -> Mapping[str, Any]:
         return self.tilings
 
@@ -220,7 +224,7 @@ class BasePlan:
         self._refuse(self.inputs, inputs)
         outputs = self.allocate_outputs(*inputs)
         dims = self.problem_dims(*inputs)
-        key = self.dispatch(**dims)
+        key = self.choose_instance(inputs, dims)
         if all(o.numel() for o in outputs) and all(dims.values()):
             self.warm_up([key])
         return CuteKernel(

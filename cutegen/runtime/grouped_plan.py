@@ -49,7 +49,7 @@ class GroupedPlan(KernelPlan):
     def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
         dtype = torch_dtype(precision)
         names = {arg.name for arg, _ in self._tensors(inputs)}
-        values = (v.to(dtype) if a.name in names else v for a, v in zip(self.inputs, inputs))
+        values = (v.to(dtype) if a.name in names and v is not None else v for a, v in zip(self.inputs, inputs))
         outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, self._reference(*values)))
         return outputs if len(outputs) > 1 else outputs[0]
 

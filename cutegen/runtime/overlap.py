@@ -12,7 +12,7 @@ def find_overlaps(
     args: Sequence[Argument], values: Sequence[Any], outputs: Sequence[str], aliases: Mapping[str, str]
 ) -> Iterator[Fault]:
     """Outputs that share elements with another argument, other than the one that they may lie on exactly."""
-    tensors = [(a.name, v) for a, v in zip(args, values) if isinstance(a, TensorArg) and v.numel()]
+    tensors = [(a.name, v) for a, v in zip(args, values) if isinstance(a, TensorArg) and v is not None and v.numel()]
     written = [(name, value) for name, value in tensors if name in outputs]
     for i, (name, value) in enumerate(written):
         for other, tensor in tensors:

@@ -10,7 +10,8 @@ A generated plan gives, as class attributes:
                       overlap an argument, which a call checks by where both begin
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing, but
                       for a reduction of no columns, which is 0 (max: -inf)
-    tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key
+    tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key; what does without an
+                      optional operand ends in _without_NAME
     scales            names of the inputs that scale the operands of the product
     promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
@@ -54,6 +55,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance, tolerance
@@ -69,12 +72,12 @@ from cutegen.runtime.arguments import (
     draw,
     find_faults,
     normalise_strides,
-    slack,
     torch_dtype,
 )
 from cutegen.runtime.base import BasePlan, Table
 from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
 from cutegen.runtime.overlap import find_overlaps
+from cutegen.runtime.slots import find_dims, find_parts, find_storage
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
@@ -118,7 +121,36 @@ class KernelPlan(BasePlan):
         if not here or not self.winners:
             return tuple(self.tilings)
         measured = {key for rows in self.winners.get(here, {}).values() for _, key in rows}
-        return tuple(key for key in self.tilings if key in measured or key in self.anywhere)
+        return tuple(key for key in self.tilings if self.full_key(key) in {*measured, *self.anywhere})
+
+    # -- optional operands --
+
+    @cached_property
+    def _endings(self) -> tuple[tuple[int, str], ...]:
+        """(position, what keys end in without it) of each optional input."""
+        return tuple((i, f"_without_{a.name}") for i, a in enumerate(self.inputs) if a.optional)
+
+    @cached_property
+    def _shorter(self) -> dict[str, tuple[str, frozenset[int]]]:
+        """Of each kernel that does without some operands: the key of that with all, and their positions."""
+        found: dict[str, tuple[str, frozenset[int]]] = {}
+        for key in self.tilings:
+            for count in range(1, len(self._endings) + 1):
+                for gone in combinations(self._endings, count) if key not in found else ():
+                    found[key + "".join(ending for _, ending in gone)] = key, frozenset(i for i, _ in gone)
+        return found
+
+    def full_key(self, key: str) -> str:
+        """The key of the kernel that takes all operands, beside one that does without some."""
+        return self._shorter[key][0] if key in self._shorter else key
+
+    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int]) -> str:
+        return self.dispatch(**dims) + "".join(ending for i, ending in self._endings if inputs[i] is None)
+
+    def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The inputs with None for those that the kernel `key` does without."""
+        gone = self._shorter[key][1] if key in self._shorter else frozenset()
+        return tuple(None if i in gone else value for i, value in enumerate(inputs))
 
     def _reference(self, *inputs: Any) -> tuple[Any, ...]:
         raise NotImplementedError
@@ -143,7 +175,7 @@ class KernelPlan(BasePlan):
         """Uninitialised fresh_outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
         try:
             dims = bind_dims(self.dims, self.inputs, inputs)
-            device = next(v.device for a, v in zip(self.inputs, inputs) if isinstance(a, TensorArg))
+            device = next(v.device for v in inputs if hasattr(v, "device"))
             return tuple(allocate(o, dims, device) for o in self.fresh_outputs)
         except Exception as error:
             self._refuse(self.inputs, inputs, error)
@@ -152,7 +184,7 @@ class KernelPlan(BasePlan):
     def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
         """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
         dtype = torch_dtype(precision)
-        values = (v.to(dtype) if isinstance(a, TensorArg) else v for a, v in zip(self.inputs, inputs))
+        values = (v.to(dtype) if hasattr(v, "to") else v for v in inputs)
         outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, self._reference(*values)))
         return outputs if len(outputs) > 1 else outputs[0]
 
@@ -207,16 +239,17 @@ class KernelPlan(BasePlan):
         empty = [(outputs[name], -math.inf if op == "max" else 0.0) for name, op in self.reductions.items()]
         carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and self.reduced in a.dims]
         carrier = self._find_carrier(carriers, probe)
-        key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
+        key = self.full_key(key) if key else next(iter(self.tilings)) if len(self.tilings) == 1 else None
         choose: Callable[..., str] = self.dispatch
         scratch, whole = self.scratch, next(o for o in self.outputs if outputs[o.name] == probe)
         axes, divisors = whole.axes, [divided(whole.dims[axis])[1] for axis in whole.axes]
         measured = bool(self.winners)
-        slots = self._dim_slots(args)
+        slots = find_dims(self.dims, args)
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
-        parts = self._part_slots(args, slots)
-        apart, together = self._storage_slots(args, positions)
+        parts = find_parts(args, slots)
+        apart, together = find_storage(args, [o.name for o in self.outputs], self.aliases)
+        endings = self._endings
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -226,27 +259,35 @@ class KernelPlan(BasePlan):
                         if not lo <= values[i].shape[axis] <= hi:
                             raise ValueError(f"argument {i}, axis {axis}")  # named below
                     for i, axis, divisor, most, whole, whole_axis in parts:
+                        if values[i] is None:
+                            continue
                         if not 0 <= values[i].shape[axis] * divisor - values[whole].shape[whole_axis] <= most:
                             raise ValueError(f"argument {i}, axis {axis}")
                     for i, others in apart:
                         start = values[i].data_ptr()
                         for j in others:
-                            if values[j].data_ptr() == start:
+                            if (other := values[j]) is not None and other.data_ptr() == start:
                                 raise ValueError(f"arguments {i} and {j}")
                     for i, j in together:
-                        if values[i].data_ptr() == values[j].data_ptr() and values[i].stride() != values[j].stride():
+                        if (other := values[j]) is None or values[i].data_ptr() != other.data_ptr():
+                            continue
+                        if values[i].stride() != other.stride():
                             raise ValueError(f"arguments {i} and {j}")
                     device = output.get_device()
                     where = (device,) if measured else ()
                     chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
+                    given = values[: len(args)] if scratch else values
+                    if endings:
+                        chosen += "".join(ending for i, ending in endings if values[i] is None)
+                        given = tuple(v for v in given if v is not None)
                     limited = sms is not None or self.sms is not None
                     count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
                     if scratch:
                         extents = product_extents(divisors, [output.shape[axis] for axis in axes])
                         fitting = self._scratch.fit(chosen, extents, values[len(args) :], output.device)
-                        kernels[chosen](*values[: len(args)], *fitting, count)
+                        kernels[chosen](*given, *fitting, count)
                     else:
-                        kernels[chosen](*values, count)
+                        kernels[chosen](*given, count)
                     return
             except Exception as error:
                 self._refuse(args if len(values) <= len(args) else (*args, *scratch), values, error)
@@ -266,47 +307,11 @@ class KernelPlan(BasePlan):
         """The argument that may be empty where the output is not: an operand, unless the contracted dim is constant."""
         return output if isinstance(self.dims[self.reduced], int) else operands[0]
 
-    def _dim_slots(self, args: Sequence[Argument]) -> tuple[tuple[str, int, int], ...]:
-        """(dim, argument, axis) where the extent of each dim that is not constant can be read."""
-        found: dict[str, tuple[str, int, int]] = {}
-        for i, arg in enumerate(args):
-            for axis, dim in enumerate(arg.dims if isinstance(arg, TensorArg) else ()):
-                if not isinstance(self.dims[divided(dim)[0]], int) and divided(dim)[1] == 1:
-                    found.setdefault(dim, (dim, i, axis))
-        return tuple(found.values())
-
-    def _part_slots(
-        self, args: Sequence[Argument], slots: Sequence[tuple[str, int, int]]
-    ) -> tuple[tuple[int, int, int, int, int, int], ...]:
-        """(argument, axis, divisor, slack, argument and axis of the whole) of each extent such as n/2: the compiled
-        kernel checks that equal dims are equal, not that one is a part of another."""
-        wholes = {dim: (i, axis) for dim, i, axis in slots}
-        return tuple(
-            (i, axis, divisor, slack(arg.dims[axis]), *wholes[name])
-            for i, arg in enumerate(args)
-            if isinstance(arg, TensorArg)
-            for axis, (name, divisor) in enumerate(map(divided, arg.dims))
-            if divisor > 1 and name in wholes
-        )
-
     def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """What a launch passes, with each output of `aliases` in place of the input that it may lie on."""
         held = {a.name: v for a, v in zip((*self.inputs, *self.fresh_outputs), values)}
         shared = {name: held[output] for output, name in self.aliases.items()}
-        return tuple(shared.get(name, value) for name, value in held.items())
-
-    def _storage_slots(
-        self, args: Sequence[Argument], positions: Mapping[str, int]
-    ) -> tuple[list[tuple[int, list[int]]], list[tuple[int, int]]]:
-        """(output, arguments that it may not lie on) and (output, argument that it may lie on), by position."""
-        written = [positions[o.name] for o in self.outputs]
-        together = [(positions[o], positions[name]) for o, name in self.aliases.items()]
-        tensors = [i for i, a in enumerate(args) if isinstance(a, TensorArg)]
-        apart = [
-            (i, [j for j in tensors if j != i and (i, j) not in together and (j not in written or j > i)])
-            for i in written
-        ]
-        return apart, together
+        return tuple(value if value is None else shared.get(name, value) for name, value in held.items())
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
         extents = {**self.dims, **{s.dims[0]: (0, None) for s in self.scratch}}
@@ -325,7 +330,7 @@ class KernelPlan(BasePlan):
     def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
         if not self.scratch:
             return ()
-        device = next(v.device for a, v in zip(self.inputs, inputs) if isinstance(a, TensorArg))
+        device = next(v.device for v in inputs if hasattr(v, "device"))
         shapes = self.workspace_shapes(**self.problem_dims(*inputs))
         return self._scratch.make(device, tuple(size for (size,) in shapes.values()))
 

@@ -170,6 +170,22 @@ def test_epilogue(name: str) -> None:
     assert_passes(subject, {**shape, "m": 64, "n": 32}, mode="strides")
 
 
+def test_optional_operands() -> None:
+    spec = """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  c: bf16[m, n]?
+  beta: f32
+  bias: f32[n]
+  d: bf16[m, n]
+epilogue: {d: relu(acc + bias - beta * c)}
+"""
+    subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=2))
+    for key in ("", "_without_c"):
+        tiling = next(iter(subject.tilings)) + key
+        assert_passes(subject, {"m": 136, "n": 264, "k": 72}, tiling=tiling)
+
+
 def test_an_op_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TypeAlias
 
 from cutegen.families.gemm.candidate import STRUCTURAL, Candidate, structure
+from cutegen.families.gemm.omission import list_omissions, suffix, without
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.tiling import describe_tiling
@@ -35,9 +36,23 @@ def assemble(
         members = [c for c in instances if structure(c) == key]
         module = "_".join(("kernel", *_differences(members[0], default, STRUCTURAL)))
         kernels.append(GemmKernel(module, tuple(describe_tiling(problem, c, names[c], module) for c in members)))
+    for omitted in list_omissions(problem):
+        kernels += [_omit(problem, kernel, omitted) for kernel in kernels if not kernel.omitted]
     dispatch: list[DispatchRow] = [DeviceRow(row.when, names[c], row.device) for row, c in tuned if row.device]
     dispatch += [DispatchRow(when, names[c]) for when, c in rows]
     return tuple(kernels), (*dispatch, DispatchRow((), names[default]))
+
+
+def _omit(problem: GemmProblem, kernel: GemmKernel, omitted: tuple[str, ...]) -> GemmKernel:
+    """The module beside another that does without optional operands, and without their ring where it is empty."""
+    rest, end = without(problem, omitted), suffix(omitted)
+    loads = any(o.kind == "tile" for o in rest.kernel_epilogue.operands)
+    module = kernel.module + end
+    tilings = []
+    for t in kernel.tilings:
+        c = t.candidate if loads else replace(t.candidate, load_stages=0)
+        tilings.append(replace(describe_tiling(rest, c, t.name + end, module), omitted=omitted))
+    return GemmKernel(module, tuple(tilings))
 
 
 def _instance_names(instances: Sequence[Candidate]) -> Iterable[str]:

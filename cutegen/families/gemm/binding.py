@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic
@@ -22,6 +23,7 @@ from cutegen.epilogue import (
     find_pairing,
     find_scaled,
     old_name,
+    omit,
     pair_names,
     parse_epilogue,
     separate_in_place,
@@ -31,7 +33,7 @@ from cutegen.epilogue.expression import REDUCTIONS
 from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.epilogue.program import reads
-from cutegen.epilogue.rules import OP_PACKAGE, REDUCE_ADD
+from cutegen.epilogue.rules import OP_PACKAGE, OPTIONAL, REDUCE_ADD
 from cutegen.epilogue.tree import Call, Pairing, Reduce, ReduceOp, Span, walk
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.aliasing import refuse_alias
@@ -39,6 +41,7 @@ from cutegen.families.gemm.block_scales import check_halves, place_block_scales
 from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
 from cutegen.families.gemm.mma import MMAS
+from cutegen.families.gemm.omission import MAX_OPTIONAL
 from cutegen.families.gemm.placement import Placement, unaligned_extent
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles, find_roles
@@ -140,6 +143,7 @@ class Binder:
         placement.check_pairs(b, program, n)
         self.check_made_names(program)
         aliases = self.aliases(program)
+        optional = self.optional(program, inputs)
         if groups:
             grouping.check_outputs(program.outputs, groups)
             self.check_group_epilogue(program)
@@ -160,6 +164,7 @@ class Binder:
             batch_invariant=self.spec.invariance == "batch", groups=groups,
             scales=tuple(s.name for s in mainloop.scales),
             a_scale=a_scale, b_scale=b_scale, aliases=aliases,
+            optional=optional,
         )  # fmt: skip
 
     def operands(
@@ -200,6 +205,22 @@ class Binder:
                 said, remedy = refused
                 self.report(rules.IN_PLACE, ("alias", name), said, remedy, key=name not in self.spec.epilogue)
         return tuple(given.items())
+
+    def optional(self, program: EpilogueProgram, inputs: list[str]) -> tuple[str, ...]:
+        """Inputs that may be None; those without which an expression has no meaning are reported."""
+        names = tuple(name for name, tensor in self.spec.tensors.items() if tensor.optional)
+        for name in names:
+            if name not in inputs or name in self.spec.mainloop:
+                remedy = "drop the `?`; a spec of its own does without it"
+                self.report(OPTIONAL, ("tensors", name), f"`{name}` is no input of the epilogue alone", remedy)
+            elif (others := len(names)) > MAX_OPTIONAL:
+                said = f"{others} optional operands are {2**others} kernels for each tiling; at most {2**MAX_OPTIONAL}"
+                self.report(OPTIONAL, ("tensors", name), said, "drop the `?` of some of them")
+        if self.findings:
+            return names
+        for omitted in (subset for count in (1, 2) for subset in combinations(names, count)):
+            omit(program, omitted, self.report)
+        return names
 
     def check_group_epilogue(self, program: EpilogueProgram) -> None:
         """What the epilogue of a grouped product has not got yet."""

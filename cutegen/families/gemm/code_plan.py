@@ -5,12 +5,13 @@ from __future__ import annotations
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import accumulators, dynamic, part_registers, warpgroups_per_tile
+from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.hardware.arch import ARCHS
 
 
 def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
-    numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
+    numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], without(resolved.problem, tiling.omitted)
     m, n, k = numbers.tile
     sharing = warpgroups_per_tile(tiling.candidate)
     mma_k = arch.mma_k(problem.a.dtype)

@@ -47,10 +47,7 @@ class Placement:
         """The dims as texts, in torch order; () of scalars; None after a finding. divided: whether `x/2` may occur;
         blocks: whether any quotient may."""
         decl = self.tensors[name]
-        ok = not decl.optional
-        if decl.optional:
-            remedy = "drop the `?`: a kernel without this tensor is a spec of its own"
-            self.refuse(rules.NOT_YET_SUPPORTED, name, "optional tensors are not supported yet", remedy)
+        ok = True
         texts = tuple(dim.text for dim in decl.dims or ())
         for axis, dim in enumerate(decl.dims or ()):
             if blocks and dim.kind in ("div", "ceil_div"):

@@ -10,12 +10,21 @@ from cutegen.epilogue import Reduction, cost, torch_imports, torch_lines, torch_
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.group_rendering import member_lines, of_rows, row_group_names, row_groups_text
+from cutegen.families.gemm.omission import list_omissions, without
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.plan_text import DeviceText, RowText, TilingText, device_texts, row_texts, tiling_texts
 from cutegen.families.resolved import DeviceRow
 from cutegen.hardware import ARCHS
 from cutegen.render.layout import bracketed, statement
+
+
+@dataclass(frozen=True, slots=True)
+class ShorterText:
+    """The reference of calls without optional operands: the condition, and the statements."""
+
+    when: str
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ class PlanText:
     row_groups: str
     row_group_names: tuple[str, ...]
     product_lines: tuple[str, ...]
+    shorter_references: tuple[ShorterText, ...]
     reference_lines: tuple[str, ...]
     flops: str
     bytes: tuple[str, ...]
@@ -67,7 +77,6 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
     dims = [d for d in (problem.batch, problem.m, problem.n, problem.k) if d is not None]
     work = cost(problem.epilogue)
     product = " * ".join(d.name for d in dims if d is not problem.k and (not problem.groups or d is not problem.batch))
-    maths = torch_lines(problem.epilogue)
     several = len(resolved.kernels) > 1
     anywhere = dict.fromkeys(row.tiling for row in resolved.dispatch if not isinstance(row, DeviceRow))
     others = [d.name for d in dims if d is not problem.m]
@@ -87,12 +96,12 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         block_values=_names(tuple(o.name for o in problem.epilogue.block_outputs)),
         functions=torch_imports(problem.epilogue),
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
-        inputs=_arguments("inputs = ", problem.inputs, shapes),
+        inputs=_arguments("inputs = ", problem.inputs, shapes, problem.optional),
         outputs=_arguments("outputs = ", problem.outputs, shapes),
         aliases=", ".join(f'"{output}": "{name}"' for output, name in problem.aliases),
         in_place=_names(problem.epilogue.updated),
-        tilings=tiling_texts(resolved.tilings),
-        modules=tuple((t.name, t.module) for t in resolved.tilings) if several else (),
+        tilings=tiling_texts(resolved.instances),
+        modules=tuple((t.name, t.module) for t in resolved.instances) if several else (),
         module='f"{__package__}.{MODULES[key]}"' if several else f'f"{{__package__}}.{resolved.kernels[0].module}"',
         dispatch=row_texts(resolved.dispatch, 'dims["{}"]'),
         winners=device_texts(resolved.dispatch, others, problem.m.name),
@@ -109,13 +118,26 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         row_groups=row_groups_text(problem),
         row_group_names=row_group_names(problem),
         product_lines=tuple(_product(problem)),
-        reference_lines=tuple(
-            statement(line, indent=8)
-            for line in (*member_lines(problem), *torch_operand_lines(of_rows(problem)), *maths)
+        shorter_references=tuple(
+            ShorterText(
+                " and ".join(f"{name} is None" for name in omitted), _reference_lines(without(problem, omitted), 12)
+            )
+            for omitted in reversed(tuple(list_omissions(problem)))
         ),
+        reference_lines=_reference_lines(problem, 8),
         flops=f"2 * {product} * {problem.k.name}{per_output}",
         bytes=tuple(_bytes(shapes.values(), problem)),
     )
+
+
+def _shorter(problem: GemmProblem, omitted: tuple[str, ...]) -> ShorterText:
+    condition = " and ".join(f"{name} is None" for name in omitted)
+    return ShorterText(condition, _reference_lines(without(problem, omitted), 12))
+
+
+def _reference_lines(problem: GemmProblem, indent: int) -> tuple[str, ...]:
+    lines = (*member_lines(problem), *torch_operand_lines(of_rows(problem)), *torch_lines(problem.epilogue))
+    return tuple(statement(line, indent=indent) for line in lines)
 
 
 def _reductions(reductions: tuple[Reduction, ...]) -> str:
@@ -132,18 +154,20 @@ def _extent(dim: ProblemDim) -> str:
     return str(dim.value) if dim.value is not None else f"({dim.lo}, {dim.hi})"
 
 
-def _arguments(before: str, names: Iterable[str], shapes: dict[str, TensorShape]) -> str:
+def _arguments(
+    before: str, names: Iterable[str], shapes: dict[str, TensorShape], optional: tuple[str, ...] = ()
+) -> str:
     """A tuple of TensorArg and ScalarArg."""
-    items = tuple(_argument(name, shapes) for name in names)
+    items = tuple(_argument(name, shapes, name in optional) for name in names)
     if len(items) > 1:
         return "(\n" + "".join(f"        {item},\n" for item in items) + "    )"
     return bracketed("(", items, ")", indent=4, used=len(before), is_tuple=True)
 
 
-def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
+def _argument(name: str, shapes: dict[str, TensorShape], optional: bool) -> str:
     s = shapes.get(name)
     if s is None:
-        return f'ScalarArg("{name}")'
+        return f'ScalarArg("{name}"{", optional=True" * optional})'
     dims = ", ".join(f'"{d.name}"' for d in s.dims) + ("," if len(s.dims) == 1 else "")
     parts = [f'"{name}"', f'"{s.dtype.torch}"', f"({dims})", f"contiguous={s.contiguous}", f"align={s.align}"]
     if s.multiple > 1:
@@ -152,6 +176,8 @@ def _argument(name: str, shapes: dict[str, TensorShape]) -> str:
         parts.append(f"axes={s.axes}")
     if s.padded:
         parts.append("padded=True")
+    if optional:
+        parts.append("optional=True")
     if s.steps:
         parts.append(f"steps={s.steps}")
     return bracketed("TensorArg(", parts, ")", indent=8, used=1)

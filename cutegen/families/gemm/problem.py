@@ -115,6 +115,7 @@ class GemmProblem:
     batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
     a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
     b_scale, too. aliases: (output, input) of each pair that a call may pass one storage for.
+    optional: inputs that may be None, see `omission`.
     """
 
     m: ProblemDim
@@ -133,6 +134,7 @@ class GemmProblem:
     a_scale: BlockScale | None = None
     b_scale: BlockScale | None = None
     aliases: tuple[tuple[str, str], ...] = ()
+    optional: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:

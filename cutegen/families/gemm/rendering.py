@@ -27,6 +27,7 @@ from cutegen.families.gemm.block_text import (
 )
 from cutegen.families.gemm.group_rendering import GroupText, group_overview, group_text
 from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
+from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.plan_rendering import plan_text
 from cutegen.families.gemm.problem import GemmProblem
@@ -137,7 +138,8 @@ class KernelText:
 
 
 def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
-    problem, structure = kernel_frame(resolved.problem, kernel.structure)
+    given = without(resolved.problem, kernel.omitted)
+    problem, structure = kernel_frame(given, kernel.structure)
     program, paired = problem.kernel_epilogue, problem.paired
     columns = "t.tile[1] // 2" if paired else "t.tile[1]"
     pingpong = structure.schedule == "pingpong"
@@ -213,7 +215,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     in_block = [p for p in parameters if p[0] != "slot" and (p[0] != "loaded" or (blocks and blocks.tiles_before))]
     return KernelText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
-        title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(resolved.problem)}.",
+        title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(given)}.",
         overview=tuple(_overview(problem, kernel.tilings[0])),
         pingpong=pingpong,
         work=work,

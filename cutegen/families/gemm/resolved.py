@@ -13,9 +13,11 @@ from cutegen.runtime.gemm import GemmTiling
 
 @dataclass(frozen=True, slots=True)
 class ResolvedGemmTiling(ResolvedTiling[GemmTiling]):
-    """One kernel instance. candidate: the knobs that its numbers come from."""
+    """One kernel instance. candidate: the knobs that its numbers come from. omitted: optional operands that it does
+    without."""
 
     candidate: Candidate
+    omitted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,11 @@ class GemmKernel:
     tilings: tuple[ResolvedGemmTiling, ...]
 
     @property
+    def omitted(self) -> tuple[str, ...]:
+        """Optional operands that the module does without."""
+        return self.tilings[0].omitted
+
+    @property
     def structure(self) -> Candidate:
         """A candidate to read structural knobs from; its other knobs are those of the first instance."""
         return self.tilings[0].candidate
@@ -33,7 +40,8 @@ class GemmKernel:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedGemm:
-    """Everything the templates need. kernels: that of the default tiling first. digest: hash of the meaning of spec and
+    """Everything the templates need. kernels: that of the default tiling first; those that do without optional operands
+    last, each instance beside the one of all operands. digest: hash of the meaning of spec and
     decisions, not of comments or evidence."""
 
     family: ClassVar[str] = "gemm"
@@ -54,4 +62,10 @@ class ResolvedGemm:
 
     @property
     def tilings(self) -> tuple[ResolvedGemmTiling, ...]:
+        """The instances that the dispatch table names: of all operands."""
+        return tuple(tiling for tiling in self.instances if not tiling.omitted)
+
+    @property
+    def instances(self) -> tuple[ResolvedGemmTiling, ...]:
+        """All that are built."""
         return tuple(tiling for kernel in self.kernels for tiling in kernel.tilings)

@@ -57,3 +57,8 @@ class ResolvedMla:
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
+
+    @property
+    def instances(self) -> tuple[ResolvedMlaTiling, ...]:
+        """All that are built."""
+        return self.tilings
