@@ -1,8 +1,8 @@
-"""Reductions over the columns of an epilogue's values: all of them, or blocks that a tile holds whole.
+"""Reductions of an epilogue's values: over all columns, all rows or both, or over blocks of columns in a tile.
 
-Of all columns there is one partial result per row and tile, joined in order of tiles. A thread joins what it holds of a
-row, four threads join a row of the tile, and the tile's results go to scratch. The group that finishes the last tile of
-a row of tiles, whichever it is, joins them by tile: equal inputs, equal bits.
+Of what more than one tile has there is one partial result per tile, in scratch. The group that finishes the last of
+the tiles, whichever it is, joins them in their order: equal inputs, equal bits. Within a tile, a thread joins what it
+holds; then the four threads of a row or the eight of a column do, and for columns the warps of the tile.
 """
 
 import math
@@ -79,6 +79,132 @@ def publish_rows(
             partials[line + at] = value
 
 
+def clear(values, op: str):
+    """Registers of `start`, as they were."""
+    values.fill(IDENTITY[op])
+
+
+def join_lanes(op: str, values, lane):
+    """What the eight lanes of a column hold of a thread's columns, joined: (result, index of its column, lanes that
+    have it besides). As long as they hold more than one, lanes halve what they hold with each exchange."""
+    count, index, spare = cute.size(values), Int32(0), 0
+    for distance in (16, 8, 4):
+        if count == 1:
+            values[0] = join(op, values[0], cute.arch.shuffle_sync_bfly(values[0], distance))
+            spare |= distance
+            continue
+        count //= 2
+        upper = (lane & distance) != 0
+        for i in range(count):
+            mine = cutlass.select_(upper, values[count + i], values[i])
+            theirs = cutlass.select_(upper, values[i], values[count + i])
+            values[i] = join(op, mine, cute.arch.shuffle_sync_bfly(theirs, distance))
+        index = index + cutlass.select_(upper, Int32(count), Int32(0))
+    return values[0], index, spare
+
+
+@cute.jit
+def stage_columns(
+    values: cute.Tensor, smem: cute.Tensor, first: cutlass.Constexpr, thread: Int32, op: cutlass.Constexpr
+):
+    """Writes this warp's result of each column of a subtile to smem[first + column, warp].
+
+    values: a thread's columns of the subtile (`fragment_offset`), joined over its rows.
+    """
+    lane = thread % 32
+    value, index, spare = join_lanes(op, values, lane)
+    if (lane & spare) == 0:
+        smem[first + index // 2 * 8 + lane % 4 * 2 + index % 2, thread // 32] = value
+
+
+@cute.jit
+def publish_columns(
+    smem: cute.Tensor,
+    partials: cute.Tensor,
+    line: Int32,
+    origin: Int32,
+    columns: Int32,
+    thread: Int32,
+    threads: cutlass.Constexpr,
+    op: cutlass.Constexpr,
+):
+    """Writes the tile's result of each column to partials[line + column of the output], its warps joined in order."""
+    extent, warps = smem.shape
+    for i in cutlass.range(thread, extent, threads, unroll=1):
+        if origin + i < columns:
+            total = smem[i, 0]
+            for warp in cutlass.range_constexpr(1, warps):
+                total = join(op, total, smem[i, warp])
+            partials[line + origin + i] = total
+
+
+def join_warp(op: str, value):
+    """What the lanes of a warp hold, joined."""
+    for distance in (16, 8, 4, 2, 1):
+        value = join(op, value, cute.arch.shuffle_sync_bfly(value, distance))
+    return value
+
+
+@cute.jit
+def join_group(
+    value: Float32,
+    smem: cute.Tensor,
+    thread: Int32,
+    barrier: Int32,
+    threads: cutlass.Constexpr,
+    op: cutlass.Constexpr,
+):
+    """What the threads of a group hold, joined; all of them get it. smem: (1, warps)."""
+    value = join_warp(op, value)
+    if thread % 32 == 0:
+        smem[0, thread // 32] = value
+    cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
+    total = smem[0, 0]
+    for warp in cutlass.range_constexpr(1, smem.shape[1]):
+        total = join(op, total, smem[0, warp])
+    cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
+    return total
+
+
+@cute.jit
+def publish_tile(
+    values: cute.Tensor,
+    smem: cute.Tensor,
+    partials: cute.Tensor,
+    index: Int32,
+    thread: Int32,
+    barrier: Int32,
+    threads: cutlass.Constexpr,
+    op: cutlass.Constexpr,
+):
+    """Writes the result of the whole tile to partials[index]."""
+    total = join_group(values[0], smem, thread, barrier, threads, op)
+    if thread == 0:
+        partials[index] = total
+
+
+@cute.jit
+def join_tiles(
+    partials: cute.Tensor,
+    out: cute.Tensor,
+    index: Int32,
+    first: Int32,
+    tiles: Int32,
+    smem: cute.Tensor,
+    thread: Int32,
+    barrier: Int32,
+    threads: cutlass.Constexpr,
+    op: cutlass.Constexpr,
+):
+    """out[index]: the results of `tiles` tiles from `first` on, a share of them in order by each thread."""
+    total = Float32(IDENTITY[op])
+    for tile in cutlass.range(thread, tiles, threads, unroll=1):
+        total = join(op, total, partials[first + tile])
+    total = join_group(total, smem, thread, barrier, threads, op)
+    if thread == 0:
+        out[index] = total
+
+
 @cute.jit
 def arrive(
     arrivals: cute.Tensor,
@@ -117,9 +243,10 @@ def join_rows(
     threads: cutlass.Constexpr,
     op: cutlass.Constexpr,
 ):
-    """out[origin : origin + extent]: the results of `tiles` tiles, at first + tile * rows + row, in their order."""
+    """out[origin : origin + extent]: the results of `tiles` tiles, at first + tile * rows + row, in their order. Rows
+    of the product, or its columns."""
     for i in cutlass.range(thread, extent, threads, unroll=1):
-        if origin + i < rows:
+        if origin + i < out.shape[0]:
             total = Float32(IDENTITY[op])
             for tile in cutlass.range(tiles, unroll=1):
                 total = join(op, total, partials[first + tile * rows + origin + i])

@@ -114,6 +114,11 @@ def up_to_row(tensor, last: Int32, rows_along_m: bool):
     return cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=tensor.stride))
 
 
+def up_to(vector, last: Int32):
+    """A tensor with one value per row, without what lies behind row `last`."""
+    return cute.make_tensor(vector.iterator, cute.make_layout((last,), stride=vector.stride))
+
+
 @cute.jit
 def tabulate_labels(
     table: cute.Tensor,

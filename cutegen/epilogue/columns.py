@@ -8,7 +8,7 @@ product becomes two values, NAME_0 and NAME_1, and a slice becomes one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -57,6 +57,7 @@ def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Repor
         dims[operand.name] = len(operand.axes)
     declared: dict[str, Columns] = {o.name: "half" if o.half else "all" for o in program.outputs}
     declared |= {o.name: "blocks" for o in program.block_outputs}
+    declared |= {r.name: "half" if r.half else "all" for r in program.reductions if r.kept == "n"}
     domain: Columns = "half" if program.pairing else "all"
     for statement in program.statements:
         path = ("epilogue", statement.name)
@@ -79,18 +80,10 @@ def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Repor
             remedy = {"half": half, "blocks": blocks}.get(expected, f"declare `{statement.name}` with {has_it}")
             refuse(COLUMNS, statement.expr.span, said, remedy)
         for node in walk(statement.expr):
-            if not isinstance(node, Reduce):
-                continue
-            what = _columns(node.value, has, domain, n, lambda *_: None)
-            if node.over != n:
-                refuse(NOT_YET_SUPPORTED, node.span, f"only {n} can be reduced yet", f"write {n}")
-            elif program.pairing and what == "all":
-                said = f"a reduction of {n} columns in a gated product is not supported yet"
-                refuse(NOT_YET_SUPPORTED, node.span, said, "reduce a value of slices")
-            elif what == "blocks":
-                refuse(
-                    COLUMNS, node.value.span, f"the value has {_words(what, n)} already", "reduce a value of columns"
-                )
+            if isinstance(node, Reduce):
+                what = _columns(node.value, has, domain, n, lambda *_: None)
+                for rule, said, remedy in _wrong_reduction(node, what, program, n):
+                    refuse(rule, node.span, said, remedy)
         has[statement.name] = expected or found or "all"
 
 
@@ -117,6 +110,19 @@ def _wrong_slice(
         yield SLICE, said, f"write {node.name}[{colons}0::2]" if node.extent is None else f"{node.name}[{colons}:{n}/2]"
 
 
+def _wrong_reduction(
+    node: Reduce, columns: Columns | None, program: EpilogueProgram, n: str
+) -> Iterator[tuple[str, str, str]]:
+    over, what = ", ".join(node.over), node.op
+    if node.block and node.over != (n,):
+        yield NOT_YET_SUPPORTED, f"blocks of {over} are not supported yet", f"write {what}(x, {n}, {node.block})"
+    elif program.pairing and columns == "all":
+        said = f"a reduction of {n} columns in a gated product is not supported yet"
+        yield NOT_YET_SUPPORTED, said, "reduce a value of slices"
+    elif columns == "blocks":
+        yield COLUMNS, f"the value has {_words(columns, n)} already", "reduce a value of columns"
+
+
 def _columns(expr: Expr, has: Mapping[str, Columns], domain: Columns, n: str, refuse: ReportAt) -> Columns | None:
     """The columns of a value; None after a finding. domain: what blocks are blocks of."""
     match expr:
@@ -124,8 +130,9 @@ def _columns(expr: Expr, has: Mapping[str, Columns], domain: Columns, n: str, re
             return has.get(name, "all")
         case Slice():
             return "half"
-        case Reduce(value=value, block=block) if block:
-            return None if _columns(value, has, domain, n, refuse) is None else "blocks"
+        case Reduce(value=value, over=over, block=block):
+            columns = _columns(value, has, domain, n, refuse)
+            return columns and ("blocks" if block else "none" if n in over else columns)
     first: tuple[Columns, Expr] | None = None
     ok = True
     for part in children(expr):
@@ -167,6 +174,17 @@ def split_pairs(program: EpilogueProgram) -> EpilogueProgram:
     outputs = tuple(part for o in program.outputs for part in _parts(o, whole))
     scaled = tuple((o.name, s) for tile, s in program.scaled for o in operands if (o.part_of or o).name == tile)
     return replace(program, statements=tuple(statements), operands=operands, outputs=outputs, scaled=scaled)
+
+
+def name_roles(program: EpilogueProgram, role_of: Callable[[str], str | None]) -> EpilogueProgram:
+    """The program with roles in place of the dims that reductions are over."""
+
+    def convert(node: Expr) -> Expr:
+        if isinstance(node, Reduce):
+            node = replace(node, over=tuple(role_of(dim) or dim for dim in node.over))
+        return map_children(node, convert)
+
+    return replace(program, statements=tuple(replace(s, expr=convert(s.expr)) for s in program.statements))
 
 
 def pair_names(names: Sequence[str]) -> dict[str, str]:

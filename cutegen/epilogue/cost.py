@@ -68,7 +68,10 @@ def cost(program: EpilogueProgram) -> Cost:
             if o.kind != "host_scalar"
         ),
         writes=tuple(
-            Traffic(r.name, r.dtype.bytes, ("m", "batch") if r.batched else ("m",)) for r in program.reductions
+            Traffic(
+                r.name, r.dtype.bytes, (*([r.kept] if r.kept else []), *(["batch"] if r.batched else [])), half=r.half
+            )
+            for r in program.reductions
         )
         + tuple(
             Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n"), o.half)

@@ -14,7 +14,6 @@ from cutegen.epilogue.rules import (
     BLOCK,
     CONDITION,
     EXPRESSION,
-    NOT_YET_SUPPORTED,
     NUMBER,
     OP_ARITY,
     OP_PACKAGE,
@@ -238,15 +237,13 @@ class _Converter:
         return isinstance(node, ast.Name) and node.id in self.dims
 
     def reduce(self, node: ast.Call, op: ReduceOp, depth: int) -> Reduce | None:
-        """`sum(x, n)`, or of blocks, `max_abs(x, n, 128)`; several dims are told apart from mistakes."""
+        """`sum(x, n)`, `sum(x, m, n)`, or of blocks, `max_abs(x, n, 128)`."""
         rest = node.args[1:]
-        if len(rest) == 2 and all(map(self.is_dim, rest)):
-            self.refuse(NOT_YET_SUPPORTED, node, "reductions over two dims are not supported yet", f"write {op}(x, n)")
-            return None
         size = rest[1] if len(rest) == 2 and isinstance(rest[1], ast.Constant) else None
-        if len(rest) != 1 + (size is not None) or node.keywords or not self.is_dim(rest[0]):
+        over = [arg.id for arg in rest if isinstance(arg, ast.Name) and self.is_dim(arg)]
+        if not over or len(rest) != len({*over}) + (size is not None) or node.keywords:
             dims = ", ".join(self.dims) or "none here"
-            said = f"`{op}` takes a value and the dim that it reduces"
+            said = f"`{op}` takes a value and the dims that it reduces"
             self.refuse(OP_ARITY, node, said, f"write {op}(x, n) or {op}(x, n, 128); dims: {dims}")
             return None
         block = 0
@@ -257,9 +254,8 @@ class _Converter:
                 self.refuse(BLOCK, size, said, f"use a multiple of {step} from {low} to {high}")
                 return None
             block = size.value
-        value, over = self.value(node.args[0], depth + 1), rest[0]
-        assert isinstance(over, ast.Name)
-        return None if value is None else Reduce(op, value, over.id, block, self.span(node))
+        value = self.value(node.args[0], depth + 1)
+        return None if value is None else Reduce(op, value, tuple(over), block, self.span(node))
 
     def where(self, node: ast.Call, depth: int) -> Where | None:
         if len(node.args) != 3:

@@ -127,13 +127,17 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A stored (m[, batch]) tensor with one value for all columns; axes: torch axes in that order."""
+    """A stored tensor with one value for all columns, for all rows, or for both. kept: the dim of m and n that it has,
+    "" if neither. axes: torch axes in the order ([kept][, batch]). half: whether it has half of the product's columns.
+    """
 
     name: str
     op: ReduceOp
     dtype: DType
     batched: bool
     axes: tuple[int, ...]
+    kept: Literal["m", "n", ""] = "m"
+    half: bool = False
 
 
 @dataclass(frozen=True, slots=True)

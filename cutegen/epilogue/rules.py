@@ -77,11 +77,12 @@ STATEMENTS = _rule(
 )
 REDUCTION = _rule(
     "reduction",
-    "a reduction of all columns is all of an output's expression, and nothing else reads it",
-    "`r: sum(square(acc), n)` gives one value a row, into a tensor without the dim n: sum, max or max_abs of a value. "
-    "It is complete when every tile of the row is, so no other value of the kernel can be computed from it. Partial "
-    "results of tiles are joined in the order of the tiles, so that equal inputs give equal bits. The value of a "
-    "block, `max_abs(x, n, 128)`, is complete within a tile: anything can be computed from it.",
+    "a reduction of all columns or rows is all of an output's expression, and nothing else reads it",
+    "`r: sum(square(acc), n)` gives one value a row, into a tensor without the dim n; `max(x, m)` one a column, and "
+    "`max_abs(x, m, n)` one in all: sum, max or max_abs of a value. It is complete when every tile that it is over is, "
+    "so no other value of the kernel can be computed from it. Partial results of tiles are joined in the order of the "
+    "tiles, so that equal inputs give equal bits. The value of a block, `max_abs(x, n, 128)`, is complete within a "
+    "tile: anything can be computed from it.",
     "tensors: {r: 'f32[m]'}\nepilogue: {d: acc, r: 'sum(square(acc), n)'}",
 )
 BLOCK = _rule(

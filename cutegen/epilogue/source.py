@@ -33,6 +33,7 @@ _SUM, _PRODUCT, _SIGN = range(3)
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 
 
+_TORCH_DIMS = {"batch": -3, "m": -2, "n": -1}
 REFERENCE_FUNCTIONS = ("ceil_pow2", "divide", "reduce_blocks")  # of cutegen.runtime.epilogue
 
 
@@ -195,9 +196,11 @@ class _TorchWriter(_Writer):
         value = self.text(expr.value)
         if expr.block:
             return f'reduce_blocks({value}, {expr.block}, "{expr.op}")'
+        dims = sorted(_TORCH_DIMS[role] for role in expr.over)
+        dim = f"dim={tuple(dims) if len(dims) > 1 else dims[0]}"
         if expr.op == "sum":
-            return f"torch.sum({value}, dim=-1)"
-        return f"torch.amax({f'torch.abs({value})' if expr.op == 'max_abs' else value}, dim=-1)"
+            return f"torch.sum({value}, {dim})"
+        return f"torch.amax({f'torch.abs({value})' if expr.op == 'max_abs' else value}, {dim})"
 
 
 def device_lines(program: EpilogueProgram) -> tuple[str, ...]:

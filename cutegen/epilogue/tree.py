@@ -112,12 +112,16 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """`sum(x, n)`, `max(x, n)`, `max_abs(x, n)`: one value for all indices of dim `over`; `max_abs(x, n, 128)`: one for
-    each block of them. block: indices of a block; 0: all are one."""
+    """`sum(x, n)`, `max(x, m)`, `max_abs(x, m, n)`: one value for all indices of the dims `over`; `max_abs(x, n, 128)`:
+    one for each block of them.
+
+    over: names of dims as a spec has them, and roles (m, n, batch) once they are bound. block: indices of a block; 0:
+    all are one.
+    """
 
     op: ReduceOp
     value: Expr
-    over: str
+    over: tuple[str, ...]
     block: int
     span: Span = field(compare=False)
 

@@ -20,13 +20,17 @@ class GemmScratch:
     Where a call brings none, it uses the plan's own (runtime/scratch.py).
     """
 
-    def __init__(self, name: str, tilings: Mapping[str, Any], reductions: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, tilings: Mapping[str, Any], reductions: Mapping[str, str], rows_anywhere: bool = False
+    ) -> None:
+        """reductions: of each the dim of m and n that it keeps, "" if neither. rows_anywhere: tiles may begin at any
+        row, so that each row has a counter."""
         self.name, self.tilings = name, tilings
         taken = {name for tiling in tilings.values() for name in getattr(tiling, "scratch", ())}
         partials = [TensorArg(f"{r}_partials", "float32", (f"{r}_partials",), 0, 4) for r in reductions]
         counters = [TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True)] if reductions else []
         self.args = (*partials, *counters, *(s for s in SCRATCH if s.name in taken))
-        self.reductions = len(reductions)
+        self.kept, self.rows_anywhere = tuple(reductions.values()), rows_anywhere
         self.own = OwnScratch(self.make)
         self._needs = Table(lambda point: self._find_needs(*point))
 
@@ -64,7 +68,7 @@ class GemmScratch:
 
     def _find_needs(self, key: str, m: int, n: int, batch: int = 1) -> tuple[int, ...]:
         tiling = self.tilings[key]
-        rows = self._for_reductions(m, n, batch) if self.reductions else ()
+        rows = self._for_reductions(m, n, batch) if self.kept else ()
         work = tiling.scratch_sizes(m, n, batch) if getattr(tiling, "scratch", ()) else {}
         sizes = (*rows, *(work.get(s.name, 0) for s in self.args[len(rows) :]))
         for arg, size in zip(self.args, sizes):
@@ -76,11 +80,22 @@ class GemmScratch:
         return sizes
 
     def _for_reductions(self, m: int, n: int, batch: int) -> tuple[int, ...]:
-        """Elements that suffice for any tiling: partial results of each reduction, one for each row and tile along n,
-        and counters, one for each tile along m."""
-        most = max(max(t.cluster) for t in self.tilings.values()) - 1  # a grid is rounded up to whole clusters
-        tiles_m, tiles_n = (max(-(-e // t.tile[i]) for t in self.tilings.values()) for i, e in enumerate((m, n)))
-        return (*[batch * (tiles_n + most) * m] * self.reductions, batch * (tiles_m + most))
+        """Elements that suffice for any tiling: partial results of each reduction, one per tile and row or column that
+        it keeps, and counters, one per row and column of tiles, one for each batch index and one for all."""
+        tilings = self.tilings.values()
+        most = max(max(t.cluster) for t in tilings) - 1  # a grid is rounded up to whole clusters
+        tiles_m, tiles_n = (max(-(-e // _tile_extent(t, i)) for t in tilings) + most for i, e in enumerate((m, n)))
+        partials = {"m": tiles_n * m, "n": tiles_m * n, "": tiles_m * tiles_n}
+        counters = {"m": m if self.rows_anywhere else tiles_m, "n": tiles_n, "": 2}
+        arrivals = sum(counters[kept] for kept in set(self.kept))
+        return (*(batch * partials[kept] for kept in self.kept), batch * arrivals)
+
+
+def _tile_extent(tiling: Any, axis: int) -> int:
+    """Elements along m or n of the product that a CTA tile has at least. A transposed tiling tells what its clusters
+    cover."""
+    covered = getattr(tiling, "covers", (0, 0))[axis]
+    return covered // max(tiling.cluster) if covered else tiling.tile[axis]  # type: ignore[no-any-return]
 
 
 def product_extents(divisors: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:

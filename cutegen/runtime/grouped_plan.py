@@ -24,6 +24,14 @@ class GroupedPlan(KernelPlan):
     proving = "grouped_proving"
     row_groups: ClassVar[RowGroups]
 
+    @property
+    def rows_anywhere(self) -> bool:
+        return self.row_groups.form == "offsets"
+
+    @property
+    def product_batch(self) -> tuple[str, ...]:
+        return () if self.row_groups.flat else self.roles[3]
+
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
         """As of any product; groups have about as many rows each, and rows of no group are as random as others."""
         values = super().prepare_inputs(**dims)

@@ -17,7 +17,7 @@ A generated plan gives, as class attributes:
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
                       tilings that were measured fastest, each up to an extent of m ("": the default)
-    reductions        {"r": "sum"}: outputs that are one value for all columns
+    reductions        {"r": "sum"}: outputs that are one value for all columns, all rows or both
     block_values      names of outputs with one value for a block of columns
     batch_invariant   True: the bits of a row depend neither on m nor on its place; `check` proves it
     anywhere          with winners: the keys that dispatch can choose on devices without any
@@ -101,9 +101,25 @@ class KernelPlan(BasePlan):
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self._winners = Table(self._device_winners)
-        self._scratch = GemmScratch(self.name, self.tilings, tuple(self.reductions))
+        self._scratch = GemmScratch(self.name, self.tilings, self._kept_dims(), self.rows_anywhere)
         self.scratch = self._scratch.args
         super().__init__(on_miss, sms)
+
+    def _kept_dims(self) -> dict[str, str]:
+        """Of each reduction, which of m and n it has."""
+        m, n, _, _ = self.roles
+        has = {o.name: {divided(d)[0] for d in o.dims} for o in self.outputs}
+        return {r: "m" if m in has[r] else "n" if n in has[r] else "" for r in self.reductions}
+
+    @property
+    def rows_anywhere(self) -> bool:
+        """Whether tiles may begin at any row."""
+        return False
+
+    @property
+    def product_batch(self) -> tuple[str, ...]:
+        """The dim that there is a product for each member of, if there is one."""
+        return self.roles[3]
 
     def find_winner(self, device: int | None, point: tuple[int, ...], extent: int) -> str:
         """The key measured fastest for such calls on a CUDA device (None: the current one); "" for the default."""
@@ -222,7 +238,9 @@ class KernelPlan(BasePlan):
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         dims = self.problem_dims(*inputs)
-        k = dims[self.reduced] + (dims[self.roles[1]] if self.outputs[output].name in self.reductions else 0)
+        m, n, _, _ = self.roles
+        kept = self._kept_dims().get(self.outputs[output].name)
+        k = dims[self.reduced] + {None: 0, "m": dims[n], "n": dims[m], "": dims[m] + dims[n]}[kept]
         operand = next(a.dtype for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims)
         return tolerance(self.outputs[output].dtype, k, self.approximation, reference, operand, self.promoted_k)
 
@@ -323,8 +341,8 @@ class KernelPlan(BasePlan):
     def workspace_shapes(self, **dims: int) -> dict[str, tuple[int, ...]]:
         """The least shapes of the scratch tensors for a problem, by name, whichever tiling runs."""
         extents = complete_dims(self.dims, dims)
-        m, n, _, batch = self.roles
-        sizes = self._scratch.largest([extents[d] for d in (m, n, *batch)])
+        m, n, _, _ = self.roles
+        sizes = self._scratch.largest([extents[d] for d in (m, n, *self.product_batch)])
         return {arg.name: (size,) for arg, size in zip(self.scratch, sizes)}
 
     def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:

@@ -66,3 +66,31 @@ def test_a_reduction_of_no_columns_is_its_neutral_element() -> None:
     r, d = plan.kernel_fn(a, b)
     assert d.shape == (3, 0)
     assert r.tolist() == [-torch.inf] * 3
+
+
+class AllKinds(ReducingPlan):
+    outputs = (
+        TensorArg("r", "float32", ("m",), 0, 4),
+        TensorArg("c", "float32", ("n/2",), 0, 4),
+        TensorArg("e", "float32", (), None, 4),
+        TensorArg("d", "float32", ("m", "n/2"), 1, axes=(0, 1)),
+    )
+    reductions: ClassVar = {"r": "max", "c": "sum", "e": "max_abs"}
+
+
+def test_scratch_of_each_kind_of_reduction() -> None:
+    # 3 and 4 tiles, rounded up to clusters of two; a counter for each row and column of tiles, and two for all of them.
+    shapes = AllKinds().workspace_shapes(m=300, n=200, k=16)
+    sizes = {name: size for name, (size,) in shapes.items()}
+    assert sizes == {"r_partials": 300 * 5, "c_partials": 200 * 4, "e_partials": 4 * 5, "arrivals": 4 + 5 + 2}
+
+
+def test_scratch_of_transposed_tiles_is_counted_in_the_frame_of_the_product() -> None:
+    class Transposed(AllKinds):
+        # A tile of 128 along n and 16 along m, in the product's frame.
+        tilings: ClassVar = {"swap": SimpleNamespace(tile=(128, 16, 64), cluster=(1, 1), covers=(16, 128))}
+
+    shapes = Transposed().workspace_shapes(m=300, n=200, k=16)
+    assert shapes["r_partials"] == (300 * 2,)
+    assert shapes["c_partials"] == (200 * 19,)
+    assert shapes["arrivals"] == (19 + 2 + 2,)

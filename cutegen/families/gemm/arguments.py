@@ -65,7 +65,7 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         tma: bool,
         wide: bool = False,
     ) -> TensorShape:
-        half = isinstance(t, Operand | Output) and t.half
+        half = isinstance(t, Operand | Output | Reduction) and t.half
         own = {**extents, "n": problem.n.over(HALF)} if half else extents
         if isinstance(t, BlockOutput):
             own = {**extents, "n": problem.n.over(t.divisor, up=t.up)}
@@ -103,7 +103,7 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         shapes.append(shape(d, "mn", d.major, tma=not d.direct or d.name in program.updated, wide=True))
     # Scales with rows side by side are read by TMA afterwards: columns of them are 16 bytes apart.
     shapes += [shape(o, "mn", o.major, tma=o.major == "m", wide=True) for o in program.block_outputs]
-    shapes += [shape(r, "m", None, tma=False) for r in program.reductions]
+    shapes += [shape(r, r.kept, None, tma=False) for r in program.reductions]
     return {s.name: s for s in shapes}
 
 

@@ -22,6 +22,7 @@ from cutegen.epilogue import (
     find_in_place,
     find_pairing,
     find_scaled,
+    name_roles,
     old_name,
     omit,
     pair_names,
@@ -34,7 +35,7 @@ from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.epilogue.program import reads
 from cutegen.epilogue.rules import OP_PACKAGE, OPTIONAL, REDUCE_ADD
-from cutegen.epilogue.tree import Call, Pairing, Reduce, ReduceOp, Span, walk
+from cutegen.epilogue.tree import Call, Pairing, Reduce, Span, walk
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.block_scales import check_halves, place_block_scales
@@ -92,11 +93,12 @@ class Binder:
             self.check_used(statements, inputs)
         placement = Placement(self.spec.tensors, self.doc, self.report)
         roots = {s.name: s.expr for s in statements or () if isinstance(s.expr, Reduce)}
-        ops: dict[str, ReduceOp] = {name: expr.op for name, expr in roots.items() if not expr.block}
+        sums = {name: expr for name, expr in roots.items() if not expr.block and name in outputs}
+        reduced = set(sums)
         if statements is None:  # after findings: what looks like a reduction is not judged as a tile
-            reduced = (name for name in outputs if _REDUCES.match(assignments[name]))
-            ops = {name: "sum" for name in reduced if not placement.has_blocks(name)}
-        whole = [name for name in outputs if name not in ops]
+            looks = (name for name in outputs if _REDUCES.match(assignments[name]))
+            reduced = {name for name in looks if not placement.has_blocks(name)}
+        whole = [name for name in outputs if name not in reduced]
         blocked = {name for name in whole if placement.has_blocks(name)}
         stated = [name for name in whole if name not in blocked]
         roles = self.roles(operands, {*blocked, *(mainloop.blocked if mainloop else ())}, stated, placement)
@@ -126,7 +128,7 @@ class Binder:
                 replace(o, direct=self.stores_directly(o, pairing, extents)) for o in stored if isinstance(o, Output)
             ),
             pairing,
-            tuple(filter(None, (placement.reduction(n, ops[n], roles) for n in outputs if n in ops and statements))),
+            tuple(filter(None, (placement.reduction(name, sums[name], roles) for name in outputs if name in sums))),
             block_outputs=tuple(o for o in stored if isinstance(o, BlockOutput)),
         )
         program = self.let_tma_add(program)
@@ -146,7 +148,7 @@ class Binder:
         optional = self.optional(program, inputs)
         if groups:
             grouping.check_outputs(program.outputs, groups)
-            self.check_group_epilogue(program)
+            self.check_group_epilogue(program, roles)
         along_k = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
         a_scale, b_scale = place_block_scales(along_k, self.spec.tensors, roles, extents, self.refuse_mainloop)
         if b_scale and pairing == "concatenated":
@@ -159,6 +161,7 @@ class Binder:
         arguments = tuple(name for name in self.spec.tensors if name not in outputs or name in updated)
         if self.findings:
             return None
+        program = name_roles(program, roles.role_of)
         return GemmProblem(
             m, n, k, batch, a, b, program, split_pairs(drop_added(program)), arguments, tuple(outputs),
             batch_invariant=self.spec.invariance == "batch", groups=groups,
@@ -222,11 +225,15 @@ class Binder:
             omit(program, omitted, self.report)
         return names
 
-    def check_group_epilogue(self, program: EpilogueProgram) -> None:
+    def check_group_epilogue(self, program: EpilogueProgram, roles: Roles) -> None:
         """What the epilogue of a grouped product has not got yet."""
         for r in program.reductions:
-            said = "a reduction in a grouped product is not supported yet"
-            self.report(rules.NOT_YET_SUPPORTED, ("epilogue", r.name), said, "reduce in the next kernel", key=True)
+            if r.kept != "m":
+                said = (
+                    f"a reduction over {roles.m} of a grouped product is not supported yet: its rows are of all groups"
+                )
+                remedy = f"reduce {roles.n}, or reduce in the next kernel"
+                self.report(rules.NOT_YET_SUPPORTED, ("epilogue", r.name), said, remedy, key=True)
 
     def check_made_names(self, program: EpilogueProgram) -> None:
         """Names that the kernel makes of values with pairs of columns, and of outputs that it updates, name nothing

@@ -168,6 +168,12 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
             fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, VECTOR_ALIGN, what))
     if program.reductions:
         fields.append(("s_ticket", TICKET_BYTES * groups, TICKET_BYTES, f"i32{per_group}"))
+    warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
+    for r in program.reductions:
+        if r.kept != "m":
+            columns = output_columns(problem, c) if r.kept else 1
+            what = f"f32 ({columns}, {warps} warps){per_group}"
+            fields.append((f"s_{r.name}", columns * warps * VECTOR_BYTES * groups, VECTOR_BYTES, what))
     if problem.row_scale:
         slot = scale_bytes(problem, c)
         pitch = -(-slot // SCALE_ALIGN) * SCALE_ALIGN

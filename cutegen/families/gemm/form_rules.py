@@ -143,8 +143,8 @@ def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
 def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    what = "a gated product" if problem.paired else "an epilogue with reductions"
-    refused = c.swap_ab and (problem.paired or problem.epilogue.reductions or problem.epilogue.block)
+    what = "a gated product" if problem.paired else "an epilogue with values of blocks"
+    refused = c.swap_ab and (problem.paired or problem.epilogue.block)
     return (f"swap_ab of {what} is not yet supported", "use false") if refused else None
 
 

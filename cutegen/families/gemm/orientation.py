@@ -22,6 +22,7 @@ EXCHANGED = {**_SIDES, **{b: a for a, b in _SIDES.items()}}
 """Candidate fields that trade places, both ways."""
 
 _ROLES = {"m": "n", "n": "m", "k": "k"}
+_KEPT: dict[str, Literal["m", "n", ""]] = {"m": "n", "n": "m", "": ""}
 _KINDS: dict[str, OperandKind] = {"row_vector": "column_vector", "column_vector": "row_vector"}
 
 
@@ -60,7 +61,8 @@ def transpose(problem: GemmProblem) -> GemmProblem:
 
 def _program(program: EpilogueProgram) -> EpilogueProgram:
     operands, outputs = tuple(map(_operand, program.operands)), tuple(map(_output, program.outputs))
-    return replace(program, operands=operands, outputs=outputs)
+    reductions = tuple(replace(r, kept=_KEPT[r.kept]) for r in program.reductions)
+    return replace(program, operands=operands, outputs=outputs, reductions=reductions)
 
 
 def _matrix(t: MatrixOperand) -> MatrixOperand:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
-from cutegen.epilogue.tree import Pairing, ReduceOp, Span
+from cutegen.epilogue.tree import Pairing, Reduce, Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.problem import MatrixOperand, ProblemDim
@@ -141,20 +141,30 @@ class Placement:
             return Operand(name, "tile", decl.dtype, batched, order, cast(Literal["m", "n"], major), half)
         return Operand(name, "row_vector" if "n" in axes else "column_vector", decl.dtype, batched, order, None, half)
 
-    def reduction(self, name: str, op: ReduceOp, roles: Roles) -> Reduction | None:
-        """An output with one value for all columns."""
+    def reduction(self, name: str, expr: Reduce, roles: Roles) -> Reduction | None:
+        """An output with one value for all columns, rows or both."""
         decl = self.tensors[name]
         ok = self.check_dtype(name, "a reduction", ("f32",))
         if (placed := self.place(name, roles)) is None or not ok:
             return None
-        axes = placed[0]
-        needed = {"m": roles.m, "batch": roles.batch}
-        expected = ", ".join(dim for dim in (roles.batch, roles.m) if dim)
-        if set(axes) != {role for role, dim in needed.items() if dim}:
-            said = f"`{name}` has other dims than what is left of {roles.n} being reduced"
-            self.refuse(rules.EPILOGUE_SHAPE, name, said, f"declare {name}: f32[{expected}]")
+        axes, half = placed
+        of_product = {"batch": None if roles.flat else roles.batch, "m": roles.m, "n": roles.n}
+        over = {roles.role_of(dim) for dim in expr.over}
+        legal = [{"n"}, {"m"}, {"m", "n"}, *([{"batch", "m", "n"}] if of_product["batch"] else [])]
+        if over not in legal:
+            listed = " or ".join(", ".join(of_product[role] or "" for role in sorted(dims)) for dims in legal)
+            said = f"a reduction over {', '.join(expr.over)} is not supported"
+            self.report(rules.NOT_YET_SUPPORTED, ("epilogue", name), said, f"reduce {listed}", span=expr.span)
             return None
-        return Reduction(name, op, decl.dtype, "batch" in axes, tuple(axes.values()))
+        left = {role: dim for role, dim in of_product.items() if dim and role not in over}
+        if axes.keys() != left.keys():
+            reduced = " and ".join(expr.over)
+            said = f"`{name}` has other dims than what is left of {reduced} being reduced"
+            self.refuse(rules.EPILOGUE_SHAPE, name, said, f"declare {name}: f32[{', '.join(left.values())}]")
+            return None
+        kept = next((role for role in ("m", "n") if role in left), "")
+        kept_role = cast(Literal["m", "n", ""], kept)
+        return Reduction(name, expr.op, decl.dtype, "batch" in axes, tuple(axes.values()), kept_role, half)
 
     def output(self, name: str, roles: Roles) -> Output | BlockOutput | None:
         decl, blocks = self.tensors[name], self.has_blocks(name)

@@ -31,11 +31,11 @@ from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.plan_rendering import plan_text
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.reduction_text import JoinText, ReductionText, join_texts, reduction_text
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.tensor_text import (
     FakeText,
     MatrixText,
-    ReductionText,
     ReorderedText,
     ScalarText,
     TileText,
@@ -43,7 +43,6 @@ from cutegen.families.gemm.tensor_text import (
     fake_text,
     matrix_text,
     pair_lines,
-    reduction_text,
     reordered_texts,
     symbol_lines,
     tile_text,
@@ -85,11 +84,13 @@ class KernelText:
     block_parameters: tuple[str, ...]
     block_arguments: tuple[str, ...]
     scratch: tuple[str, ...]
-    line: str
-    counter: str
+    joins: tuple[JoinText, ...]
+    arrivals: str
+    masks_m: bool
+    masks_n: bool
+    of_group: str
     paired_n: str
     ticket: str
-    first_line: str
     outputs: tuple[TileText, ...]
     bulk_outputs: tuple[TileText, ...]
     direct: tuple[TileText, ...]
@@ -167,7 +168,10 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     scale_layouts = [f"s_{mainloop.row_scale.name}_layout"] if mainloop.row_scale else []
     extra = {"Int32", "Int64", "const_expr", "pipeline"} | ({"Boolean"} if pingpong or program.tile_switches else set())
     direct = tuple(o for o in outputs if not o.bulk)
-    reductions = tuple(map(reduction_text, program.reductions))
+    warps = "4" if pingpong else "4 * t.consumers"
+    reductions = tuple(reduction_text(r, groups, columns, warps) for r in program.reductions)
+    joins = join_texts(reductions, groups, batched and not (problem.groups and problem.groups.flat), columns)
+    masks_m, masks_n = (any(r.kept != axis for r in reductions) for axis in "mn")
     optional = {
         "pairs": paired,
         "pipeline_state": pingpong,
@@ -211,7 +215,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         element_parameters = tuple(f"{name}: Float32" for name in (*places, *names))
         element_lines = tuple(statement(line, indent=4) for line in device_lines(program))
         element_arguments = (*(f"{x}{mainloop.to_f32}" for x in places.values()), *(values[name] for name in names))
-    row, column = ("at_m" in " ".join(element_arguments)), bool(reductions) or "at_n" in " ".join(element_arguments)
+    row, column = masks_m or "at_m" in " ".join(element_arguments), masks_n or "at_n" in " ".join(element_arguments)
+    by_row = any(r.kept == "m" for r in reductions)
     in_block = [p for p in parameters if p[0] != "slot" and (p[0] != "loaded" or (blocks and blocks.tiles_before))]
     return KernelText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
@@ -227,7 +232,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         epilogue_parameters=element_parameters,
         epilogue_lines=element_lines,
         epilogue_arguments=element_arguments,
-        origin=f"{'row' if reductions or row else '_'}, {'column' if column else '_'}" if row or column else "",
+        origin=f"{'row' if by_row or row else '_'}, {'column' if column else '_'}" if by_row or row or column else "",
         offset=f"{'at_m' if row else '_'}, {'at_n' if column else '_'}",
         epilogue_targets=", ".join((*(f"r_{o.name}[i]" for o in outputs), *(f"x_{r.name}" for r in reductions))),
         results=", ".join((*(o.name for o in outputs), *(r.name for r in reductions))),
@@ -237,11 +242,13 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         block_parameters=tuple(f"{name}: {kind}" for name, kind in in_block),
         block_arguments=tuple(name for name, _ in in_block),
         scratch=(*(f"p_{r.name}" for r in reductions), "arrivals") if reductions else (),
-        line="(batch * tiles_n + n)" if batched else "n",
-        counter="batch * o.raster.tiles_m * t.cluster[0] + m" if batched else "m",
+        joins=joins,
+        arrivals=", ".join({"m": "per row of tiles", "n": "per column of tiles", "": "in all"}[j.kept] for j in joins),
+        masks_m=masks_m,
+        masks_n=masks_n,
+        of_group="[None, None, group]" if pingpong else "",
         paired_n="[0]" if paired else "",
         ticket="o.s_ticket[None, group]" if pingpong else "o.s_ticket",
-        first_line="batch * tiles_n * rows" if batched else "Int32(0)",
         a=a,
         b=b,
         outputs=outputs,

@@ -75,16 +75,6 @@ class ScalarText:
 
 
 @dataclass(frozen=True, slots=True)
-class ReductionText:
-    """A reduced output in the kernel module. gmem: the tensor of this batch index."""
-
-    name: str
-    op: str
-    modes: str
-    gmem: str
-
-
-@dataclass(frozen=True, slots=True)
 class ReorderedText:
     name: str
     axes: list[int]
@@ -168,7 +158,7 @@ def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes and not o.updates]
     named += [(o, "m, n") for o in program.outputs]
     named += [(o, "m, n blocks") for o in program.block_outputs]
-    named += [(r, "m") for r in program.reductions]
+    named += [(r, r.kept) for r in program.reductions if r.kept]
     scales = ((problem.a_scale, "m"), (problem.b_scale, "n"))
     turned = tuple(
         ReorderedText(s.name, list(s.axes), scale_modes(s, rows))
@@ -192,11 +182,6 @@ def updated_lines(problem: GemmProblem) -> Iterable[str]:
     for o in problem.epilogue.operands:
         if o.updates and o.updates not in problem.epilogue.added:
             yield f"{o.name} = {o.updates}  # read before it is written"
-
-
-def reduction_text(r: Reduction) -> ReductionText:
-    modes = "m, batch" if r.batched else "m"
-    return ReductionText(r.name, r.op, modes, f"o.m_{r.name}[None, batch]" if r.batched else f"o.m_{r.name}")
 
 
 def pair_lines(problem: GemmProblem) -> Iterable[str]:

@@ -48,7 +48,7 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
         smem_bytes=d.smem_bytes,
         raster_along_m=c.raster_order == "along_m",
         raster_group=c.raster_group,
-        **_work_numbers(c, d),
+        **_work_numbers(problem, c, d),
     )
     sources, pipelines, roles = _sources(problem, c), _pipelines(problem, c, d), _roles(problem, c)
     return ResolvedGemmTiling(name, numbers, sources, d.smem, pipelines, roles, knobs, module=module)
@@ -90,14 +90,17 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     }
 
 
-def _work_numbers(c: Candidate, d: Derived) -> dict[str, Any]:
-    """What GemmTiling has beside, where k is split or tiles are handed out dynamically."""
+def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, Any]:
+    """What GemmTiling has beside, where k is split or tiles are handed out dynamically, or where tiles are transposed
+    and scratch is counted by them."""
     numbers: dict[str, Any] = {"split_k": c.split_k} if c.split_k > 1 else {}
     if dynamic(c):
         numbers |= {"queue_stages": QUEUE_STAGES, "queue_readers": d.queue_readers}
     if numbers:
         size = c.cluster[0] * c.cluster[1]
         numbers |= {"covers": d.covers, "semaphores": (QUEUE_COUNTERS * dynamic(c), size * (c.split_k > 1))}
+    elif c.swap_ab and problem.epilogue.reductions:
+        numbers["covers"] = d.covers
     if c.split_k > 1:
         numbers["sums" if c.split_k_sum == "unordered_atomic" else "workspace"] = (0, d.partials)
     return numbers
@@ -119,7 +122,7 @@ def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "sums": partials,
         "semaphores": ", ".join(counters),
     }
-    return {field: sources[field] for field in _work_numbers(c, derive(problem, c))}
+    return {field: sources[field] for field in _work_numbers(problem, c, derive(problem, c))}
 
 
 def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[PipelinePlan, ...]:
