@@ -52,7 +52,7 @@ def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Repor
     has: dict[str, Columns] = {"acc": "all"}
     dims = {"acc": 2 + batched}
     for operand in program.operands:
-        with_columns = operand.kind in ("row_vector", "tile")
+        with_columns = operand.kind in ("row_vector", "tile", "block_input")
         has[operand.name] = ("half" if operand.half else "all") if with_columns else "none"
         dims[operand.name] = len(operand.axes)
     declared: dict[str, Columns] = {o.name: "half" if o.half else "all" for o in program.outputs}

@@ -17,16 +17,17 @@ _ROUNDING_FLIP = {"bf16": 6 * 2.0**-7, "f16": 6 * 2.0**-10, "f32": 0.0, "e4m3": 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Bytes of one operand or output: element_bytes for each index of `dims` (a subset of m, n, batch); `half` of the
-    columns of n; one for each `divisor` of them."""
+    columns of n; one for each `divisor` of them, and for `rows` of m."""
 
     name: str
     element_bytes: int
     dims: tuple[str, ...]
     half: bool = False
     divisor: int = 1
+    rows: int = 1
 
     def total(self, m: int, n: int, batch: int = 1) -> int:
-        sizes = {"m": m, "n": -(-n // self.divisor), "batch": batch}
+        sizes = {"m": -(-m // self.rows), "n": -(-n // self.divisor), "batch": batch}
         result = self.element_bytes
         for dim in self.dims:
             result *= sizes[dim]
@@ -59,11 +60,19 @@ def cost(program: EpilogueProgram) -> Cost:
     dtypes = {output.name: output.dtype.name for output in computed.outputs}
     added = [o.dtype.name for o in computed.outputs if o.adds]
     rounded = [*(dtypes[node.name] for node in nodes if isinstance(node, Stored)), *added]
-    dims = {"host_scalar": (), "device_scalar": (), "row_vector": ("n",), "column_vector": ("m",), "tile": ("m", "n")}
+    dims = {"host_scalar": (), "device_scalar": (), "row_vector": ("n",), "column_vector": ("m",)}
+    dims |= dict.fromkeys(("tile", "block_input"), ("m", "n"))
     return Cost(
         flops=flops + len(added),
         reads=tuple(
-            Traffic(o.name, o.dtype.bytes, (*dims[o.kind], *(("batch",) if o.batched else ())), o.half)
+            Traffic(
+                o.name,
+                o.dtype.bytes,
+                (*dims[o.kind], *(("batch",) if o.batched else ())),
+                o.half,
+                divisor=o.block[1],
+                rows=o.block[0],
+            )
             for o in program.operands
             if o.kind != "host_scalar"
         ),

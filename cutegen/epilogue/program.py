@@ -46,7 +46,7 @@ from cutegen.epilogue.tree import (
 MAX_STATEMENTS = 64
 
 Path = tuple[str | int, ...]
-OperandKind = Literal["host_scalar", "device_scalar", "row_vector", "column_vector", "tile"]
+OperandKind = Literal["host_scalar", "device_scalar", "row_vector", "column_vector", "tile", "block_input"]
 
 
 class Report(Protocol):
@@ -79,11 +79,13 @@ class Part:
 class Operand:
     """An input of the epilogue.
 
-    row_vector: one value per column n, the same for all rows; column_vector: one per row m.
+    row_vector: one value per column n, the same for all rows; column_vector: one per row m; block_input: one for each
+    `block` (rows, columns) of elements.
     axes: torch axes in kernel order: (m, n[, batch]) of a tile, (n[, batch]) of a row vector, (m[, batch]) of a column
     vector, () of scalars. major: the contiguous dim of a tile, None otherwise. batched: whether it has the batch dim.
     half: whether it has half of the product's columns. part_of: the tensor that this is one part of, see `columns`.
-    updates: the output whose value before it is, see `in_place`; "" for an input.
+    updates: the output whose value before it is, see `in_place`; "" for an input. up: whether the last block along
+    (m, n) may be a part; inner: the contiguous dim of a block_input.
     """
 
     name: str
@@ -95,6 +97,9 @@ class Operand:
     half: bool = False
     part_of: Part | None = None
     updates: str = ""
+    block: tuple[int, int] = (1, 1)
+    up: tuple[bool, bool] = (False, False)
+    inner: Literal["n", "m"] | None = None
 
     @property
     def tensor(self) -> str:
@@ -116,7 +121,6 @@ class Output:
     direct: bool = False
     half: bool = False
     part_of: Part | None = None
-
     adds: bool = False
 
     @property

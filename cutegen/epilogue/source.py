@@ -34,7 +34,7 @@ _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 
 
 _TORCH_DIMS = {"batch": -3, "m": -2, "n": -1}
-REFERENCE_FUNCTIONS = ("ceil_pow2", "divide", "reduce_blocks")  # of cutegen.runtime.epilogue
+REFERENCE_FUNCTIONS = ("ceil_pow2", "divide", "reduce_blocks", "spread_values")  # of cutegen.runtime.epilogue
 
 
 class _Writer:
@@ -255,8 +255,9 @@ def _all_device_lines(program: EpilogueProgram) -> tuple[str, ...]:
 
 
 def torch_imports(program: EpilogueProgram) -> tuple[str, ...]:
-    """Names that `torch_lines` needs from `cutegen.runtime.epilogue`, sorted."""
-    return tuple(name for name in _called(torch_lines(program)) if name in REFERENCE_FUNCTIONS)
+    """Names that the lines of the reference need from `cutegen.runtime.epilogue`, sorted."""
+    lines = (*torch_operand_lines(program), *torch_lines(program))
+    return tuple(name for name in _called(lines) if name in REFERENCE_FUNCTIONS)
 
 
 def _called(lines: Iterable[str]) -> tuple[str, ...]:
@@ -315,7 +316,8 @@ def _torch_operand(operand: Operand) -> str:
         case "row_vector" | "column_vector":
             order = axes[::-1] if operand.batched else axes
             return f"{name}.float(){_permute(order)}.unsqueeze({-2 if operand.kind == 'row_vector' else -1})"
-    return f"{name}.float(){_permute((*axes[2:], *axes[:2]))}"
+    tile = f"{name}.float(){_permute((*axes[2:], *axes[:2]))}"
+    return f"spread_values({tile}, {operand.block}, acc)" if operand.kind == "block_input" else tile
 
 
 def _to_torch_order(output: Output | BlockOutput) -> str:

@@ -25,6 +25,12 @@ def ceil_pow2(x: Any) -> Any:
     return torch.where((x == 0) | ~x.isfinite(), x.abs(), power)
 
 
+def spread_values(x: Any, block: tuple[int, int], acc: Any) -> Any:
+    """(.., m blocks, n blocks) -> (.., m, n) of acc: each element gets the value of its block (rows, columns)."""
+    rows, columns = acc.shape[-2:]
+    return x.repeat_interleave(block[0], -2).repeat_interleave(block[1], -1)[..., :rows, :columns]
+
+
 def reduce_blocks(x: Any, block: int, op: str) -> Any:
     """(.., n) -> (.., n): each element is what its block of columns is reduced to, the last block being a part where
     n is no multiple. NaN stays NaN."""

@@ -94,6 +94,16 @@ epilogue:
 tma: {d: {store: reduce_add}, h: {store: reduce_add}}
 tiling: {split_k: 2, tile: [128, 64, 64]}
 """,
+    "blocks_of_elements": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  s: f32[m, ceil(n/128)]
+  w: f32[ceil(n/48), ceil(m/128)]
+  z: bf16[m/8, n]
+  d: bf16[m, n]
+epilogue: {d: acc * s + w * z}
+"""
+    + PINGPONG,
     "eight_bits_saturate": """\
   a: bf16[m, k]
   b: bf16[n, k]

@@ -9,7 +9,7 @@ from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.placement import HALF, TMA_ALIGNMENT, elements_per_step
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
 
-_ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
+_ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": "", "block_input": "mn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,9 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     ) -> TensorShape:
         half = isinstance(t, Operand | Output | Reduction) and t.half
         own = {**extents, "n": problem.n.over(HALF)} if half else extents
+        if isinstance(t, Operand) and t.kind == "block_input":
+            whole, parts = (problem.m, problem.n), zip(t.block, t.up)
+            own = {r: d.over(b, up=up) if b > 1 else d for r, d, (b, up) in zip("mn", whole, parts)}
         if isinstance(t, BlockOutput):
             own = {**extents, "n": problem.n.over(t.divisor, up=t.up)}
         kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
@@ -94,7 +97,7 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         shapes.append(scale_shape(problem.b_scale, problem.n))
     for o in program.operands:
         if o.kind != "host_scalar" and not o.updates:
-            shapes.append(shape(o, _ROLES[o.kind], o.major, tma=o.kind == "tile"))
+            shapes.append(shape(o, _ROLES[o.kind], o.inner or o.major, tma=o.kind == "tile"))
     if problem.groups:
         rows = extents[problem.groups.along] if problem.groups.form == "labels" else problem.batch
         assert rows

@@ -101,7 +101,8 @@ class Binder:
         whole = [name for name in outputs if name not in reduced]
         blocked = {name for name in whole if placement.has_blocks(name)}
         stated = [name for name in whole if name not in blocked]
-        roles = self.roles(operands, {*blocked, *(mainloop.blocked if mainloop else ())}, stated, placement)
+        by_block = {name for name in inputs if placement.is_block_input(name)}
+        roles = self.roles(operands, {*blocked, *by_block, *(mainloop.blocked if mainloop else ())}, stated, placement)
         if outputs and not stated:
             said = "a kernel that stores reductions alone is not supported yet"
             self.report(rules.NOT_YET_SUPPORTED, ("epilogue",), said, "store the product, too", key=True)
@@ -142,6 +143,9 @@ class Binder:
                 for o in program.block_outputs:
                     expr = next(s.expr for s in program.statements if s.name == o.name)
                     placement.check_block(o, program, n, expr.span)
+        for operand in program.operands:
+            if operand.kind == "block_input":
+                placement.check_block_input(operand, program, m, n)
         placement.check_pairs(b, program, n)
         self.check_made_names(program)
         aliases = self.aliases(program)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Bytes: of base addresses and of every stride but the contiguous one (CUDA driver API, cuTensorMapEncodeTiled).
 TMA_ALIGNMENT = 16
 HALF = 2  # columns of a pair
+BLOCK_STEP = 8  # columns that one group of accumulators of a thread lies in
 
 Dims = Mapping[str, ProblemDim]
 
@@ -43,6 +44,53 @@ class Placement:
         start += sum(len(part) + 1 for part in parts[:axis])
         return start + len(parts[axis]) - len(parts[axis].lstrip()), start + len(parts[axis].rstrip())
 
+    def is_block_input(self, name: str) -> bool:
+        """Whether an input has one value for each block of elements of a tile: two dims at least, one a quotient."""
+        dims = self.tensors[name].dims or ()
+        return len(dims) > 1 and any(d.kind == "ceil_div" or (d.kind == "div" and d.factor != HALF) for d in dims)
+
+    def block_input(self, name: str, roles: Roles) -> Operand | None:
+        """An input such as f32[m, n/128] or f32[ceil(m/128), ceil(n/128)]."""
+        decl = self.tensors[name]
+        axes: dict[str, int] = {}
+        for axis, dim in enumerate(decl.dims or ()):
+            role = roles.role_of(dim.name or dim.text)
+            if role not in ("m", "n", "batch") or role in axes:
+                have = ", ".join(d for d in (roles.batch, roles.m, roles.n) if d)
+                said = f"`{dim}` is no block of a dim of the product that `{name}` has not yet: acc has [{have}]"
+                self.refuse(rules.EPILOGUE_SHAPE, name, said, rules.SHAPES, axis)
+                return None
+            if dim.kind in ("div", "ceil_div") and (role == "batch" or dim.factor % BLOCK_STEP):
+                said = f"`{dim}`: a block is one or a multiple of {BLOCK_STEP} rows or columns"
+                self.refuse(rules.BLOCK_INPUT, name, said, f"such as {dim.name}/128", axis)
+                return None
+            axes[role] = axis
+        if not {"m", "n"} <= axes.keys() or (roles.flat and "batch" in axes):
+            said = f"`{name}` has blocks, and not one dim for rows and one for columns"
+            self.refuse(rules.BLOCK_INPUT, name, said, f"such as f32[{roles.m}, {roles.n}/128]")
+            return None
+        dims = decl.dims or ()
+        rows, columns = (dims[axes[role]] for role in "mn")
+        block = tuple(d.factor if d.kind in ("div", "ceil_div") else 1 for d in (rows, columns))
+        up = (rows.kind == "ceil_div", columns.kind == "ceil_div")
+        inner = cast(Literal["m", "n"], self.major(name, roles))
+        order = tuple(axes[role] for role in ("m", "n", "batch") if role in axes)
+        return Operand(
+            name, "block_input", decl.dtype, "batch" in axes, order, None,
+            block=(block[0], block[1]), up=up, inner=inner,
+        )  # fmt: skip
+
+    def check_block_input(self, operand: Operand, program: EpilogueProgram, m: ProblemDim, n: ProblemDim) -> None:
+        """What a constant extent and the rest of the epilogue ask of an input with blocks."""
+        for dim, size, up, axis in zip((m, n), operand.block, operand.up, operand.axes):
+            if dim.value is not None and dim.value % size and not up:
+                said = f"{dim.name} = {dim.value} is no multiple of {size}"
+                self.refuse(rules.EXACT_DIVISION, operand.name, said, f"write ceil({dim.name}/{size})", axis)
+        what = "a gated product" if program.pairing else "outputs that are computed from values of blocks"
+        if program.pairing or program.block:
+            said = f"an input with blocks beside {what} is not supported yet"
+            self.refuse(rules.NOT_YET_SUPPORTED, operand.name, said, "apply it in the next kernel")
+
     def dims(self, name: str, *, divided: bool, blocks: bool = False) -> tuple[str, ...] | None:
         """The dims as texts, in torch order; () of scalars; None after a finding. divided: whether `x/2` may occur;
         blocks: whether any quotient may."""
@@ -54,7 +102,7 @@ class Placement:
                 continue
             if dim.kind not in ("name", "int") and not (divided and dim.kind == "div" and dim.factor == HALF):
                 said = f"the dim `{dim}` is not supported yet in a GEMM"
-                remedy = "use plain names and integers" + ", or n/2 in an epilogue tensor"
+                remedy = "use plain names and integers; in an epilogue tensor n/2, or blocks of a tile, [m, n/128]"
                 self.refuse(rules.NOT_YET_SUPPORTED, name, said, remedy, axis)
                 ok = False
             elif dim.text in texts[:axis]:
@@ -130,6 +178,8 @@ class Placement:
             return None
         if not decl.dims:
             return Operand(name, "device_scalar", decl.dtype, False, (), None)
+        if self.is_block_input(name):
+            return self.block_input(name, roles)
         if (placed := self.place(name, roles)) is None:
             return None
         axes, half = placed

@@ -15,7 +15,10 @@ NAME_COLLISION = parse.NAME_COLLISION.id
 WRITE_MAINLOOP = "write a @ b, with the names of two tensors"
 WRITE_SCALED = "such as (a * sa) @ (b * sb), where a and b have 8 or 16 bits and sa and sb are f32"
 WRITE_PRODUCT = "such as a: bf16[m, k], b: bf16[n, k], d: bf16[m, n]"
-SHAPES = "an operand is a scalar, a row vector [n], a column vector [m] or a tile [m, n]; each may have the batch dim"
+SHAPES = (
+    "an operand is a scalar, a row vector [n], a column vector [m], a tile [m, n] or one of blocks, [m, n/128]; each "
+    "may have the batch dim"
+)
 
 
 def _rule(id: str, summary: str, explanation: str, example: str = "") -> str:
@@ -60,6 +63,13 @@ IN_PLACE = _rule(
     "element is read, as part of a tile, by the threads that store it. Operands of the mainloop and inputs that are "
     "broadcast are read by many tiles, some of which may run later.",
     "epilogue: {a: acc}   # with mainloop: a @ b",
+)  # fmt: skip
+BLOCK_INPUT = _rule(
+    "block-input", "an input with one value for a block of elements has both dims of the product",
+    "`f32[m, n/128]`, `f32[m/128, n]` and `f32[m/128, n/128]` have one value for each block of rows and columns; "
+    "`ceil(n/128)` lets the last block be a part. A block is 1 or a multiple of 8 elements long: the columns that a "
+    "thread holds lie in groups of 8.",
+    "tensors: {s: 'f32[m, n/12]'}",
 )  # fmt: skip
 EXACT_DIVISION = _rule(
     "exact-division", "a dim that is divided is a multiple of the divisor",

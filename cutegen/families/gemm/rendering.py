@@ -34,12 +34,14 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.reduction_text import JoinText, ReductionText, join_texts, reduction_text
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.tensor_text import (
+    BlockInputText,
     FakeText,
     MatrixText,
     ReorderedText,
     ScalarText,
     TileText,
     VectorText,
+    block_input_text,
     fake_text,
     matrix_text,
     pair_lines,
@@ -100,6 +102,7 @@ class KernelText:
     device_scalars: tuple[ScalarText, ...]
     store_scalars: tuple[ScalarText, ...]
     host_scalars: tuple[ScalarText, ...]
+    block_inputs: tuple[BlockInputText, ...]
     reads_tiles: str
     mainloop: MainloopText
     arguments: tuple[str, ...]
@@ -150,7 +153,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     tile_operands = [o for o in program.operands if o.kind == "tile"]
     vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
     on_device = [o for o in program.operands if o.kind == "device_scalar"]
-    in_store: list[Operand | Output | BlockOutput] = [*program.outputs, *program.block_outputs, *on_device]
+    by_block = [o for o in program.operands if o.kind == "block_input"]
+    in_store: list[Operand | Output | BlockOutput] = [*program.outputs, *program.block_outputs, *on_device, *by_block]
     in_consume: list[Operand | Output | BlockOutput] = [*in_store, *vector_operands]
     device_scalars = tuple(ScalarText(o.name, "batch" if o.batched else "0") for o in on_device)
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
@@ -178,6 +182,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "reduction": reductions or program.block,
         "row_groups": groups,
         "vector": vectors,
+        "block_input": by_block,
         "direct_store": direct,
     }
     work = work_text(problem, structure, kernel.tilings[0].numbers)
@@ -199,6 +204,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         **{s.name: f"r_{s.name}" for s in device_scalars},
         **{s.name: f"o.{s.name}" for s in host_scalars},
         **{c.name: f"r_{c.name}[i].to(Float32)" for c in tiles},
+        **{o.name: f"block_input.element(r_{o.name}, i, t.epilogue_tile[1])" for o in by_block},
     }
     places = {"acc": "acc[first + i]"}
     if paired:
@@ -217,6 +223,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         element_arguments = (*(f"{x}{mainloop.to_f32}" for x in places.values()), *(values[name] for name in names))
     row, column = masks_m or "at_m" in " ".join(element_arguments), masks_n or "at_n" in " ".join(element_arguments)
     by_row = any(r.kept == "m" for r in reductions)
+    offset = f"{'at_m' if row else '_'}, {'at_n' if column else '_'}" if by_row or row or column else ""
+    row, column = row or bool(by_block), column or bool(by_block)
     in_block = [p for p in parameters if p[0] != "slot" and (p[0] != "loaded" or (blocks and blocks.tiles_before))]
     return KernelText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
@@ -233,7 +241,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         epilogue_lines=element_lines,
         epilogue_arguments=element_arguments,
         origin=f"{'row' if by_row or row else '_'}, {'column' if column else '_'}" if by_row or row or column else "",
-        offset=f"{'at_m' if row else '_'}, {'at_n' if column else '_'}",
+        offset=offset,
         epilogue_targets=", ".join((*(f"r_{o.name}[i]" for o in outputs), *(f"x_{r.name}" for r in reductions))),
         results=", ".join((*(o.name for o in outputs), *(r.name for r in reductions))),
         reductions=reductions,
@@ -260,6 +268,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         device_scalars=device_scalars,
         store_scalars=tuple(x for x in device_scalars if f"r_{x.name}" in element_arguments),
         host_scalars=host_scalars,
+        block_inputs=tuple(block_input_text(o, columns, groups) for o in by_block),
         reads_tiles=_reads_tiles(program),
         mainloop=mainloop,
         arguments=arguments,

@@ -92,8 +92,8 @@ def _up(value: int, step: int) -> int:
 
 
 def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
-    """For each dim that is contiguous in a TMA-moved tensor, or that a scale cuts into whole blocks: the elements it
-    must be a multiple of, and that tensor."""
+    """For each dim that is contiguous in a TMA-moved tensor, or that a scale or an input cuts into whole blocks: the
+    elements it must be a multiple of, and that tensor."""
     steps: dict[str, tuple[int, str]] = {problem.n.name: (HALF, problem.outputs[0])} if problem.paired else {}
     dims = {"m": problem.m, "n": problem.n, "k": problem.k}
     for scale, rows in ((problem.a_scale, problem.m), (problem.b_scale, problem.n)):
@@ -102,6 +102,10 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
         whole = scale.rows * (HALF if problem.scaled_halves and not scale.by_row else 1)
         blocks = ((rows, whole, scale.up[0]), (problem.k, scale.depth, scale.up[1]))
         steps |= {dim.name: (step, scale.name) for dim, step, up in blocks if step > 1 and not up}
+    for o in problem.epilogue.operands:
+        for dim, size, up in zip((problem.m, problem.n), o.block, o.up):
+            if size > steps.get(dim.name, (1, ""))[0] and not up:
+                steps[dim.name] = (size, o.name)
     tensors: tuple[MatrixOperand | Operand | Output, ...] = (
         problem.a,
         problem.b,

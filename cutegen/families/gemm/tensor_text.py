@@ -69,6 +69,20 @@ class VectorText:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockInputText:
+    """An input with one value for each block of elements. gmem: the tensor of this batch index; row, column: of a
+    thread's first element in the product; aligned: whether subtiles begin at multiples of their size."""
+
+    name: str
+    modes: str
+    gmem: str
+    block: str
+    row: str
+    column: str
+    aligned: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarText:
     name: str
     index: str
@@ -153,7 +167,7 @@ def vector_text(o: Operand, pingpong: bool, columns: str, groups: GroupText | No
 def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     """Arguments whose torch order of dims is not the kernel's."""
     a, b, program = problem.a, problem.b, problem.epilogue
-    modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m"}
+    modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m", "block_input": "m blocks, n blocks"}
     named: list[tuple[MatrixOperand | Operand | Output | BlockOutput | Reduction, str]] = [(a, "m, k"), (b, "n, k")]
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes and not o.updates]
     named += [(o, "m, n") for o in program.outputs]
@@ -182,6 +196,19 @@ def updated_lines(problem: GemmProblem) -> Iterable[str]:
     for o in problem.epilogue.operands:
         if o.updates and o.updates not in problem.epilogue.added:
             yield f"{o.name} = {o.updates}  # read before it is written"
+
+
+def block_input_text(o: Operand, column_factor: str, groups: GroupText | None) -> BlockInputText:
+    row, column = (groups.row("m"), groups.row("n")) if groups else ("", "")
+    return BlockInputText(
+        name=o.name,
+        modes="m blocks, n blocks" + ", batch" * o.batched,
+        gmem=f"o.m_{o.name}[None, None, batch]" if o.batched else f"o.m_{o.name}",
+        block=str(o.block),
+        row=f"{row}m * t.tile[0] + subtile_m * t.epilogue_tile[0] + row",
+        column=f"{column}n * {column_factor} + subtile_n * t.epilogue_tile[1] + column",
+        aligned=f"({not row}, {not column})",
+    )
 
 
 def pair_lines(problem: GemmProblem) -> Iterable[str]:

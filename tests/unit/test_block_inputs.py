@@ -1,0 +1,72 @@
+"""Epilogue inputs with one value for a block of elements: declarations, reference, bytes and kernel text."""
+
+from __future__ import annotations
+
+import pytest
+from gemm_specs import bind_text, resolve_text
+
+from cutegen.epilogue import cost, torch_imports, torch_operand_lines
+from cutegen.families.gemm.arguments import tensor_shapes
+from cutegen.families.gemm.orientation import transpose
+from cutegen.families.gemm.spec_rules import alignments
+from cutegen.render import render_package
+
+torch = pytest.importorskip("torch")
+
+SPEC = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[l, m, k]
+  b: bf16[n, k]
+  s: f32[ceil(n/128), l, m]
+  w: bf16[m/16, n/64]
+  d: bf16[l, m, n]
+epilogue: {d: acc * s + w}
+"""
+
+
+def spec(swap: bool = False) -> str:
+    return SPEC + "tiling: {swap_ab: true, tile: [128, 64, 64]}\n" * swap
+
+
+def test_what_is_known_of_the_blocks() -> None:
+    problem = bind_text(spec())
+    s, w = problem.epilogue.operands
+    assert (s.block, s.up, s.axes, s.inner, s.batched) == ((1, 128), (False, True), (2, 0, 1), "m", True)
+    assert (w.block, w.up, w.axes, w.inner, w.batched) == ((16, 64), (False, False), (0, 1), "n", False)
+    turned = transpose(problem).kernel_epilogue.operands[0]
+    assert (turned.block, turned.up, turned.axes, turned.inner) == ((128, 1), (True, False), (0, 2, 1), "n")
+    shapes = tensor_shapes(problem)
+    assert shapes["s"].text == "s: f32[ceil(n/128), l, m]"
+    assert shapes["w"].text == "w: bf16[m/16, n/64]"
+    assert {name: step for name, (step, _) in alignments(problem).items()} == {"m": 16, "n": 64, "k": 8}
+    reads = {t.name: t.total(160, 320, 3) for t in cost(problem.epilogue).reads}
+    assert reads == {"s": 4 * 3 * 160 * 3, "w": 2 * 10 * 5}
+
+
+def test_the_reference_spreads_each_value_over_its_block() -> None:
+    program = bind_text(spec()).epilogue
+    assert torch_imports(program) == ("spread_values",)
+    assert torch_operand_lines(program) == (
+        "s = spread_values(s.float().permute(1, 2, 0), (1, 128), acc)",
+        "w = spread_values(w.float(), (16, 64), acc)",
+    )
+    from cutegen.runtime.epilogue import spread_values
+
+    x = torch.arange(6.0).reshape(2, 3)
+    spread = spread_values(x, (4, 2), torch.empty(7, 5))
+    assert spread.shape == (7, 5)
+    assert spread.tolist() == [[0, 0, 1, 1, 2]] * 4 + [[3, 3, 4, 4, 5]] * 3
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_what_a_kernel_fetches(swap: bool) -> None:
+    kernel = render_package(resolve_text(spec(swap)).resolved).files["kernel.py"]
+    blocks = ["(128, 1)", "(64, 16)"] if swap else ["(1, 128)", "(16, 64)"]
+    lines = [line.strip() for line in kernel.splitlines()]
+    fetches = [i for i, line in enumerate(lines) if line.endswith("= block_input.fetch(")]
+    assert [lines[i + 2] for i in fetches] == [f"{block}," for block in blocks]
+    assert [lines[i + 1] for i in fetches] == ["o.m_s[None, None, batch],", "o.m_w,"]
+    assert [lines[i + 6] for i in fetches] == ["aligned=(True, True),"] * 2
