@@ -55,7 +55,7 @@ class TensorShape:
 def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     """Every tensor argument by name; host scalars are not among them."""
     extents = {"m": problem.m, "n": problem.n, "k": problem.k}
-    pairing = problem.epilogue.pairing
+    paired = problem.paired_dim
 
     def shape(
         t: MatrixOperand | Operand | Output | BlockOutput | Reduction,
@@ -66,7 +66,7 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         wide: bool = False,
     ) -> TensorShape:
         half = isinstance(t, Operand | Output | Reduction) and t.half
-        own = {**extents, "n": problem.n.over(HALF)} if half else extents
+        own = {**extents, paired: extents[paired].over(HALF)} if half else extents
         if isinstance(t, Operand) and t.kind == "block_input":
             whole, parts = (problem.m, problem.n), zip(t.block, t.up)
             own = {r: d.over(b, up=up) if b > 1 else d for r, d, (b, up) in zip("mn", whole, parts)}
@@ -77,7 +77,7 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         contiguous = t.axes[roles.index(major or roles) if roles else 0] if t.axes else None
         step = 1
         if tma and not isinstance(t, BlockOutput | Reduction):
-            step = elements_per_step(t, pairing) // (HALF if half and t.major == "n" else 1)
+            step = elements_per_step(t, paired) // (HALF if half and t.major == paired else 1)
         return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
 
     def scale_shape(s: BlockScale, rows: ProblemDim) -> TensorShape:

@@ -84,32 +84,37 @@ def part_registers(c: Candidate) -> int:
 
 
 def contiguous_extent(problem: GemmProblem, c: Candidate, side: str) -> int:
-    """Elements of A ("a") or B ("b") that lie side by side in a tile: of one half, where B is N-major and its rows
-    come in pairs."""
-    operand, extent = (problem.a, c.tile[0]) if side == "a" else (problem.b, output_columns(problem, c))
+    """Elements of A ("a") or B ("b") that lie side by side in a tile: of one half, where they are rows that come in
+    pairs."""
+    rows, columns = output_tile(problem, c)
+    operand, extent = (problem.a, rows) if side == "a" else (problem.b, columns)
     return c.tile[2] if operand.major == "k" else extent
 
 
-def output_columns(problem: GemmProblem, c: Candidate) -> int:
-    """Columns that a CTA tile has in the epilogue: those of the tile, or pairs of them."""
-    return c.tile[1] // 2 if problem.paired else c.tile[1]
+def output_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
+    """Rows and columns that a CTA tile has in the epilogue: those of the tile, or pairs of them."""
+    halves = (2 if problem.paired_dim == dim else 1 for dim in "mn")
+    rows, columns = (extent // half for extent, half in zip(c.tile, halves))
+    return rows, columns
 
 
 def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and as many columns as divide the tile's."""
-    columns = output_columns(problem, c)
+    _, columns = output_tile(problem, c)
     return (MMA_ROWS * warpgroups_per_tile(c), next((w for w in EPILOGUE_COLUMNS if columns % w == 0), 8))
 
 
 def stored_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Bytes of outputs that one CTA tile stores."""
-    return c.tile[0] * output_columns(problem, c) * sum(o.dtype.bytes for o in problem.kernel_epilogue.outputs)
+    rows, columns = output_tile(problem, c)
+    return rows * columns * sum(o.dtype.bytes for o in problem.kernel_epilogue.outputs)
 
 
 def loaded_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Bytes of tiles that the epilogue of one CTA tile loads."""
     widths = sum(o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile")
-    return c.tile[0] * output_columns(problem, c) * widths
+    rows, columns = output_tile(problem, c)
+    return rows * columns * widths
 
 
 def group_table(problem: GemmProblem) -> tuple[int, int]:
@@ -143,6 +148,7 @@ def scale_bytes(problem: GemmProblem, c: Candidate) -> int:
 def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
     """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
     tile_m, tile_n, tile_k = c.tile
+    rows, columns = output_tile(problem, c)
     sub_m, sub_n = epilogue_tile(problem, c)
     groups = 1 if c.schedule == "cooperative" else c.consumers
     per_group = f" x {groups} groups" if groups > 1 else ""
@@ -154,16 +160,16 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
         what = f"full and empty mbarriers of {c.load_stages} stages"
         fields.append(("load_barriers", 2 * c.load_stages * MBARRIER_BYTES, MBARRIER_BYTES, what))
     if problem.groups:
-        entries, columns = group_table(problem)
-        what = f"i32 ({entries}, {columns}), where each group lies"
-        fields.append(("group_table", entries * columns * INDEX_BYTES, VECTOR_ALIGN, what))
+        entries, facts = group_table(problem)
+        what = f"i32 ({entries}, {facts}), where each group lies"
+        fields.append(("group_table", entries * facts * INDEX_BYTES, VECTOR_ALIGN, what))
     if dynamic(c):
         what = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
         fields.append(("queue_barriers", (2 * QUEUE_STAGES + 1) * MBARRIER_BYTES, MBARRIER_BYTES, what))
         fields.append(("queue_indices", QUEUE_STAGES * INDEX_BYTES, INDEX_BYTES, f"i32 x {QUEUE_STAGES} stages"))
     for o in program.operands:
         if o.kind in ("row_vector", "column_vector"):
-            extent = output_columns(problem, c) if o.kind == "row_vector" else tile_m
+            extent = columns if o.kind == "row_vector" else rows
             what = f"f32 ({extent},){per_group}"
             fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, VECTOR_ALIGN, what))
     if program.reductions:
@@ -171,9 +177,9 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
     warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
     for r in program.reductions:
         if r.kept != "m":
-            columns = output_columns(problem, c) if r.kept else 1
-            what = f"f32 ({columns}, {warps} warps){per_group}"
-            fields.append((f"s_{r.name}", columns * warps * VECTOR_BYTES * groups, VECTOR_BYTES, what))
+            kept = columns if r.kept else 1
+            what = f"f32 ({kept}, {warps} warps){per_group}"
+            fields.append((f"s_{r.name}", kept * warps * VECTOR_BYTES * groups, VECTOR_BYTES, what))
     if problem.row_scale:
         slot = scale_bytes(problem, c)
         pitch = -(-slot // SCALE_ALIGN) * SCALE_ALIGN
@@ -181,9 +187,9 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
         what = f"f32 {scale_box(problem, c)} x {c.stages} stages{padded}"
         size = pitch * (c.stages - 1) + slot
         fields.append((f"s_{problem.row_scale[0].name}", size, SCALE_ALIGN, what))
-    for name, dtype, rows in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
-        what = f"{dtype} ({rows}, {tile_k}) x {c.stages} stages"
-        fields.append((name, rows * tile_k * dtype.bytes * c.stages, TENSOR_ALIGN, what))
+    for name, dtype, extent in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
+        what = f"{dtype} ({extent}, {tile_k}) x {c.stages} stages"
+        fields.append((name, extent * tile_k * dtype.bytes * c.stages, TENSOR_ALIGN, what))
     for out in program.outputs:
         what = f"{out.dtype} ({sub_m}, {sub_n}) x {c.store_stages} stages{per_group}"
         fields.append((f"s_{out.name}", sub_m * sub_n * out.dtype.bytes * c.store_stages * groups, TENSOR_ALIGN, what))
@@ -198,6 +204,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     """All derived numbers; defined for illegal candidates too, as long as consumers >= 1."""
     tile_m, tile_n, tile_k = c.tile
     sharing = warpgroups_per_tile(c)
+    rows, columns = output_tile(problem, c)
     sub_m, sub_n = epilogue_tile(problem, c)
     regions, smem_bytes = smem_map(problem, c)
     loads = any(o.kind == "tile" for o in problem.kernel_epilogue.operands)
@@ -205,7 +212,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     return Derived(
         epilogue_tile=(sub_m, sub_n),
         epilogue_groups=c.consumers // sharing,
-        subtiles=(tile_m // sub_m) * (output_columns(problem, c) // sub_n),
+        subtiles=(rows // sub_m) * (columns // sub_n),
         threads=threads(c),
         accumulator_registers=accumulators(c),
         stage_bytes=(tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes) * tile_k

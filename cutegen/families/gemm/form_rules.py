@@ -102,22 +102,33 @@ def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"{reason}, they have at least {ROW_BYTES} B", remedy
 
 
-@BOOK.declare_form(
-    Rule(
-        "paired-tile",
-        "a tile of a gated product holds 16 pairs of columns or more, in steps of 16, along the kernel's n",
-        "Half of the tile's columns are first columns of pairs and half are second ones; the epilogue stores two "
-        "blocks of 8 results at once. Both accumulators of a pair lie in one thread, which they do along n only.",
-        "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\ntiling: {tile: [128, 208, 64]}",
-    ),
-    "tile",
-    element=1,
+_PAIRED_TILE = Rule(
+    "paired-tile",
+    "a tile of a gated product holds 16 pairs of columns or more, in steps of 16",
+    "Half of the tile's columns are first columns of pairs and half are second ones; the epilogue stores two blocks of "
+    "8 results at once. Both accumulators of a pair lie in one thread. With `swap_ab` columns of the product are rows "
+    "of the tile, of which each warpgroup that shares it has 64 first and 64 second ones, or a multiple.",
+    "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\ntiling: {tile: [128, 208, 64]}",
 )
+
+
+@BOOK.declare_form(_PAIRED_TILE, "tile", element=1)
 def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     n, (low, high, _), step = c.tile[1], TILE_N, PAIRED_STEP_N
-    if not problem.paired or n % step == 0:
+    if problem.paired_dim != "n" or n % step == 0:
         return None
     return f"tile n = {n} of a gated product is not a multiple of {step}", f"use {near(n, step, max(low, step), high)}"
+
+
+@BOOK.declare_form(_PAIRED_TILE, "tile", "consumers", "schedule", element=0)
+def paired_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    m, sharing = c.tile[0], warpgroups_per_tile(c)
+    step = 2 * MMA_ROWS * sharing
+    if problem.paired_dim != "m" or c.consumers not in CONSUMERS[c.schedule] or m % step == 0:
+        return None
+    groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x 64 pairs"
+    remedy = f"use {near(m, step, step, MAX_TILE_M // step * step)}"
+    return f"tile m = {m} of a transposed gated product is not a multiple of {groups} = {step} rows", remedy
 
 
 @BOOK.declare_form(
@@ -143,9 +154,13 @@ def block_input(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
 def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    what = "a gated product" if problem.paired else "an epilogue with values of blocks"
-    refused = c.swap_ab and (problem.paired or problem.epilogue.block)
-    return (f"swap_ab of {what} is not yet supported", "use false") if refused else None
+    if not c.swap_ab:
+        return None
+    if problem.epilogue.block:
+        return "swap_ab of an epilogue with values of blocks is not yet supported", "use false"
+    if problem.paired and problem.scaled_k:
+        return "swap_ab of a gated product with scales of blocks is not yet supported", "use false"
+    return None
 
 
 @BOOK.declare_form(
@@ -174,7 +189,7 @@ def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     if width not in SWIZZLES:
         return f"swizzle {width} of `{operand.name}` is not one of {', '.join(map(str, SWIZZLES))} bytes", "use 128"
     mode = "k" if operand.major == "k" else "mn"[axis]
-    part = "half of " * (problem.paired and mode == "n")
+    part = "half of " * (problem.paired_dim == mode)
     extent = contiguous_extent(problem, c, side)
     row = extent * operand.dtype.bytes
     if row % width == 0:

@@ -47,6 +47,7 @@ def transpose(problem: GemmProblem) -> GemmProblem:
     """The problem of the transposed output; a tensor's torch axes stay what they are."""
     return replace(
         problem,
+        transposed=not problem.transposed,
         m=problem.n,
         n=problem.m,
         groups=problem.groups and replace(problem.groups, along=cast(Literal["m", "n"], _ROLES[problem.groups.along])),

@@ -265,7 +265,7 @@ class Placement:
 
     def check_alignment(self, tensor: MatrixOperand | Operand | Output, pairing: Pairing | None, dims: Dims) -> None:
         """Contiguous extents that are constants; a call checks the dynamic ones."""
-        dim, step = unaligned_extent(tensor, pairing, dims), elements_per_step(tensor, pairing)
+        dim, step = unaligned_extent(tensor, pairing, dims), elements_per_step(tensor, "n" if pairing else "")
         if dim is None or dim.value is None:
             return
         size, unit = tensor.dtype.bytes, step * tensor.dtype.bytes
@@ -299,16 +299,16 @@ def unaligned_extent(
 ) -> ProblemDim | None:
     """The contiguous dim, where it is a constant of no whole number of TMA's 16 bytes."""
     dim = dims.get(tensor.major or "")
-    if dim is None or dim.value is None or dim.value % elements_per_step(tensor, pairing) == 0:
+    if dim is None or dim.value is None or dim.value % elements_per_step(tensor, "n" if pairing else "") == 0:
         return None
     return dim
 
 
-def elements_per_step(tensor: MatrixOperand | Operand | Output, pairing: Pairing | None) -> int:
+def elements_per_step(tensor: MatrixOperand | Operand | Output, paired: Literal["m", "n", ""]) -> int:
     """What the extent of the dim that is contiguous in a TMA-moved tensor is a multiple of.
 
-    Its rows are multiples of 16 bytes; so are halves of them, where a pair of columns is moved half by half.
+    Its rows are multiples of 16 bytes; so are halves of them, where pairs along the dim `paired` are moved half by
+    half.
     """
     step = TMA_ALIGNMENT // tensor.dtype.bytes
-    halved = pairing is not None and tensor.major == "n"
-    return step * HALF if halved else step
+    return step * HALF if tensor.major == paired else step

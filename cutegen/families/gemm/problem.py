@@ -115,7 +115,8 @@ class GemmProblem:
     batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
     a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
     b_scale, too. aliases: (output, input) of each pair that a call may pass one storage for.
-    optional: inputs that may be None, see `omission`.
+    optional: inputs that may be None, see `omission`. transposed: m and n are each
+    other's of the spec.
     """
 
     m: ProblemDim
@@ -134,6 +135,7 @@ class GemmProblem:
     a_scale: BlockScale | None = None
     b_scale: BlockScale | None = None
     aliases: tuple[tuple[str, str], ...] = ()
+    transposed: bool = False
     optional: tuple[str, ...] = ()
 
     @property
@@ -170,6 +172,11 @@ class GemmProblem:
     def paired(self) -> bool:
         """Whether outputs have half the columns of the product, each computed from a pair of accumulators."""
         return self.epilogue.pairing is not None
+
+    @property
+    def paired_dim(self) -> Literal["m", "n", ""]:
+        """The dim of which two elements are a pair, in the frame of this problem."""
+        return "" if not self.paired else "m" if self.transposed else "n"
 
     @property
     def mma(self) -> Mma:

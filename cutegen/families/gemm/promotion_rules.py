@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS, output_columns
+from cutegen.families.gemm.derived import MMA_ROWS, output_tile
 from cutegen.families.gemm.form_rules import PAIRED_STEP_N, TILE_N
 from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import GemmProblem
@@ -66,7 +66,7 @@ def scale_blocks(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         return None
     scale, side = problem.block_scale
     apart = problem.scaled_halves
-    n = output_columns(problem, c) if apart else c.tile[1]
+    n = output_tile(problem, c)[1] if apart else c.tile[1]
     if side == "m":
         reason = f"a block of `{scale.name}` has {scale.rows} rows, no multiple of the {MMA_ROWS} of an MMA"
         return None if scale.rows % MMA_ROWS == 0 else (reason, "use swap_ab: false")

@@ -79,12 +79,12 @@ def reduction_text(r: Reduction, groups: GroupText | None, columns: str, warps: 
 
 
 def join_texts(
-    reductions: tuple[ReductionText, ...], groups: GroupText | None, batched: bool, columns: str
+    reductions: tuple[ReductionText, ...], groups: GroupText | None, batched: bool, rows: str, columns: str
 ) -> tuple[JoinText, ...]:
     """One for each kind that there is. batched: whether a tile has a batch index, of which outputs have a member."""
     raster = "o.raster.bound" if groups else "o.raster"
     tiles = {axis: f"{raster}.tiles_{axis} * t.cluster[{i}]" for i, axis in enumerate("mn")}
-    extents = {"m": "t.tile[0]", "n": columns}
+    extents = {"m": rows, "n": columns}
     found: list[JoinText] = []
     counters = ""  # of the kinds before
     for kept, of_batch in (("m", batched), ("n", batched), ("", True), ("", False)):

@@ -30,7 +30,7 @@ from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.plan_rendering import plan_text
-from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.reduction_text import JoinText, ReductionText, join_texts, reduction_text
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.tensor_text import (
@@ -91,7 +91,9 @@ class KernelText:
     masks_m: bool
     masks_n: bool
     of_group: str
+    paired_m: str
     paired_n: str
+    pair: str
     ticket: str
     outputs: tuple[TileText, ...]
     bulk_outputs: tuple[TileText, ...]
@@ -110,6 +112,8 @@ class KernelText:
     reordered: tuple[ReorderedText, ...]
     pairs: tuple[str, ...]
     reads_second: bool
+    rows: str
+    rows_factor: str
     columns: str
     columns_factor: str
     element: str
@@ -145,7 +149,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     given = without(resolved.problem, kernel.omitted)
     problem, structure = kernel_frame(given, kernel.structure)
     program, paired = problem.kernel_epilogue, problem.paired
-    columns = "t.tile[1] // 2" if paired else "t.tile[1]"
+    rows, columns = (f"t.tile[{i}]{' // 2' * (problem.paired_dim == dim)}" for i, dim in enumerate("mn"))
     pingpong = structure.schedule == "pingpong"
     batched = problem.batch is not None
     groups = group_text(problem)
@@ -158,12 +162,12 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     in_consume: list[Operand | Output | BlockOutput] = [*in_store, *vector_operands]
     device_scalars = tuple(ScalarText(o.name, "batch" if o.batched else "0") for o in on_device)
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
-    a = matrix_text(problem.a, "m", groups)
-    b = matrix_text(problem.b, "n", groups, paired=paired)
+    a = matrix_text(problem.a, "m", groups, paired=problem.paired_dim == "m")
+    b = matrix_text(problem.b, "n", groups, paired=problem.paired_dim == "n")
     outputs = tuple(tile_text(o, groups) for o in program.outputs)
     stored = tuple(o for o in outputs if o.bulk)
     tiles = tuple(tile_text(o, groups) for o in tile_operands)
-    vectors = tuple(vector_text(o, pingpong, columns, groups) for o in vector_operands)
+    vectors = tuple(vector_text(o, pingpong, rows, columns, groups) for o in vector_operands)
     shapes = tensor_shapes(problem)
     arguments = problem.arguments
     names = [o.name for o in program.operands]
@@ -174,7 +178,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     direct = tuple(o for o in outputs if not o.bulk)
     warps = "4" if pingpong else "4 * t.consumers"
     reductions = tuple(reduction_text(r, groups, columns, warps) for r in program.reductions)
-    joins = join_texts(reductions, groups, batched and not (problem.groups and problem.groups.flat), columns)
+    joins = join_texts(reductions, groups, batched and not (problem.groups and problem.groups.flat), rows, columns)
     masks_m, masks_n = (any(r.kept != axis for r in reductions) for axis in "mn")
     optional = {
         "pairs": paired,
@@ -255,7 +259,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         masks_m=masks_m,
         masks_n=masks_n,
         of_group="[None, None, group]" if pingpong else "",
-        paired_n="[0]" if paired else "",
+        paired_m="[0]" * (problem.paired_dim == "m"),
+        paired_n="[0]" * (problem.paired_dim == "n"),
+        pair="t.tile[1] // 4" if problem.paired_dim == "n" else "subtiles_m * (t.tile[1] // 2)",
         ticket="o.s_ticket[None, group]" if pingpong else "o.s_ticket",
         a=a,
         b=b,
@@ -276,12 +282,14 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         reordered=reordered_texts(problem),
         pairs=(*updated_lines(problem), *pair_lines(problem)),
         reads_second=any(places.get("acc_1", "-") in argument for argument in element_arguments),
+        rows=rows,
+        rows_factor=f"({rows})" if " " in rows else rows,
         columns=columns,
-        columns_factor=f"({columns})" if paired else columns,
+        columns_factor=f"({columns})" if " " in columns else columns,
         element="pair of columns" if paired else "output element from its accumulator",
         layout_names=("sA_layout", "sB_layout", *scale_layouts, *(f"s_{t.name}_layout" for t in (*outputs, *tiles))),
-        extent_m=f"{problem.a.name}.shape[0]",
-        extent_n=f"cute.size({problem.b.name}, mode=[0])" if paired else f"{problem.b.name}.shape[0]",
+        extent_m=_extent(problem.a, problem.paired_dim == "m"),
+        extent_n=_extent(problem.b, problem.paired_dim == "n"),
         partial_m=f" + {problem.b.name}.shape[2]" if groups and groups.moves("m") else "",
         partial_n=f" + {problem.a.name}.shape[2]" if groups and groups.moves("n") else "",
         extent_batch=f"{program.outputs[0].name}.shape[2]" if program.outputs[0].batched else "Int32(1)",
@@ -306,6 +314,11 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         symbols=tuple(symbol_lines(problem, shapes)),
         fakes=tuple(fake_text(x, shapes) for x in arguments),
     )
+
+
+def _extent(t: MatrixOperand, paired: bool) -> str:
+    """Rows of an operand, as source."""
+    return f"cute.size({t.name}, mode=[0])" if paired else f"{t.name}.shape[0]"
 
 
 def _reads_tiles(program: EpilogueProgram) -> str:
@@ -340,8 +353,9 @@ def _overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:
         yield f"extent of {problem.m.name} and n that of {problem.n.name}; outputs are stored with their rows along n."
         yield ""
     if problem.paired:
-        pairs = "2 i and 2 i + 1" if problem.epilogue.pairing == "interleaved" else "i and i + n/2"
-        yield f"Gated: columns {pairs} are a pair. The columns of a tile are first ones of pairs, then second ones; a"
+        dim, what = problem.paired_dim, {"m": "rows", "n": "columns"}[problem.paired_dim or "n"]
+        pairs = "2 i and 2 i + 1" if problem.epilogue.pairing == "interleaved" else f"i and i + {dim}/2"
+        yield f"Gated: {what} {pairs} are a pair. The {what} of a tile are first ones of pairs, then second ones; a"
         yield "thread holds both accumulators of a pair and computes one result of them."
         yield ""
     yield from group_overview(problem)

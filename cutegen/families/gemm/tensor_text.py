@@ -141,10 +141,10 @@ def tile_text(t: Operand | Output, groups: GroupText | None) -> TileText:
     )
 
 
-def vector_text(o: Operand, pingpong: bool, columns: str, groups: GroupText | None) -> VectorText:
-    """columns: extent of the epilogue of a tile along n, as source."""
+def vector_text(o: Operand, pingpong: bool, rows: str, columns: str, groups: GroupText | None) -> VectorText:
+    """rows, columns: extents of the epilogue of a tile, as source."""
     row = o.kind == "row_vector"
-    dim, extent = ("n", columns) if row else ("m", "t.tile[0]")
+    dim, extent = ("n", columns) if row else ("m", rows)
     factor = f"({extent})" if " " in extent else extent
     base, step = (
         ("column", "subtile_n * t.epilogue_tile[1] + at_n") if row else ("row", "subtile_m * t.epilogue_tile[0] + at_m")
@@ -212,17 +212,19 @@ def block_input_text(o: Operand, column_factor: str, groups: GroupText | None) -
 
 
 def pair_lines(problem: GemmProblem) -> Iterable[str]:
-    """Statements that cut the tensors of a gated product: B into pairs of rows, what has all columns into two."""
+    """Statements that cut the tensors of a gated product: an operand into pairs of rows, what has all columns into
+    two."""
     if not problem.paired:
         return
     interleaved = problem.epilogue.pairing == "interleaved"
-    b = problem.b
-    yield f"{b.name} = pairs.pair_rows({b.name}, interleaved={interleaved})  # ((n/2, 2), k{', batch' * b.batched})"
+    dim = problem.paired_dim
+    t = problem.b if dim == "n" else problem.a
+    yield f"{t.name} = pairs.pair_rows({t.name}, interleaved={interleaved})  # (({dim}/2, 2), k{', batch' * t.batched})"
     program = problem.kernel_epilogue
     tensors: tuple[Operand | Output, ...] = (*program.operands, *program.outputs)
     for name in dict.fromkeys(t.part_of.name for t in tensors if t.part_of):
         parts = [t for t in tensors if t.part_of and t.part_of.name == name]
-        mode = 0 if len(parts[0].axes) - parts[0].batched == 1 else 1
+        mode = 0 if len(parts[0].axes) - parts[0].batched == 1 else "mn".index(dim)
         targets = ", ".join(t.name for t in parts)
         yield f"{targets} = pairs.split_columns({name}, {mode}, interleaved={interleaved}, align={_align(parts[0])})"
 

@@ -65,7 +65,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
     rows, blocks = scale_box(problem, c)
     scales = f" + {rows} x {blocks} scale{'s' * (blocks > 1)} x 4 B" if blocks else ""
-    columns = "half of tile n" if problem.paired else "tile n"
+    columns = "half of tile n" if problem.paired_dim == "n" else "tile n"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.operands if o.kind == "tile")
     return {
         "tile": "tiling.tile",

@@ -1,0 +1,81 @@
+"""swap_ab with what is made of several columns, executed on the PTX machine: columns of the product are rows there."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from gemm_specs import resolve_text
+from ptx_machine import Simulation, assert_passes, load_resolution
+from ptx_machine.host import missing_tool
+
+from cutegen.runtime.row_groups import Deal
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+HEAD = "cutegen: 1\nkernel: gemm\narch: sm_90a\ntensors:\n"
+SPECS = {
+    "halves, tiles, whole outputs, reductions": """\
+  a: bf16[l, m, k]
+  b: bf16[n, k]
+  c: bf16[m, n]
+  s: f32[n/2]
+  r: bf16[l, m, n/2]
+  h: f32[l, m, n]
+  rms: f32[l, m]
+  col: f32[l, n/2]
+  d: bf16[l, m, n/2]
+epilogue:
+  h: acc + c
+  d: silu(h[..., :n/2]) * h[..., n/2:] * s + r
+  rms: sum(square(d), n)
+  col: max(d, m)
+tiling: {tile: [256, 24, 64], swap_ab: true, cluster: [2, 2]}
+""",
+    "neighbours, pingpong": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  bias: f32[n]
+  d: bf16[m, n/2]
+epilogue:
+  x: acc + bias
+  d: silu(x[:, 0::2]) * x[:, 1::2]
+tiling: {tile: [128, 8, 64], swap_ab: true, cluster: [2, 1]}
+warpgroups: {schedule: pingpong}
+""",
+    "n-major halves in 8 bits, split k": """\
+  a: bf16[k, m]
+  b: bf16[k, n]
+  d: e4m3[m, n/2]
+epilogue: {d: "relu(acc[:, :n/2]) * acc[:, n/2:]"}
+tiling: {tile: [256, 32, 64], swap_ab: true, cluster: [1, 1], split_k: 2}
+""",
+    "groups": """\
+  a: bf16[m, k]
+  ends: i32[g]
+  b: bf16[g, n, k]
+  bias: f32[g, n]
+  d: bf16[m, n/2]
+groups: {offsets: ends}
+epilogue:
+  x: acc + bias
+  d: silu(x[..., 0::2]) * x[..., 1::2]
+tiling: {tile: [128, 32, 64], swap_ab: true, cluster: [1, 1]}
+warpgroups: {consumer: {count: 1}}
+""",
+}
+SHAPE = {"m": 48, "n": 352, "k": 136, "l": 2, "g": 3}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_transposed(name: str) -> None:
+    subject = load_resolution(resolve_text(HEAD + SPECS[name]), Simulation(sm_count=4))
+    shape = {dim: extent for dim, extent in SHAPE.items() if dim in subject.dims}
+    assert_passes(subject, shape, draw=Deal("random") if "g" in shape else None)
