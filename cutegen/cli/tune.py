@@ -216,7 +216,8 @@ def _list_candidates(session: Session, problems: Sequence[Shape], limit: int, as
         text = " ".join(f"{d}={n}" for d, n in problem.items())
         console.say(f"{text}: {len(pool.tried)} candidates, {pool.left_out} more rank behind them")
         for number, proposal in enumerate(pool.tried, 1):
-            console.say(f"{number:>4}  {describe_knobs(session.differences(proposal.knobs))}  ({proposal.why})")
+            knobs = describe_knobs(session.differences(problem, proposal.knobs))
+            console.say(f"{number:>4}  {knobs}  ({proposal.why})")
         for pruned in pool.pruned:
             console.say(f"pruned {pruned.count} by `{pruned.rule}`, such as: {pruned.reason}")
     for note in session.report.notes:

@@ -85,6 +85,12 @@ def device_texts(dispatch: Iterable[DispatchRow], dims: Iterable[str], along: st
     )
 
 
+def keys_of_all_devices(dispatch: Iterable[DispatchRow]) -> str:
+    """A tuple of the tilings that devices without measurements run."""
+    keys = dict.fromkeys(row.tiling for row in dispatch if not isinstance(row, DeviceRow))
+    return bracketed("(", [json.dumps(key) for key in keys], ")", indent=4, used=len("anywhere = "), is_tuple=True)
+
+
 def _point(point: tuple[int, ...], rows: list[tuple[int, int, str]]) -> PointText:
     """Ranges by ascending extents; neighbours with one tiling are joined, gaps are the default's."""
     answers: list[tuple[int, str]] = []

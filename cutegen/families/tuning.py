@@ -31,6 +31,10 @@ class TuningSpace(Protocol):
     @property
     def along(self) -> str: ...
 
+    def find_default(self, problem: Mapping[str, int]) -> Any:
+        """The candidate that runs the problem where nothing was tuned."""
+        ...
+
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
         """Those of the spec's `tune` section, else all that the cost model ranks and variations of its first ones, in
         the order to try them; each once. unordered: also such whose bits may differ from run to run."""

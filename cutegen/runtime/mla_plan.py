@@ -19,6 +19,8 @@ and as methods:
                                                         out, lse, workspace, semaphores, softmax_scale, parts)
     choose_tiling(self, rows, batch, query_len)         the key for a problem, rows being query_len * heads; only when
                                                         there are several tilings
+    winners, anywhere   as in cutegen/runtime/measured.py, by (batch, query_len, heads) and the fewest keys that need as
+                        wide a block_table as the call's
 
 and at module level the lines that the docstring of cutegen/runtime/plan.py lists.
 
@@ -38,7 +40,7 @@ or capture launch_fn with scratch of your own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance, attention_tolerance, logsumexp_tolerance
@@ -53,7 +55,8 @@ from cutegen.runtime.arguments import (
     normalise_strides,
     torch_dtype,
 )
-from cutegen.runtime.base import BasePlan, Table
+from cutegen.runtime.base import Table
+from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.mla import ROW_BLOCK, parts_of, row_blocks, semaphore_count, workspace_elements
 from cutegen.runtime.mla_inputs import EQUAL, Draw, draw_inputs
 from cutegen.runtime.mla_reference import attend
@@ -64,7 +67,7 @@ QUERY_DIM = LATENT_DIM + ROPE_DIM
 _OPEN: Extent = (1, None)
 
 
-class MlaPlan(BasePlan):
+class MlaPlan(MeasuredPlan):
     """Decode attention over a paged latent cache. The module docstring lists what a subclass gives.
 
     dims: batch, query_len, heads, and kv_len, the length of a request or the largest of them.
@@ -127,10 +130,23 @@ class MlaPlan(BasePlan):
         (only,) = self.tilings
         return only
 
-    def dispatch(self, **dims: int) -> str:
-        """The key for a problem; kv_len is not looked at: the host does not know lengths."""
-        batch, query_len = dims["batch"], dims["query_len"]
-        return self.choose_tiling(rows=query_len * dims["heads"], batch=batch, query_len=query_len)
+    def dispatch(self, device: int | None = None, /, **dims: int) -> str:
+        """The key for a problem, its table being as wide as kv_len needs."""
+        batch, query_len, heads = dims["batch"], dims["query_len"], dims["heads"]
+        return self.choose(device, batch, query_len, heads, max(1, -(-dims["kv_len"] // self.page_size)))
+
+    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int]) -> str:
+        batch, query_len, heads, _ = inputs[0].shape
+        return self.choose(inputs[0].get_device(), batch, query_len, heads, inputs[len(self.queries) + 1].shape[1])
+
+    def choose(self, device: int | None, batch: int, query_len: int, heads: int, max_pages: int) -> str:
+        """The key for a call on a CUDA device (None: the current one). The host does not know lengths, but how wide the
+        table is: kernels that were measured with some length run calls whose table is as wide."""
+        if self.winners:
+            fewest = (max_pages - 1) * self.page_size + 1
+            if winner := self.find_winner(device, (batch, query_len, heads), fewest):
+                return winner
+        return self.choose_tiling(rows=query_len * heads, batch=batch, query_len=query_len)
 
     def workspace_shapes(self, batch: int, rows: int, sm_count: int | None = None) -> dict[str, tuple[int, ...]]:
         """The least shapes of workspace and semaphores for rows = query_len * heads, by name, whichever tiling runs;
@@ -255,7 +271,7 @@ class MlaPlan(BasePlan):
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: promised ranges, the merge of rows, sizes of the scratch, and the compiled call, which checks
         shapes, strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
-        kernels, sizes, sm_counts, choose = self._kernels, self._sizes, self._sm_counts, self.choose_tiling
+        kernels, sizes, sm_counts, choose = self._kernels, self._sizes, self._sm_counts, self.choose
         args = (*self.inputs, *self.outputs, *self.scratch)
         cache = len(self.queries)
         scale, out, end = cache + 3, cache + 4, len(args)
@@ -268,8 +284,8 @@ class MlaPlan(BasePlan):
                 q, factor = values[0], values[scale]
                 batch, query_len, heads, _ = q.shape
                 rows = query_len * heads
-                chosen = key or choose(rows=rows, batch=batch, query_len=query_len)
                 device, limited = q.get_device(), sms is not None or self.sms is not None
+                chosen = key or choose(device, batch, query_len, heads, values[cache + 1].shape[1])
                 count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
                 parts, elements, counters = sizes[count, chosen, rows]
                 if (
@@ -325,7 +341,7 @@ class MlaPlan(BasePlan):
 
     def _scratch_faults(self, values: dict[str, Any], rows: int, batch: int, query_len: int) -> Iterator[Fault]:
         device = values[self.queries[0].name].get_device()
-        key = self.choose_tiling(rows=rows, batch=batch, query_len=query_len)
+        key = self.choose(device, batch, query_len, rows // query_len, values["block_table"].shape[1])
         cluster, sm_count = self.tilings[key].cluster, self._sm_counts[device]
         if row_blocks(rows, cluster) > sm_count:
             text = f"{self.queries[0].name}: {_too_many_rows(rows, cluster)}; the device has {sm_count}"

@@ -53,7 +53,6 @@ scratch of their own. After a launch that was aborted, zero it again.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -74,8 +73,8 @@ from cutegen.runtime.arguments import (
     normalise_strides,
     torch_dtype,
 )
-from cutegen.runtime.base import BasePlan, Table
 from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
+from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.overlap import find_overlaps
 from cutegen.runtime.slots import find_dims, find_parts, find_storage
 
@@ -83,7 +82,7 @@ from cutegen.runtime.slots import find_dims, find_parts, find_storage
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
 
 
-class KernelPlan(BasePlan):
+class KernelPlan(MeasuredPlan):
     """A product with an epilogue. The module docstring lists what a subclass gives."""
 
     family = "gemm"
@@ -96,11 +95,8 @@ class KernelPlan(BasePlan):
     block_values: ClassVar[tuple[str, ...]] = ()
     batch_invariant: ClassVar[bool] = False
     aliases: ClassVar[Mapping[str, str]] = {}
-    winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
-    anywhere: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
-        self._winners = Table(self._device_winners)
         self._scratch = GemmScratch(self.name, self.tilings, self._kept_dims(), self.rows_anywhere)
         self.scratch = self._scratch.args
         super().__init__(on_miss, sms)
@@ -120,24 +116,6 @@ class KernelPlan(BasePlan):
     def product_batch(self) -> tuple[str, ...]:
         """The dim that there is a product for each member of, if there is one."""
         return self.roles[3]
-
-    def find_winner(self, device: int | None, point: tuple[int, ...], extent: int) -> str:
-        """The key measured fastest for such calls on a CUDA device (None: the current one); "" for the default."""
-        found = self._winners[_current_device() if device is None else device].get(point)
-        return found[1][bisect_left(found[0], extent)] if found else ""
-
-    def _device_winners(self, index: int) -> dict[tuple[int, ...], tuple[list[int], list[str]]]:
-        """(bounds, keys) by point; a key more than bounds: beyond the last bound, the default."""
-        table = self.winners.get(_device_name(index), {})
-        return {p: ([last for last, _ in rows], [*(key for _, key in rows), ""]) for p, rows in table.items()}
-
-    def get_warmup_keys(self) -> tuple[str, ...]:
-        """What `dispatch` can return on the current device; without one, on any."""
-        here = _device_name(_current_device())
-        if not here or not self.winners:
-            return tuple(self.tilings)
-        measured = {key for rows in self.winners.get(here, {}).values() for _, key in rows}
-        return tuple(key for key in self.tilings if self.full_key(key) in {*measured, *self.anywhere})
 
     # -- optional operands --
 
@@ -358,21 +336,3 @@ class KernelPlan(BasePlan):
         if self.in_place:
             outputs = self.gather_results(inputs, outputs)
         return outputs if len(outputs) > 1 else outputs[0]
-
-
-def _current_device() -> int:
-    """The index of torch's current CUDA device; -1 without one."""
-    try:
-        import torch
-    except ImportError:
-        return -1
-    return torch.cuda.current_device() if torch.cuda.is_available() else -1
-
-
-def _device_name(index: int) -> str:
-    """As the driver names it; "" for -1."""
-    if index < 0:
-        return ""
-    import torch
-
-    return str(torch.cuda.get_device_name(index))

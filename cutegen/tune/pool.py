@@ -62,20 +62,17 @@ def gather(
 @dataclass(frozen=True, slots=True)
 class TuningPackage:
     """A package with an instance for each candidate. names: of the instances, in the order of the candidates; keys:
-    what the timing store knows instances by, by name."""
+    what the timing store knows instances by, by name. default: the name of the one that everything is timed beside."""
 
     resolved: Any
     rendered: RenderedPackage
     names: tuple[str, ...]
     keys: Mapping[str, str]
-
-    @property
-    def default(self) -> str:
-        return str(self.resolved.default.name)
+    default: str
 
 
-def compose(resolution: Resolution, proposals: Sequence[Proposal]) -> TuningPackage:
-    """The kernel of a spec with a tiling for each proposal, that no call runs by itself."""
+def compose(resolution: Resolution, proposals: Sequence[Proposal], default: Any) -> TuningPackage:
+    """The kernel of a spec with a tiling for each proposal, that no call runs by itself. default: a candidate."""
     rows = [TunedRow("", {}, f"candidate {i}", p.knobs) for i, p in enumerate(proposals)]
     outcome = resolve_tuned(resolution, rows)
     resolved = outcome.resolved
@@ -93,7 +90,8 @@ def compose(resolution: Resolution, proposals: Sequence[Proposal]) -> TuningPack
         )
         for t in resolved.tilings
     }
-    return TuningPackage(resolved, rendered, names, keys)
+    beside = next(t.name for t in resolved.tilings if t.candidate == default)
+    return TuningPackage(resolved, rendered, names, keys, beside)
 
 
 def _code(source: str) -> str:

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,10 +82,9 @@ class Session:
         self.begun = options.clock()
         self.before = _fingerprint(spec)
         self.resolution: Resolution = resolve_file(spec)
-        self.space = tuning_space(self.resolution)
         _check_writable(lock_path(spec))
         plain = resolve_tuned(self.resolution, ()).resolved
-        self.default, self.beside = plain.default.candidate, plain.digest[:12]
+        self.space, self.beside = tuning_space(replace(self.resolution, resolved=plain)), plain.digest[:12]
         self.device, driver = measuring.identify(plain.arch)
         self.report = TuneReport(spec, self.device, driver, describe_toolchain(driver))
         self.report.notes += [*self.resolution.notes, *filter(None, [store.unusable])]
@@ -121,9 +120,8 @@ class Session:
                 self._write()  # what is proved is proved
                 raise
             report.seconds = self.options.clock() - now
-            report.differs = next(
-                (self.differences(p.knobs) for p, t in zip(report.pool.tried, report.trials) if t is report.best), {}
-            )
+            best = next((p for p, t in zip(report.pool.tried, report.trials) if t is report.best), None)
+            report.differs = self.differences(problem, best.knobs) if best else {}
             self.report.problems.append(report)
         self._write()
         self.report.stale = self.find_stale(self.report.lock or self.resolution.lock)
@@ -138,14 +136,16 @@ class Session:
             rows = [row for row in lock.tuned() if row.name == won.tiling][:1]
         else:
             rows = list({row.name: row for row in lock.tuned()}.values())
-        resolved = resolve_tuned(self.resolution, rows).resolved if rows else None
-        known = [t.candidate for t in resolved.tilings if t.candidate != self.default] if resolved else []
+        default = self.space.find_default(problem)
+        outcome = resolve_tuned(self.resolution, rows)
+        names = set(outcome.instances.values())
+        known = [t.candidate for t in outcome.resolved.tilings if t.name in names]
         limit = 0 if self.options.confirm else limit
-        return gather(self.space, problem, known, self.default, limit, self.options.unordered)
+        return gather(self.space, problem, known, default, limit, self.options.unordered)
 
-    def differences(self, knobs: Mapping[str, object]) -> Mapping[str, object]:
-        """The knobs that are not the default's."""
-        now = self.space.describe(self.default)
+    def differences(self, problem: Shape, knobs: Mapping[str, object]) -> Mapping[str, object]:
+        """The knobs that are not those of the problem's default."""
+        now = self.space.describe(self.space.find_default(problem))
         return {key: value for key, value in knobs.items() if value != now.get(key)}
 
     # -- one problem --
@@ -154,7 +154,7 @@ class Session:
         self.on_progress(f"{where}: candidates", 0, 0)
         pool = self.pool(problem, self._affordable(deadline - self.options.clock()))
         place = Place(_text(problem), self.device, self.report.driver)
-        package = compose(self.resolution, pool.tried)
+        package = compose(self.resolution, pool.tried, self.space.find_default(problem))
         report = ProblemReport(problem, pool, self._trials(package))
         if (
             report.trials
@@ -195,7 +195,7 @@ class Session:
         left = [(p, t) for p, t in zip(report.pool.tried, report.trials) if t.fault is None]
         if len(left) == len(report.trials):
             return package
-        smaller = compose(self.resolution, [p for p, _ in left])
+        smaller = compose(self.resolution, [p for p, _ in left], self.space.find_default(report.problem))
         for (_, trial), name in zip(left, smaller.names):
             trial.name = name
         return smaller
@@ -226,7 +226,9 @@ class Session:
             reason = kernel.outcome.error or "; ".join(broken)
             if kernel.tiling == package.default:
                 raise CutegenError(f"the default kernel does not build: {reason}", f"run `cutegen build {self.spec}`")
-            trial = by_name[kernel.tiling]
+            trial = by_name.get(kernel.tiling)
+            if trial is None:  # another default, which this problem does not run
+                continue
             trial.fault, trial.stored = Fault("failed", reason.splitlines()[0]), False
             self.store.keep_fault(trial.kernel, NOWHERE, trial.fault)
 

@@ -18,7 +18,7 @@ from tune_setup import GPU, SHAPE, lock_spec, script_measuring, tune, winners
 
 from cutegen.cli import main
 from cutegen.families.resolved import dispatch
-from cutegen.resolve import lock_path, resolve_file
+from cutegen.resolve import lock_path, read_lock, resolve_file
 from cutegen.resolve.winners import DEFAULT
 from cutegen.tune import session
 from cutegen.tune.report import TuneReport
@@ -280,12 +280,36 @@ def test_a_suite_leaves_out_what_is_not_for_this_kernel(
     assert any("operands are bf16, not f16" in note for note in result["notes"])
 
 
-def test_mla_decode_has_nothing_to_tune(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    measuring()
+def test_mla_decode_is_tuned_beside_the_variant_that_a_problem_runs(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prefetching is fastest, and one CTA with it; two variants are the defaults of two problems."""
+    made = measuring(lambda t: (10 - 2 * t.prefetch + t.cluster + t.overhead / 10) * 1e-6)
     spec.write_text(MLA)
     lock_path(spec).unlink()
-    assert tune(spec, "--shape", "batch=1,query_len=1,heads=16,kv_len=1024") == 2
-    assert "`mla_decode` has nothing to tune" in capsys.readouterr().err
+    problems = ("batch=1,query_len=1,heads=16,kv_len=1000", "batch=32,query_len=1,heads=128,kv_len=4096")
+    shapes = [word for problem in problems for word in ("--shape", problem)]
+    assert tune(spec, *shapes) == 0
+    out = capsys.readouterr().out
+    assert "pruned 18 by `row-block-pairs`, such as: 1 row block of 64" in " ".join(out.split())
+    small, large = winners(spec)
+    assert (small.calls, large.calls) == (
+        {"batch": 1, "query_len": 1, "heads": 16, "kv_len": (251, 1000)},
+        {"batch": 32, "query_len": 1, "heads": 128, "kv_len": (1025, 4096)},
+    )
+    lock = read_lock(lock_path(spec))
+    assert lock
+    best = lock.tilings[small.tiling]
+    assert (best["pipeline.prefetch"], best["scheduler.overhead"]) == (1, 1)
+    assert {lock.tilings[w.tiling]["variant"] for w in (small, large)} == {"seesaw"}
+    assert small.gain
+    assert small.gain[1] == pytest.approx(11.2 / 9.1, rel=0.01)  # of seesaw, which prefetches nothing by itself
+    assert large.gain
+    assert large.gain[1] == pytest.approx(10.2 / 9.1, rel=0.01)  # of seesaw_2cta
+    assert len(made.built) == 37 - 1
+    spec.write_text(MLA + "tune: {overhead: [2, 8]}\n")
+    assert tune(spec, *shapes[:2], "--dry-run") == 0
+    assert "listed in the spec" in capsys.readouterr().out
 
 
 def test_a_dry_run_lists_candidates_and_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

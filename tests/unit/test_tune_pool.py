@@ -62,11 +62,12 @@ def test_written_knobs_hold_for_all_candidates() -> None:
 def test_a_kernel_has_one_key_whoever_shares_its_module() -> None:
     resolution = resolve_text(PLAIN)
     tried = pool(resolution, 12).tried
-    together = compose(resolution, tried)
+    together = compose(resolution, tried, resolution.resolved.default.candidate)
     for proposal, name in list(zip(tried, together.names))[::4]:
-        alone = compose(resolution, [proposal])
+        alone = compose(resolution, [proposal], resolution.resolved.default.candidate)
         assert alone.keys[alone.names[0]] == together.keys[name]
         assert alone.keys[alone.default] == together.keys[together.default]
     assert len(set(together.keys.values())) == len(tried) + 1
-    other = compose(replace(resolution, document=resolve_text(FUSED).document, lock=resolve_text(FUSED).lock), ())
+    fused = resolve_text(FUSED)
+    other = compose(replace(resolution, document=fused.document, lock=fused.lock), (), fused.resolved.default.candidate)
     assert other.keys[other.default] not in together.keys.values()

@@ -100,7 +100,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def on(plan: Any, monkeypatch: pytest.MonkeyPatch, *devices: str) -> Any:
     """A plan on a machine with these devices, the first of them current."""
-    runtime = importlib.import_module("cutegen.runtime.plan")
+    runtime = importlib.import_module("cutegen.runtime.measured")
     monkeypatch.setattr(runtime, "_current_device", lambda: 0 if devices else -1)
     monkeypatch.setattr(runtime, "_device_name", lambda index: devices[index] if index >= 0 else "")
     return plan.Plan()
@@ -245,10 +245,40 @@ def test_a_device_name_reaches_generated_source_as_a_literal() -> None:
     assert list(space["WINNERS"]) == [device]
 
 
-def test_mla_decode_takes_no_winners() -> None:
+MLA_TILINGS = {
+    "ahead": {"variant": "seesaw", "pipeline.prefetch": 1, "scheduler.overhead": 4},
+    "wide": {"variant": "seesaw_2cta", "scheduler.join_ratio": 50},
+    "two": {"variant": "both"},
+}
+
+
+def mla_winner(batch: int, heads: int, low: int, high: int, tiling: str) -> Winner:
+    calls = {"batch": batch, "query_len": 1, "heads": heads, "kv_len": (low, high)}
+    return replace(winner(1, 16, tiling), calls=calls)
+
+
+def test_mla_decode_dispatches_by_the_width_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mla_specs import MLA
 
-    lock: Lock = resolve_text(MLA).lock.with_winners(TILINGS, [winner(1, 16, "flat")])
-    resolution = resolve_document(load_text(MLA, "kernel", "kernel.yaml"), lock)
-    assert resolution.notes == ("winners: dropped: `mla_decode` dispatches among its variants",)
-    assert resolution.lock.winners == ()
+    rows = [
+        mla_winner(8, 128, 1025, 4000, "ahead"),
+        mla_winner(1, 128, 1, 8192, "wide"),
+        mla_winner(8, 64, 1, 9, "two"),
+    ]
+    lock: Lock = resolve_text(MLA).lock.with_winners(MLA_TILINGS, rows)
+    resolution = resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), lock)
+    assert [n for n in resolution.notes if "two is dropped" in n and "`variant: both` are two" in n]
+    resolved = resolution.resolved
+    ahead, wide = "seesaw_overhead_4_prefetch_1", "seesaw_2cta_join_ratio_50"
+    assert [t.name for t in resolved.tilings] == ["seesaw", "seesaw_2cta", ahead, wide]
+    assert resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), resolution.lock).notes == ()
+    write_package(render_package(resolved), tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = on(importlib.import_module("mla_winners.plan"), monkeypatch, H200, H100)
+    call = {"batch": 8, "query_len": 1, "heads": 128}
+    for kv_len, chosen in ((1024, "seesaw"), (1025, ahead), (4000, ahead), (4032, ahead), (4033, "seesaw")):
+        assert made.dispatch(0, **call, kv_len=kv_len) == chosen
+        assert made.dispatch(1, **call, kv_len=kv_len) == "seesaw"
+    assert made.dispatch(0, batch=1, query_len=1, heads=128, kv_len=0) == wide
+    assert made.choose(0, 16, 1, 128, 64) == "seesaw_2cta"
+    assert made.get_warmup_keys() == ("seesaw", "seesaw_2cta", ahead, wide)

@@ -13,8 +13,15 @@ from cutegen.families.gemm.group_rendering import member_lines, of_rows, row_gro
 from cutegen.families.gemm.omission import list_omissions, without
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
-from cutegen.families.plan_text import DeviceText, RowText, TilingText, device_texts, row_texts, tiling_texts
-from cutegen.families.resolved import DeviceRow
+from cutegen.families.plan_text import (
+    DeviceText,
+    RowText,
+    TilingText,
+    device_texts,
+    keys_of_all_devices,
+    row_texts,
+    tiling_texts,
+)
 from cutegen.hardware import ARCHS
 from cutegen.render.layout import bracketed, statement
 
@@ -78,7 +85,6 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
     work = cost(problem.epilogue)
     product = " * ".join(d.name for d in dims if d is not problem.k and (not problem.groups or d is not problem.batch))
     several = len(resolved.kernels) > 1
-    anywhere = dict.fromkeys(row.tiling for row in resolved.dispatch if not isinstance(row, DeviceRow))
     others = [d.name for d in dims if d is not problem.m]
     per_output = f" + {work.flops} * {product}{' // 2' * work.paired}" if work.flops else ""
     return PlanText(
@@ -105,9 +111,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         module='f"{__package__}.{MODULES[key]}"' if several else f'f"{{__package__}}.{resolved.kernels[0].module}"',
         dispatch=row_texts(resolved.dispatch, 'dims["{}"]'),
         winners=device_texts(resolved.dispatch, others, problem.m.name),
-        anywhere=bracketed(
-            "(", [json.dumps(key) for key in anywhere], ")", indent=4, used=len("anywhere = "), is_tuple=True
-        ),
+        anywhere=keys_of_all_devices(resolved.dispatch),
         point=", ".join(f'dims["{name}"]' for name in others),
         point_names=", ".join(others),
         along=problem.m.name,

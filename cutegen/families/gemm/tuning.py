@@ -47,6 +47,9 @@ class GemmSpace:
     def _written(self) -> dict[str, Any]:
         return written_knobs(self.spec, self._knobs)
 
+    def find_default(self, problem: Mapping[str, int]) -> Candidate:
+        return self.default
+
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
         p = self.problem
         shape = Shape(*(problem[d.name] for d in (p.m, p.n, p.k, p.batch) if d))

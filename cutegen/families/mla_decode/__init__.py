@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cutegen.diagnostics import CutegenError
-
 if TYPE_CHECKING:
     from cutegen.families.code_plan import CodePlan
     from cutegen.families.explanation import Section
@@ -44,19 +42,16 @@ class MlaFamily:
         locked: Mapping[str, tuple[object, str]],
         tuned: Sequence[TunedRow] = (),
     ) -> Outcome:
-        """Every number of the kernel; SpecError when the written knobs are illegal. Tuned rows are dropped: its
-        dispatch is one of variants."""
+        """Every number of the kernel; SpecError when the written knobs are illegal."""
         from cutegen.families.mla_decode.resolve import resolve
 
         return resolve(spec, doc, problem, locked, tuned)
 
     def tuning_space(self, spec: MlaSpec, resolved: ResolvedMla) -> TuningSpace:
-        """CutegenError (exit 2): this family has no tuner."""
-        raise CutegenError(
-            "`mla_decode` has nothing to tune: its dispatch chooses among variants that were measured",
-            "set variant, split_kv.max or scheduler.overhead, and compare with `cutegen bench`",
-            exit_code=2,
-        )
+        """Candidates for a tuner of what the spec resolves to."""
+        from cutegen.families.mla_decode.tuning import MlaSpace
+
+        return MlaSpace(spec, resolved)
 
     def render(self, resolved: ResolvedMla) -> dict[str, str]:
         """The text of each generated module, by file name."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cutegen.families.decide import Choice
-from cutegen.families.mla_decode.candidate import ANY, Candidate
+from cutegen.families.mla_decode.candidate import ANY, BOTH, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rules import refusals
@@ -39,6 +40,19 @@ def choose(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Choice 
         if not nearest or len(found) < len(nearest):
             nearest = found
     return nearest
+
+
+def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Choice | tuple[Refusal, ...]:
+    """As `choose`, for one kernel that single calls run: seesaw_2cta may be one of both, which runs calls with any
+    rows."""
+    variant = fixed.get("variant", "seesaw")
+    if variant == BOTH:
+        reason = "a winner is one kernel, and `variant: both` are two"
+        return (Refusal("variant", ("variant",), reason, "use seesaw or seesaw_2cta", None, form=True),)
+    found = choose(problem, fixed, arch)
+    if not isinstance(found, Choice):
+        found = choose(problem, {**fixed, "variant": BOTH}, arch) if variant == "seesaw_2cta" else found
+    return replace(found, candidate=replace(found.candidate, variant=variant)) if isinstance(found, Choice) else found
 
 
 def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:

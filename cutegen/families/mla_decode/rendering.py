@@ -6,8 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutegen.families.mla_decode.derived import TILE_COLUMNS
-from cutegen.families.mla_decode.resolved import FreeGroup, ResolvedMla
-from cutegen.families.plan_text import RowText, TilingText, row_texts, tiling_texts
+from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla
+from cutegen.families.plan_text import (
+    DeviceText,
+    RowText,
+    TilingText,
+    device_texts,
+    keys_of_all_devices,
+    row_texts,
+    tiling_texts,
+)
 from cutegen.render.environment import render_template
 from cutegen.runtime.mla import KEY_BLOCK
 
@@ -132,6 +140,8 @@ class PlanText:
     lse_layout: str
     tilings: tuple[TilingText, ...]
     dispatch: tuple[RowText, ...]
+    winners: tuple[DeviceText, ...]
+    anywhere: str
 
 
 def plan_text(resolved: ResolvedMla) -> PlanText:
@@ -150,6 +160,8 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         lse_layout=p.lse_layout,
         tilings=tiling_texts(resolved.tilings),
         dispatch=row_texts(resolved.dispatch, "{}"),
+        winners=device_texts(resolved.dispatch, CALL_DIMS, LENGTH),
+        anywhere=keys_of_all_devices(resolved.dispatch),
     )
 
 

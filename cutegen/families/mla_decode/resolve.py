@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest
-from cutegen.families.mla_decode.auto import choose
+from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
+from cutegen.families.mla_decode.auto import choose, choose_instance
 from cutegen.families.mla_decode.candidate import BOTH, KNOBS, Candidate
 from cutegen.families.mla_decode.problem import MlaProblem
-from cutegen.families.mla_decode.resolved import ResolvedMla
+from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, ResolvedMla
 from cutegen.families.mla_decode.tiling import describe_tiling
 from cutegen.families.refusal import Refusal
-from cutegen.families.resolved import DispatchRow, Outcome
-from cutegen.families.tuned import TunedRow
+from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome
+from cutegen.families.tuned import TunedRow, read_tuned
 from cutegen.hardware import ARCHS, Device
 
 if TYPE_CHECKING:
@@ -34,13 +34,28 @@ DISPATCH = (
 def resolve(
     spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, locked: Locked, tuned: Sequence[TunedRow]
 ) -> Outcome:
-    """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them.
+    """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them. tuned: dispatch rows
+    of single devices, before all others, less what rules refuse.
 
     SpecError with every finding when no candidate with the written knobs is legal.
     """
+    arch = ARCHS[spec.arch]
     decided = decide(spec, doc, KNOBS, locked, chooser(spec, problem), (), "kernel")
-    refused = ("winners: dropped: `mla_decode` dispatches among its variants",) if tuned else ()
-    return Outcome(_assemble(spec, doc, problem, decided), decided.notes + refused, tuple(range(len(tuned))))
+    written = written_knobs(spec, KNOBS)
+    if written.get("variant") == BOTH:  # a winner is one of the two
+        del written["variant"]
+    read = read_tuned(
+        tuned,
+        KNOBS,
+        written,
+        (*CALL_DIMS, LENGTH),
+        complete=lambda fixed: choose_instance(problem, {"variant": decided.candidate.variant, **fixed}, arch),
+        refuse=lambda c: None,
+    )
+    resolved = _assemble(spec, doc, problem, decided, read.kept)
+    names = {t.candidate: t.name for t in resolved.tilings}
+    instances = {row.name: names[c] for row, c in read.kept}
+    return Outcome(resolved, decided.notes + read.notes, read.dropped, instances)
 
 
 def chooser(spec: MlaSpec, problem: MlaProblem) -> Choose:
@@ -53,9 +68,19 @@ def chooser(spec: MlaSpec, problem: MlaProblem) -> Choose:
     return run
 
 
-def _assemble(spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, decided: Decided) -> ResolvedMla:
+def _assemble(
+    spec: MlaSpec,
+    doc: SpecDocument,
+    problem: MlaProblem,
+    decided: Decided,
+    tuned: Sequence[tuple[TunedRow, Candidate]],
+) -> ResolvedMla:
     c: Candidate = decided.candidate
-    tilings = tuple(describe_tiling(problem, instance) for instance in c.instances())
+    instances = tuple(dict.fromkeys((*c.instances(), *(own for _, own in tuned))))
+    names = dict(zip(instances, _instance_names(instances)))
+    tilings = tuple(describe_tiling(problem, instance, names[instance]) for instance in instances)
+    numbers = tuple(t.numbers for t in tilings)
+    measured = tuple(DeviceRow(row.when, names[own], row.device) for row, own in tuned if row.device)
     return ResolvedMla(
         name=doc.name,
         arch=spec.arch,
@@ -63,7 +88,16 @@ def _assemble(spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, decided: De
         problem=problem,
         variant=cast(Literal["seesaw", "seesaw_2cta", "both"], c.variant),
         tilings=tilings,
-        dispatch=DISPATCH if c.variant == BOTH else (DispatchRow((), c.variant),),
+        dispatch=(*measured, *(DISPATCH if c.variant == BOTH else (DispatchRow((), c.variant),))),
         decisions=decided.decisions,
-        digest=kernel_digest(spec, doc.name, asdict(problem), decided.decisions, *(t.numbers for t in tilings)),
+        digest=kernel_digest(spec, doc.name, asdict(problem), decided.decisions, *numbers, *measured),
     )
+
+
+def _instance_names(instances: Sequence[Candidate]) -> Iterator[str]:
+    """The variant, and the knobs in which an instance is not the first one of it: seesaw, seesaw_overhead_4."""
+    first: dict[str, Candidate] = {}
+    for c in instances:
+        known = first.setdefault(c.variant, c)
+        others = [f.name for f in fields(Candidate) if getattr(c, f.name) != getattr(known, f.name)]
+        yield "_".join((c.variant, *(f"{name}_{getattr(c, name)}" for name in others)))

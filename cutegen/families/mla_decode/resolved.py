@@ -6,9 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from cutegen.families.mla_decode.candidate import Candidate
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.mla import MlaTiling
+
+CALL_DIMS = ("batch", "query_len", "heads")
+LENGTH = "kv_len"  # of a call the host knows no more than the width of its table
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +37,10 @@ class FreeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedMlaTiling(ResolvedTiling[MlaTiling]):
-    """One kernel instance. free_groups: in the order in which the load warp waits for them. q_bytes, tile_bytes: TMA
-    transaction bytes of Q and of one tile of K."""
+    """One kernel instance. candidate: what it was made of. free_groups: in the order in which the load warp waits for
+    them. q_bytes, tile_bytes: TMA transaction bytes of Q and of one tile of K."""
 
+    candidate: Candidate
     named_barriers: tuple[NamedBarrier, ...]
     free_groups: tuple[FreeGroup, ...]
     q_bytes: int

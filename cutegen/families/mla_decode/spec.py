@@ -88,7 +88,8 @@ class MlaBench(Bench):
 
 
 class Tune(Section):
-    """Candidates for a tuner of this family, which there is not yet; what is absent keeps its value."""
+    """Candidates of `cutegen tune`: every combination of the listed values. Knobs that are not listed are what the spec
+    writes, else the default's. Nothing listed: variants and costs around the default's."""
 
     variant: list[Literal["seesaw", "seesaw_2cta"]] = Field(default=[], description="Candidates for `variant`.")
     overhead: list[Overhead] = Field(default=[], description="Candidates for `scheduler.overhead`.")

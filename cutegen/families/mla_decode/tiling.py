@@ -18,7 +18,7 @@ from cutegen.families.resolved import PipelinePlan, Role
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling
 
 
-def describe_tiling(problem: MlaProblem, c: Candidate) -> ResolvedMlaTiling:
+def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMlaTiling:
     d = derive(problem, c)
     numbers = MlaTiling(
         cluster=c.cluster,
@@ -33,12 +33,13 @@ def describe_tiling(problem: MlaProblem, c: Candidate) -> ResolvedMlaTiling:
         prefetch=c.prefetch,
     )
     return ResolvedMlaTiling(
-        name=c.variant,
+        name=name,
         numbers=numbers,
         sources=_sources(c),
         smem=d.smem,
         pipelines=_pipelines(problem, c, d),
         roles=_roles(c),
+        candidate=c,
         named_barriers=NAMED_BARRIERS,
         free_groups=d.free_groups,
         q_bytes=d.q_bytes,

@@ -1,0 +1,75 @@
+"""Candidates of an MLA decode for one problem: its variants, and the costs by which work is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from cutegen.families.decide import written_knobs
+from cutegen.families.knobs import plain
+from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, Candidate
+from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, ResolvedMla
+from cutegen.families.mla_decode.rules import refusals
+from cutegen.families.refusal import Refusal
+from cutegen.families.resolved import dispatch
+from cutegen.families.tuning import Proposal
+from cutegen.hardware import ARCHS
+from cutegen.runtime.mla import ROW_BLOCK
+
+if TYPE_CHECKING:
+    from cutegen.families.mla_decode.spec import MlaSpec
+
+# What is tried where the `tune` section lists nothing, by Candidate field.
+SEARCH: Mapping[str, tuple[Any, ...]] = {
+    "variant": tuple(CLUSTERS),
+    "prefetch": (0, 1),
+    "overhead": (1, 2, 4),
+    "join_ratio": (12, 25, 50),
+}
+
+
+class MlaSpace:
+    """The TuningSpace of a spec and what it resolves to."""
+
+    dims = (*CALL_DIMS, LENGTH)
+    along = LENGTH
+
+    def __init__(self, spec: MlaSpec, resolved: ResolvedMla) -> None:
+        self.spec, self.resolved, self.problem = spec, resolved, resolved.problem
+        self.arch = ARCHS[spec.arch]
+
+    def find_default(self, problem: Mapping[str, int]) -> Candidate:
+        rows = problem["query_len"] * problem["heads"]
+        name = dispatch(self.resolved.dispatch, {**problem, "rows": rows})
+        return next(t.candidate for t in self.resolved.tilings if t.name == name)
+
+    def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
+        """Those nearest to the default first: there is no cost model. All of them give the same bits every time."""
+        default, written = self.find_default(problem), written_knobs(self.spec, KNOBS)
+        if written.get("variant", self.resolved.variant) == BOTH:
+            written.pop("variant", None)
+        else:
+            written["variant"] = self.resolved.variant
+        listed = {field: getattr(self.spec.tune, field) for field in SEARCH}
+        any_listed = any(listed.values())
+        values = {}
+        for field, tried in SEARCH.items():
+            own = (getattr(default, field),) if any_listed else tried
+            values[field] = (written[field],) if field in written else listed[field] or own
+        found = [replace(default, **dict(zip(values, combination))) for combination in product(*values.values())]
+        for candidate in sorted(found, key=lambda c: sum(getattr(c, f) != getattr(default, f) for f in SEARCH)):
+            why = "listed in the spec" if any_listed else "beside the default"
+            yield Proposal(candidate, self.describe(candidate), why, tuple(self._refuse(candidate, problem)))
+
+    def describe(self, candidate: Candidate) -> Mapping[str, object]:
+        return {knob.key: plain(getattr(candidate, knob.field)) for knob in KNOBS}
+
+    def _refuse(self, c: Candidate, problem: Mapping[str, int]) -> Iterator[Refusal]:
+        blocks = -(-problem["query_len"] * problem["heads"] // ROW_BLOCK)
+        if blocks % c.cluster:
+            reason = f"{blocks} row block{'s' * (blocks > 1)} of {ROW_BLOCK}, {c.variant} works on {c.cluster} at once"
+            yield Refusal("row-block-pairs", ("variant",), reason, "use seesaw", None, form=False)
+        judged = replace(c, variant=self.resolved.variant)  # what this problem's rows allow is said above
+        yield from refusals(self.problem, judged, self.arch)

@@ -1,0 +1,61 @@
+"""A plan whose dispatch asks first what was measured fastest. Imports neither torch nor cutlass."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from cutegen.runtime.base import BasePlan, Table
+
+
+class MeasuredPlan(BasePlan):
+    """winners: by device, as the driver names it, and by all dims of a call but one: (last extent of that one, key),
+    ascending, "" being the default. anywhere: with winners, the keys that are chosen on devices without any."""
+
+    winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
+    anywhere: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
+        self._winners = Table(self._device_winners)
+        super().__init__(on_miss, sms)
+
+    def find_winner(self, device: int | None, point: tuple[int, ...], extent: int) -> str:
+        """The key measured fastest for such calls on a CUDA device (None: the current one); "" for the default."""
+        found = self._winners[_current_device() if device is None else device].get(point)
+        return found[1][bisect_left(found[0], extent)] if found else ""
+
+    def _device_winners(self, index: int) -> dict[tuple[int, ...], tuple[list[int], list[str]]]:
+        """(bounds, keys) by point; a key more than bounds: beyond the last bound, the default."""
+        table = self.winners.get(_device_name(index), {})
+        return {p: ([last for last, _ in rows], [*(key for _, key in rows), ""]) for p, rows in table.items()}
+
+    def get_warmup_keys(self) -> tuple[str, ...]:
+        """What `dispatch` can return on the current device; without one, on any."""
+        here = _device_name(_current_device())
+        if not here or not self.winners:
+            return tuple(self.tilings)
+        measured = {key for rows in self.winners.get(here, {}).values() for _, key in rows}
+        return tuple(key for key in self.tilings if self.full_key(key) in {*measured, *self.anywhere})
+
+    def full_key(self, key: str) -> str:
+        """The key that dispatch chooses where this one can run instead of it."""
+        return key
+
+
+def _current_device() -> int:
+    """The index of torch's current CUDA device; -1 without one."""
+    try:
+        import torch
+    except ImportError:
+        return -1
+    return torch.cuda.current_device() if torch.cuda.is_available() else -1
+
+
+def _device_name(index: int) -> str:
+    """As the driver names it; "" for -1."""
+    if index < 0:
+        return ""
+    import torch
+
+    return str(torch.cuda.get_device_name(index))
