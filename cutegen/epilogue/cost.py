@@ -68,7 +68,7 @@ def cost(program: EpilogueProgram) -> Cost:
             Traffic(
                 o.name,
                 o.dtype.bytes,
-                (*dims[o.kind], *(("batch",) if o.batched else ())),
+                (*(d for d in dims[o.kind] if d != o.missing), *(("batch",) if o.batched else ())),
                 o.half,
                 divisor=o.block[1],
                 rows=o.block[0],

@@ -85,7 +85,8 @@ class Operand:
     vector, () of scalars. major: the contiguous dim of a tile, None otherwise. batched: whether it has the batch dim.
     half: whether it has half of the product's columns. part_of: the tensor that this is one part of, see `columns`.
     updates: the output whose value before it is, see `in_place`; "" for an input. up: whether the last block along
-    (m, n) may be a part; inner: the contiguous dim of a block_input.
+    (m, n) may be a part; inner: the contiguous dim of a block_input; missing: the one that it lacks, along which its
+    values are the same.
     """
 
     name: str
@@ -100,6 +101,12 @@ class Operand:
     block: tuple[int, int] = (1, 1)
     up: tuple[bool, bool] = (False, False)
     inner: Literal["n", "m"] | None = None
+    missing: Literal["n", "m"] | None = None
+
+    @property
+    def present(self) -> str:
+        """The dims of a block_input, m before n."""
+        return "mn".replace(self.missing or "-", "")
 
     @property
     def tensor(self) -> str:

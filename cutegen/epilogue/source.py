@@ -316,8 +316,12 @@ def _torch_operand(operand: Operand) -> str:
         case "row_vector" | "column_vector":
             order = axes[::-1] if operand.batched else axes
             return f"{name}.float(){_permute(order)}.unsqueeze({-2 if operand.kind == 'row_vector' else -1})"
-    tile = f"{name}.float(){_permute((*axes[2:], *axes[:2]))}"
-    return f"spread_values({tile}, {operand.block}, acc)" if operand.kind == "block_input" else tile
+    if operand.kind == "block_input":
+        count = len(operand.present)
+        widened = f".unsqueeze({-2 if operand.missing == 'm' else -1})" if operand.missing else ""
+        values = f"{name}.float(){_permute((*axes[count:], *axes[:count]))}{widened}"
+        return f"spread_values({values}, {operand.block}, acc)"
+    return f"{name}.float(){_permute((*axes[2:], *axes[:2]))}"
 
 
 def _to_torch_order(output: Output | BlockOutput) -> str:

@@ -100,8 +100,9 @@ tiling: {split_k: 2, tile: [128, 64, 64]}
   s: f32[m, ceil(n/128)]
   w: f32[ceil(n/48), ceil(m/128)]
   z: bf16[m/8, n]
+  v: f32[m/16]
   d: bf16[m, n]
-epilogue: {d: acc * s + w * z}
+epilogue: {d: acc * s + w * z - v}
 """
     + PINGPONG,
     "eight_bits_saturate": """\

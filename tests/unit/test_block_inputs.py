@@ -61,6 +61,19 @@ def test_the_reference_spreads_each_value_over_its_block() -> None:
     assert spread.tolist() == [[0, 0, 1, 1, 2]] * 4 + [[3, 3, 4, 4, 5]] * 3
 
 
+def test_blocks_along_one_dim() -> None:
+    text = spec().replace("w: bf16[m/16, n/64]", "w: bf16[l, n/64]")
+    problem = bind_text(text)
+    w = problem.epilogue.operands[1]
+    assert (w.block, w.axes, w.missing, transpose(problem).epilogue.operands[1].missing) == ((1, 64), (1, 0), "m", "n")
+    assert tensor_shapes(problem)["w"].text == "w: bf16[l, n/64]"
+    assert torch_operand_lines(problem.epilogue)[1] == "w = spread_values(w.float().unsqueeze(-2), (1, 64), acc)"
+    assert cost(problem.epilogue).reads[1].total(160, 320, 3) == 2 * 5 * 3
+    lines = render_package(resolve_text(text).resolved).files["kernel.py"].splitlines()
+    assert "        w = block_input.widen(w, 0)  # (m blocks, n blocks, batch)" in lines
+    assert "                (0, 64)," in lines
+
+
 @pytest.mark.parametrize("swap", [False, True])
 def test_what_a_kernel_fetches(swap: bool) -> None:
     kernel = render_package(resolve_text(spec(swap)).resolved).files["kernel.py"]

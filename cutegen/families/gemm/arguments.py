@@ -9,7 +9,7 @@ from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.placement import HALF, TMA_ALIGNMENT, elements_per_step
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
 
-_ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": "", "block_input": "mn"}
+_ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         shapes.append(scale_shape(problem.b_scale, problem.n))
     for o in program.operands:
         if o.kind != "host_scalar" and not o.updates:
-            shapes.append(shape(o, _ROLES[o.kind], o.inner or o.major, tma=o.kind == "tile"))
+            shapes.append(shape(o, _ROLES.get(o.kind, o.present), o.inner or o.major, tma=o.kind == "tile"))
     if problem.groups:
         rows = extents[problem.groups.along] if problem.groups.form == "labels" else problem.batch
         assert rows

@@ -75,7 +75,9 @@ def _problem(resolved: ResolvedGemm) -> Section:
             blocks = f"scale of {s.rows} x {s.depth} blocks of ({dim}, {p.k.name})"
             rows.append((s.name, str(s.dtype), blocks + ", batched" * s.batched))
     for o in (o for o in p.epilogue.operands if not o.updates):
-        blocks = " of {} x {} elements".format(*o.block) * (o.kind == "block_input")
+        blocks = " of {} x {} elements".format(*("all" if d == o.missing else s for d, s in zip("mn", o.block))) * (
+            o.kind == "block_input"
+        )
         may = blocks + ", may be None" * (o.name in p.optional)
         rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o) + may))
     for d in p.epilogue.outputs:

@@ -142,7 +142,7 @@ def paired_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "tile",
     element=1,
 )
-def block_input(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     n, high = c.tile[1], TILE_N[1]
     block = problem.epilogue.block * (2 if problem.paired else 1)
     if not block or n % block == 0:

@@ -73,7 +73,9 @@ def _matrix(t: MatrixOperand) -> MatrixOperand:
 def _operand(o: Operand) -> Operand:
     if o.kind == "block_input":
         inner = cast(Literal["m", "n"], _ROLES[o.inner or "n"])
-        return replace(o, axes=_transposed(o.axes), block=o.block[::-1], up=o.up[::-1], inner=inner)
+        missing = cast(Literal["m", "n"], _ROLES[o.missing]) if o.missing else None
+        axes = o.axes if o.missing else _transposed(o.axes)
+        return replace(o, axes=axes, block=o.block[::-1], up=o.up[::-1], inner=inner, missing=missing)
     if o.kind != "tile":
         return replace(o, kind=_KINDS.get(o.kind, o.kind))
     assert o.major

@@ -45,9 +45,9 @@ class Placement:
         return start + len(parts[axis]) - len(parts[axis].lstrip()), start + len(parts[axis].rstrip())
 
     def is_block_input(self, name: str) -> bool:
-        """Whether an input has one value for each block of elements of a tile: two dims at least, one a quotient."""
+        """Whether an input has one value for each block of rows or columns, n/2 being halves of a gated product."""
         dims = self.tensors[name].dims or ()
-        return len(dims) > 1 and any(d.kind == "ceil_div" or (d.kind == "div" and d.factor != HALF) for d in dims)
+        return any(d.kind == "ceil_div" or (d.kind == "div" and d.factor != HALF) for d in dims)
 
     def block_input(self, name: str, roles: Roles) -> Operand | None:
         """An input such as f32[m, n/128] or f32[ceil(m/128), ceil(n/128)]."""
@@ -65,24 +65,25 @@ class Placement:
                 self.refuse(rules.BLOCK_INPUT, name, said, f"such as {dim.name}/128", axis)
                 return None
             axes[role] = axis
-        if not {"m", "n"} <= axes.keys() or (roles.flat and "batch" in axes):
-            said = f"`{name}` has blocks, and not one dim for rows and one for columns"
-            self.refuse(rules.BLOCK_INPUT, name, said, f"such as f32[{roles.m}, {roles.n}/128]")
+        if roles.flat and "batch" in axes:
+            said = f"`{name}` has blocks and the dim {roles.batch} of groups: not supported yet"
+            self.refuse(rules.NOT_YET_SUPPORTED, name, said, f"drop {roles.batch}", axes["batch"])
             return None
-        dims = decl.dims or ()
-        rows, columns = (dims[axes[role]] for role in "mn")
-        block = tuple(d.factor if d.kind in ("div", "ceil_div") else 1 for d in (rows, columns))
-        up = (rows.kind == "ceil_div", columns.kind == "ceil_div")
+        of = {role: (decl.dims or ())[axis] for role, axis in axes.items()}
+        block = tuple(of[r].factor if r in of and of[r].kind in ("div", "ceil_div") else 1 for r in "mn")
+        up = tuple(r in of and of[r].kind == "ceil_div" for r in "mn")
+        missing = cast("Literal['m', 'n'] | None", next((r for r in "mn" if r not in of), None))
         inner = cast(Literal["m", "n"], self.major(name, roles))
         order = tuple(axes[role] for role in ("m", "n", "batch") if role in axes)
         return Operand(
             name, "block_input", decl.dtype, "batch" in axes, order, None,
-            block=(block[0], block[1]), up=up, inner=inner,
+            block=(block[0], block[1]), up=(up[0], up[1]), inner=inner, missing=missing,
         )  # fmt: skip
 
     def check_block_input(self, operand: Operand, program: EpilogueProgram, m: ProblemDim, n: ProblemDim) -> None:
         """What a constant extent and the rest of the epilogue ask of an input with blocks."""
-        for dim, size, up, axis in zip((m, n), operand.block, operand.up, operand.axes):
+        places = dict(zip(operand.present, operand.axes))
+        for dim, size, up, axis in zip((m, n), operand.block, operand.up, map(places.get, "mn")):
             if dim.value is not None and dim.value % size and not up:
                 said = f"{dim.name} = {dim.value} is no multiple of {size}"
                 self.refuse(rules.EXACT_DIVISION, operand.name, said, f"write ceil({dim.name}/{size})", axis)
@@ -102,7 +103,7 @@ class Placement:
                 continue
             if dim.kind not in ("name", "int") and not (divided and dim.kind == "div" and dim.factor == HALF):
                 said = f"the dim `{dim}` is not supported yet in a GEMM"
-                remedy = "use plain names and integers; in an epilogue tensor n/2, or blocks of a tile, [m, n/128]"
+                remedy = "use plain names and integers; in an epilogue tensor n/2, or blocks, [m, n/128]"
                 self.refuse(rules.NOT_YET_SUPPORTED, name, said, remedy, axis)
                 ok = False
             elif dim.text in texts[:axis]:

@@ -65,10 +65,9 @@ IN_PLACE = _rule(
     "epilogue: {a: acc}   # with mainloop: a @ b",
 )  # fmt: skip
 BLOCK_INPUT = _rule(
-    "block-input", "an input with one value for a block of elements has both dims of the product",
-    "`f32[m, n/128]`, `f32[m/128, n]` and `f32[m/128, n/128]` have one value for each block of rows and columns; "
-    "`ceil(n/128)` lets the last block be a part. A block is 1 or a multiple of 8 elements long: the columns that a "
-    "thread holds lie in groups of 8.",
+    "block-input", "blocks of an input are 1 or a multiple of 8 rows or columns long",
+    "`f32[m, n/128]`, `f32[m/128, n]`, `f32[m/128, n/128]` and `f32[n/128]` have one value for each block of elements; "
+    "`ceil(n/128)` lets the last block be a part. The columns that a thread holds lie in groups of 8.",
     "tensors: {s: 'f32[m, n/12]'}",
 )  # fmt: skip
 EXACT_DIVISION = _rule(

@@ -50,6 +50,7 @@ from cutegen.families.gemm.tensor_text import (
     tile_text,
     updated_lines,
     vector_text,
+    widened_lines,
 )
 from cutegen.families.gemm.work_text import WorkText, work_text
 from cutegen.hardware import ARCHS
@@ -280,7 +281,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         arguments=arguments,
         signature=tuple(f"{x}: {'cute.Tensor' if x in shapes else 'Float32'}" for x in arguments),
         reordered=reordered_texts(problem),
-        pairs=(*updated_lines(problem), *pair_lines(problem)),
+        pairs=(*updated_lines(problem), *widened_lines(problem), *pair_lines(problem)),
         reads_second=any(places.get("acc_1", "-") in argument for argument in element_arguments),
         rows=rows,
         rows_factor=f"({rows})" if " " in rows else rows,

@@ -167,9 +167,10 @@ def vector_text(o: Operand, pingpong: bool, rows: str, columns: str, groups: Gro
 def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     """Arguments whose torch order of dims is not the kernel's."""
     a, b, program = problem.a, problem.b, problem.epilogue
-    modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m", "block_input": "m blocks, n blocks"}
+    modes = {"tile": "m, n", "row_vector": "n", "column_vector": "m"}
     named: list[tuple[MatrixOperand | Operand | Output | BlockOutput | Reduction, str]] = [(a, "m, k"), (b, "n, k")]
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes and not o.updates]
+    named += [(o, _block_modes(o)) for o in program.operands if o.kind == "block_input"]
     named += [(o, "m, n") for o in program.outputs]
     named += [(o, "m, n blocks") for o in program.block_outputs]
     named += [(r, r.kept) for r in program.reductions if r.kept]
@@ -198,13 +199,25 @@ def updated_lines(problem: GemmProblem) -> Iterable[str]:
             yield f"{o.name} = {o.updates}  # read before it is written"
 
 
+def _block_modes(o: Operand) -> str:
+    return ", ".join(f"{dim} blocks" for dim in o.present)
+
+
+def widened_lines(problem: GemmProblem) -> Iterable[str]:
+    """Statements that give inputs with blocks along one dim the other."""
+    for o in problem.epilogue.operands:
+        if o.missing:
+            modes = "m blocks, n blocks" + ", batch" * o.batched
+            yield f"{o.name} = block_input.widen({o.name}, {'mn'.index(o.missing)})  # ({modes})"
+
+
 def block_input_text(o: Operand, column_factor: str, groups: GroupText | None) -> BlockInputText:
     row, column = (groups.row("m"), groups.row("n")) if groups else ("", "")
     return BlockInputText(
         name=o.name,
         modes="m blocks, n blocks" + ", batch" * o.batched,
         gmem=f"o.m_{o.name}[None, None, batch]" if o.batched else f"o.m_{o.name}",
-        block=str(o.block),
+        block=str(tuple(0 if dim == o.missing else size for dim, size in zip("mn", o.block))),
         row=f"{row}m * t.tile[0] + subtile_m * t.epilogue_tile[0] + row",
         column=f"{column}n * {column_factor} + subtile_n * t.epilogue_tile[1] + column",
         aligned=f"({not row}, {not column})",
