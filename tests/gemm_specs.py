@@ -67,6 +67,12 @@ groups: {counts: rows}
 OFFSETS = LABELS.replace("group: i32[m]", "ends: i32[g]").replace("labels: group", "offsets: ends")
 
 
+def gathered(text: str) -> str:
+    """A spec whose rows an index gathers from an `a` with others; the mainloop is the default, or scaled."""
+    text = text.replace("[m, k]", "[t, k]\n  rows: i32[m]", 1)
+    return text.replace("(a * sa)", "(a[rows] * sa)") if "mainloop:" in text else text + "mainloop: a[rows] @ b\n"
+
+
 def group_scaled(text: str) -> str:
     """LABELS, COUNTS or OFFSETS with e4m3 operands and scales of blocks."""
     lead = "g, " if text == COUNTS else ""
@@ -153,6 +159,12 @@ EDGES |= {
     "scales_of_blocks_transposed_and_split": BLOCKS
     + PINGPONG
     + "tiling: {swap_ab: true, tile: [128, 96, 128], split_k: 2}\n",
+}
+EDGES |= {
+    "gathered_by_two_warps": gathered(FUSED) + "tiling: {tile: [256, 176, 64]}\n",
+    "gathered_by_one_warp": gathered(FUSED) + DYNAMIC + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
+    "gathered_by_one_warp_in_pingpong": gathered(group_fused(OFFSETS)) + DYNAMIC + PINGPONG,
+    "gathered_transposed": gathered(PLAIN) + "tiling: {swap_ab: true, tile: [128, 32, 128], cluster: [1, 2]}\n",
 }
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 

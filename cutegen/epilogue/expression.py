@@ -27,6 +27,7 @@ from cutegen.epilogue.tree import (
     Call,
     Compare,
     Expr,
+    Gather,
     Logic,
     Name,
     Negate,
@@ -56,8 +57,9 @@ REDUCTIONS: dict[str, ReduceOp] = {"sum": "sum", "max": "max", "max_abs": "max_a
 FORMS = {"stored": "stored(d)", "where": "where(acc > 0, acc, 0)"}
 
 
-def parse_expression(text: str, report: ReportAt, dims: Collection[str] = ()) -> Expr | None:
-    """The tree of one expression, or None after reporting every reason why there is none. dims: what may be reduced."""
+def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *, gathers: bool = False) -> Expr | None:
+    """The tree of one expression, or None after reporting every reason why there is none. dims: what may be reduced.
+    gathers: whether `x[y]` with a name y is a gather, not a slice."""
     if len(text) > MAX_BYTES:
         said = f"the expression has {len(text)} characters; at most {MAX_BYTES} are allowed"
         report(EXPRESSION, (0, 0), said, _SPLIT)
@@ -75,7 +77,7 @@ def parse_expression(text: str, report: ReportAt, dims: Collection[str] = ()) ->
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.parse(source, mode="eval").body
-        return _Converter(text, indent, report, dims).value(body, 1)
+        return _Converter(text, indent, report, dims, gathers).value(body, 1)
     except SyntaxError as error:
         # Python's messages differ between its versions; an offset of 0 or past the end means that something is missing.
         inside = 0 < (error.offset or 0) <= len(source)
@@ -96,9 +98,10 @@ _SPLIT = "name parts of it as locals: further keys under `epilogue`"
 class _Converter:
     """One pass over the Python tree; `report` sees every refused node."""
 
-    def __init__(self, text: str, indent: int, report: ReportAt, dims: Collection[str]) -> None:
+    def __init__(self, text: str, indent: int, report: ReportAt, dims: Collection[str], gathers: bool) -> None:
         self.text = text
         self.dims = dims
+        self.gathers = gathers
         self.indent = indent
         self.report = report
 
@@ -149,6 +152,8 @@ class _Converter:
                 return inner and Logic("not", (inner,), span)
             case ast.Call():
                 return self.call(node, depth)
+            case ast.Subscript(_, ast.Name(index)) if self.gathers:
+                return self.gather(node, index)
             case ast.Subscript():
                 return self.slice(node)
         self.refuse(*_refusal(node))
@@ -265,6 +270,14 @@ class _Converter:
         condition = self.condition(node.args[0], depth + 1)
         chosen, other = (self.value(arg, depth + 1) for arg in node.args[1:])
         return Where(condition, chosen, other, self.span(node)) if condition and chosen and other else None
+
+    def gather(self, node: ast.Subscript, index: str) -> Gather | None:
+        """`x[rows]`."""
+        if isinstance(node.value, ast.Name):
+            return Gather(node.value.id, index, self.span(node))
+        said = "only a name can be gathered from: scales are those of the rows of the product"
+        self.refuse(EXPRESSION, node, said, f"write (a[{index}] * sa) @ b")
+        return None
 
     def slice(self, node: ast.Subscript) -> Slice | None:
         """`x[:, 0::2]`, `x[:, 1::2]`, `x[:, :n/2]`, `x[:, n/2:]`; x with one dim is written without the colon."""

@@ -111,6 +111,15 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather:
+    """`a[rows]` in a mainloop: the rows of a that an index names."""
+
+    name: str
+    index: str
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Reduce:
     """`sum(x, n)`, `max(x, m)`, `max_abs(x, m, n)`: one value for all indices of the dims `over`; `max_abs(x, n, 128)`:
     one for each block of them.
@@ -126,7 +135,7 @@ class Reduce:
     span: Span = field(compare=False)
 
 
-Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Reduce
+Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Gather | Reduce
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.proving import Baseline, Bind
 from cutegen.run.cublas import bind_product, product_dtype
 from cutegen.run.epilogue_form import PLAIN, epilogue_form
@@ -19,6 +20,16 @@ from cutegen.runtime.plan import KernelPlan
 
 def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
     """Every baseline that could apply to the plan of a product, the one that ratios refer to first."""
+    yield from after_gather(plan, _list_products(plan))
+    if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN:
+        unfused = "cuBLAS, then each epilogue op"
+        yield Baseline("torch eager", unfused, _bind_eager(plan), complete=False, library="torch eager")
+        compiled = "what Inductor makes of the reference"
+        yield Baseline("torch.compile", compiled, _bind_compiled(plan), complete=False, library="torch.compile")
+
+
+def _list_products(plan: KernelPlan) -> Iterator[Baseline]:
+    """Products by other libraries, with the epilogue where they fuse it."""
     yield from list_scaled_baselines(plan)
     product = Product(plan)
     quack = Baseline("quack", "quack, tuned", bind_quack(product), library="quack")
@@ -35,10 +46,6 @@ def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
             yield Baseline("nvmath", own, bind_nvmath(product), complete=False, library="cuBLAS")
         if single and quack_epilogue(product):
             yield quack
-        unfused = "cuBLAS, then each epilogue op"
-        yield Baseline("torch eager", unfused, _bind_eager(plan), complete=False, library="torch eager")
-        compiled = "what Inductor makes of the reference"
-        yield Baseline("torch.compile", compiled, _bind_compiled(plan), complete=False, library="torch.compile")
     else:
         yield Baseline("torch.mm", "cuBLAS, its first choice", _bind_mm(product), library="cuBLAS")
         yield Baseline("nvmath", "cuBLASLt, its best candidate", bind_nvmath(product), library="cuBLAS")

@@ -45,7 +45,8 @@ def _product_problems(subject: Subject) -> Iterator[Problem]:
         thorough += ("alias",)
     for key, tiling in subject.tilings.items():
         for name, shape in edge_shapes(subject, tiling):
-            yield Problem(name, shape, key, thorough if name in THOROUGH else ("numerics",))
+            draw = "lost" if subject.roles.gathered else None
+            yield Problem(name, shape, key, thorough if name in THOROUGH else ("numerics",), draw)
     if getattr(subject.plan, "batch_invariant", False):
         tallest = max(subject.tilings.values(), key=lambda tiling: tiling.tile[0])
         for name, shape in edge_shapes(subject, tallest):
@@ -54,6 +55,6 @@ def _product_problems(subject: Subject) -> Iterator[Problem]:
     if subject.plan:
         roles = subject.roles
         base = next(shape for _, shape in edge_shapes(subject, next(iter(subject.tilings.values()))))
-        for dim in (roles.m, roles.n, roles.batch, roles.k):
+        for dim in dict.fromkeys((roles.m, roles.gathered, roles.n, roles.batch, roles.k)):
             if dim and not isinstance(subject.dims[dim], int):
                 yield Problem(f"{dim} = 0", {**base, dim: 0}, None, ("empty",))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.gathered_rows import product_dims
 from cutegen.runtime.plan import KernelPlan
 
 
@@ -37,7 +38,8 @@ class Product:
     def operands(self) -> tuple[TensorArg, TensorArg]:
         first, second = (a for a in self.plan.inputs if isinstance(a, TensorArg) and self.plan.reduced in a.dims)
         m = self.plan.roles[0]
-        return (first, second) if m in first.dims else (second, first)
+        return (first, second) if m in product_dims(self.plan, first) else (second, first)
 
     def _view(self, arg: TensorArg, value: Any, dims: tuple[str, ...]) -> Any:
-        return value.permute([arg.dims.index(d) for d in dims if d in arg.dims])
+        own = product_dims(self.plan, arg)
+        return value.permute([own.index(d) for d in dims if d in own])

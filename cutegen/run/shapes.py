@@ -101,7 +101,9 @@ def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
     seen: set[tuple[int, ...]] = set()
     for name, (m, n, k) in wanted.items():
         shape = dict(subject.defaults)
-        for dim, extent in ((roles.m, m), (roles.n, n), (roles.k, k), (roles.batch, 1 if name == "one tile" else 3)):
+        batch = 1 if name == "one tile" else 3
+        wanted_of = {roles.gathered: m // 2 + 3, roles.m: m, roles.n: n, roles.k: k, roles.batch: batch}
+        for dim, extent in wanted_of.items():
             if dim:
                 shape[dim] = _legal(subject, dim, extent)
         if (key := tuple(shape.values())) not in seen:
@@ -124,7 +126,7 @@ def bench_shapes(subject: Subject, asked: Iterable[str], listed: Iterable[Mappin
         shapes = [complete(subject, dims, "default shape") for dims in subject.proving.bench_dims(subject.plan)]
     for m, n, k in () if shapes else BENCH_SHAPES:
         batch = BENCH_BATCH if roles.batch else 1
-        wanted = {roles.m: m // batch, roles.n: n, roles.k: k, roles.batch: batch}
+        wanted = {roles.gathered: m // batch, roles.m: m // batch, roles.n: n, roles.k: k, roles.batch: batch}
         shape = {d: _legal(subject, d, extent) for d, extent in wanted.items() if d}
         shapes.append(complete(subject, {**subject.defaults, **shape}, "default shape"))
     return [s for i, s in enumerate(shapes) if s not in shapes[:i]]

@@ -24,12 +24,14 @@ FILE_STEP, FILE_TILE = 8, (128, 128, 64)
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Names of the dims that the output's rows and columns, the contraction and the batch have; "" where unknown."""
+    """Names of the dims that the output's rows and columns, the contraction and the batch have, and of those of the
+    operand that rows are gathered from; "" where unknown."""
 
     m: str = ""
     n: str = ""
     k: str = ""
     batch: str = ""
+    gathered: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def _roles(plan: BasePlan) -> Roles:
     if not isinstance(plan, KernelPlan):
         return Roles()
     m, n, k, batch = plan.roles
-    return Roles(m, n, k, "".join(batch))
+    return Roles(m, n, k, "".join(batch), plan.gathered.of if plan.gathered else "")
 
 
 def _from_file(module: ModuleType, name: str, path: Path) -> Subject:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from cutegen.runtime.arguments import Argument, TensorArg, extent_of, torch_dtype
+from cutegen.runtime.arguments import Argument, TensorArg, extent_of
+from cutegen.runtime.gathered_rows import lose_rows
 from cutegen.runtime.plan import KernelPlan
 from cutegen.runtime.row_groups import Deal, RowGroups, deal_rows, fill_index
 
@@ -52,14 +53,24 @@ class GroupedPlan(KernelPlan):
                 continue
             view = value.permute(*(arg.dims.index(d) for d in dims_of), *_others(arg, dims_of))
             _spoil(view, idle if form.rows in dims_of else empty)
+        if self.gathered:
+            self._spoil_gathered(values, idle)
         return values
 
-    def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
-        dtype = torch_dtype(precision)
-        names = {arg.name for arg, _ in self._tensors(inputs)}
-        values = (v.to(dtype) if a.name in names and v is not None else v for a, v in zip(self.inputs, inputs))
-        outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, self._reference(*values)))
-        return outputs if len(outputs) > 1 else outputs[0]
+    def _spoil_gathered(self, values: tuple[Any, ...], idle: Any) -> None:
+        """Rows of no group, and some others, are of any number; rows that nobody names are NaN."""
+        import torch
+
+        assert self.gathered
+        found = {a.name: (a, v) for a, v in zip(self.inputs, values)}
+        (arg, operand), (_, index) = found[self.gathered.tensor], found[self.gathered.index]
+        assert isinstance(arg, TensorArg)
+        bounds = torch.iinfo(index.dtype)
+        index[idle] = torch.empty_like(index[idle]).random_(bounds.min, bounds.max)
+        lose_rows(index)
+        axis = arg.dims.index(self.gathered.of)
+        unnamed = ~torch.isin(torch.arange(operand.shape[axis], device=index.device), index[~idle])
+        _spoil(operand.movedim(axis, 0), unnamed)
 
     def free_elements(self, output: int, inputs: tuple[Any, ...]) -> Any:
         arg, members = self.outputs[output], self._members(inputs)
@@ -106,7 +117,10 @@ class GroupedPlan(KernelPlan):
     def _tensors(self, inputs: tuple[Any, ...]) -> list[tuple[TensorArg, Any]]:
         """Arguments and values that the maths is about."""
         pairs: list[tuple[Argument, Any]] = list(zip(self.inputs, inputs))
-        return [(a, v) for a, v in pairs if isinstance(a, TensorArg) and a.name != self.row_groups.tensor]
+        return [(a, v) for a, v in pairs if isinstance(a, TensorArg) and a.name not in self._indices()]
+
+    def _indices(self) -> tuple[str, ...]:
+        return (*super()._indices(), self.row_groups.tensor)
 
 
 def _spoil(tensor: Any, where: Any) -> None:

@@ -13,6 +13,7 @@ A generated plan gives, as class attributes:
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key; what does without an
                       optional operand ends in _without_NAME
     scales            names of the inputs that scale the operands of the product
+    gathered          GatheredRows("a", "rows", rows="m", of="t"): an index names rows; `of` is a dim before the others
     promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
@@ -73,6 +74,7 @@ from cutegen.runtime.arguments import (
     normalise_strides,
     torch_dtype,
 )
+from cutegen.runtime.gathered_rows import GatheredRows, fill_rows, lose_rows
 from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.overlap import find_overlaps
@@ -95,6 +97,7 @@ class KernelPlan(MeasuredPlan):
     block_values: ClassVar[tuple[str, ...]] = ()
     batch_invariant: ClassVar[bool] = False
     aliases: ClassVar[Mapping[str, str]] = {}
+    gathered: ClassVar[GatheredRows | None] = None
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self._scratch = GemmScratch(self.name, self.tilings, self._kept_dims(), self.rows_anywhere)
@@ -153,13 +156,15 @@ class KernelPlan(MeasuredPlan):
     def mainloop(self) -> str:
         """What is multiplied, as suites say it: scales that factor out of the sum are part of the epilogue."""
         tensors = (a for a in self.inputs if isinstance(a, TensorArg) and a.name in self.scales)
+        left = "a[rows]" if self.gathered else "a"
         blocked = any(divided(d)[1] > 1 for a in tensors for d in a.dims)
-        return "(a * sa) @ (b * sb)" if blocked else "a @ b"
+        return f"({left} * sa) @ (b * sb)" if blocked else f"{left} @ b"
 
     @property
     def roles(self) -> tuple[str, str, str, tuple[str, ...]]:
         """Names of the dims m, n and k, and of the batch, if there is one."""
-        *batch, m, n, k = self.dims
+        own = self.gathered.of if self.gathered and self.gathered.of != self.gathered.rows else None
+        *batch, m, n, k = (dim for dim in self.dims if dim != own)
         return m, n, k, tuple(batch)
 
     def problem_dims(self, *inputs: Any) -> dict[str, int]:
@@ -178,7 +183,8 @@ class KernelPlan(MeasuredPlan):
     def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
         """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
         dtype = torch_dtype(precision)
-        values = (v.to(dtype) if hasattr(v, "to") else v for v in inputs)
+        indices = self._indices()
+        values = (v.to(dtype) if hasattr(v, "to") and a.name not in indices else v for a, v in zip(self.inputs, inputs))
         outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, self._reference(*values)))
         return outputs if len(outputs) > 1 else outputs[0]
 
@@ -199,6 +205,9 @@ class KernelPlan(MeasuredPlan):
             scale = unit if arg.name == last else 1.0
             if isinstance(arg, ScalarArg):
                 values.append((0.5 + float(torch.rand(()))) * scale)
+            elif self.gathered and arg.name == self.gathered.index:
+                values.append(allocate(arg, extents, self.device))
+                fill_rows(values[-1], extents[self.gathered.of])
             elif arg.name in self.scales:
                 values.append(allocate(arg, extents, self.device).uniform_(0.5 * scale, 1.5 * scale))
             else:
@@ -206,7 +215,7 @@ class KernelPlan(MeasuredPlan):
         return tuple(values)
 
     def signature(self) -> tuple[Any, ...]:
-        return *super().signature(), *self.epilogue.items()
+        return *super().signature(), *self.epilogue.items(), *([self.gathered] if self.gathered else [])
 
     def least_sms(self, key: str) -> int:
         return math.prod(self.tilings[key].cluster)
@@ -301,7 +310,20 @@ class KernelPlan(MeasuredPlan):
 
     def _find_carrier(self, operands: Sequence[int], output: int) -> int:
         """The argument that may be empty where the output is not: an operand, unless the contracted dim is constant."""
-        return output if isinstance(self.dims[self.reduced], int) else operands[0]
+        if isinstance(self.dims[self.reduced], int):
+            return output
+        return next(i for i in operands if not self.gathered or self.inputs[i].name != self.gathered.tensor)
+
+    def draw_inputs(self, draw: Any, **dims: int) -> tuple[Any, ...]:
+        """prepare_inputs, with rows among the gathered ones that there are not."""
+        values = self.prepare_inputs(**dims)
+        if self.gathered:
+            lose_rows(next(v for a, v in zip(self.inputs, values) if a.name == self.gathered.index))
+        return values
+
+    def _indices(self) -> tuple[str, ...]:
+        """Arguments that name rows or groups, and are no part of the maths."""
+        return (self.gathered.index,) if self.gathered else ()
 
     def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """What a launch passes, with each output of `aliases` in place of the input that it may lie on."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from .assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
 from .barriers import Waitable
+from .copies import thread_copy
 from .memory import CHUNK, Operation, units_of
 from .parser import Instruction, Memory, PtxError
 from .races import Agent, published
@@ -59,7 +60,7 @@ def _signed(value: int) -> int:
 def _bulk(asm: Assembler, ins: Instruction) -> Closure:
     op = ins.opcode
     if "bulk" not in op:
-        raise PtxError("cp.async without bulk is not simulated")
+        return thread_copy(asm, ins)
     if "commit_group" in op:
         return _commit
     if "wait_group" in op:
@@ -204,13 +205,13 @@ def _plain_store(asm: Assembler, ins: Instruction) -> Closure:
 def issue_store(w: Any, chunks: Any, write: Any, text: str) -> None:
     """First the shared memory is read, later the global memory written."""
     cta, machine, members = w.cta, w.cta.machine, w.open_bulk
-    cta.shared.check_fenced(chunks, text)  # the fence has to come before the store
+    cta.shared.check_fenced(chunks, text, [w.index])  # the fence has to come before the store
     w.agent.pc = w.pc - 1
     agent = w.agent.issue()
     member: dict[str, Any] = {"group": None, "read": False, "written": False, "agent": agent}
 
     def read() -> None:
-        data = cta.shared.read_async(chunks, text, [agent]).copy()
+        data = cta.shared.read_async(chunks, text, [agent], [w.index]).copy()
         member["read"] = True
         if member["group"]:
             member["group"].reading -= 1

@@ -116,7 +116,8 @@ class SharedMemory:
     """The shared memory of one CTA. Everything starts as NaN patterns.
 
     unfenced: per 16 bytes, a bit for each warp that wrote there by ordinary stores and has not made that visible to the
-    async proxy since (fence.proxy.async). TMA and WGMMA may not read such bytes.
+    async proxy since (fence.proxy.async). TMA and WGMMA may not read such bytes. copied: a bit for each warp that has
+    not fenced since a cp.async wrote there; what such a warp issues may not read them.
     """
 
     def __init__(self, size: int, first: int, name: str = "", describe: Any = None) -> None:
@@ -130,6 +131,7 @@ class SharedMemory:
         self.words = {n: self.bytes.view(dtype) for n, dtype in WORDS.items()}
         self.chunks = self.bytes.reshape(-1, CHUNK)
         self.unfenced = np.zeros(span // CHUNK, np.uint64)
+        self.copied = np.zeros(span // CHUNK, np.uint64)
         self.written: dict[int, list[Any]] = {}
 
     def check(self, low: int, high: int) -> None:
@@ -159,6 +161,8 @@ class SharedMemory:
         self.written.setdefault(warp, []).append(chunks)
 
     def fence(self, warp: int) -> None:
+        if self.copied.any():
+            self.copied &= ~np.uint64(1 << warp)
         for chunks in self.written.pop(warp, ()):
             self.unfenced[chunks] &= ~np.uint64(1 << warp)
 
@@ -176,17 +180,21 @@ class SharedMemory:
         self.chunks[chunks] = data
         self.note(chunks, warp)
 
-    def check_fenced(self, chunks: Any, what: str) -> None:
-        """PtxError: ordinary stores to these chunks are not visible to the async proxy yet."""
+    def check_fenced(self, chunks: Any, what: str, warps: Sequence[int]) -> None:
+        """PtxError: ordinary stores or copies to these chunks are not visible to what `warps` issue to the async proxy
+        yet."""
         self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
         if self.unfenced[chunks].any():
             owners = int(np.bitwise_or.reduce(self.unfenced[chunks], axis=None))
-            warps = [i for i in range(64) if owners >> i & 1]
-            raise PtxError(f"{what} reads shared memory that warps {warps} wrote without fence.proxy.async since")
+            writers = [i for i in range(64) if owners >> i & 1]
+            raise PtxError(f"{what} reads shared memory that warps {writers} wrote without fence.proxy.async since")
+        missing = [i for i in warps if (self.copied[chunks] & np.uint64(1 << i)).any()]
+        if missing:
+            raise PtxError(f"{what} of warps {missing} reads what cp.async wrote, without fence.proxy.async since")
 
-    def read_async(self, chunks: Any, what: str, agents: Sequence[Agent]) -> Any:
-        """(chunks, 16) bytes, through the async proxy, in the name of all the agents."""
-        self.check_fenced(chunks, what)
+    def read_async(self, chunks: Any, what: str, agents: Sequence[Agent], warps: Sequence[int]) -> Any:
+        """(chunks, 16) bytes, through the async proxy, in the name of all the agents, which `warps` issued."""
+        self.check_fenced(chunks, what, warps)
         if self.shadow:
             for agent in agents:
                 self.shadow.read(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
@@ -197,4 +205,9 @@ class SharedMemory:
         if self.shadow:
             self.shadow.write(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
         self.chunks[chunks] = data
-        self.unfenced[chunks] = 0
+        self.unfenced[chunks] = self.copied[chunks] = 0
+
+    def write_copied(self, chunks: Any, data: Any, agent: Agent) -> None:
+        """By cp.async, which is no part of the async proxy."""
+        self.write_async(chunks, data, agent)
+        self.copied[chunks] = ~np.uint64(0)

@@ -30,7 +30,7 @@ class Product:
     """One wgmma.mma_async of four warps. parts: per warp index in the group, (accumulator slots, A slots, scale)."""
 
     def __init__(self, shape: Any) -> None:
-        self.shape, self.parts, self.agents = shape, dict[int, Any](), list[Agent]()
+        self.shape, self.parts, self.agents, self.warps = shape, dict[int, Any](), list[Agent](), list[int]()
         self.descriptors: Any = None
 
 
@@ -177,7 +177,7 @@ class Shape:
         low, high = int(address.min()), int(address.max()) + size
         cta.shared.check(low, high)
         chunks = np.unique(address // CHUNK)
-        cta.shared.read_async(chunks, "WGMMA", product.agents)
+        cta.shared.read_async(chunks, "WGMMA", product.agents, product.warps)
         return self._values(cta.shared.words[size][address // size], kind)
 
 
@@ -233,6 +233,7 @@ def _wgmma(asm: Assembler, ins: Instruction) -> Closure:
         product.descriptors = descriptors
         w.agent.pc = w.pc - 1
         product.agents.append(w.agent.issue())
+        product.warps.append(w.index)
         product.parts[place] = (shape.accumulators, shape.a_slots, bool(w.r[shape.scale][0]))
         _hold(w, shape.accumulators)
         if len(product.parts) == 4:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gemm_specs import BLOCKS, COUNTS, FP8, FUSED, LABELS, PLAIN, SM90, bind_text, candidate
+from gemm_specs import BLOCKS, COUNTS, FP8, FUSED, LABELS, PLAIN, SM90, bind_text, candidate, gathered
 
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
@@ -106,6 +106,14 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("promotion", BLOCKS, {"promote_every": "never"}, ("scales change every 128", "use 4"), {}),
     ("scale-blocks", BLOCKS, {"tile": (128, 192, 128)}, ("tile n = 192", "128 columns", "64, 128"),
      {"tile": (128, 64, 128)}),
+    ("gather-step", gathered(PLAIN), {"tile": (128, 16, 16), "swap_ab": True, "swizzle_a": 32, "swizzle_b": 32},
+     ("2 warps copy 32 rows of tile k = 16", "tile n = 16", "multiple of 32"),
+     {"tile": (128, 32, 64), "swap_ab": True}),
+    ("gather-registers", gathered(PLAIN), {"producer_registers": 40, "consumer_registers": 232},
+     ("copies 16 rows", "16 x 1 + 32", "not 40", "use 48"), {"producer_registers": 48, "consumer_registers": 224}),
+    ("gather-registers", gathered(FUSED), {"scheduler": "dynamic_persistent"}, ("copies 32 rows", "use 64"), {}),
+    ("multicast", gathered(PLAIN), {"cluster": (1, 2), "multicast_a": 2}, ("`a` is gathered", "use 1"),
+     {"cluster": (1, 2), "multicast_a": 1, "multicast_b": 1}),
     ("accumulator-registers", BLOCKS, {"swap_ab": True, "tile": (128, 192, 128)}, ("232 - 80", "tile n is 160"), {}),
     ("accumulator-registers", BLOCKS,
      PINGPONG | {"tile": (128, 128, 128), "split_k": 2, "split_k_sum": "ordered_turnstile"},

@@ -72,6 +72,8 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
             own = {r: d.over(b, up=up) if b > 1 else d for r, d, (b, up) in zip("mn", whole, parts)}
         if isinstance(t, BlockOutput):
             own = {**extents, "n": problem.n.over(t.divisor, up=t.up)}
+        if problem.gather and t is problem.gathered:
+            own = {**own, problem.gather.along: problem.gather.extent}
         kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
         dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
         contiguous = t.axes[roles.index(major or roles) if roles else 0] if t.axes else None
@@ -98,6 +100,9 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     for o in program.operands:
         if o.kind != "host_scalar" and not o.updates:
             shapes.append(shape(o, _ROLES.get(o.kind, o.present), o.inner or o.major, tma=o.kind == "tile"))
+    if problem.gather:
+        named = (extents[problem.gather.along],)
+        shapes.append(TensorShape(problem.gather.index, DTYPES["i32"], named, 0, (0,), tma=False, multiple=1))
     if problem.groups:
         rows = extents[problem.groups.along] if problem.groups.form == "labels" else problem.batch
         assert rows

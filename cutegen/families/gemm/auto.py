@@ -14,6 +14,7 @@ from cutegen.families.gemm.cores import RASTER_GROUP, SPLIT_K_SUM, SPLIT_MARGIN,
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, multicast_a, multicast_b
+from cutegen.families.gemm.gather_rules import needed_registers
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
@@ -101,10 +102,12 @@ def complete(
         settle(f"the widest that divides a tile row of {row} B", **{f"swizzle_{side}": width})
     for side, rule, peers, along in (("a", multicast_a, c.cluster[1], "n"), ("b", multicast_b, c.cluster[0], "m")):
         whole: dict[str, Any] = {f"multicast_{side}": peers}
+        gathered = problem.gather is not None and problem.gathered is (problem.a if side == "a" else problem.b)
         if peers > 1 and rule(problem, replace(c, **whole), arch) is None:
             settle(f"{peers} CTAs of the cluster along {along} share it", **whole)
         else:
-            settle(f"no CTAs along {along} can share it", **{f"multicast_{side}": 1})
+            alone = "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
+            settle(alone, **{f"multicast_{side}": 1})
     producer, consumer = _registers(problem, c, fixed, arch)
     reason = f"{accumulators(c)} accumulators a thread"
     if producer + c.consumers * consumer == arch.launch_registers(threads(c)) * threads(c) // WARPGROUP_THREADS:
@@ -146,17 +149,20 @@ def _promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int | st
 
 def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
     """(producer, consumer): the first pair that leaves the accumulators room, one of them being possibly written."""
+    gather = needed_registers(problem, c)
     pairs = [
         pair
         for pair in REGISTERS.get(c.consumers, REGISTERS[2])
-        if fixed.get("producer_registers", pair[0]) == pair[0] and fixed.get("consumer_registers", pair[1]) == pair[1]
+        if fixed.get("producer_registers", pair[0]) == pair[0]
+        and fixed.get("consumer_registers", pair[1]) == pair[1]
+        and pair[0] >= gather
     ]
     if pairs:
         needed = accumulators(c) + other_registers(problem, c)
         return next((pair for pair in pairs if needed <= pair[1]), pairs[-1])
     count = threads(c)
     pool = arch.launch_registers(count) * count // WARPGROUP_THREADS
-    producer = fixed.get("producer_registers", SETMAXNREG_MIN)
+    producer = fixed.get("producer_registers", max(gather, SETMAXNREG_MIN))
     left = (pool - producer) // c.consumers // SETMAXNREG_STEP * SETMAXNREG_STEP
     return producer, fixed.get("consumer_registers", min(left, MAX_CONSUMER_REGISTERS))
 

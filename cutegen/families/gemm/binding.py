@@ -39,18 +39,19 @@ from cutegen.epilogue.tree import Call, Pairing, Reduce, Span, walk
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.block_scales import check_halves, place_block_scales
+from cutegen.families.gemm.gathering import see_gathered
 from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.omission import MAX_OPTIONAL
 from cutegen.families.gemm.placement import Placement, unaligned_extent
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, RowGather
 from cutegen.families.gemm.roles import Roles, find_roles
 from cutegen.spec.names import function_problem
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
-    from cutegen.spec import KeyPath, SpecDocument
+    from cutegen.spec import KeyPath, SpecDocument, TensorDecl
 
 
 _REDUCES = re.compile(rf"\s*({'|'.join(REDUCTIONS)})\s*\(")
@@ -63,6 +64,7 @@ class Binder:
         self.spec = spec
         self.doc = doc
         self.findings: list[Diagnostic] = []
+        self.tensors: Mapping[str, TensorDecl] = spec.tensors  # as the product sees them
 
     def report(
         self, rule: str, path: KeyPath, message: str, remedy: str = "", *, key: bool = False, span: Span | None = None
@@ -77,6 +79,10 @@ class Binder:
         claimed = grouping.claim(mainloop.reads if mainloop else ())
         if grouping.faults:
             return None  # everything else would follow from it
+        seen = see_gathered(mainloop, self.spec.tensors, self.spec.epilogue, self.report) if mainloop else None
+        if mainloop and seen is None:
+            return None
+        self.tensors, gathered = seen or (self.tensors, "")
         own = (*(mainloop.own if mainloop else ()), *([claimed] if claimed else []))
         assignments = self.assignments(mainloop.reads if mainloop else (), claimed)
         rest = [name for name in self.spec.tensors if name not in own]
@@ -91,7 +97,7 @@ class Binder:
             statements = (*mainloop.scaled(), *statements)
         if operands and outputs and statements is not None:
             self.check_used(statements, inputs)
-        placement = Placement(self.spec.tensors, self.doc, self.report)
+        placement = Placement(self.tensors, self.doc, self.report)
         roots = {s.name: s.expr for s in statements or () if isinstance(s.expr, Reduce)}
         sums = {name: expr for name, expr in roots.items() if not expr.block and name in outputs}
         reduced = set(sums)
@@ -154,7 +160,7 @@ class Binder:
             grouping.check_outputs(program.outputs, groups)
             self.check_group_epilogue(program, roles)
         along_k = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
-        a_scale, b_scale = place_block_scales(along_k, self.spec.tensors, roles, extents, self.refuse_mainloop)
+        a_scale, b_scale = place_block_scales(along_k, self.tensors, roles, extents, self.refuse_mainloop)
         if b_scale and pairing == "concatenated":
             span = next(s.span for s in along_k if s.name == b_scale.name)
             check_halves(b_scale, n, span, self.refuse_mainloop)
@@ -162,6 +168,7 @@ class Binder:
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:
             placement.check_alignment(tensor, pairing, extents)
+        gather = self.gather(mainloop, gathered, roles, m)
         arguments = tuple(name for name in self.spec.tensors if name not in outputs or name in updated)
         if self.findings:
             return None
@@ -171,7 +178,7 @@ class Binder:
             batch_invariant=self.spec.invariance == "batch", groups=groups,
             scales=tuple(s.name for s in mainloop.scales),
             a_scale=a_scale, b_scale=b_scale, aliases=aliases,
-            optional=optional,
+            optional=optional, gather=gather,
         )  # fmt: skip
 
     def operands(
@@ -181,6 +188,13 @@ class Binder:
         for name in (*inputs, *updated):
             if operand := placement.operand(name, roles):
                 yield replace(operand, name=old_name(name), updates=name) if name in updated else operand
+
+    def gather(self, mainloop: Mainloop, dim: str, roles: Roles, m: ProblemDim) -> RowGather | None:
+        """dim: what the rows of the left operand are called, as declared."""
+        if mainloop.gather is None:
+            return None
+        extent = m if dim == roles.m else self.problem_dim(f"{mainloop.gather.name}_rows", dim)
+        return RowGather(mainloop.gather.index, "m", extent)
 
     def check_installed_ops(self, statements: tuple[Assign, ...]) -> None:
         """Functions of other packages stand beside the names of the spec in generated source."""
@@ -330,7 +344,7 @@ class Binder:
         for scale in mainloop.scales:
             decl = self.spec.tensors[scale.name]
             operand = mainloop.operands[scale.side]
-            if found := refuse_scale(scale, decl, self.spec.tensors[operand], operand, roles):
+            if found := refuse_scale(scale, decl, self.tensors[operand], operand, roles):
                 self.refuse_mainloop(rules.SCALE, scale.span, *found)
                 refused.add(scale.name)
         return refused

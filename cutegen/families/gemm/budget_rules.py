@@ -11,6 +11,7 @@ from cutegen.families.gemm.derived import (
     accumulators,
     derive,
     part_registers,
+    slot_bytes,
     smem_map,
     threads,
     warpgroups_per_tile,
@@ -130,9 +131,9 @@ def smem_capacity(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if d.smem_bytes <= arch.smem_bytes:
         return None
     most = most_stages(problem, c, arch)
-    rest = d.smem_bytes - c.stages * d.stage_bytes
+    slot = slot_bytes(problem, c)
+    rest = d.smem_bytes - c.stages * slot
     return (
-        f"{c.stages} stages x {kib(d.stage_bytes)} + {kib(rest)} = {kib(d.smem_bytes)}, "
-        f"{arch.name} has {kib(arch.smem_bytes)}",
+        f"{c.stages} stages x {kib(slot)} + {kib(rest)} = {kib(d.smem_bytes)}, {arch.name} has {kib(arch.smem_bytes)}",
         f"the most that fits is {most}" if most >= MIN_STAGES else "use a smaller tile or fewer epilogue stages",
     )

@@ -22,7 +22,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
         accumulator_registers=accumulators(tiling.candidate),
         smem_bytes=numbers.smem_bytes,
         mma=(MmaPlan(f"{problem.mma.sass}.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
-        tma_loads=2 + len(tiles),
+        tma_loads=2 + len(tiles) - bool(problem.gather),
         multicast=max(numbers.multicast) > 1,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",

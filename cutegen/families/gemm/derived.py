@@ -23,6 +23,11 @@ QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
 WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 
 
+GATHER_CHUNK = 16  # bytes of one copy by a thread
+GATHER_LANES = 8  # threads that copy one row of up to 128 bytes
+GATHER_WARPS = 2  # that copy rows, where as many have nothing else to do
+
+
 @dataclass(frozen=True, slots=True)
 class Derived:
     """epilogue_groups: groups of threads that store on their own.
@@ -131,6 +136,36 @@ def group_step(c: Candidate, groups: RowGroups) -> int:
     return c.tile[axis] * c.cluster[axis]
 
 
+def loads_tiles(problem: GemmProblem) -> bool:
+    """Whether a warp loads tiles for the epilogue."""
+    return any(o.kind == "tile" for o in problem.kernel_epilogue.operands)
+
+
+def gather_warps(problem: GemmProblem, c: Candidate) -> int:
+    """Warps of the producer warpgroup that copy gathered rows, the last ones; 0 without a gather."""
+    others = 1 + loads_tiles(problem) + dynamic(c)
+    return min(GATHER_WARPS, WARPS_PER_WARPGROUP - others) if problem.gather else 0
+
+
+def gather_step(problem: GemmProblem, c: Candidate) -> int:
+    """Rows that the gather warps copy at once."""
+    assert problem.gathered
+    lanes = min(GATHER_LANES, c.tile[2] * problem.gathered.dtype.bytes // GATHER_CHUNK)
+    return WARP_THREADS * gather_warps(problem, c) // max(1, lanes)
+
+
+def gathered_rows(problem: GemmProblem, c: Candidate) -> int:
+    """Rows of a tile that are gathered."""
+    return c.tile["mn".index(problem.gather.along)] if problem.gather else 0
+
+
+def slot_bytes(problem: GemmProblem, c: Candidate) -> int:
+    """Bytes of one slot of the ring of A and B, and of its scales."""
+    tile_m, tile_n, tile_k = c.tile
+    operands = tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes
+    return operands * tile_k + scale_bytes(problem, c)
+
+
 def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """(rows, blocks of k) that have a scale each in one slot of the ring of A and B; (0, 0) without such a scale."""
     if problem.row_scale is None:
@@ -207,7 +242,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     rows, columns = output_tile(problem, c)
     sub_m, sub_n = epilogue_tile(problem, c)
     regions, smem_bytes = smem_map(problem, c)
-    loads = any(o.kind == "tile" for o in problem.kernel_epilogue.operands)
+    loads = loads_tiles(problem)
     covers = (tile_m * c.cluster[0], tile_n * c.cluster[1])
     return Derived(
         epilogue_tile=(sub_m, sub_n),
@@ -215,11 +250,11 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         subtiles=(rows // sub_m) * (columns // sub_n),
         threads=threads(c),
         accumulator_registers=accumulators(c),
-        stage_bytes=(tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes) * tile_k
-        + scale_bytes(problem, c),
+        stage_bytes=slot_bytes(problem, c)
+        - (gathered_rows(problem, c) * tile_k * problem.gathered.dtype.bytes if problem.gathered else 0),
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile"),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
-        queue_readers=1 + loads + WARPS_PER_WARPGROUP * c.consumers if dynamic(c) else 0,
+        queue_readers=1 + loads + gather_warps(problem, c) + WARPS_PER_WARPGROUP * c.consumers if dynamic(c) else 0,
         covers=(covers[1], covers[0]) if c.swap_ab else covers,
         partials=tile_m * tile_n * c.cluster[0] * c.cluster[1] * partial_tiles(c),
         smem=regions,

@@ -20,6 +20,7 @@ from cutegen.families.explanation import (
 )
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.derived import derive, promoted_k
+from cutegen.families.gemm.gather_rendering import explain_gather
 from cutegen.families.gemm.group_rendering import explain_groups
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
@@ -70,6 +71,8 @@ def read_shape(problem: GemmProblem, shape: Mapping[str, int]) -> Shape:
 def _problem(resolved: ResolvedGemm) -> Section:
     p = resolved.problem
     rows = [_matrix(p, p.a, "m"), _matrix(p, p.b, "n")]
+    if p.gather:
+        rows.append((p.gather.index, "i32", f"rows of {p.a.name}"))
     for s, dim in ((p.a_scale, p.m.name), (p.b_scale, p.n.name)):
         if s:
             blocks = f"scale of {s.rows} x {s.depth} blocks of ({dim}, {p.k.name})"
@@ -91,7 +94,9 @@ def _problem(resolved: ResolvedGemm) -> Section:
         rows.append((b.name, str(b.dtype), what + ", batched" * b.batched))
     if p.groups and p.batch:
         rows.append((p.groups.tensor, "i32", f"{p.groups.form} of rows in groups"))
-    lines = [f"acc = {p.a.name} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})", *explain_groups(p)]
+    left = f"{p.a.name}[{p.gather.index}]" if p.gather else p.a.name
+    lines = [f"acc = {left} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})"]
+    lines += [*explain_gather(p), *explain_groups(p)]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
     title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"
     return Section(title, tuple(lines), ("tensor", "dtype", "is"), tuple(rows))
@@ -113,6 +118,8 @@ def _sum(resolved: ResolvedGemm) -> str:
 
 def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:
     rows = p.m.name if free == "m" else p.n.name
+    if p.gather and o is p.gathered:
+        rows = p.gather.extent.name
     return o.name, str(o.dtype), f"({rows}, {p.k.name}), {o.major.upper()}-major" + (", batched" if o.batched else "")
 
 

@@ -255,6 +255,8 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     along, peers = ("n", c.cluster[1]) if side == "a" else ("m", c.cluster[0])
     if value == 1:
         return None
+    if operand is problem.gathered:
+        return f"`{operand.name}` is gathered: each CTA copies its own rows, without TMA", "use 1"
     if value != peers:
         have = f"the cluster {list(c.cluster)} has {peers} CTA{'s' * (peers != 1)} along {along} to share it"
         return f"multicast {value} of `{operand.name}`, but {have}", f"use {peers}" + " or 1" * (peers > 1)

@@ -61,7 +61,8 @@ def group_text(problem: GemmProblem) -> GroupText | None:
     entries, columns = group_table(problem)
     axis = "mn".index(groups.along)
     rows, others = ("mA", "mB")[axis], ("mB", "mA")[axis]
-    within = "groups" if groups.form == "labels" else f"Int32({rows}.shape[0])"
+    named = f"m_{problem.gather.index}" if problem.gather else rows
+    within = "groups" if groups.form == "labels" else f"Int32({named}.shape[0])"
     return GroupText(
         tensor=groups.tensor,
         entries=entries,

@@ -10,6 +10,7 @@ from typing import Any
 from cutegen.families.proving import Baseline, Bind
 from cutegen.runtime.arguments import TensorArg, divided
 from cutegen.runtime.block_scaling import blocked_scales
+from cutegen.runtime.gathered_rows import product_dims
 from cutegen.runtime.grouped_plan import GroupedPlan
 from cutegen.runtime.grouped_products import (
     batched_product,
@@ -88,10 +89,12 @@ def _operands(plan: GroupedPlan, inputs: tuple[Any, ...], outputs: tuple[Any, ..
     columns = plan.roles[1]
     found = {a.name: (a, v) for a, v in zip(plan.inputs, inputs) if isinstance(a, TensorArg)}
     a, b = (pair for pair in found.values() if plan.reduced in pair[0].dims)
-    if form.rows not in a[0].dims:
+    if form.rows not in product_dims(plan, a[0]):
         a, b = b, a
     lead = () if form.flat else (form.groups,)
-    left, right = _view(*a, (*lead, form.rows, plan.reduced)), _view(*b, (form.groups, plan.reduced, columns))
+    own = product_dims(plan, a[0])
+    left = a[1].permute([own.index(d) for d in (*lead, form.rows, plan.reduced)])
+    right = _view(*b, (form.groups, plan.reduced, columns))
     if columns in out.dims:
         d = _view(out, outputs[0], (*lead, form.rows, columns))
     else:  # no output has all columns of the product

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
 from cutegen.families.proving import Baseline, Problem
 from cutegen.runtime.arguments import legal_extent, step_of
@@ -66,6 +67,8 @@ class GroupedProving:
         count = legal_extent(plan.dims[form.groups], 1, groups)
         room = count * -(-rows // form.align) * form.align if form.flat else rows
         wanted = {form.groups: count, form.rows: room, plan.roles[1]: n, plan.reduced: k}
+        if plan.gathered:
+            wanted = {plan.gathered.of: room // 2 + 3, **wanted}
         return {d: legal_extent(plan.dims[d], step_of(d, args), wanted[d]) for d in plan.dims}
 
     def name_axes(self, plan: GroupedPlan, output: int) -> Sequence[str]:
@@ -76,7 +79,7 @@ class GroupedProving:
         return ""
 
     def list_baselines(self, plan: GroupedPlan) -> Iterator[Baseline]:
-        return list_grouped_baselines(plan)
+        return after_gather(plan, list_grouped_baselines(plan))
 
     def bench_dims(self, plan: GroupedPlan) -> Iterator[Mapping[str, int]]:
         for groups, rows, n, k in BENCH:

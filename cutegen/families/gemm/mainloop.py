@@ -1,4 +1,4 @@
-"""The mainloop of a spec: `a @ b`, or with scales, `(a * sa) @ (b * sb)`.
+"""The mainloop of a spec: `a @ b`, or with scales, `(a * sa) @ (b * sb)`, or of gathered rows, `a[rows] @ b`.
 
 The dims of a scale decide what becomes of it. A scalar, and one value per row (or batch index), factor out of the sum
 over k: the epilogue multiplies the accumulator by them. One value per block along k does not: it multiplies the sum of
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import Assign, parse_expression
-from cutegen.epilogue.tree import Binary, Expr, Name, ReportAt, Span
+from cutegen.epilogue.tree import Binary, Expr, Gather, Name, ReportAt, Span
 from cutegen.families.gemm import problem_rules as rules
 
 if TYPE_CHECKING:
@@ -37,14 +37,21 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Mainloop:
-    """operands: names of the two that are multiplied. scales: left to right."""
+    """operands: names of the two that are multiplied. scales: left to right. gather: the left operand as it is read,
+    where an index names its rows."""
 
     operands: tuple[str, str]
     scales: tuple[Scale, ...]
+    gather: Gather | None = None
+
+    @property
+    def index(self) -> tuple[str, ...]:
+        """The tensor that names rows, if there is one."""
+        return (self.gather.index,) if self.gather else ()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (*self.operands, *(s.name for s in self.scales))
+        return (*self.operands, *self.index, *(s.name for s in self.scales))
 
     @property
     def blocked(self) -> tuple[str, ...]:
@@ -53,8 +60,8 @@ class Mainloop:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """What only the mainloop reads: operands and blocked scales."""
-        return (*self.operands, *self.blocked)
+        """What only the mainloop reads: operands, the index of rows and blocked scales."""
+        return (*self.operands, *self.index, *self.blocked)
 
     def scaled(self) -> tuple[Assign, ...]:
         """The statement that applies the scales that factor out of the sum, none where there are none."""
@@ -74,7 +81,7 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
         ok = False
         report(rule, span, message, remedy)
 
-    tree = parse_expression(text, refuse)
+    tree = parse_expression(text, refuse, gathers=True)
     if tree is None:
         return None
     if not isinstance(tree, Binary) or tree.op != "@":
@@ -86,6 +93,9 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
     if ok and a is not None and b is not None and a.name == b.name:
         remedy = "declare two tensors; a call may pass one twice"
         refuse(rules.MAINLOOP, tree.span, f"both operands are `{a.name}`", remedy)
+    if isinstance(b, Gather):
+        said = f"rows of the right operand `{b.name}` cannot be gathered"
+        refuse(rules.MAINLOOP, b.span, said, "write the product the other way round: y[rows] @ x")
     if not ok or a is None or b is None:
         return None
     shared = _names(tensors[a.name]) & _names(tensors[b.name])
@@ -95,7 +105,7 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
         for f in factors
         if f is not matrices[side]
     ]
-    return Mainloop((a.name, b.name), tuple(scales))
+    return Mainloop((a.name, b.name), tuple(scales), a if isinstance(a, Gather) else None)
 
 
 def _is_blocked(decl: TensorDecl, shared: Container[str | None]) -> bool:
@@ -148,9 +158,16 @@ def _names(decl: TensorDecl) -> set[str | None]:
     return {d.name for d in decl.dims or () if d.kind == "name"}
 
 
-def _factors(tree: Expr, tensors: Mapping[str, TensorDecl], refuse: ReportAt) -> list[Name]:
+def _factors(tree: Expr, tensors: Mapping[str, TensorDecl], refuse: ReportAt) -> list[Name | Gather]:
     """The factors of one side, left to right; [] after a finding."""
     match tree:
+        case Gather(name, index, span):
+            for read in (name, index):
+                if read not in tensors:
+                    remedy = suggest(read, tensors) or "declare it, such as rows: i32[m]"
+                    refuse(rules.UNDEFINED_NAME, span, f"the mainloop reads `{read}`, which is no tensor", remedy)
+                    return []
+            return [tree]
         case Name(name, span):
             if name in tensors:
                 return [tree]
@@ -164,10 +181,15 @@ def _factors(tree: Expr, tensors: Mapping[str, TensorDecl], refuse: ReportAt) ->
     return []
 
 
-def _matrix(factors: list[Name], tensors: Mapping[str, TensorDecl], refuse: ReportAt) -> Name | None:
+def _matrix(factors: list[Name | Gather], tensors: Mapping[str, TensorDecl], refuse: ReportAt) -> Name | Gather | None:
     """The factor that is the operand: of two dims or more, and no f32 where there are others."""
     if len(factors) < 2:
         return factors[0] if factors else None
+    for f in factors:
+        if isinstance(f, Gather) and (tensors[f.name].dtype.bits == 32 or len(tensors[f.name].dims or ()) < 2):
+            said = f"`{f.name}[{f.index}]`: scales are not gathered"
+            refuse(rules.MAINLOOP, f.span, said, f"write {f.name}, with a scale for each row of the product")
+            return None
     matrices = [f for f in factors if len(tensors[f.name].dims or ()) >= 2 and tensors[f.name].dtype.bits < 32]
     if len(matrices) == 1:
         return matrices[0]

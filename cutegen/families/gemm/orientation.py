@@ -51,6 +51,7 @@ def transpose(problem: GemmProblem) -> GemmProblem:
         m=problem.n,
         n=problem.m,
         groups=problem.groups and replace(problem.groups, along=cast(Literal["m", "n"], _ROLES[problem.groups.along])),
+        gather=problem.gather and replace(problem.gather, along=cast(Literal["m", "n"], _ROLES[problem.gather.along])),
         a=_matrix(problem.b),
         b=_matrix(problem.a),
         a_scale=problem.b_scale,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cutegen.epilogue import Reduction, cost, torch_imports, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.derived import promoted_k
+from cutegen.families.gemm.gather_rendering import gather_dims, gather_lines, gathered_text
 from cutegen.families.gemm.group_rendering import member_lines, of_rows, row_group_names, row_groups_text
 from cutegen.families.gemm.omission import list_omissions, without
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
@@ -69,6 +70,7 @@ class PlanText:
     results: str
     dim_names: tuple[str, ...]
     spread: bool
+    gathered: str
     row_groups: str
     row_group_names: tuple[str, ...]
     product_lines: tuple[str, ...]
@@ -85,14 +87,14 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
     work = cost(problem.epilogue)
     product = " * ".join(d.name for d in dims if d is not problem.k and (not problem.groups or d is not problem.batch))
     several = len(resolved.kernels) > 1
-    others = [d.name for d in dims if d is not problem.m]
+    others = [d.name for d in (*gather_dims(problem), *dims) if d is not problem.m]
     per_output = f" + {work.flops} * {product}{' // 2' * work.paired}" if work.flops else ""
     return PlanText(
         name=resolved.name,
         arch=resolved.arch,
         formula=formula(problem),
         argument_classes=("ScalarArg", "TensorArg") if any(x not in shapes for x in problem.inputs) else ("TensorArg",),
-        dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in dims) + "}",
+        dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in (*gather_dims(problem), *dims)) + "}",
         reduced=problem.k.name,
         batch_invariant=problem.batch_invariant,
         promoted_k=promoted_k(problem, resolved.default.candidate, ARCHS[resolved.arch]),
@@ -117,8 +119,9 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         along=problem.m.name,
         input_names=problem.inputs,
         results=", ".join(problem.outputs) if len(problem.outputs) > 1 else f"({problem.outputs[0]},)",
-        dim_names=tuple(d.name for d in dims),
+        dim_names=tuple(d.name for d in (*gather_dims(problem), *dims)),
         spread=bool(problem.scaled_k),
+        gathered=gathered_text(problem),
         row_groups=row_groups_text(problem),
         row_group_names=row_group_names(problem),
         product_lines=tuple(_product(problem)),
@@ -189,6 +192,7 @@ def _argument(name: str, shapes: dict[str, TensorShape], optional: bool) -> str:
 
 def _product(problem: GemmProblem) -> Iterable[str]:
     """Statements that leave the product in `acc`."""
+    yield from gather_lines(problem)
     yield from _spreads(problem)
     a, b = _reference(problem.a, problem, transposed=False), _reference(problem.b, problem, transposed=True)
     if problem.groups and problem.groups.flat:
@@ -234,9 +238,17 @@ def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterable[str]
     for i, s in enumerate(terms):
         counted = problem.groups is not None and problem.m in s.dims
         dims = [d for d in s.dims if not (counted and d is problem.batch)]
+        named = gather_dims(problem) if problem.gathered and s.name == problem.gathered.name else ()
         # A part such as n/2 is whole, and so is the product that is divided last.
         halves = "".join(f" // {d.divisor}" for d in dims if d.divisor > 1 and not d.up)
-        extents = (f"-(-{d.base} // {d.divisor})" if d.up else d.base or d.name for d in dims)
+        extents = (
+            f"min({d.name}, {problem.m.name})"
+            if d in named
+            else f"-(-{d.base} // {d.divisor})"
+            if d.up
+            else d.base or d.name
+            for d in dims
+        )
         size = s.dtype.bytes * (2 if s.name in updated else 1)
         factors = " * ".join((*extents, str(size))) + halves
         note = s.name + ", read and written" * (s.name in updated)

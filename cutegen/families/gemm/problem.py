@@ -81,6 +81,18 @@ class RowGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class RowGather:
+    """Rows of the product that lie anywhere in their operand: index, i32 over the rows, names the row of each.
+
+    along: the dim of rows. extent: rows that the operand has.
+    """
+
+    index: str
+    along: Literal["m", "n"]
+    extent: ProblemDim
+
+
+@dataclass(frozen=True, slots=True)
 class BlockScale:
     """f32 factors of one operand, one for each `rows` x `depth` of its elements along (m or n, k).
 
@@ -115,8 +127,8 @@ class GemmProblem:
     batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
     a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
     b_scale, too. aliases: (output, input) of each pair that a call may pass one storage for.
-    optional: inputs that may be None, see `omission`. transposed: m and n are each
-    other's of the spec.
+    optional: inputs that may be None, see `omission`. transposed: m and n are each other's of the spec. gather: an
+    index names the rows of an operand.
     """
 
     m: ProblemDim
@@ -137,11 +149,17 @@ class GemmProblem:
     aliases: tuple[tuple[str, str], ...] = ()
     transposed: bool = False
     optional: tuple[str, ...] = ()
+    gather: RowGather | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """Of a call: the inputs, then the outputs that are not among them."""
         return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
+
+    @property
+    def gathered(self) -> MatrixOperand | None:
+        """The operand whose rows an index names."""
+        return None if self.gather is None else self.a if self.gather.along == "m" else self.b
 
     @property
     def scaled_k(self) -> int:

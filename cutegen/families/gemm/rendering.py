@@ -25,7 +25,9 @@ from cutegen.families.gemm.block_text import (
     block_output_text,
     blocks_text,
 )
+from cutegen.families.gemm.gather_rendering import GatherText, gather_overview, gather_text
 from cutegen.families.gemm.group_rendering import GroupText, group_overview, group_text
+from cutegen.families.gemm.load_text import LoadText, load_text
 from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
@@ -108,6 +110,7 @@ class KernelText:
     block_inputs: tuple[BlockInputText, ...]
     reads_tiles: str
     mainloop: MainloopText
+    load: LoadText
     arguments: tuple[str, ...]
     signature: tuple[str, ...]
     reordered: tuple[ReorderedText, ...]
@@ -125,10 +128,12 @@ class KernelText:
     partial_n: str
     extent_batch: str
     groups: GroupText | None
+    gather: GatherText | None
     raster: str
     batch_name: str
     k_tiles: str
     batch_of_tiles: str
+    batch_of_rows: str
     batch_of_results: str
     times_groups: str
     group_warps: str
@@ -154,6 +159,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     pingpong = structure.schedule == "pingpong"
     batched = problem.batch is not None
     groups = group_text(problem)
+    gather = gather_text(problem, structure, groups)
     ragged = groups is not None and groups.ragged
     tile_operands = [o for o in program.operands if o.kind == "tile"]
     vector_operands = [o for o in program.operands if o.kind in ("row_vector", "column_vector")]
@@ -163,8 +169,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     in_consume: list[Operand | Output | BlockOutput] = [*in_store, *vector_operands]
     device_scalars = tuple(ScalarText(o.name, "batch" if o.batched else "0") for o in on_device)
     host_scalars = tuple(ScalarText(o.name, "") for o in program.operands if o.kind == "host_scalar")
-    a = matrix_text(problem.a, "m", groups, paired=problem.paired_dim == "m")
-    b = matrix_text(problem.b, "n", groups, paired=problem.paired_dim == "n")
+    a_paired, b_paired = problem.paired_dim == "m", problem.paired_dim == "n"
+    a = matrix_text(problem.a, "m", groups, paired=a_paired, gathered=problem.a is problem.gathered)
+    b = matrix_text(problem.b, "n", groups, paired=b_paired, gathered=problem.b is problem.gathered)
     outputs = tuple(tile_text(o, groups) for o in program.outputs)
     stored = tuple(o for o in outputs if o.bulk)
     tiles = tuple(tile_text(o, groups) for o in tile_operands)
@@ -185,6 +192,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "pairs": paired,
         "pipeline_state": pingpong,
         "reduction": reductions or program.block,
+        "row_gather": gather,
         "row_groups": groups,
         "vector": vectors,
         "block_input": by_block,
@@ -278,6 +286,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         block_inputs=tuple(block_input_text(o, columns, groups) for o in by_block),
         reads_tiles=_reads_tiles(program),
         mainloop=mainloop,
+        load=load_text(problem, a, b),
         arguments=arguments,
         signature=tuple(f"{x}: {'cute.Tensor' if x in shapes else 'Float32'}" for x in arguments),
         reordered=reordered_texts(problem),
@@ -289,16 +298,18 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         columns_factor=f"({columns})" if " " in columns else columns,
         element="pair of columns" if paired else "output element from its accumulator",
         layout_names=("sA_layout", "sB_layout", *scale_layouts, *(f"s_{t.name}_layout" for t in (*outputs, *tiles))),
-        extent_m=_extent(problem.a, problem.paired_dim == "m"),
-        extent_n=_extent(problem.b, problem.paired_dim == "n"),
+        extent_m=_extent(problem.a, a_paired, gather),
+        extent_n=_extent(problem.b, b_paired, gather),
         partial_m=f" + {problem.b.name}.shape[2]" if groups and groups.moves("m") else "",
         partial_n=f" + {problem.a.name}.shape[2]" if groups and groups.moves("n") else "",
         extent_batch=f"{program.outputs[0].name}.shape[2]" if program.outputs[0].batched else "Int32(1)",
         groups=groups,
+        gather=gather,
         raster="GroupedRaster" if groups else "RasterOrder",
         batch_name="batch" if batched else "_",
-        k_tiles=f"cute.size({'gB' if a.moving else 'gA'}, mode=[3])",
+        k_tiles=f"cute.size({'gB' if a.moving or a.gathered else 'gA'}, mode=[3])",
         batch_of_tiles="batch" if ragged or any(o.batched for o in tile_operands) else "_",
+        batch_of_rows="batch" if ragged else "_",
         batch_of_results="batch" if ragged or mainloop.batched or any(o.batched for o in in_consume) else "_",
         times_groups=" * t.consumers" if pingpong else "",
         group_warps="4" if pingpong else "4 * t.consumers",
@@ -317,8 +328,10 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     )
 
 
-def _extent(t: MatrixOperand, paired: bool) -> str:
-    """Rows of an operand, as source."""
+def _extent(t: MatrixOperand, paired: bool, gather: GatherText | None) -> str:
+    """Rows that the product has of an operand, as source."""
+    if gather and gather.matrix == t.name:
+        return gather.extent
     return f"cute.size({t.name}, mode=[0])" if paired else f"{t.name}.shape[0]"
 
 
@@ -359,6 +372,7 @@ def _overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:
         yield f"Gated: {what} {pairs} are a pair. The {what} of a tile are first ones of pairs, then second ones; a"
         yield "thread holds both accumulators of a pair and computes one result of them."
         yield ""
+    yield from gather_overview(problem)
     yield from group_overview(problem)
     width = max((len(role.name) for role in first.roles), default=0)
     yield "Roles (warps of one CTA):"

@@ -160,7 +160,9 @@ class GemmKnobs(TensorSpec):
     kernel: Literal["gemm"] = Field(description="The kernel family.")
     arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
     mainloop: Expression = Field(
-        default="a @ b", description="The product; it contracts the dim that its operands share."
+        default="a @ b",
+        description="The product; it contracts the dim that its operands share. `(a * sa) @ (b * sb)` scales operands, "
+        "`a[rows] @ b` gathers the rows of the left one by an i32 index.",
     )
     groups: Groups | None = Field(default=None, description="Rows in groups, as in a mixture of experts.")
     accumulate: Accumulate = Accumulate()

@@ -16,7 +16,7 @@ from cutegen.render.layout import bracketed
 @dataclass(frozen=True, slots=True)
 class MatrixText:
     """A or B in the kernel module. rows: extent of a tile along m or n. source: the tensor that tiles are cut from,
-    another for each tile (`moving`) where groups begin anywhere."""
+    another for each tile (`moving`) where groups begin anywhere. gathered: threads copy its rows, by an index."""
 
     name: str
     rows: str
@@ -29,6 +29,7 @@ class MatrixText:
     coordinate: str
     source: str
     moving: bool
+    gathered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,9 @@ class FakeText:
     value: str
 
 
-def matrix_text(t: MatrixOperand, rows: str, groups: GroupText | None, *, paired: bool = False) -> MatrixText:
+def matrix_text(
+    t: MatrixOperand, rows: str, groups: GroupText | None, *, paired: bool = False, gathered: bool = False
+) -> MatrixText:
     """paired: its rows are seen as (pairs, 2)."""
     tensor, moving = {"m": "o.mA", "n": "o.mB"}[rows], groups is not None and groups.moves(rows)
     rest = [f"{rows} tiles", "k tiles", *(["batch"] if t.batched else [])]
@@ -109,14 +112,17 @@ def matrix_text(t: MatrixOperand, rows: str, groups: GroupText | None, *, paired
         name=t.name,
         rows=f"(tile_{rows} // 2, 2)" if paired else f"tile_{rows}",
         dtype=t.dtype.cutlass,
-        modes=", ".join((f"({rows}/2, 2)" if paired else rows, "k", *(("batch",) if t.batched else ()))),
+        modes=", ".join(
+            (f"({rows}/2, 2)" if paired else "rows" if gathered else rows, "k", *(("batch",) if t.batched else ()))
+        ),
         k_major=t.major == "k",
         mma_major="K" if t.major == "k" else "MN",
         all_tiles=f"({', '.join(['None'] * len(rest))})",
         rest=", ".join(rest),
         coordinate=", ".join((f"({rows}, 0)" if paired else rows, "k", *(("batch",) if t.batched else ()))),
         source=f"row_groups.from_row({tensor}, begin)" if moving else tensor,
-        moving=moving,
+        moving=moving and not gathered,
+        gathered=gathered,
     )
 
 
@@ -251,7 +257,8 @@ def _align(t: Operand | Output) -> int:
 def symbol_lines(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
     """One symbol per dynamic dim; its divisibility is what the most demanding tensor needs."""
     parts = {d.name: d for s in shapes.values() for d in s.dims if d.divisor > 1}
-    for dim in filter(None, (problem.batch, problem.m, problem.n, problem.k, *parts.values())):
+    own = [problem.gather.extent] if problem.gather and problem.gather.extent not in (problem.m, problem.n) else []
+    for dim in filter(None, (problem.batch, *own, problem.m, problem.n, problem.k, *parts.values())):
         if dim.value is None:
             multiples = [
                 s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim

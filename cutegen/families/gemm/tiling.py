@@ -13,6 +13,7 @@ from cutegen.families.gemm.derived import (
     Derived,
     derive,
     dynamic,
+    gather_warps,
     partial_tiles,
     scale_box,
     warpgroups_per_tile,
@@ -21,6 +22,7 @@ from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.resolved import PipelinePlan, Role
+from cutegen.hardware.arch import WARP_THREADS
 from cutegen.runtime.gemm import GemmTiling
 
 
@@ -65,6 +67,9 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
     rows, blocks = scale_box(problem, c)
     scales = f" + {rows} x {blocks} scale{'s' * (blocks > 1)} x 4 B" if blocks else ""
+    operands = f"({tile_m} x {width_a} B + {tile_n} x {width_b} B)"
+    if problem.gather:
+        operands = f"{tile_n} x {width_b} B" if problem.gather.along == "m" else f"{tile_m} x {width_a} B"
     columns = "half of tile n" if problem.paired_dim == "n" else "tile n"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.operands if o.kind == "tile")
     return {
@@ -73,7 +78,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "multicast": f"tma.{problem.a.name}.multicast, tma.{problem.b.name}.multicast",
         "swizzle": f"tma.{problem.a.name}.swizzle, tma.{problem.b.name}.swizzle",
         "stages": "pipeline.stages",
-        "stage_bytes": f"({tile_m} x {width_a} B + {tile_n} x {width_b} B) x {tile_k}{scales}",
+        "stage_bytes": f"{operands} x {tile_k}{scales}",
         "empty_arrivals": f"({c.multicast_a} + {c.multicast_b} - 1) peers x {WARPS_PER_WARPGROUP * sharing} warps",
         "epilogue_tile": f"64 rows x {sharing} warpgroup{'s' * (sharing > 1)}, 32 columns where they divide {columns}",
         "store_stages": "pipeline.epilogue_stages",
@@ -112,7 +117,8 @@ def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         c.split_k > 1
     )
     partials = f"f32 {c.tile[0]} x {c.tile[1]} x {size} CTAs x {tiles} for each cluster tile"
-    readers = f"{1 + bool(_tiles(problem))} load warps + {c.consumers} x {WARPS_PER_WARPGROUP} consumer warps"
+    gather = f" + {gather_warps(problem, c)} gather warps" if problem.gather else ""
+    readers = f"{1 + bool(_tiles(problem))} load warps{gather} + {c.consumers} x {WARPS_PER_WARPGROUP} consumer warps"
     sources = {
         "split_k": "tiling.split_k",
         "queue_stages": "tiles that readers of the queue may be apart",
@@ -131,9 +137,12 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
         consumers = "consumer warpgroup"
     group_warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
     full = f"1 arrival and {d.stage_bytes} bytes by TMA"
+    if problem.gather:
+        full += f", {WARP_THREADS * gather_warps(problem, c)} threads arrive when their copies are there"
+    producer = "load and gather warps" if problem.gather else "load warp"
     plans = [
         PipelinePlan(
-            "ab", "TmaAsync", "load warp", consumers, c.stages, d.stage_bytes, full, f"{d.empty_arrivals} warps arrive"
+            "ab", "TmaAsync", producer, consumers, c.stages, d.stage_bytes, full, f"{d.empty_arrivals} warps arrive"
         )
     ]
     if tiles := _tiles(problem):
@@ -166,8 +175,9 @@ def scheduler_warp(problem: GemmProblem) -> int:
 
 
 def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
-    loaded = [problem.a.name, problem.b.name, *([problem.row_scale[0].name] if problem.row_scale else [])]
-    load = f"loads tiles of {', '.join(loaded[:-1])} and {loaded[-1]} by TMA"
+    operands = [t.name for t in (problem.a, problem.b) if t is not problem.gathered]
+    loaded = operands + ([problem.row_scale[0].name] if problem.row_scale else [])
+    load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
     roles = [Role("load warp", (0, 0), c.producer_registers, load)]
     if tiles := _tiles(problem):
         what = f"loads epilogue tiles of {' and '.join(tiles)} by TMA"
@@ -177,8 +187,16 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         claims = "claims tiles" if c.cluster == (1, 1) else "in CTA 0 of a cluster: claims tiles for all its CTAs"
         roles.append(Role("scheduler warp", (first_idle, first_idle), c.producer_registers, claims))
         first_idle += 1
-    idle = "idle: a warpgroup gives registers up as a whole"
-    roles.append(Role("idle warps", (first_idle, WARPS_PER_WARPGROUP - 1), c.producer_registers, idle))
+    gather = gather_warps(problem, c)
+    first_gather = WARPS_PER_WARPGROUP - gather
+    if first_idle < first_gather:
+        idle = "idle: a warpgroup gives registers up as a whole"
+        name = "idle warps" if first_gather - first_idle > 1 or not gather else "idle warp"
+        roles.append(Role(name, (first_idle, first_gather - 1), c.producer_registers, idle))
+    if problem.gather and problem.gathered:
+        does = f"copy the rows of {problem.gathered.name} that {problem.gather.index} names"
+        name = "gather warps" if gather > 1 else "gather warp"
+        roles.append(Role(name, (first_gather, WARPS_PER_WARPGROUP - 1), c.producer_registers, does))
     for group in range(c.consumers):
         first = WARPS_PER_WARPGROUP * (1 + group)
         if c.schedule == "pingpong":

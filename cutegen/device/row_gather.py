@@ -1,0 +1,103 @@
+"""Rows of a matrix, named by an index, on their way to a swizzled tile in shared memory: threads copy 16 bytes each."""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Int32, Int64, Uint32, const_expr
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T
+
+CHUNK = 16  # bytes of one cp.async
+SWIZZLE_ROW = 128  # bytes after which a swizzle moves the chunks in another way
+LANES = 8  # threads next to each other that copy one row: 128 bytes, a swizzled row and a line of L2
+
+
+def lanes(row_bytes: int) -> int:
+    """Threads that copy one row of a tile."""
+    return min(LANES, row_bytes // CHUNK)
+
+
+@cute.jit
+def find_rows(
+    index: cute.Tensor,
+    matrix: cute.Tensor,
+    first: Int32,
+    tile: cutlass.Constexpr,
+    thread: Int32,
+    threads: cutlass.Constexpr,
+):
+    """Which rows of `matrix` (rows, k) this thread copies for rows first, first + 1, ... of the product, all k tiles
+    alike; -1 for a row past the last, and for one that the index names but the matrix has not.
+
+    index: i32 (rows of the product). tile: (rows, k) of a tile.
+    """
+    across = const_expr(lanes(tile[1] * matrix.element_type.width // 8))
+    step = const_expr(threads // across)
+    rows = cute.make_rmem_tensor(tile[0] // step, Int32)
+    last = index.shape[0] - 1
+    for i in cutlass.range_constexpr(tile[0] // step):
+        rows[i] = index[cutlass.min(first + thread // across + i * step, last)]
+    for i in cutlass.range_constexpr(tile[0] // step):
+        row = rows[i]
+        if first + thread // across + i * step > last or row >= matrix.shape[0]:
+            row = Int32(-1)
+        rows[i] = row
+    return rows
+
+
+@cute.jit
+def copy_rows(
+    matrix: cute.Tensor,
+    rows: cute.Tensor,
+    column: Int32,
+    ring: cute.Tensor,
+    slot: Int32,
+    tile: cutlass.Constexpr,
+    swizzle: cutlass.Constexpr,
+    thread: Int32,
+    threads: cutlass.Constexpr,
+):
+    """Begins the copies of columns `column`, `column` + 1, ... of `rows` to a slot of `ring` (rows, k, slots), which is
+    swizzled in rows of `swizzle` bytes; what is not there becomes zeros."""
+    size = const_expr(matrix.element_type.width // 8)
+    across = const_expr(lanes(tile[1] * size))
+    step = const_expr(threads // across)
+    width = const_expr(CHUNK // size)
+    # Rows `period` steps apart are swizzled alike, so that their places differ by a constant.
+    period = const_expr(max(1, SWIZZLE_ROW * (swizzle // CHUNK) // (step * swizzle)))
+    # Not hoisted, each address is one multiplication by 32 bits; hoisted, each row would take two more registers.
+    pitch = Int64(_unhoisted(Uint32(matrix.stride[0] * size)))
+    slot_at = ring.iterator.toint() + cute.crd2idx((0, 0, slot), ring.layout) * size
+    for j in cutlass.range_constexpr(tile[1] // (across * width)):
+        at = (thread % across + j * across) * width
+        source = matrix.iterator.toint() + Int64(column + at) * size
+        inside = column + at < matrix.shape[1]
+        starts = [
+            slot_at + _swizzled(cute.crd2idx((thread // across + p * step, at, 0), ring.layout) * size, swizzle)
+            for p in range(period)
+        ]
+        for i in cutlass.range_constexpr(tile[0] // step):
+            bytes = Int32(0)
+            if inside and rows[i] >= 0:
+                bytes = Int32(CHUNK)
+            further = const_expr(cute.crd2idx((i // period * period * step, 0, 0), ring.layout) * size)
+            _copy(starts[i % period] + further, source + Int64(Uint32(rows[i])) * pitch, bytes)
+
+
+def _swizzled(offset, swizzle: int):
+    """Where a swizzle of that many bytes puts an offset into a tile (PTX ISA, swizzle modes): the bits above 7, one for
+    each of a row's chunks, are added to those of the chunk."""
+    return offset ^ ((offset // SWIZZLE_ROW & (swizzle // CHUNK - 1)) * CHUNK)
+
+
+def _unhoisted(value):
+    """The same u32, computed where this stands."""
+    result = llvm.inline_asm(T.i32(), [value.ir_value()], "mov.b32 $0, $1;", "=r,r", has_side_effects=True)
+    return Uint32(result)
+
+
+def _copy(to, source, bytes):
+    """16 bytes, of which the first `bytes` are read and the others zero (PTX ISA, cp.async)."""
+    text = "cp.async.cg.shared.global [$0], [$1], 16, $2;"
+    llvm.inline_asm(
+        None, [Int32(to).ir_value(), source.ir_value(), bytes.ir_value()], text, "r,l,r", has_side_effects=True
+    )

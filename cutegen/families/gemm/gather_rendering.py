@@ -1,0 +1,97 @@
+"""Gathered rows in the generated text: the method `gather` of the kernel, and the reference's own gather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, gather_warps
+from cutegen.families.gemm.group_rendering import GroupText
+from cutegen.families.gemm.problem import GemmProblem, ProblemDim
+from cutegen.hardware.arch import WARP_THREADS
+
+
+@dataclass(frozen=True, slots=True)
+class GatherText:
+    """What the templates read about gathered rows.
+
+    index: the tensor that names them. matrix: whose rows; operand: A or B in the kernel, number 0 or 1. rows: extent of
+    a tile along them; tile, at: names for the extents of a tile, and for its place, that are needed. first: the first
+    row of a tile. extent: rows of the product, in the host function. first_warp, first_thread, threads: who copies.
+    """
+
+    index: str
+    matrix: str
+    operand: str
+    rows: str
+    tile: str
+    at: str
+    first: str
+    extent: str
+    number: int
+    first_warp: int
+    first_thread: int
+    threads: int
+
+
+def gather_text(problem: GemmProblem, c: Candidate, groups: GroupText | None) -> GatherText | None:
+    """In the kernel's frame."""
+    gather = problem.gather
+    if gather is None or problem.gathered is None:
+        return None
+    warps, number = gather_warps(problem, c), "mn".index(gather.along)
+    first_warp = WARPS_PER_WARPGROUP - warps
+    begin = groups.row(gather.along) if groups else ""
+    return GatherText(
+        index=gather.index,
+        matrix=problem.gathered.name,
+        operand="AB"[number],
+        rows=f"tile_{gather.along}",
+        tile="tile_m, _, tile_k" if gather.along == "m" else "_, tile_n, tile_k",
+        at="m, _" if gather.along == "m" else "_, n",
+        first=f"{begin}{gather.along} * tile_{gather.along}",
+        extent=f"{gather.index}.shape[0]",
+        number=number,
+        first_warp=first_warp,
+        first_thread=first_warp * WARP_THREADS,
+        threads=warps * WARP_THREADS,
+    )
+
+
+def gather_overview(problem: GemmProblem) -> tuple[str, ...]:
+    """Lines of the module docstring."""
+    if problem.gather is None or problem.gathered is None:
+        return ()
+    name, index = problem.gathered.name, problem.gather.index
+    return (f"Row i of the product is of row {index}[i] of {name}; one that {name} does not have is zero.", "")
+
+
+def explain_gather(problem: GemmProblem) -> tuple[str, ...]:
+    """In the words of the spec."""
+    if problem.gather is None or problem.gathered is None:
+        return ()
+    extent = problem.gather.extent
+    height = extent.name if extent.value is None else str(extent.value)
+    name, index = problem.gathered.name, problem.gather.index
+    return (f"row i of the product is of row {index}[i] of {name}, which has {height} of them",)
+
+
+def gather_lines(problem: GemmProblem) -> tuple[str, ...]:
+    """Statements of the reference that take the rows."""
+    if problem.gather is None or problem.gathered is None:
+        return ()
+    name, axis = problem.gathered.name, problem.gathered.axes[0]
+    return (f"{name} = take_rows({name}, {problem.gather.index}, {axis})",)
+
+
+def gather_dims(problem: GemmProblem) -> tuple[ProblemDim, ...]:
+    """The dim of the operand's own rows, where it is none of the product."""
+    return (problem.gather.extent,) if problem.gather and problem.gather.extent != problem.m else ()
+
+
+def gathered_text(problem: GemmProblem) -> str:
+    """The GatheredRows of the plan; "" without a gather."""
+    gather, operand = problem.gather, problem.gathered
+    if gather is None or operand is None:
+        return ""
+    return f'GatheredRows("{operand.name}", "{gather.index}", rows="{problem.m.name}", of="{gather.extent.name}")'

@@ -1,0 +1,70 @@
+"""Rules about the warps that copy gathered rows."""
+
+from __future__ import annotations
+
+from cutegen.diagnostics import Rule
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import gather_step, gather_warps, gathered_rows
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.refusal import Finding
+from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
+
+# What a gather thread needs: for each row that it copies, where it lies, 64 bits; and addresses, loop state, barriers.
+# With less, kernels were seen to spill.
+ROW_REGISTERS, OTHER_REGISTERS = 1, 32
+_EXAMPLE = "mainloop: a[rows] @ b\n"
+
+
+@BOOK.declare_form(
+    Rule(
+        "gather-step",
+        "the rows of a tile are a multiple of what the gather warps copy at once",
+        "A thread copies 16 bytes, so 8 threads copy a row of 128 bytes, and two warps 8 such rows. There is one warp "
+        "where another hands out tiles and a third one loads tiles of the epilogue. A narrower tile k has shorter "
+        "rows, of which more are copied at once.",
+        _EXAMPLE + "tiling: {swap_ab: true, tile: [128, 16, 16]}",
+    ),
+    "tile",
+    "swap_ab",
+    "scheduler",
+)
+def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if problem.gather is None:
+        return None
+    rows, step, warps = gathered_rows(problem, c), gather_step(problem, c), gather_warps(problem, c)
+    if rows % step == 0:
+        return None
+    copied = f"{warps} warp{'s' * (warps > 1)} copy {step} rows of tile k = {c.tile[2]} at once"
+    reason = f"{copied}, tile {problem.gather.along} = {rows} is no multiple of that"
+    return reason, f"use a multiple of {step}, or a wider tile k"
+
+
+def needed_registers(problem: GemmProblem, c: Candidate) -> int:
+    """Registers of a gather thread; 0 without a gather."""
+    if problem.gather is None:
+        return 0
+    needed = gathered_rows(problem, c) // gather_step(problem, c) * ROW_REGISTERS + OTHER_REGISTERS
+    return -(-needed // SETMAXNREG_STEP) * SETMAXNREG_STEP
+
+
+@BOOK.declare_fit(
+    Rule(
+        "gather-registers",
+        f"a gather thread has {ROW_REGISTERS} registers for each row that it copies",
+        "Where the rows of a thread lie is found out once a tile and kept in registers, beside the "
+        f"{OTHER_REGISTERS} that addresses and loop state take; with less, the compiler spills.",
+        _EXAMPLE + "tiling: {tile: [256, 128, 64]}\nwarpgroups: {producer: {registers: 40}}",
+    ),
+    "producer_registers",
+    "tile",
+    "scheduler",
+)
+def gather_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    needed = needed_registers(problem, c)
+    if c.producer_registers >= needed:
+        return None
+    rows = gathered_rows(problem, c) // gather_step(problem, c)
+    counted = f"{rows} x {ROW_REGISTERS} + {OTHER_REGISTERS}"
+    reason = f"a gather thread copies {rows} rows of a tile and needs {counted} registers"
+    return f"{reason}, not {c.producer_registers}", f"use {needed}, or fewer rows in a tile"

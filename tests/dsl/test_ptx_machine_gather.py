@@ -1,0 +1,110 @@
+"""Gathered rows, executed on the PTX machine: copies by threads beside those by TMA."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from gemm_specs import BLOCKS, DYNAMIC, FUSED, LABELS, OFFSETS, PINGPONG, PLAIN, gathered, group_fused, resolve_text
+from ptx_machine import Simulation, assert_passes, load_resolution, run
+from ptx_machine.host import missing_tool
+
+from cutegen.run.subject import Subject
+from cutegen.runtime.row_groups import Deal
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+SIMULATION = Simulation(sm_count=3)
+NARROW = "tma: {a: {swizzle: 32}}\ntiling: {tile: [64, 32, 64], cluster: [1, 1]}\n"
+SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 128], cluster: [1, 2]}\n"
+# Spec, extents, draw: rows that there are not are among those that an index names.
+SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
+    "plain": (
+        gathered(PLAIN) + "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n",
+        {"m": 300, "n": 136, "k": 200},
+        "lost",
+    ),
+    "by_one_warp": (
+        gathered(FUSED) + DYNAMIC + "tiling: {tile: [128, 64, 64], cluster: [2, 1]}\n",
+        {"m": 300, "n": 136, "k": 136},
+        "lost",
+    ),
+    "swizzled_by_32": (gathered(PLAIN) + NARROW, {"m": 130, "n": 72, "k": 136}, "lost"),
+    "short_rows": (gathered(PLAIN) + "tiling: {tile: [128, 32, 16]}\n", {"m": 130, "n": 72, "k": 40}, "lost"),
+    "split": (gathered(PLAIN) + "tiling: {tile: [64, 64, 64], split_k: 2}\n", {"m": 70, "n": 72, "k": 328}, "lost"),
+    "blocks_transposed": (gathered(BLOCKS) + SWAPPED, {"m": 70, "n": 136, "k": 272}, "lost"),
+    "labels": (
+        gathered(LABELS) + "tiling: {tile: [64, 64, 64]}\n",
+        {"m": 500, "n": 72, "k": 72, "g": 4},
+        Deal("random"),
+    ),
+    "offsets_fused_pingpong": (
+        gathered(group_fused(OFFSETS)) + DYNAMIC + PINGPONG + "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n",
+        {"m": 300, "n": 72, "k": 72, "g": 5},
+        Deal("edges"),
+    ),
+}
+
+
+@cache
+def subject(name: str) -> Subject:
+    return load_resolution(resolve_text(SPECS[name][0]), SIMULATION)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("name", SPECS)
+def test_rows_are_those_that_the_index_names(name: str, seed: int) -> None:
+    SIMULATION.seed = seed
+    _, shape, draw = SPECS[name]
+    assert_passes(subject(name), {"t": 90, **shape}, draw=draw, seed=seed)
+
+
+def test_from_no_rows_at_all_come_zeros() -> None:
+    plan = subject("plain").plan
+    assert plan
+    inputs = plan.prepare_inputs(t=0, m=70, n=72, k=72)
+    assert (plan.kernel_fn(*inputs) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (r"fence\.proxy\.async\.shared::cta;", "cp.async wrote, without fence.proxy.async"),
+        (r"cp\.async\.mbarrier\.arrive\.noinc[^;]*;", "deadlock"),
+    ],
+    ids=["no fence", "no arrival"],
+)
+def test_a_broken_protocol_is_told(pattern: str, said: str) -> None:
+    def mutate(text: str) -> str:
+        changed, count = re.subn(pattern, "", text)
+        assert count
+        return changed
+
+    broken = load_resolution(resolve_text(SPECS["plain"][0]), Simulation(sm_count=2, mutate=mutate))
+    result = run(broken, {"t": 90, "m": 100, "n": 72, "k": 200})
+    assert result.status in ("raised", "wrong")
+    assert said in "".join(result.detail)
+
+
+def test_an_arrival_before_the_copies_is_told() -> None:
+    def mutate(text: str) -> str:
+        arrival = re.search(r"cp\.async\.mbarrier\.arrive\.noinc[^;]*;", text)
+        copy = text.index("// begin inline asm\n\tcp.async.cg")
+        assert arrival
+        early = text[:copy] + arrival[0] + "\n\t" + text[copy:].replace(arrival[0], "", 1)
+        assert early.count("noinc") == 1
+        return early
+
+    broken = load_resolution(resolve_text(SPECS["plain"][0]), Simulation(sm_count=2, mutate=mutate))
+    result = run(broken, {"t": 90, "m": 100, "n": 72, "k": 200})
+    assert result.status in ("raised", "wrong")

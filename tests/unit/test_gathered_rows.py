@@ -1,0 +1,96 @@
+"""Gathered rows in a plan: its dims, inputs, reference and baselines, on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from gemm_specs import LABELS, PLAIN, bind_text, gathered, resolve_text
+from test_scaled_baselines import plan_of
+
+from cutegen.families.gemm.derived import derive, gather_warps
+from cutegen.families.gemm.grouped_proving import PROVING
+from cutegen.run.baselines import list_baselines
+from cutegen.runtime.gathered_rows import take_rows
+from cutegen.runtime.row_groups import Deal
+
+NAN = float("nan")
+
+
+def test_rows_that_are_not_there_are_zero() -> None:
+    value = torch.tensor([[1.0, 2.0], [NAN, NAN]])
+    index = torch.tensor([0, -1, 2, 0, 2**31 - 1], dtype=torch.int32)
+    assert take_rows(value, index, 0).tolist() == [[1, 2], [0, 0], [0, 0], [1, 2], [0, 0]]
+    assert take_rows(value.mT, index, 1).tolist() == [[1, 0, 0, 1, 0], [2, 0, 0, 2, 0]]
+    assert take_rows(value[:0], index, 0).tolist() == [[0, 0]] * 5
+
+
+def test_the_rows_of_the_operand_are_a_dim_of_their_own(tmp_path: Path) -> None:
+    plan = plan_of(gathered(PLAIN), tmp_path)
+    assert (list(plan.dims), plan.roles, plan.mainloop) == (["t", "m", "n", "k"], ("m", "n", "k", ()), "a[rows] @ b")
+    inputs = plan.prepare_inputs(t=5, m=40, n=16, k=8)
+    a, rows, b = inputs
+    assert (a.shape, rows.shape) == ((5, 8), (40,))
+    assert 0 <= rows.min() <= rows.max() < 5
+    assert torch.equal(plan.reference_fn(*inputs), (a.float()[rows.long()] @ b.float().mT).bfloat16())
+    # Five rows of a, forty of d.
+    assert plan.count_work({"t": 5, "m": 40, "n": 16, "k": 8}, inputs)[1] == 2 * (5 * 8 + 16 * 8 + 40 * 16) + 4 * 40
+    lost = plan.draw_inputs("lost", t=5, m=400, n=16, k=8)[1]
+    assert 0 < int(((lost < 0) | (lost >= 5)).sum()) < 200
+
+
+def test_a_permutation_has_the_rows_of_the_product() -> None:
+    problem = bind_text(gathered(PLAIN).replace("[t, k]", "[m, k]"))
+    assert problem.gather
+    assert problem.gather.extent == problem.m
+
+
+def test_what_is_gathered_is_no_part_of_the_bytes_by_tma() -> None:
+    problem = bind_text(gathered(PLAIN))
+    for swap_ab, by_tma in ((False, 256), (True, 128)):
+        text = gathered(PLAIN) + f"tiling: {{tile: [128, 256, 64], swap_ab: {str(swap_ab).lower()}}}\n"
+        tiling = resolve_text(text).resolved.default
+        assert tiling.numbers.stage_bytes == by_tma * 64 * 2
+        assert [r.warps for r in tiling.roles if r.name == "gather warps"] == [(2, 3)]
+    assert gather_warps(problem, tiling.candidate) == 2
+    assert derive(bind_text(PLAIN), tiling.candidate).stage_bytes == (128 + 256) * 64 * 2
+
+
+def test_rows_that_nobody_names_are_nan_and_padding_names_any(tmp_path: Path) -> None:
+    plan = plan_of(gathered(LABELS), tmp_path)
+    torch.manual_seed(0)
+    inputs: dict[str, Any] = dict(
+        zip((a.name for a in plan.inputs), plan.draw_inputs(Deal("random"), t=50, m=400, n=16, k=8, g=3))
+    )
+    live = inputs["group"] >= 0
+    named = inputs["rows"][live]
+    named = named[(named >= 0) & (named < 50)].long().unique()
+    wrong = inputs["a"].isnan().any(1)
+    assert not wrong[named].any()
+    assert wrong.sum() == 50 - len(named)
+    assert ((inputs["rows"][~live] < 0) | (inputs["rows"][~live] >= 50)).any()
+
+
+@pytest.mark.parametrize("text", [PLAIN, LABELS], ids=["dense", "labels"])
+def test_libraries_multiply_what_index_select_has_gathered(text: str, tmp_path: Path) -> None:
+    plan = plan_of(gathered(text), tmp_path)
+    groups = {"g": 2} if text == LABELS else {}
+    inputs = plan.prepare_inputs(t=60, m=256, n=16, k=8, **groups)
+    outputs = plan.allocate_outputs(*inputs)
+    outputs[0].zero_()
+    found = PROVING.list_baselines(plan) if groups else list_baselines(plan)
+    baseline = next(b for b in found if b.name == "torch.mm")
+    assert baseline.does.startswith("index_select, then cuBLAS")
+    launch = baseline.bind(inputs, outputs)
+    for value in inputs[:1]:
+        value.mul_(2.0)  # the gather is a part of the launch
+    launch()
+    expected = plan.reference_fn(*inputs)
+    if groups:
+        expected = expected.masked_fill(plan.free_elements(0, inputs), 0.0)
+    assert torch.allclose(outputs[0].float(), expected.float(), rtol=0.02, atol=0.02)
