@@ -25,16 +25,17 @@ from cutegen.families.gemm.block_text import (
     block_output_text,
     blocks_text,
 )
-from cutegen.families.gemm.gather_rendering import GatherText, gather_overview, gather_text
-from cutegen.families.gemm.group_rendering import GroupText, group_overview, group_text
+from cutegen.families.gemm.gather_rendering import GatherText, gather_text
+from cutegen.families.gemm.group_rendering import GroupText, group_text
 from cutegen.families.gemm.load_text import LoadText, load_text
 from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
+from cutegen.families.gemm.overview import list_overview
 from cutegen.families.gemm.plan_rendering import plan_text
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
+from cutegen.families.gemm.problem import MatrixOperand
 from cutegen.families.gemm.reduction_text import JoinText, ReductionText, join_texts, reduction_text
-from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm, ResolvedGemmTiling
+from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.tensor_text import (
     BlockInputText,
     FakeText,
@@ -242,7 +243,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     return KernelText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(given)}.",
-        overview=tuple(_overview(problem, kernel.tilings[0])),
+        overview=tuple(list_overview(problem, kernel.tilings[0])),
         pingpong=pingpong,
         work=work,
         pdl_wait=structure.pdl_wait,
@@ -358,33 +359,6 @@ def _foreign_imports(cutlass_names: Iterable[str], functions: Mapping[str, Itera
 def _import_order(name: str) -> tuple[int, list[str | int]]:
     """Order of names that isort and ruff keep: CONSTANTS, Classes, functions; numbers in them by value."""
     return (1 if name[0].isupper() else 2, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
-
-
-def _overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:
-    """Frame, roles and pipelines of the module docstring; numbers are those of the module's first tiling."""
-    if first.candidate.swap_ab:
-        yield f"Transposed (swap_ab): A of the MMA is `{problem.a.name}`, its B is `{problem.b.name}`. Here m is the"
-        yield f"extent of {problem.m.name} and n that of {problem.n.name}; outputs are stored with their rows along n."
-        yield ""
-    if problem.paired:
-        dim, what = problem.paired_dim, {"m": "rows", "n": "columns"}[problem.paired_dim or "n"]
-        pairs = "2 i and 2 i + 1" if problem.epilogue.pairing == "interleaved" else f"i and i + {dim}/2"
-        yield f"Gated: {what} {pairs} are a pair. The {what} of a tile are first ones of pairs, then second ones; a"
-        yield "thread holds both accumulators of a pair and computes one result of them."
-        yield ""
-    yield from gather_overview(problem)
-    yield from group_overview(problem)
-    width = max((len(role.name) for role in first.roles), default=0)
-    yield "Roles (warps of one CTA):"
-    for role in first.roles:
-        lo, hi = role.warps
-        yield f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  {role.does}"
-    yield ""
-    yield "Pipelines (producer -> consumer):"
-    for pipe in first.pipelines:
-        yield f"  {pipe.name:<6} {pipe.kind:<9} {pipe.producer} -> {pipe.consumer}"
-        yield f"         full: {pipe.full}"
-        yield f"         empty: {pipe.empty}"
 
 
 def render(resolved: ResolvedGemm) -> dict[str, str]:
