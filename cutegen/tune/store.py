@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path or ":memory:", timeout=BUSY_S, isolation_level=None)
     try:
-        connection.execute("PRAGMA journal_mode=WAL")  # an answer, not an error, where the file system cannot
+        _switch_to_wal(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute(f"PRAGMA user_version={VERSION}")  # a write: what cannot be written shows now
         connection.executescript(_TABLES)
@@ -143,6 +144,20 @@ def _open(path: Path | None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """An answer, not an error, where the file system cannot. Who opens a new file at the same time has it locked for a
+    moment, which this statement, unlike others, does not wait for."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _columns(place: Place) -> tuple[str, str, str]:

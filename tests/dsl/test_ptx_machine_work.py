@@ -137,13 +137,28 @@ def test_tiles_with_an_odd_number_of_eight_columns(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "consumers", "cluster", "swapped"),
-    [(320, 1, [1, 2], "false"), (384, 3, [2, 1], "false"), (320, 1, [1, 1], "true")],
+    ("rows", "consumers", "cluster", "swapped"), [(384, 3, [2, 1], "false"), (320, 1, [1, 1], "true")]
 )
 def test_tiles_of_more_rows_than_a_box_of_tma(rows: int, consumers: int, cluster: list[int], swapped: str) -> None:
     tiling = f"tiling: {{tile: [{rows}, 32, 64], cluster: {cluster}, swap_ab: {swapped}}}\n"
     subject, _ = load(f"{FUSED}{tiling}warpgroups: {{schedule: cooperative, consumer: {{count: {consumers}}}}}\n")
     assert_passes(subject, {"m": 40, "n": 696, "k": 136} if swapped == "true" else {"m": 700, "n": 40, "k": 136})
+
+
+DEPENDENT = "pdl: {wait: true, trigger: last_tile}\n"
+VARIED = {
+    "split": spec("cooperative", "dynamic_persistent", [2, 1], ", split_k: 3") + DEPENDENT,
+    "deep": PLAIN
+    + ONE
+    + DEPENDENT
+    + "tiling: {tile: [64, 16, 128], swap_ab: true, split_k: 4, cluster: [1, 1], raster: {order: along_n, group: 2}}\n",
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_what_the_tuner_varies_together(name: str) -> None:
+    subject, _ = load(VARIED[name])
+    assert_passes(subject, RAGGED)
 
 
 def test_a_budget_of_sms_is_kept() -> None:
