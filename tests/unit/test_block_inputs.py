@@ -7,6 +7,8 @@ from gemm_specs import bind_text, resolve_text
 
 from cutegen.epilogue import cost, torch_imports, torch_operand_lines
 from cutegen.families.gemm.arguments import tensor_shapes
+from cutegen.families.gemm.budget_rules import FREE_BLOCK_VALUES, OTHER_REGISTERS, other_registers
+from cutegen.families.gemm.derived import block_values, epilogue_tile
 from cutegen.families.gemm.orientation import transpose
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.render import render_package
@@ -59,6 +61,26 @@ def test_the_reference_spreads_each_value_over_its_block() -> None:
     spread = spread_values(x, (4, 2), torch.empty(7, 5))
     assert spread.shape == (7, 5)
     assert spread.tolist() == [[0, 0, 1, 1, 2]] * 4 + [[3, 3, 4, 4, 5]] * 3
+
+
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        ("f32[m, n/128]", 2),
+        ("f32[m/16, n/128]", 1),
+        ("f32[m/8, n/16]", 4),
+        ("f32[m/8, n]", 16),
+        ("f32[m/32]", 1),
+        ("f32[n/8]", 4),
+    ],
+)
+def test_registers_for_the_values_of_a_subtile(declared: str, values: int) -> None:
+    text = SPEC.replace("f32[ceil(n/128), l, m]", declared).replace("bf16[m/16, n/64]", "f32[n]")
+    resolved = resolve_text(text + "warpgroups: {schedule: pingpong}\ntiling: {tile: [64, 192, 64]}\n").resolved
+    candidate = resolved.default.candidate
+    assert epilogue_tile(resolved.problem, candidate) == (64, 32)
+    assert block_values(resolved.problem, candidate) == values
+    assert other_registers(resolved.problem, candidate) == OTHER_REGISTERS + max(0, values - FREE_BLOCK_VALUES)
 
 
 def test_blocks_along_one_dim() -> None:

@@ -9,6 +9,7 @@ from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
     accumulators,
+    block_values,
     derive,
     part_registers,
     slot_bytes,
@@ -28,18 +29,22 @@ from cutegen.hardware.arch import Arch
 OTHER_REGISTERS = 32
 # More where K is split: in a cooperative schedule, and in pingpong where scales vary along it (one is fetched ahead).
 SPLIT_REGISTERS, SPLIT_SCALE_REGISTERS = 8, 16
+# Values of inputs with blocks that OTHER_REGISTERS has room for; with 192 accumulators, 12 values compiled without a
+# spill, and 21 did not.
+FREE_BLOCK_VALUES = 8
 # What ptxas asks for beside the accumulators of one MMA instruction; it fails with C7602 where they do not fit.
 MMA_REGISTERS = 26
 
 
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers that a consumer needs beside the accumulators; where columns have scales of their own, a thread holds
-    those of its columns, two of every eight."""
+    those of its columns, two of every eight; where the epilogue has inputs with blocks, those of a subtile."""
     by_column = problem.row_scale is not None and problem.row_scale[1] == "n"
     split = 0
     if c.split_k > 1:
         split = SPLIT_REGISTERS if c.schedule == "cooperative" else SPLIT_SCALE_REGISTERS if problem.scaled_k else 0
-    return OTHER_REGISTERS + split + (c.tile[1] // 4 if by_column else 0)
+    blocks = max(0, block_values(problem, c) - FREE_BLOCK_VALUES)
+    return OTHER_REGISTERS + split + blocks + (c.tile[1] // 4 if by_column else 0)
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -59,7 +64,7 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_fit(
     Rule(
         "accumulator-registers",
-        f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers, more where k is split",
+        f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers, more with split-K or blocks",
         "The accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
         "thread and warpgroup; where sums are promoted, tile n / 2 more for the 64 rows that the tensor core is at. "
         "Descriptors, loop state and the epilogue need the rest; with less, the compiler spills.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
@@ -107,6 +108,20 @@ def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and as many columns as divide the tile's."""
     _, columns = output_tile(problem, c)
     return (MMA_ROWS * warpgroups_per_tile(c), next((w for w in EPILOGUE_COLUMNS if columns % w == 0), 8))
+
+
+def block_values(problem: GemmProblem, c: Candidate) -> int:
+    """Values that a thread fetches of inputs with blocks for one subtile, as device/block_input.py does: one or two
+    rows, and one for each group of columns that share a value."""
+    width, total = epilogue_tile(problem, c)[1], 0
+    anywhere = problem.groups.along if problem.groups and problem.groups.form == "offsets" else ""
+    for o in problem.kernel_epilogue.operands:
+        if o.kind == "block_input":
+            rows, columns = o.block
+            shared = width if o.missing == "n" else 1 if anywhere == "n" else math.gcd(columns, width)
+            one_row = o.missing == "m" or (rows % 16 == 0 and anywhere != "m")
+            total += (1 if one_row else 2) * (width // shared if shared > 1 else width // 4)
+    return total
 
 
 def stored_bytes(problem: GemmProblem, c: Candidate) -> int:
