@@ -57,6 +57,13 @@ def store_blocks(
 
 
 @cute.jit
+def store_value(value: Float32, out: cute.Tensor, row: Int32, column: Int32):
+    """out[row, column], if there is such an element."""
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = value
+
+
+@cute.jit
 def publish_rows(
     values: cute.Tensor,
     partials: cute.Tensor,
@@ -105,16 +112,30 @@ def join_lanes(op: str, values, lane):
 
 @cute.jit
 def stage_columns(
-    values: cute.Tensor, smem: cute.Tensor, first: cutlass.Constexpr, thread: Int32, op: cutlass.Constexpr
+    values: cute.Tensor,
+    smem: cute.Tensor,
+    first: cutlass.Constexpr,
+    line: Int32,
+    thread: Int32,
+    op: cutlass.Constexpr,
 ):
-    """Writes this warp's result of each column of a subtile to smem[first + column, warp].
+    """Writes this warp's result of each column of a subtile to smem[first + column, line].
 
     values: a thread's columns of the subtile (`fragment_offset`), joined over its rows.
     """
     lane = thread % 32
     value, index, spare = join_lanes(op, values, lane)
     if (lane & spare) == 0:
-        smem[first + index // 2 * 8 + lane % 4 * 2 + index % 2, thread // 32] = value
+        smem[first + index // 2 * 8 + lane % 4 * 2 + index % 2, line] = value
+
+
+def join_slabs(op: str, smem, at, count: int):
+    """smem[at] and the count - 1 values behind it along the second mode, joined in order."""
+    column, first, *rest = at
+    value = smem[(column, first, *rest)]
+    for slab in range(1, count):
+        value = join(op, value, smem[(column, first + slab, *rest)])
+    return value
 
 
 @cute.jit

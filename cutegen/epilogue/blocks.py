@@ -8,6 +8,7 @@ computed from; what finds no room is computed again.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -54,6 +55,11 @@ class Passes:
     given: tuple[str, ...]
     inverses: tuple[tuple[str, str], ...]
     tiles_before: bool
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """What is computed once and read by `after`, or stored."""
+        return (*self.given, *(inverse for _, inverse in self.inverses))
 
 
 def find_block_values(statements: Sequence[Assign], operands: Sequence[Operand]) -> frozenset[str]:
@@ -127,9 +133,10 @@ def _reductions(expr: Expr) -> Iterator[Reduce]:
     return (node for node in _outside(expr) if isinstance(node, Reduce) and node.block)
 
 
+@functools.lru_cache(maxsize=64)
 def find_passes(program: EpilogueProgram, keep: bool = True) -> Passes | str:
-    """The passes of a program without slices (`split_pairs`), or why there are none. keep: whether accumulators are
-    f32, so that other values can take their place."""
+    """The passes of a program without slices (`split_pairs`), in the frame of the spec, or why there are none. keep:
+    whether accumulators are f32, so that other values can take their place."""
     return _Planner(program).plan(keep)
 
 

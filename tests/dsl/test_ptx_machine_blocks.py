@@ -46,6 +46,18 @@ epilogue:
   s: max(max_abs(stored(x), n, 128), 1e-4) / 448
   q: stored(x) / s
 """,
+    "transposed": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  x: f32[m, n]
+  q: e4m3[m, n]
+  s: f32[m, ceil(n/128)]@m
+epilogue:
+  x: acc
+  s: max(max_abs(x, n, 128), 1e-4) / 448
+  q: x / s
+tiling: {swap_ab: true, tile: [256, 32, 64]}
+""",
     "UE8M0 scales, inverse": """\
   a: bf16[m, k]
   b: bf16[n, k]
@@ -140,7 +152,13 @@ def two_steps(x: Any, block: int, op: str, dtype: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "block", "op"), [("f32", 128, ""), ("swiglu in bf16", 128, ""), ("UE8M0 scales, inverse", 64, "inverse")]
+    ("name", "block", "op"),
+    [
+        ("f32", 128, ""),
+        ("transposed", 128, ""),
+        ("swiglu in bf16", 128, ""),
+        ("UE8M0 scales, inverse", 64, "inverse"),
+    ],
 )
 def test_quantised_outputs_are_those_of_two_steps(name: str, block: int, op: str) -> None:
     import torch

@@ -70,6 +70,43 @@ epilogue:
 tiling: {tile: [128, 32, 64], swap_ab: true, cluster: [1, 1]}
 warpgroups: {consumer: {count: 1}}
 """,
+    "quantised groups": """\
+  a: bf16[m, k]
+  ends: i32[g]
+  b: bf16[g, n, k]
+  q: e4m3[m, n/2]
+  s: f32[m, ceil(n/256)]@m
+  r: f32[m]
+groups: {offsets: ends}
+epilogue:
+  x: round_bf16(silu(acc[:, :n/2]) * acc[:, n/2:])
+  s: max(max_abs(x, n, 128), 1e-4) / 448
+  q: x / s
+  r: max(x, n)
+tiling: {tile: [256, 16, 64], swap_ab: true, cluster: [1, 1]}
+""",
+    "values of blocks with tiles, vectors and batches": """\
+  a: bf16[l, m, k]
+  b: bf16[n, k]
+  c: bf16[m, n]
+  bias: f32[n]
+  row: f32[l, m]
+  alpha: f32[]
+  h: bf16[l, m, n]
+  q: e5m2[n, l, m]@m
+  amax: f32[l, m, n/32]
+  s: f32[n/32, m, l]@m
+  low: f32[l, m]
+epilogue:
+  h: acc * alpha + c + bias
+  x: stored(h)
+  amax: max_abs(x, n, 32)
+  s: amax * row / 57344 + 1e-6
+  q: x / (2 * s) + 0.0001 * sum(x, n, 32)
+  low: max(h / s, n)
+warpgroups: {schedule: pingpong}
+tiling: {tile: [64, 32, 64], swap_ab: true, cluster: [1, 1]}
+""",
 }
 SHAPE = {"m": 48, "n": 352, "k": 136, "l": 2, "g": 3}
 

@@ -71,7 +71,8 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
             whole, parts = (problem.m, problem.n), zip(t.block, t.up)
             own = {r: d.over(b, up=up) if b > 1 else d for r, d, (b, up) in zip("mn", whole, parts)}
         if isinstance(t, BlockOutput):
-            own = {**extents, "n": problem.n.over(t.divisor, up=t.up)}
+            cut = "m" if problem.transposed else "n"
+            own = {**extents, cut: extents[cut].over(t.divisor, up=t.up)}
         if problem.gather and t is problem.gathered:
             own = {**own, problem.gather.along: problem.gather.extent}
         kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
@@ -110,7 +111,8 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     for d in program.outputs:
         shapes.append(shape(d, "mn", d.major, tma=not d.direct or d.name in program.updated, wide=True))
     # Scales with rows side by side are read by TMA afterwards: columns of them are 16 bytes apart.
-    shapes += [shape(o, "mn", o.major, tma=o.major == "m", wide=True) for o in program.block_outputs]
+    rows_dim = "n" if problem.transposed else "m"
+    shapes += [shape(o, "mn", o.major, tma=o.major == rows_dim, wide=True) for o in program.block_outputs]
     shapes += [shape(r, r.kept, None, tma=False) for r in program.reductions]
     return {s.name: s for s in shapes}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cutegen.epilogue import Assign, BlockOutput, Passes, after_lines, before_lines, once_lines
 from cutegen.epilogue.blocks import BlockReduction
 from cutegen.epilogue.program import reads
+from cutegen.families.gemm.derived import SLAB_ROWS
 from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.render.layout import statement
@@ -40,10 +41,15 @@ class PassText:
 
 @dataclass(frozen=True, slots=True)
 class BlocksText:
-    """What the templates read about blocks. columns: of a block. held: values of its rows, in registers. before, once:
-    see `epilogue.blocks`. offset: names of an element's place in its fragment. at_row: whether `once` reads a vector
-    with one value per row. scalars: those on the device that either reads."""
+    """What the templates read about blocks.
 
+    along_m: whether they are blocks of rows of the tile. columns: of a block. held: values of its rows, in registers,
+    or, along m, in shared memory. before, once: see `epilogue.blocks`. offset: names of an element's place in its
+    fragment. at_row: whether `once` reads a vector with one value per row. scalars: those on the device that either
+    reads.
+    """
+
+    along_m: bool
     columns: int
     reduced: tuple[BlockReduction, ...]
     held: tuple[str, ...]
@@ -55,25 +61,45 @@ class BlocksText:
     tiles_before: bool
 
 
-def block_output_text(o: BlockOutput, groups: GroupText | None) -> BlockOutputText:
-    modes = "m, n blocks, batch" if o.batched else "m, n blocks"
+def block_output_text(o: BlockOutput, groups: GroupText | None, transposed: bool) -> BlockOutputText:
+    modes = ("m blocks, n" if transposed else "m, n blocks") + ", batch" * o.batched
     gmem = f"o.m_{o.name}[None, None, batch]" if o.batched else f"o.m_{o.name}"
     return BlockOutputText(o.name, modes, groups.up_to_end(gmem) if groups and groups.ragged else gmem)
 
 
 def blocks_text(
-    problem: GemmProblem, passes: Passes, places: Mapping[str, str], values: Mapping[str, str], to_f32: str
+    problem: GemmProblem,
+    passes: Passes,
+    places: Mapping[str, str],
+    values: Mapping[str, str],
+    to_f32: str,
+    pingpong: bool,
 ) -> BlocksText:
     """places: where each accumulator is. values: how each operand is read. to_f32: conversion of an accumulator."""
-    program = problem.kernel_epilogue
+    program, along_m = problem.kernel_epilogue, problem.transposed
     taken = [(place, name) for place, name in passes.kept if place != name]
     before = _parameters(passes.before, (*places, *values))
-    held = (*passes.given, *(inverse for _, inverse in passes.inverses))
+    held = passes.held
     once = [name for name in _parameters(passes.once, tuple(values)) if name in values]
     column_vectors = {o.name for o in program.operands if o.kind == "column_vector"}
     known = {**{name: f"{text}{to_f32}" for name, text in places.items()}, **values}
     joined = [f'reduction.join_row("{r.op}", v_{r.name}[i])' for r in passes.reduced]
+    offset = "at_m, at_n" if column_vectors.intersection(before) else "_, at_n"
+    if along_m:
+        offset = "at_m, at_n" if any("at_n" in known[name] for name in before) else "at_m, _"
+    read_once = values
+    targets = tuple(f"b_{name}[i]" for name in held)
+    group = ", group" if pingpong else ""
+    if along_m:
+        slabs = program.block // SLAB_ROWS
+        joined = [
+            f'reduction.join_slabs("{r.op}", o.j_{r.name}, (at, block * {slabs}{group}), {slabs})'
+            for r in passes.reduced
+        ]
+        vectors = {o.name: f"o.s_{o.name}[at{group}]" for o in program.operands if o.kind == "row_vector"}
+        read_once, targets = {**values, **vectors}, tuple(f"o.b_{name}[at, block{group}]" for name in held)
     return BlocksText(
+        along_m=along_m,
         columns=program.block,
         reduced=passes.reduced,
         held=held,
@@ -84,13 +110,13 @@ def blocks_text(
             arguments=tuple(known[name] for name in before),
             targets=(*(places[place] for place, _ in taken), *(f"x_{r.name}" for r in passes.reduced)),
         ),
-        offset=f"{'at_m' if column_vectors.intersection(before) else '_'}, at_n",
+        offset=offset,
         once=PassText(
             parameters=tuple(f"{name}: Float32" for name in (*(r.name for r in passes.reduced), *once)),
             lines=tuple(statement(line, indent=4) for line in once_lines(program, passes)),
             results=", ".join(held),
-            arguments=(*joined, *(values[name] for name in once)),
-            targets=tuple(f"b_{name}[i]" for name in held),
+            arguments=(*joined, *(read_once[name] for name in once)),
+            targets=targets,
         ),
         scalars=tuple(o.name for o in program.operands if o.kind == "device_scalar" and o.name in (*before, *once)),
         at_row=bool(column_vectors.intersection(once)),
@@ -99,17 +125,24 @@ def blocks_text(
 
 
 def after_text(
-    problem: GemmProblem, passes: Passes, places: Mapping[str, str], values: Mapping[str, str], to_f32: str
+    problem: GemmProblem,
+    passes: Passes,
+    places: Mapping[str, str],
+    values: Mapping[str, str],
+    to_f32: str,
+    pingpong: bool,
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """(parameters, lines, arguments) of the function of the outputs."""
     kept = {name: places[place] + (to_f32 if name in places else "") for place, name in passes.kept}
-    row = "[2 * subtile_m + i // 2 % 2]"
-    given = {name: f"b_{name}{row}" for name in (*passes.given, *(inverse for _, inverse in passes.inverses))}
+    prefix, row = "b_", "[2 * subtile_m + i // 2 % 2]"
+    if problem.transposed:
+        at = "column + subtile_n * t.epilogue_tile[1] + at_n, block"
+        prefix, row = "o.b_", f"[{at}{', group' * pingpong}]"
+    given = {name: f"{prefix}{name}{row}" for name in passes.held}
     known = {**kept, **{name: text for name, text in values.items() if name not in kept}, **given}
     read = {r for s in passes.after for r in reads(s.expr)}
-    read |= {name for name, _ in ((i, v) for v, i in passes.inverses)} | {
-        o.name for o in problem.kernel_epilogue.outputs
-    }
+    read |= {inverse for _, inverse in passes.inverses}
+    read |= {o.name for o in problem.kernel_epilogue.outputs}
     names = [name for name in known if name in read]
     lines = tuple(statement(line, indent=4) for line in after_lines(problem.kernel_epilogue, passes))
     return tuple(f"{name}: Float32" for name in names), lines, tuple(known[name] for name in names)

@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, RowGroups
 from cutegen.families.resolved import SmemRegion, lay_out_struct
 from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS, Arch
 
+SLAB_ROWS = 16  # of a warp's accumulators in one wave
 MMA_ROWS = 64  # of one warpgroup's instruction
 TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and WGMMA count from an aligned base
 VECTOR_ALIGN = 16  # bytes of one vectorised load
@@ -230,6 +232,12 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
             kept = columns if r.kept else 1
             what = f"f32 ({kept}, {warps} warps){per_group}"
             fields.append((f"s_{r.name}", kept * warps * VECTOR_BYTES * groups, VECTOR_BYTES, what))
+    if program.block and problem.transposed:
+        passes, slabs, blocks = block_passes(problem), rows // SLAB_ROWS, rows // program.block
+        shared = [(f"j_{r.name}", slabs, "slabs of 16 rows") for r in passes.reduced]
+        for name, count, each in (*shared, *((f"b_{name}", blocks, "blocks") for name in passes.held)):
+            size = columns * count * VECTOR_BYTES * groups
+            fields.append((name, size, VECTOR_BYTES, f"f32 ({columns}, {count} {each}){per_group}"))
     if problem.row_scale:
         slot = scale_bytes(problem, c)
         pitch = -(-slot // SCALE_ALIGN) * SCALE_ALIGN

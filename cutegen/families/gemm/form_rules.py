@@ -131,33 +131,41 @@ def paired_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return f"tile m = {m} of a transposed gated product is not a multiple of {groups} = {step} rows", remedy
 
 
-@BOOK.declare_form(
-    Rule(
-        "block-tile",
-        "a tile holds whole blocks of columns where the epilogue reads a value of each",
-        "`max_abs(x, n, 128)` is needed by the outputs of the same 128 columns, so that one tile has them all: tile n "
-        "is a multiple of the block, of twice the block in a gated product, of whose columns two make one of x.",
-        "epilogue: {s: 'max_abs(acc, n, 128) / 448', q: acc / s}\ntiling: {tile: [128, 192, 64]}",
-    ),
-    "tile",
-    element=1,
+_BLOCK_TILE = Rule(
+    "block-tile",
+    "a tile holds whole blocks of columns where the epilogue reads a value of each",
+    "`max_abs(x, n, 128)` is needed by the outputs of the same 128 columns, so that one tile has them all: tile n is a "
+    "multiple of the block, of twice the block in a gated product, of whose columns two make one of x. With `swap_ab` "
+    "that is tile m.",
+    "epilogue: {s: 'max_abs(acc, n, 128) / 448', q: acc / s}\ntiling: {tile: [128, 192, 64]}",
 )
-def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    n, high = c.tile[1], TILE_N[1]
+
+
+def _block_tile(problem: GemmProblem, c: Candidate, axis: int) -> Finding:
+    extent, high = c.tile[axis], (MAX_TILE_M, TILE_N[1])[axis]
     block = problem.epilogue.block * (2 if problem.paired else 1)
-    if not block or n % block == 0:
+    if not block or problem.transposed != (axis == 0) or extent % block == 0:
         return None
     if block > high:
         return f"blocks of {block // 2} pairs take {block} columns, a tile has at most {high}", "use smaller blocks"
-    return f"tile n = {n} does not hold whole blocks of {block} columns", f"use {near(n, block, block, high)}"
+    reason = f"tile {'mn'[axis]} = {extent} does not hold whole blocks of {block} columns"
+    return reason, f"use {near(extent, block, block, high // block * block)}"
+
+
+@BOOK.declare_form(_BLOCK_TILE, "tile", element=1)
+def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _block_tile(problem, c, 1)
+
+
+@BOOK.declare_form(_BLOCK_TILE, "tile", element=0)
+def block_tile_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _block_tile(problem, c, 0)
 
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
 def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if not c.swap_ab:
         return None
-    if problem.epilogue.block:
-        return "swap_ab of an epilogue with values of blocks is not yet supported", "use false"
     if problem.paired and problem.scaled_k:
         return "swap_ab of a gated product with scales of blocks is not yet supported", "use false"
     return None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from cutegen.epilogue import EpilogueProgram, Operand, OperandKind, Output
+from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, OperandKind, Output, Passes, find_passes
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 
@@ -31,6 +31,14 @@ def kernel_frame(problem: GemmProblem, c: Candidate) -> tuple[GemmProblem, Candi
     if not c.swap_ab:
         return problem, c
     return transpose(problem), replace(c, **exchange_sides({field: getattr(c, field) for field in EXCHANGED}))
+
+
+def block_passes(problem: GemmProblem) -> Passes:
+    """The passes of an epilogue with values of blocks, whatever the frame of the problem."""
+    in_spec = transpose(problem) if problem.transposed else problem
+    found = find_passes(in_spec.kernel_epilogue, problem.mma.accumulator.name == "f32")
+    assert isinstance(found, Passes)
+    return found
 
 
 def kernel_shape(shape: Shape, c: Candidate) -> Shape:
@@ -64,7 +72,8 @@ def transpose(problem: GemmProblem) -> GemmProblem:
 def _program(program: EpilogueProgram) -> EpilogueProgram:
     operands, outputs = tuple(map(_operand, program.operands)), tuple(map(_output, program.outputs))
     reductions = tuple(replace(r, kept=_KEPT[r.kept]) for r in program.reductions)
-    return replace(program, operands=operands, outputs=outputs, reductions=reductions)
+    blocks = tuple(map(_block_output, program.block_outputs))
+    return replace(program, operands=operands, outputs=outputs, reductions=reductions, block_outputs=blocks)
 
 
 def _matrix(t: MatrixOperand) -> MatrixOperand:
@@ -84,6 +93,10 @@ def _operand(o: Operand) -> Operand:
 
 
 def _output(o: Output) -> Output:
+    return replace(o, axes=_transposed(o.axes), major=cast(Literal["m", "n"], _ROLES[o.major]))
+
+
+def _block_output(o: BlockOutput) -> BlockOutput:
     return replace(o, axes=_transposed(o.axes), major=cast(Literal["m", "n"], _ROLES[o.major]))
 
 

@@ -11,10 +11,8 @@ from cutegen.epilogue import (
     EpilogueProgram,
     Operand,
     Output,
-    Passes,
     device_imports,
     device_lines,
-    find_passes,
 )
 from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.families.gemm.arguments import formula, tensor_shapes
@@ -30,7 +28,7 @@ from cutegen.families.gemm.group_rendering import GroupText, group_text
 from cutegen.families.gemm.load_text import LoadText, load_text
 from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
 from cutegen.families.gemm.omission import without
-from cutegen.families.gemm.orientation import kernel_frame
+from cutegen.families.gemm.orientation import block_passes, kernel_frame
 from cutegen.families.gemm.overview import list_overview
 from cutegen.families.gemm.plan_rendering import plan_text
 from cutegen.families.gemm.problem import MatrixOperand
@@ -200,7 +198,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "direct_store": direct,
     }
     work = work_text(problem, structure, kernel.tilings[0].numbers)
-    functions = device_imports(program)
+    functions = device_imports(given.kernel_epilogue)
     modules = ["accumulator", "tma", *(name for name, used in optional.items() if used), *work.device_modules]
     stores = " and ".join([*(["TMA store"] if stored else []), *(["stores by threads"] if direct else [])])
     parameters = [("m", "Int32"), ("n", "Int32")]
@@ -225,11 +223,10 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         places = {"acc_0": "acc[first + i]", "acc_1": "acc[first + pair + i]"}
     blocks = None
     if program.block:
-        passes = find_passes(program, not mainloop.to_f32)
-        assert isinstance(passes, Passes)
-        blocks = blocks_text(problem, passes, places, values, mainloop.to_f32)
+        passes = block_passes(problem)
+        blocks = blocks_text(problem, passes, places, values, mainloop.to_f32, pingpong)
         element_parameters, element_lines, element_arguments = after_text(
-            problem, passes, places, values, mainloop.to_f32
+            problem, passes, places, values, mainloop.to_f32, pingpong
         )
     else:
         element_parameters = tuple(f"{name}: Float32" for name in (*places, *names))
@@ -260,7 +257,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         results=", ".join((*(o.name for o in outputs), *(r.name for r in reductions))),
         reductions=reductions,
         blocks=blocks,
-        block_outputs=tuple(block_output_text(o, groups) for o in program.block_outputs),
+        block_outputs=tuple(block_output_text(o, groups, problem.transposed) for o in program.block_outputs),
         block_parameters=tuple(f"{name}: {kind}" for name, kind in in_block),
         block_arguments=tuple(name for name, _ in in_block),
         scratch=(*(f"p_{r.name}" for r in reductions), "arrivals") if reductions else (),

@@ -178,7 +178,7 @@ def reordered_texts(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes and not o.updates]
     named += [(o, _block_modes(o)) for o in program.operands if o.kind == "block_input"]
     named += [(o, "m, n") for o in program.outputs]
-    named += [(o, "m, n blocks") for o in program.block_outputs]
+    named += [(o, "m blocks, n" if problem.transposed else "m, n blocks") for o in program.block_outputs]
     named += [(r, r.kept) for r in program.reductions if r.kept]
     scales = ((problem.a_scale, "m"), (problem.b_scale, "n"))
     turned = tuple(
