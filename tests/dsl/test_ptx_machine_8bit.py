@@ -31,12 +31,24 @@ def test_an_edge_over_several_tiles_per_cta(name: str) -> None:
 
 
 GATED = BLOCKS.replace("m, n]", "m, n/2]")
+PAIRS = "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\n"
 HALVES = "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
 BATCHED = BLOCKS.replace("[m,", "[l, m,").replace("b: e5m2[n", "b: e5m2[l, n").replace("sb: f32[", "sb: f32[l, ")
 # Scales of blocks with pairs of columns, side by side and in blocks of two halves, and with a batch: spec, extents.
 BLOCKED: dict[str, tuple[str, dict[str, int]]] = {
-    "pairs": (GATED + "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\n", {"m": 70, "n": 272, "k": 272}),
+    "pairs": (GATED + PAIRS, {"m": 70, "n": 272, "k": 272}),
     "halves": (GATED.replace("ceil(n/128)", "n/128") + HALVES, {"m": 70, "n": 768, "k": 272}),
+    "pairs_transposed": (
+        GATED + PAIRS + "tiling: {swap_ab: true, tile: [256, 32, 128], cluster: [1, 1]}\n",
+        {"m": 40, "n": 656, "k": 272},
+    ),
+    "halves_transposed": (
+        GATED.replace("ceil(n/128)", "n/128")
+        + HALVES
+        + PINGPONG
+        + "tiling: {swap_ab: true, tile: [128, 32, 128], cluster: [1, 1]}\n",
+        {"m": 70, "n": 1280, "k": 272},
+    ),
     "batch": (BATCHED + PINGPONG + "tiling: {tile: [64, 64, 128]}\n", {"l": 3, "m": 70, "n": 136, "k": 272}),
     "batch_transposed": (
         BATCHED.replace("sb: f32[l, ceil(n/128), ceil(k/128)]", "sb: f32[ceil(k/128), ceil(n/128)]")

@@ -145,6 +145,12 @@ def test_transposed_the_rows_of_an_mma_lie_in_one_block_of_scales() -> None:
         found = [r for r in refusals(problem, c, SM90) if r.rule == "scale-blocks"]
         assert bool(found) == refused
         assert all(f"{rows} rows, no multiple of the 64 of an MMA" in r.reason for r in found)
+    gated = BLOCKS.replace("m, n]", "m, n/2]").replace("n/128", "n/64")
+    pairs = bind_text(gated + "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\n")
+    halves = bind_text(gated.replace("ceil(n/64)", "n/64") + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n")
+    told = [r.reason for r in refusals(pairs, c, SM90) if r.rule == "scale-blocks"]
+    assert told == ["a block of `sb` has 64 rows, no multiple of the 128 of the pairs of an MMA"]
+    assert not [r for r in refusals(halves, c, SM90) if r.rule == "scale-blocks"]
 
 
 def test_every_rule_has_a_case() -> None:

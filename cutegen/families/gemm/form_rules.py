@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
+from cutegen.diagnostics import Rule
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, group_step, threads, warpgroups_per_tile
@@ -160,15 +160,6 @@ def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_form(_BLOCK_TILE, "tile", element=0)
 def block_tile_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _block_tile(problem, c, 0)
-
-
-@BOOK.declare_form(NOT_YET_SUPPORTED, "swap_ab")
-def paired_swap(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    if not c.swap_ab:
-        return None
-    if problem.paired and problem.scaled_k:
-        return "swap_ab of a gated product with scales of blocks is not yet supported", "use false"
-    return None
 
 
 @BOOK.declare_form(

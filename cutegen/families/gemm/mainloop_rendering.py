@@ -155,20 +155,35 @@ def _block_scale(problem: GemmProblem) -> BlockScaleText | None:
     index, count = "", ""
     if side == "m":
         index, count = "wave", "waves"
-        lines = (
-            f"# 64 rows lie in one block. {last}",
-            "waves = cute.size(acc, mode=[1])",
-            "row = m * t.tile[0] + thread // 128 * 64",
-            f"last = {extent} - 1",
-            f"blocks = [cutlass.min((row + w * t.epilogue_tile[0]) // {scale.rows}, last) for w in range(waves)]",
-        )
+        lines = (f"# 64 rows lie in one block. {last}", *_blocks_of_waves(problem, scale.rows, extent))
     elif problem.scaled_halves:
         index, count = "half", "2"
         lines = (
             f"# The columns of a pair lie half of all blocks apart. {last}",
             f"blocks_of_half = {extent} // 2",
-            f"block = cutlass.min(n * (t.tile[1] // 2) // {scale.rows}, blocks_of_half - 1)",
-            "blocks = [block, block + blocks_of_half]",
+            f"of_first = cutlass.min(n * (t.tile[1] // 2) // {scale.rows}, blocks_of_half - 1)",
+            "blocks = [of_first, of_first + blocks_of_half]",
         )
     batch = ", batch" if scale.batched else ""
     return BlockScaleText(scale.name, scale_modes(scale, side), batch, lines, index, count)
+
+
+def _blocks_of_waves(problem: GemmProblem, rows: int, extent: str) -> tuple[str, ...]:
+    """Statements that find the block of each wave of 64 rows of a warpgroup."""
+    waves = "waves = cute.size(acc, mode=[1])"
+    place, apart = "(row + w * t.epilogue_tile[0])", problem.scaled_halves
+    if not problem.paired:
+        return (
+            waves,
+            "row = m * t.tile[0] + thread // 128 * 64",
+            f"last = {extent} - 1",
+            f"blocks = [cutlass.min({place} // {rows}, last) for w in range(waves)]",
+        )
+    of_second = "[b + last + 1 for b in of_first]" if apart else "of_first"
+    return (
+        waves,
+        "row = m * (t.tile[0] // 2) + thread // 128 * 64  # of the first ones of pairs, which half of the waves have",
+        f"last = {extent}{' // 2' * apart} - 1",
+        f"of_first = [cutlass.min({place}{' * 2' * (not apart)} // {rows}, last) for w in range(waves // 2)]",
+        f"blocks = of_first + {of_second}",
+    )

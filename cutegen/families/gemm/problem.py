@@ -183,8 +183,8 @@ class GemmProblem:
     @property
     def scaled_halves(self) -> bool:
         """Whether the columns of a pair, n/2 apart, have factors of different blocks."""
-        side = self.block_scale[1] if self.block_scale else ""
-        return side == "n" and self.epilogue.pairing == "concatenated"
+        side = self.block_scale[1] if self.block_scale else "-"
+        return side == self.paired_dim and self.epilogue.pairing == "concatenated"
 
     @property
     def paired(self) -> bool:

@@ -68,8 +68,10 @@ def scale_blocks(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     apart = problem.scaled_halves
     n = output_tile(problem, c)[1] if apart else c.tile[1]
     if side == "m":
-        reason = f"a block of `{scale.name}` has {scale.rows} rows, no multiple of the {MMA_ROWS} of an MMA"
-        return None if scale.rows % MMA_ROWS == 0 else (reason, "use swap_ab: false")
+        rows = MMA_ROWS * (HALF if problem.paired and not apart else 1)
+        what = f"{rows} of the pairs" if rows > MMA_ROWS else f"{rows}"
+        reason = f"a block of `{scale.name}` has {scale.rows} rows, no multiple of the {what} of an MMA"
+        return None if scale.rows % rows == 0 else (reason, "use swap_ab: false")
     if scale.rows % n == 0:
         return None
     step = PAIRED_STEP_N if problem.paired else TILE_N[2]
