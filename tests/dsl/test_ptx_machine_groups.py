@@ -60,15 +60,15 @@ SPECS: dict[str, tuple[str, dict[str, int]]] = {
 }
 BLOCKS = "tiling: {tile: [64, 128, 128]}\n"
 SPECS |= {
-    "labels_blocks": (group_scaled(LABELS) + BLOCKS, {"m": 500, "n": 264, "k": 272, "g": 5}),
+    "labels_blocks": (group_scaled(LABELS) + BLOCKS, {"m": 400, "n": 136, "k": 272, "g": 3}),
     "counts_blocks_as_shipped": (
         group_scaled(COUNTS) + WIDE.replace("64]", "128]"),
         {"m": 50, "n": 264, "k": 272, "g": 4},
     ),
-    "offsets_blocks": (group_scaled(OFFSETS) + BLOCKS, {"m": 300, "n": 136, "k": 272, "g": 6}),
+    "offsets_blocks": (group_scaled(OFFSETS) + BLOCKS, {"m": 200, "n": 136, "k": 272, "g": 4}),
     "offsets_blocks_swapped": (
         group_scaled(OFFSETS).replace("d: bf16", "d: f32") + SWAPPED.replace("64]", "128]"),
-        {"m": 300, "n": 136, "k": 272, "g": 6},
+        {"m": 140, "n": 136, "k": 272, "g": 4},
     ),
 }
 DYNAMIC = "scheduler: dynamic_persistent\n"

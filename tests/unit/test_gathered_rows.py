@@ -14,6 +14,7 @@ from gemm_specs import LABELS, PLAIN, bind_text, gathered, resolve_text
 from test_scaled_baselines import plan_of
 
 from cutegen.families.gemm.derived import derive, gather_warps
+from cutegen.families.gemm.explain import read_shape
 from cutegen.families.gemm.grouped_proving import PROVING
 from cutegen.run.baselines import list_baselines
 from cutegen.runtime.gathered_rows import take_rows
@@ -48,6 +49,12 @@ def test_a_permutation_has_the_rows_of_the_product() -> None:
     problem = bind_text(gathered(PLAIN).replace("[t, k]", "[m, k]"))
     assert problem.gather
     assert problem.gather.extent == problem.m
+
+
+def test_a_shape_may_name_the_rows_to_gather_from() -> None:
+    shape = {"m": 64, "n": 32, "k": 16}
+    problem = bind_text(gathered(PLAIN))
+    assert read_shape(problem, {"t": 7, **shape}) == read_shape(problem, shape)
 
 
 def test_what_is_gathered_is_no_part_of_the_bytes_by_tma() -> None:

@@ -111,7 +111,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
      ("2 warps copy 32 rows of tile k = 16", "tile n = 16", "multiple of 32"),
      {"tile": (128, 32, 64), "swap_ab": True}),
     ("gather-registers", gathered(PLAIN), {"producer_registers": 40, "consumer_registers": 232},
-     ("copies 16 rows", "16 x 1 + 32", "not 40", "use 48"), {"producer_registers": 48, "consumer_registers": 224}),
+     ("copies 16 rows", "16 + 32", "not 40", "use 48"), {"producer_registers": 48, "consumer_registers": 224}),
     ("gather-registers", gathered(FUSED), {"scheduler": "dynamic_persistent"}, ("copies 32 rows", "use 64"), {}),
     ("multicast", gathered(PLAIN), {"cluster": (1, 2), "multicast_a": 2}, ("`a` is gathered", "use 1"),
      {"cluster": (1, 2), "multicast_a": 1, "multicast_b": 1}),

@@ -20,7 +20,7 @@ from cutegen.families.explanation import (
 )
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.derived import derive, promoted_k
-from cutegen.families.gemm.gather_rendering import explain_gather
+from cutegen.families.gemm.gather_rendering import explain_gather, gather_dims
 from cutegen.families.gemm.group_rendering import explain_groups
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
@@ -61,7 +61,9 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
 
 
 def read_shape(problem: GemmProblem, shape: Mapping[str, int]) -> Shape:
-    """A shape from dim names; constants need no mention. CutegenError (exit 2) for what does not fit."""
+    """A shape from dim names; constants need no mention, and rows to gather from have no say. CutegenError (exit 2) for
+    what does not fit."""
+    shape = {name: extent for name, extent in shape.items() if name not in {d.name for d in gather_dims(problem)}}
     dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
     steps = alignments(problem)
     extents = [Extent(d.name, d.value or d.lo, d.value or d.hi, steps.get(d.name, (1, ""))[0]) for d in dims]

@@ -10,9 +10,9 @@ from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding
 from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
 
-# What a gather thread needs: for each row that it copies, where it lies, 64 bits; and addresses, loop state, barriers.
-# With less, kernels were seen to spill.
-ROW_REGISTERS, OTHER_REGISTERS = 1, 32
+# What a gather thread needs beside the rows that it copies: addresses, loop state, barriers. With less, kernels were
+# seen to spill.
+OTHER_REGISTERS = 32
 _EXAMPLE = "mainloop: a[rows] @ b\n"
 
 
@@ -44,15 +44,15 @@ def needed_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers of a gather thread; 0 without a gather."""
     if problem.gather is None:
         return 0
-    needed = gathered_rows(problem, c) // gather_step(problem, c) * ROW_REGISTERS + OTHER_REGISTERS
+    needed = gathered_rows(problem, c) // gather_step(problem, c) + OTHER_REGISTERS
     return -(-needed // SETMAXNREG_STEP) * SETMAXNREG_STEP
 
 
 @BOOK.declare_fit(
     Rule(
         "gather-registers",
-        f"a gather thread has {ROW_REGISTERS} registers for each row that it copies",
-        "Where the rows of a thread lie is found out once a tile and kept in registers, beside the "
+        "a gather thread has a register for each row that it copies",
+        "Which rows a thread copies is looked up once a tile and kept in registers, beside the "
         f"{OTHER_REGISTERS} that addresses and loop state take; with less, the compiler spills.",
         _EXAMPLE + "tiling: {tile: [256, 128, 64]}\nwarpgroups: {producer: {registers: 40}}",
     ),
@@ -65,6 +65,5 @@ def gather_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if c.producer_registers >= needed:
         return None
     rows = gathered_rows(problem, c) // gather_step(problem, c)
-    counted = f"{rows} x {ROW_REGISTERS} + {OTHER_REGISTERS}"
-    reason = f"a gather thread copies {rows} rows of a tile and needs {counted} registers"
+    reason = f"a gather thread copies {rows} rows of a tile and needs {rows} + {OTHER_REGISTERS} registers"
     return f"{reason}, not {c.producer_registers}", f"use {needed}, or fewer rows in a tile"
