@@ -101,3 +101,10 @@ def test_libraries_multiply_what_index_select_has_gathered(text: str, tmp_path: 
     if groups:
         expected = expected.masked_fill(plan.free_elements(0, inputs), 0.0)
     assert torch.allclose(outputs[0].float(), expected.float(), rtol=0.02, atol=0.02)
+
+
+def test_no_cluster_shares_what_each_cta_gathers() -> None:
+    assert resolve_text(gathered(PLAIN)).resolved.default.candidate.cluster == (2, 1)
+    assert resolve_text(gathered(LABELS)).resolved.default.candidate.cluster == (1, 1)
+    few = gathered(PLAIN) + "dims: {m: 16, n: 8192, k: 4096}\ntiling: {swap_ab: true}\n"
+    assert resolve_text(few).resolved.default.candidate.cluster[0] == 1
