@@ -86,7 +86,7 @@ class Operand:
     half: whether it has half of the product's columns. part_of: the tensor that this is one part of, see `columns`.
     updates: the output whose value before it is, see `in_place`; "" for an input. up: whether the last block along
     (m, n) may be a part; inner: the contiguous dim of a block_input; missing: the one that it lacks, along which its
-    values are the same.
+    values are the same. padded: rows of a tile are multiples of 16 bytes apart, but need not be full.
     """
 
     name: str
@@ -102,6 +102,7 @@ class Operand:
     up: tuple[bool, bool] = (False, False)
     inner: Literal["n", "m"] | None = None
     missing: Literal["n", "m"] | None = None
+    padded: bool = False
 
     @property
     def present(self) -> str:

@@ -181,6 +181,21 @@ def test_epilogue(name: str) -> None:
     assert_passes(subject, {**shape, "m": 64, "n": 32}, mode="strides")
 
 
+def test_tiles_of_any_extent_in_padded_rows() -> None:
+    spec = """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  c: bf16[m, n]
+  e: f32[n, m]
+  d: bf16[m, n]
+epilogue: {d: acc + c * e}
+tma: {d: {store: direct}}
+tiling: {tile: [128, 64, 64]}
+"""
+    subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=2))
+    assert_passes(subject, {"m": 67, "n": 43, "k": 72}, mode="strides")
+
+
 def test_optional_operands() -> None:
     spec = """\
   a: bf16[m, k]

@@ -9,7 +9,9 @@ import pytest
 from gemm_specs import FUSED, PLAIN, bind_text, resolve_text
 
 from cutegen.diagnostics import SpecError
+from cutegen.families.gemm.arguments import tensor_shapes
 from cutegen.families.gemm.code_plan import plan_code
+from cutegen.families.gemm.spec_rules import alignments
 from cutegen.render import render_package, write_package
 
 DIRECT = PLAIN + "tma: {d: {store: direct}}\n"
@@ -42,9 +44,29 @@ def test_tma_is_refused_where_it_cannot_and_the_remedy_names_the_other_way() -> 
     assert "store: direct" in (found.remedy or "")
 
 
-def test_an_operand_of_that_extent_is_still_refused() -> None:
+@pytest.mark.parametrize(
+    ("text", "padded"),
+    [
+        (FUSED, False),
+        (FUSED + "dims: {n: 512}\n", False),
+        (FUSED + "dims: {n: 513}\n", True),
+        (FUSED + "tma: {d: {store: direct}}\n", True),
+        (FUSED.replace("b: bf16[n, k]", "b: bf16[k, n]") + "tma: {d: {store: direct}}\n", False),
+        (FUSED.replace("d: bf16[m, n]", "d: bf16[m, n]\n  e: f32[m, n]").replace("gelu", "e + gelu")
+         .replace("epilogue:", "epilogue:\n  e: acc") + "tma: {d: {store: direct}}\n", False),
+    ],
+)  # fmt: skip
+def test_rows_of_a_tile_need_not_be_full_where_threads_store(text: str, padded: bool) -> None:
+    problem = bind_text(text)
+    shape = tensor_shapes(problem)["residual"]
+    assert (shape.padded, shape.multiple) == (padded, 1 if padded else 8)
+    assert shape.align == 16
+    assert ("n" in alignments(problem)) is not padded
+
+
+def test_an_output_of_that_extent_that_is_read_is_still_refused() -> None:
     with pytest.raises(SpecError) as caught:
-        bind_text(FUSED + "dims: {n: 513}\n")
+        bind_text(PLAIN + "epilogue: {d: d + acc}\ndims: {n: 513}\n")
     assert [d.message.partition(" ")[0] for d in caught.value.diagnostics] == ["n"]
     assert "store: direct" not in (caught.value.diagnostics[0].remedy or "")
 

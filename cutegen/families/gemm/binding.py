@@ -138,7 +138,7 @@ class Binder:
             tuple(filter(None, (placement.reduction(name, sums[name], roles) for name in outputs if name in sums))),
             block_outputs=tuple(o for o in stored if isinstance(o, BlockOutput)),
         )
-        program = self.let_tma_add(program)
+        program = placement.let_pad(self.let_tma_add(program), a, b, updated)
         program = replace(program, scaled=find_scaled(program.statements, program.operands))
         bound = len(program.operands), len(stored) + len(program.reductions)
         if statements and bound == (len(inputs) + len(updated), len(outputs)):

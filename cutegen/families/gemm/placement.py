@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from cutegen.diagnostics import suggest
@@ -253,6 +254,20 @@ class Placement:
             said, remedy = f"{n.name} = {n.value} is no multiple of {whole}", f"write ceil({n.name}/{whole})"
             self.refuse(rules.EXACT_DIVISION, output.name, said, remedy, output.axes[1])
 
+    def let_pad(
+        self, program: EpilogueProgram, a: MatrixOperand, b: MatrixOperand, updated: tuple[str, ...]
+    ) -> EpilogueProgram:
+        """The program with tiles whose rows need not be full: where nothing else that TMA moves has that dim
+        contiguous, and so asks for whole rows."""
+        if program.pairing:
+            return program
+        whole: set[str] = {a.major, b.major}
+        whole |= {o.major for o in program.outputs if not o.direct or o.name in updated}
+        operands = (
+            replace(o, padded=True) if o.kind == "tile" and o.major not in whole else o for o in program.operands
+        )
+        return replace(program, operands=tuple(operands))
+
     def check_mma(self, a: MatrixOperand, b: MatrixOperand) -> None:
         mma = MMAS.get((a.dtype.name, b.dtype.name))
         if mma is None:
@@ -308,8 +323,10 @@ def unaligned_extent(
 def elements_per_step(tensor: MatrixOperand | Operand | Output, paired: Literal["m", "n", ""]) -> int:
     """What the extent of the dim that is contiguous in a TMA-moved tensor is a multiple of.
 
-    Its rows are multiples of 16 bytes; so are halves of them, where pairs along the dim `paired` are moved half by
-    half.
+    Its rows are multiples of 16 bytes, but for those that may be padded; so are halves of them, where pairs along the
+    dim `paired` are moved half by half.
     """
+    if isinstance(tensor, Operand) and tensor.padded:
+        return 1
     step = TMA_ALIGNMENT // tensor.dtype.bytes
     return step * HALF if tensor.major == paired else step

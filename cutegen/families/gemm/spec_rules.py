@@ -116,7 +116,7 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
         if tensor.major is None:
             continue
         name, step = dims[tensor.major].name, elements_per_step(tensor, problem.paired_dim)
-        if step > steps.get(name, (0, ""))[0]:
+        if step > steps.get(name, (1, ""))[0]:
             steps[name] = (step, tensor.tensor)
     return steps
 
