@@ -93,8 +93,8 @@ def propose_cores(
 
 
 def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int], str]]:
-    """CLUSTERS; where rows fall into groups, those along the rows last: a CTA past the end of a group has no work. Where
-    rows are gathered, none along the other dim: its CTAs would share what each of them gathers."""
+    """CLUSTERS; where rows fall into groups, those along the rows last: a CTA past the end of a group has no work.
+    Where rows are gathered, none along the other dim: its CTAs would share what each of them gathers."""
     along_rows = 1 if swap_ab else 0
     found = [item for item in CLUSTERS.items() if problem.gather is None or item[0][1 - along_rows] == 1]
     return sorted(found, key=lambda item: problem.groups is not None and item[0][along_rows] > 1)
