@@ -30,6 +30,7 @@ from cutegen.epilogue.tree import (
     walk,
 )
 
+MAX_PAIRS = 128  # of columns, in a tile
 _ACCUMULATORS = ("acc", "acc_0", "acc_1")
 
 
@@ -117,6 +118,9 @@ def check_blocks(program: EpilogueProgram, split: EpilogueProgram, keep: bool, r
             elif first and node.block != first.block:
                 said = f"blocks of {node.block} columns beside blocks of {first.block}"
                 remedy = f"use {first.block} for both"
+            elif program.pairing and node.block > MAX_PAIRS:
+                said = f"blocks of {node.block} pairs take {2 * node.block} columns, a tile has at most {2 * MAX_PAIRS}"
+                remedy = f"use blocks of {MAX_PAIRS}"
             first = first or node
             if said:
                 ok = False

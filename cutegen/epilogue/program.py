@@ -290,7 +290,8 @@ def _check_reductions(
             and not read.block
         ):
             said = f"`{node.name}` is complete only when all tiles are: nothing can be computed from it here"
-            refuse(REDUCTION, node.span, said, "compute that in the next kernel")
+            remedy = "compute that in the next kernel, or reduce blocks of columns: max_abs(x, n, 128)"
+            refuse(REDUCTION, node.span, said, remedy)
 
 
 def reads(tree: Expr) -> list[str]:

@@ -90,7 +90,7 @@ BLOCK = _rule(
     "a block has 32 to 256 columns, in steps of 32, and all blocks of an epilogue as many",
     "`s: max_abs(x, n, 128)` gives one value for each row and 128 columns of x, which the rest of the epilogue can "
     "read: a thread holds pieces of 32 columns, and a tile of up to 256 columns holds whole blocks. The value that is "
-    "reduced depends on no other block's value.",
+    "reduced depends on no other block's value. In a gated product blocks have up to 128 pairs.",
     "tensors: {q: 'e4m3[m, n]', s: 'f32[m, n/128]'}\nepilogue: {s: 'max_abs(acc, n, 100) / 448', q: acc / s}",
 )
 REDUCE_ADD = _rule(

@@ -20,9 +20,10 @@ def ceil_pow2(x: Any) -> Any:
     """The smallest power of two from 2**-126 that is not below |x|, exactly; 0 of 0."""
     import torch
 
+    given, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32))
     mantissa, exponent = torch.frexp(x.abs())  # from 0.5 to 1
     power = torch.ldexp(torch.where(mantissa > 0.5, 1.0, 0.5).to(x.dtype), exponent).clamp(min=SMALLEST)
-    return torch.where((x == 0) | ~x.isfinite(), x.abs(), power)
+    return torch.where((x == 0) | ~x.isfinite(), x.abs(), power).to(given)
 
 
 def spread_values(x: Any, block: tuple[int, int], acc: Any) -> Any:

@@ -85,6 +85,20 @@ epilogue:
   r: max(x, n)
 tiling: {tile: [256, 16, 64], swap_ab: true, cluster: [1, 1]}
 """,
+    "scales of blocks, neighbours, quantised": """\
+  a: e4m3[m, k]
+  b: e4m3[n, k]
+  sa: f32[m, ceil(k/128)]@m
+  sb: f32[ceil(n/128), ceil(k/128)]
+  q: e4m3[m, n/2]
+  s: f32[m, ceil(n/256)]@m
+mainloop: (a * sa) @ (b * sb)
+epilogue:
+  x: silu(acc[:, 0::2]) * acc[:, 1::2]
+  s: max(max_abs(x, n, 128), 1e-4) / 448
+  q: x / s
+tiling: {tile: [256, 32, 128], swap_ab: true, cluster: [1, 1]}
+""",
     "values of blocks with tiles, vectors and batches": """\
   a: bf16[l, m, k]
   b: bf16[n, k]
@@ -108,7 +122,7 @@ warpgroups: {schedule: pingpong}
 tiling: {tile: [64, 32, 64], swap_ab: true, cluster: [1, 1]}
 """,
 }
-SHAPE = {"m": 48, "n": 352, "k": 136, "l": 2, "g": 3}
+SHAPE = {"m": 48, "n": 352, "k": 144, "l": 2, "g": 3}
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -129,7 +129,8 @@ def complete(
         settle("the fastest of those that give the same bits every time", split_k_sum=SPLIT_K_SUM)
     else:
         settle("nothing to sum", split_k_sum="none")
-    settle("goes with the tile" if shapes else "rows are taken to be many where no shape is known", swap_ab=c.swap_ab)
+    unknown = "no other tile holds the blocks" if c.swap_ab else "rows are taken to be many where no shape is known"
+    settle("goes with the tile" if shapes else unknown, swap_ab=c.swap_ab)
     settle("only a kernel before this one that triggers early needs it", pdl_wait=False)
     settle("safe for any kernel after this one", pdl_trigger="none")
     return Choice(c, reasons)

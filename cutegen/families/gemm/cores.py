@@ -30,6 +30,13 @@ CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
     ("cooperative", 1, (64, 256, 64), "one warpgroup with few rows"),
     ("cooperative", 1, (64, 128, 64), "one warpgroup with few rows and columns"),
     ("pingpong", 2, (64, 128, 64), "a small pingpong tile"),
+    ("cooperative", 2, (256, 96, 64), "the most columns beside 256 rows that leave registers for a part to promote"),
+    (
+        "cooperative",
+        2,
+        (256, 64, 64),
+        "256 rows beside a part to promote, with columns that divide an alignment of 128",
+    ),
 )
 # Where a shape is known the cost model ranks these as well: (schedule, consumers, tile m), each with every tile n.
 GRID = (
@@ -73,7 +80,9 @@ def propose_cores(
     """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster."""
     low, high, step = TILE_N
     found: dict[Core, tuple[str, str]] = {}
-    for swap_ab in (False, True) if shapes else (False,):
+    # Pairs of blocks take 256 columns, for which a part to promote leaves no registers; as rows they have room.
+    no_room = bool(problem.paired and problem.epilogue.block and problem.scaled_k) and "tile" not in fixed
+    for swap_ab in (False, True) if shapes or no_room else (False,):
         cores = list(CORES)
         if shapes:
             columns = (*range(high, FINE_N, -2 * step), *range(FINE_N, low - 1, -step if swap_ab else -2 * step))

@@ -146,8 +146,6 @@ def _block_tile(problem: GemmProblem, c: Candidate, axis: int) -> Finding:
     block = problem.epilogue.block * (2 if problem.paired else 1)
     if not block or problem.transposed != (axis == 0) or extent % block == 0:
         return None
-    if block > high:
-        return f"blocks of {block // 2} pairs take {block} columns, a tile has at most {high}", "use smaller blocks"
     reason = f"tile {'mn'[axis]} = {extent} does not hold whole blocks of {block} columns"
     return reason, f"use {near(extent, block, block, high // block * block)}"
 
