@@ -7,7 +7,8 @@ A generated plan gives, as class attributes:
     inputs, outputs   tuples of TensorArg / ScalarArg in declared order; a call passes the inputs, then the outputs
     in_place          names of outputs that are inputs, too, and passed as such: a launch updates them
     aliases           {"d": "c"}: outputs that may lie where an input of the same layout does; other outputs may not
-                      overlap an argument, which a call checks by where both begin
+                      overlap an argument: a call checks that none is passed twice, and of those with the dims of an
+                      output where they begin
     reduced           the dim that is contracted ("k"); an extent of 0 is refused, other empty problems do nothing, but
                       for a reduction of no columns, which is 0 (max: -inf)
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key; what does without an
@@ -253,7 +254,7 @@ class KernelPlan(MeasuredPlan):
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
         parts = find_parts(args, slots)
-        apart, together = find_storage(args, [o.name for o in self.outputs], self.aliases)
+        apart, alike, together = find_storage(args, [o.name for o in self.outputs], self.aliases)
         endings = self._endings
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
@@ -268,11 +269,12 @@ class KernelPlan(MeasuredPlan):
                             continue
                         if not 0 <= values[i].shape[axis] * divisor - values[whole].shape[whole_axis] <= most:
                             raise ValueError(f"argument {i}, axis {axis}")
-                    for i, others in apart:
-                        start = values[i].data_ptr()
-                        for j in others:
-                            if (other := values[j]) is not None and other.data_ptr() == start:
-                                raise ValueError(f"arguments {i} and {j}")
+                    for i, j in apart:
+                        if values[i] is values[j]:
+                            raise ValueError(f"arguments {i} and {j}")
+                    for i, j in alike:
+                        if (other := values[j]) is not None and values[i].data_ptr() == other.data_ptr():
+                            raise ValueError(f"arguments {i} and {j}")
                     for i, j in together:
                         if (other := values[j]) is None or values[i].data_ptr() != other.data_ptr():
                             continue

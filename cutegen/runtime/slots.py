@@ -34,13 +34,12 @@ def find_parts(
 
 def find_storage(
     args: Sequence[Argument], outputs: Sequence[str], aliases: Mapping[str, str]
-) -> tuple[list[tuple[int, list[int]]], list[tuple[int, int]]]:
-    """(output, arguments that it may not lie on) and (output, argument that it may lie on)."""
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
+    """(output, argument) of each pair of tensors that may not overlap; those of them with the same dims, whose
+    addresses are worth a look; and the pairs that may be one storage."""
     positions = {arg.name: i for i, arg in enumerate(args)}
     written = [positions[name] for name in outputs]
     together = [(positions[output], positions[name]) for output, name in aliases.items()]
-    tensors = [i for i, arg in enumerate(args) if isinstance(arg, TensorArg)]
-    apart = [
-        (i, [j for j in tensors if j != i and (i, j) not in together and (j not in written or j > i)]) for i in written
-    ]
-    return apart, together
+    dims = {i: set(arg.dims) for i, arg in enumerate(args) if isinstance(arg, TensorArg)}
+    apart = [(i, j) for i in written for j in dims if j != i and (i, j) not in together and (j not in written or j > i)]
+    return apart, [(i, j) for i, j in apart if dims[i] == dims[j]], together

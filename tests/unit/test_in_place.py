@@ -139,6 +139,7 @@ def test_storage_is_shared_where_the_spec_says_so() -> None:
     assert torch.equal(c, expected[1])
     for values, said in (
         ((a, b, c, c, torch.empty_like(c)), "d: shares storage with c, which tiles read that run later"),
+        ((a, b, c[:], c, torch.empty_like(c)), "d: shares storage with c, which tiles read that run later"),
         ((a, b, a, c, torch.empty_like(c)), "d: shares storage with a"),
         ((a, b, d, c, b), "e: shares storage with b"),
         ((a, b, d, c, d), "d: shares storage with e"),
