@@ -46,7 +46,7 @@ class BlocksText:
     along_m: whether they are blocks of rows of the tile. columns: of a block. held: values of its rows, in registers,
     or, along m, in shared memory. before, once: see `epilogue.blocks`. offset: names of an element's place in its
     fragment. at_row: whether `once` reads a vector with one value per row. scalars: those on the device that either
-    reads.
+    reads. reads_second: whether `before` reads the second accumulator of a pair, or keeps a value in its place.
     """
 
     along_m: bool
@@ -59,6 +59,7 @@ class BlocksText:
     at_row: bool
     scalars: tuple[str, ...]
     tiles_before: bool
+    reads_second: bool
 
 
 def block_output_text(o: BlockOutput, groups: GroupText | None, transposed: bool) -> BlockOutputText:
@@ -79,6 +80,7 @@ def blocks_text(
     program, along_m = problem.kernel_epilogue, problem.transposed
     taken = [(place, name) for place, name in passes.kept if place != name]
     before = _parameters(passes.before, (*places, *values))
+    read_before = [places[name] for name in before if name in places]
     held = passes.held
     once = [name for name in _parameters(passes.once, tuple(values)) if name in values]
     column_vectors = {o.name for o in program.operands if o.kind == "column_vector"}
@@ -121,6 +123,7 @@ def blocks_text(
         scalars=tuple(o.name for o in program.operands if o.kind == "device_scalar" and o.name in (*before, *once)),
         at_row=bool(column_vectors.intersection(once)),
         tiles_before=passes.tiles_before,
+        reads_second="acc_1" in places and (places["acc_1"] in read_before or "acc_1" in dict(passes.kept)),
     )
 
 
