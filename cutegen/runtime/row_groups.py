@@ -139,8 +139,9 @@ def fill_index(value: Any, form: RowGroups, sizes: Sequence[int], *, ordered: bo
 def multiply_members(a: Any, b: Any, members: Any) -> Any:
     """(rows, n): each row of a (rows, k) by its group's matrix in b (groups, k, n); 0 where it has no group."""
     product = a.new_zeros(a.shape[0], b.shape[2])
-    for group in range(b.shape[0]):
-        rows = (members == group).nonzero().flatten()
-        if rows.numel():
+    order = members.argsort(stable=True)
+    groups, counts = members[order].unique_consecutive(return_counts=True)
+    for group, rows in zip(groups.tolist(), order.split(counts.tolist())):
+        if 0 <= group < b.shape[0]:
             product[rows] = a[rows] @ b[group]
     return product

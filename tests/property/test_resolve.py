@@ -96,7 +96,7 @@ def as_yaml(chosen: dict[str, Any]) -> str:
 
 
 @given(specs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_an_accepted_spec_fits_every_budget(text: str) -> None:
     resolution = accepted(text)
     (tiling,) = resolution.resolved.tilings
