@@ -20,13 +20,13 @@ from cutegen.families.explanation import (
 )
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.derived import derive, promoted_k
-from cutegen.families.gemm.gather_rendering import explain_gather, gather_dims
-from cutegen.families.gemm.group_rendering import explain_groups
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import explain_ranking
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
+from cutegen.families.gemm.text.gather import explain_gather, gather_dims
+from cutegen.families.gemm.text.groups import explain_groups
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import dispatch
 from cutegen.hardware import ARCHS, DEVICES

@@ -16,25 +16,25 @@ from cutegen.epilogue import (
 )
 from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.families.gemm.arguments import formula, tensor_shapes
-from cutegen.families.gemm.block_text import (
+from cutegen.families.gemm.omission import without
+from cutegen.families.gemm.orientation import block_passes, kernel_frame
+from cutegen.families.gemm.problem import MatrixOperand
+from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
+from cutegen.families.gemm.text.blocks import (
     BlockOutputText,
     BlocksText,
     after_text,
     block_output_text,
     blocks_text,
 )
-from cutegen.families.gemm.gather_rendering import GatherText, gather_text
-from cutegen.families.gemm.group_rendering import GroupText, group_text
-from cutegen.families.gemm.load_text import LoadText, load_text
-from cutegen.families.gemm.mainloop_rendering import MainloopText, mainloop_text
-from cutegen.families.gemm.omission import without
-from cutegen.families.gemm.orientation import block_passes, kernel_frame
-from cutegen.families.gemm.overview import list_overview
-from cutegen.families.gemm.plan_rendering import plan_text
-from cutegen.families.gemm.problem import MatrixOperand
-from cutegen.families.gemm.reduction_text import JoinText, ReductionText, join_texts, reduction_text
-from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
-from cutegen.families.gemm.tensor_text import (
+from cutegen.families.gemm.text.gather import GatherText, gather_text
+from cutegen.families.gemm.text.groups import GroupText, group_text
+from cutegen.families.gemm.text.load import LoadText, load_text
+from cutegen.families.gemm.text.mainloop import MainloopText, mainloop_text
+from cutegen.families.gemm.text.overview import list_overview
+from cutegen.families.gemm.text.plan import plan_text
+from cutegen.families.gemm.text.reductions import JoinText, ReductionText, join_texts, reduction_text
+from cutegen.families.gemm.text.tensors import (
     BlockInputText,
     FakeText,
     MatrixText,
@@ -53,7 +53,7 @@ from cutegen.families.gemm.tensor_text import (
     vector_text,
     widened_lines,
 )
-from cutegen.families.gemm.work_text import WorkText, work_text
+from cutegen.families.gemm.text.work import WorkText, work_text
 from cutegen.hardware import ARCHS
 from cutegen.render.environment import render_template
 from cutegen.render.layout import statement

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, gather_warps
-from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
+from cutegen.families.gemm.text.groups import GroupText
 from cutegen.hardware.arch import WARP_THREADS
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import promoted_k
-from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.tensor_text import scale_modes
+from cutegen.families.gemm.text.groups import GroupText
+from cutegen.families.gemm.text.tensors import scale_modes
 from cutegen.hardware.arch import Arch
 
 

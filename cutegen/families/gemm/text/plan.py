@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from cutegen.epilogue import Reduction, cost, torch_imports, torch_lines, torch_operand_lines
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.derived import promoted_k
-from cutegen.families.gemm.gather_rendering import gather_dims, gather_lines, gathered_text
-from cutegen.families.gemm.group_rendering import member_lines, of_rows, row_group_names, row_groups_text
 from cutegen.families.gemm.omission import list_omissions, without
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.gemm.text.gather import gather_dims, gather_lines, gathered_text
+from cutegen.families.gemm.text.groups import member_lines, of_rows, row_group_names, row_groups_text
 from cutegen.families.plan_text import (
     DeviceText,
     RowText,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.tensor_text import MatrixText
+from cutegen.families.gemm.text.tensors import MatrixText
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cutegen.families.gemm.gather_rendering import gather_overview
-from cutegen.families.gemm.group_rendering import group_overview
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
+from cutegen.families.gemm.text.gather import gather_overview
+from cutegen.families.gemm.text.groups import group_overview
 
 
 def list_overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:

@@ -9,8 +9,8 @@ from cutegen.epilogue import Assign, BlockOutput, Passes, after_lines, before_li
 from cutegen.epilogue.blocks import BlockReduction
 from cutegen.epilogue.program import reads
 from cutegen.families.gemm.derived import SLAB_ROWS
-from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.text.groups import GroupText
 from cutegen.render.layout import statement
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.arguments import TensorShape
-from cutegen.families.gemm.group_rendering import GroupText
 from cutegen.families.gemm.placement import TMA_ALIGNMENT
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
+from cutegen.families.gemm.text.groups import GroupText
 from cutegen.render.layout import bracketed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.epilogue import Reduction
-from cutegen.families.gemm.group_rendering import GroupText
+from cutegen.families.gemm.text.groups import GroupText
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What the templates of the GEMM read: every name, number and expression is decided here, one idea a module."""
