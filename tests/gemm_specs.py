@@ -164,7 +164,7 @@ EDGES |= {
     "gathered_by_two_warps": gathered(FUSED) + "tiling: {tile: [256, 176, 64]}\n",
     "gathered_by_one_warp": gathered(FUSED) + DYNAMIC + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
     "gathered_by_one_warp_in_pingpong": gathered(group_fused(OFFSETS)) + DYNAMIC + PINGPONG,
-    "gathered_transposed": gathered(PLAIN) + "tiling: {swap_ab: true, tile: [128, 32, 128], cluster: [1, 2]}\n",
+    "gathered_transposed": gathered(PLAIN) + "tiling: {swap_ab: true, tile: [256, 128, 128], cluster: [1, 2]}\n",
 }
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 

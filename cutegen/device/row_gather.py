@@ -1,5 +1,7 @@
 """Rows of a matrix, named by an index, on their way to a swizzled tile in shared memory: threads copy 16 bytes each."""
 
+import math
+
 import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, Int64, Uint32, const_expr
@@ -8,12 +10,12 @@ from cutlass.cutlass_dsl import T
 
 CHUNK = 16  # bytes of one cp.async
 SWIZZLE_ROW = 128  # bytes after which a swizzle moves the chunks in another way
-LANES = 8  # threads next to each other that copy one row: 128 bytes, a swizzled row and a line of L2
+LANES = 8  # threads next to each other that copy one row, at most: 128 bytes, a swizzled row and a line of L2
 
 
 def lanes(row_bytes: int) -> int:
-    """Threads that copy one row of a tile."""
-    return min(LANES, row_bytes // CHUNK)
+    """Threads that copy one row of a tile: they divide its chunks evenly."""
+    return math.gcd(LANES, row_bytes // CHUNK)
 
 
 @cute.jit
@@ -64,10 +66,11 @@ def copy_rows(
     width = const_expr(CHUNK // size)
     # Rows `period` steps apart are swizzled alike, so that their places differ by a constant.
     period = const_expr(max(1, SWIZZLE_ROW * (swizzle // CHUNK) // (step * swizzle)))
-    # Not hoisted, each address is one multiplication by 32 bits; hoisted, each row would take two more registers.
-    pitch = Int64(_unhoisted(Uint32(matrix.stride[0] * size)))
     slot_at = ring.iterator.toint() + cute.crd2idx((0, 0, slot), ring.layout) * size
     for j in cutlass.range_constexpr(tile[1] // (across * width)):
+        # Not hoisted, each address is one multiplication by 32 bits; hoisted out of the loop over slots, or over the
+        # columns of one, each row would take two more registers.
+        pitch = Int64(_unhoisted(Uint32(matrix.stride[0] * size)))
         at = (thread % across + j * across) * width
         source = matrix.iterator.toint() + Int64(column + at) * size
         inside = column + at < matrix.shape[1]

@@ -41,6 +41,12 @@ SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
     ),
     "swizzled_by_32": (gathered(PLAIN) + NARROW, {"m": 130, "n": 72, "k": 136}, "lost"),
     "short_rows": (gathered(PLAIN) + "tiling: {tile: [128, 32, 16]}\n", {"m": 130, "n": 72, "k": 40}, "lost"),
+    # Six chunks of 16 bytes are copied by two threads.
+    "rows_of_96_bytes": (
+        gathered(PLAIN) + "tiling: {tile: [64, 32, 48], cluster: [1, 1]}\n",
+        {"m": 70, "n": 72, "k": 72},
+        "lost",
+    ),
     "split": (gathered(PLAIN) + "tiling: {tile: [64, 64, 64], split_k: 2}\n", {"m": 70, "n": 72, "k": 328}, "lost"),
     "blocks_transposed": (gathered(BLOCKS) + SWAPPED, {"m": 70, "n": 136, "k": 272}, "lost"),
     "labels": (

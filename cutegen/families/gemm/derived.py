@@ -27,7 +27,8 @@ WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 
 
 GATHER_CHUNK = 16  # bytes of one copy by a thread
-GATHER_LANES = 8  # threads that copy one row of up to 128 bytes
+GATHER_LANES = 8  # threads that copy one row, at most: 128 bytes
+SWIZZLE_PERIOD = 8  # rows after which any swizzle repeats
 GATHER_WARPS = 2  # that copy rows, where as many have nothing else to do
 
 
@@ -164,11 +165,23 @@ def gather_warps(problem: GemmProblem, c: Candidate) -> int:
     return min(GATHER_WARPS, WARPS_PER_WARPGROUP - others) if problem.gather else 0
 
 
+def gather_lanes(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
+    """Threads that copy one row of a tile, and the 16 bytes of it that each of them copies."""
+    assert problem.gathered
+    chunks = c.tile[2] * problem.gathered.dtype.bytes // GATHER_CHUNK
+    lanes = math.gcd(GATHER_LANES, chunks)
+    return lanes, chunks // lanes
+
+
 def gather_step(problem: GemmProblem, c: Candidate) -> int:
     """Rows that the gather warps copy at once."""
-    assert problem.gathered
-    lanes = min(GATHER_LANES, c.tile[2] * problem.gathered.dtype.bytes // GATHER_CHUNK)
-    return WARP_THREADS * gather_warps(problem, c) // max(1, lanes)
+    return WARP_THREADS * gather_warps(problem, c) // gather_lanes(problem, c)[0]
+
+
+def gather_places(problem: GemmProblem, c: Candidate) -> int:
+    """Swizzled places in a slot from which all others of a gather thread differ by constants, as device/row_gather.py
+    has them."""
+    return gather_lanes(problem, c)[1] * max(1, SWIZZLE_PERIOD // gather_step(problem, c))
 
 
 def gathered_rows(problem: GemmProblem, c: Candidate) -> int:

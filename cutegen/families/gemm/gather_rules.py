@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import gather_step, gather_warps, gathered_rows
+from cutegen.families.gemm.derived import gather_places, gather_step, gather_warps, gathered_rows
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding
@@ -13,6 +13,8 @@ from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
 # What a gather thread needs beside the rows that it copies: addresses, loop state, barriers. With less, kernels were
 # seen to spill.
 OTHER_REGISTERS = 32
+# Places in a slot that OTHER_REGISTERS has room for, and registers of a thread for each further one.
+FREE_PLACES, PLACE_REGISTERS = 2, 2
 _EXAMPLE = "mainloop: a[rows] @ b\n"
 
 
@@ -22,7 +24,7 @@ _EXAMPLE = "mainloop: a[rows] @ b\n"
         "the rows of a tile are a multiple of what the gather warps copy at once",
         "A thread copies 16 bytes, so 8 threads copy a row of 128 bytes, and two warps 8 such rows. There is one warp "
         "where another hands out tiles and a third one loads tiles of the epilogue. A narrower tile k has shorter "
-        "rows, of which more are copied at once.",
+        "rows, of which more are copied at once; 4 or 2 threads copy a row that is no multiple of 128 bytes.",
         _EXAMPLE + "tiling: {swap_ab: true, tile: [128, 16, 16]}",
     ),
     "tile",
@@ -40,11 +42,16 @@ def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return reason, f"use a multiple of {step}, or a wider tile k"
 
 
+def other_registers(problem: GemmProblem, c: Candidate) -> int:
+    """Registers of a gather thread beside those of its rows."""
+    return OTHER_REGISTERS + PLACE_REGISTERS * max(0, gather_places(problem, c) - FREE_PLACES)
+
+
 def needed_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers of a gather thread; 0 without a gather."""
     if problem.gather is None:
         return 0
-    needed = gathered_rows(problem, c) // gather_step(problem, c) + OTHER_REGISTERS
+    needed = gathered_rows(problem, c) // gather_step(problem, c) + other_registers(problem, c)
     return -(-needed // SETMAXNREG_STEP) * SETMAXNREG_STEP
 
 
@@ -53,7 +60,8 @@ def needed_registers(problem: GemmProblem, c: Candidate) -> int:
         "gather-registers",
         "a gather thread has a register for each row that it copies",
         "Which rows a thread copies is looked up once a tile and kept in registers, beside the "
-        f"{OTHER_REGISTERS} that addresses and loop state take; with less, the compiler spills.",
+        f"{OTHER_REGISTERS} that addresses and loop state take, more where a row has many times what its threads copy "
+        "at once; with less, the compiler spills.",
         _EXAMPLE + "tiling: {tile: [256, 128, 64]}\nwarpgroups: {producer: {registers: 40}}",
     ),
     "producer_registers",
@@ -65,5 +73,6 @@ def gather_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if c.producer_registers >= needed:
         return None
     rows = gathered_rows(problem, c) // gather_step(problem, c)
-    reason = f"a gather thread copies {rows} rows of a tile and needs {rows} + {OTHER_REGISTERS} registers"
+    others = other_registers(problem, c)
+    reason = f"a gather thread copies {rows} rows of a tile and needs {rows} + {others} registers"
     return f"{reason}, not {c.producer_registers}", f"use {needed}, or fewer rows in a tile"
