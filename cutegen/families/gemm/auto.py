@@ -122,9 +122,8 @@ def complete(
     why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
     settle(why_order, raster_order="along_n" if along_n else "along_m")
     settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
-    settle("the tiles of a dense GEMM take the same time", scheduler="static_persistent")
-    unsplit = f"no split gains {SPLIT_MARGIN}%" if shapes else "pays where few tiles are known to be all there are"
-    settle(f"goes with the tile: gains over {SPLIT_MARGIN}%" if c.split_k > 1 else unsplit, split_k=c.split_k)
+    settle("tiles take the same time: all have the same k", scheduler="static_persistent")
+    settle(_why_split(problem, c, shapes), split_k=c.split_k)
     if c.split_k > 1:
         settle("the fastest of those that give the same bits every time", split_k_sum=SPLIT_K_SUM)
     else:
@@ -134,6 +133,16 @@ def complete(
     settle("only a kernel before this one that triggers early needs it", pdl_wait=False)
     settle("safe for any kernel after this one", pdl_trigger="none")
     return Choice(c, reasons)
+
+
+def _why_split(problem: GemmProblem, c: Candidate, shapes: Sequence[Shape]) -> str:
+    if c.split_k > 1:
+        return f"goes with the tile: gains over {SPLIT_MARGIN}%"
+    if problem.groups is not None:
+        return "grouped products are not split"
+    if problem.batch_invariant:
+        return "`invariance: batch` allows no other"
+    return f"no split gains {SPLIT_MARGIN}%" if shapes else "no shape is known; a split pays where tiles are few"
 
 
 def _promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int | str, str]:
