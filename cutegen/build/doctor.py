@@ -46,11 +46,11 @@ def examine() -> tuple[tuple[Item, ...], tuple[Verdict, ...]]:
     faults = {item.name: f"{item.name} {item.value}: {item.remedy}" for item in items if item.ok is False}
     compiling = [faults[name] for name in ("CuTe DSL", "TVM FFI", "nvdisasm") if name in faults]
     verdicts = [
-        Verdict("validate, resolve, lock, render, explain", True),
+        Verdict("validate, resolve, lock, pin, render, explain", True),
         Verdict("build", not compiling, "; ".join(compiling)),
     ]
     running = [*compiling, *probe_gpu().reasons]
-    return items, (*verdicts, Verdict("check, bench", not running, "; ".join(running)))
+    return items, (*verdicts, Verdict("check, bench, tune", not running, "; ".join(running)))
 
 
 def _python() -> Item:

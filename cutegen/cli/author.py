@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -186,11 +187,10 @@ def _shorten(path: Path) -> str:
 
 
 def _summary(path: Path) -> str:
-    """The first comment line of a spec that is not for an editor."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#") and "yaml-language-server" not in line:
-            return line.lstrip("# ").rstrip()
-    return ""
+    """The first sentence of the comment that a spec begins with; what is for an editor left out."""
+    comment = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    text = " ".join(line.lstrip("# ").rstrip() for line in comment if "yaml-language-server" not in line)
+    return text.partition(". ")[0].removesuffix(".")
 
 
 def _first_line(text: str | None) -> str:

@@ -38,6 +38,6 @@ NOT_YET_SUPPORTED = register(
         "this part of the language has no lowering in this release",
         "The language has room for what comes later. What is refused here parses, and the message names what is "
         "supported today.",
-        "scheduler: dynamic_persistent",
+        "groups: {counts: rows}\ntiling: {split_k: 2}",
     )
 )

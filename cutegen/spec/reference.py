@@ -106,7 +106,8 @@ def _yaml(value: Any) -> str:
 
 
 def _meaning(field: Schema, root: Schema) -> str:
-    return str(field.get("description") or options(field, root)[0].get("description", ""))
+    text = str(field.get("description") or options(field, root)[0].get("description", ""))
+    return " ".join(text.split())  # docstrings have lines, cells of a table have one
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

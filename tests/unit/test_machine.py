@@ -146,12 +146,12 @@ def test_doctor_on_a_bare_machine(
     monkeypatch.setattr(doctor, "find_nvdisasm", lambda: None)
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "not" / "there"))
     rows = run_doctor(capsys)
-    assert rows["validate, resolve, lock, render, explain"]["ok"] is True
+    assert rows["validate, resolve, lock, pin, render, explain"]["ok"] is True
     assert rows["build"]["ok"] is False
     for remedy in ("nvidia-cutlass-dsl>=4.6", "apache-tvm-ffi", "nvidia-cuda-nvdisasm"):
         assert remedy in str(rows["build"]["why"])
-    assert "no NVIDIA driver" in str(rows["check, bench"]["why"])
-    assert "torch is not installed" in str(rows["check, bench"]["why"])
+    assert "no NVIDIA driver" in str(rows["check, bench, tune"]["why"])
+    assert "torch is not installed" in str(rows["check, bench, tune"]["why"])
     assert rows["cache"]["ok"] is True
     assert not (tmp_path / "not").exists()
 
@@ -165,7 +165,7 @@ def test_doctor_on_a_good_machine(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setenv("CUTEGEN_CACHE", "0")
     rows = run_doctor(capsys)
-    assert rows["check, bench"] == {"command": "check, bench", "ok": True, "why": ""}
+    assert rows["check, bench, tune"] == {"command": "check, bench, tune", "ok": True, "why": ""}
     assert rows["GPU"]["value"] == "NVIDIA H200 (9.0: sm_90a); NVIDIA A100 (8.0: no kernels for it)"
     assert "outside the tested 4.6 to 4.8" in str(rows["CuTe DSL"]["value"])
     assert "off" in str(rows["cache"]["value"])
