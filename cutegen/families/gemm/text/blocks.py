@@ -1,157 +1,194 @@
-"""Values of blocks of columns in the kernel module: the functions of the passes, and what they are called with."""
+"""Values of blocks in the kernel module: the functions of the passes, and what they are called with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutegen.epilogue import Assign, BlockOutput, Passes, after_lines, before_lines, once_lines
-from cutegen.epilogue.blocks import BlockReduction
 from cutegen.epilogue.program import reads
 from cutegen.families.gemm.derived import SLAB_ROWS
+from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.text.consumers import ConsumersText
+from cutegen.families.gemm.text.expressions import factor
+from cutegen.families.gemm.text.functions import ElementSources, FunctionText, Parameter, element_words
 from cutegen.families.gemm.text.groups import GroupText
+from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.render.layout import statement
 
 
 @dataclass(frozen=True, slots=True)
 class BlockOutputText:
-    """An output with one value per row and block. gmem: the tensor of this batch index."""
+    """An output with one value per row and block. gmem: the tensor of this batch index; row, column: in it, of the
+    value that is stored or of the tile's first one."""
 
     name: str
     modes: str
     gmem: str
+    row: str
+    column: str
 
 
 @dataclass(frozen=True, slots=True)
-class PassText:
-    """A function: parameters, lines and results; arguments and targets of its call. wide: its targets take a line
-    each."""
+class BlockReductionText:
+    """What a block is reduced to. slabs: where blocks run along m, what each warp has of it in shared memory."""
 
-    parameters: tuple[str, ...]
-    lines: tuple[str, ...]
-    results: str
-    arguments: tuple[str, ...]
-    targets: tuple[str, ...]
-
-    @property
-    def wide(self) -> bool:
-        return len(", ".join(self.targets)) > 80
+    name: str
+    op: str
+    slabs: str
 
 
 @dataclass(frozen=True, slots=True)
 class BlocksText:
-    """What the templates read about blocks.
+    """What the templates read as k.blocks.
 
-    along_m: whether they are blocks of rows of the tile. columns: of a block. held: values of its rows, in registers,
-    or, along m, in shared memory. before, once: see `epilogue.blocks`. offset: names of an element's place in its
-    fragment. at_row: whether `once` reads a vector with one value per row. scalars: those on the device that either
-    reads. reads_second: whether `before` reads the second accumulator of a pair, or keeps a value in its place.
+    template: of the method that makes the first pass; parameters: of it besides the usual ones. along_m: whether blocks
+    are of rows of the tile; size: rows or columns of one; in_tile: how many there are along m. reduced: what they are
+    reduced to; held: values of theirs that stay, in registers, or along m in shared memory. before, once: see
+    `epilogue.blocks`. origin: names of a thread's place in a subtile; offset: of an element's in its fragment. at_row:
+    whether `once` reads a vector with one value per row. scalars: those on the device that either reads. tiles_before:
+    whether `before` reads tiles. reads_second: whether it reads the second accumulator of a pair, or keeps a value in
+    its place.
     """
 
+    template: str
+    parameters: tuple[Parameter, ...]
     along_m: bool
-    columns: int
-    reduced: tuple[BlockReduction, ...]
+    size: int
+    in_tile: str
+    reduced: tuple[BlockReductionText, ...]
     held: tuple[str, ...]
-    before: PassText
+    before: FunctionText
+    once: FunctionText
+    origin: str
     offset: str
-    once: PassText
     at_row: bool
     scalars: tuple[str, ...]
     tiles_before: bool
     reads_second: bool
-
-
-def block_output_text(o: BlockOutput, groups: GroupText | None, transposed: bool) -> BlockOutputText:
-    modes = ("m blocks, n" if transposed else "m, n blocks") + ", batch" * o.batched
-    gmem = f"o.m_{o.name}[None, None, batch]" if o.batched else f"o.m_{o.name}"
-    return BlockOutputText(o.name, modes, groups.up_to_end(gmem) if groups and groups.ragged else gmem)
+    outputs: tuple[BlockOutputText, ...]
 
 
 def blocks_text(
     problem: GemmProblem,
-    passes: Passes,
-    places: Mapping[str, str],
-    values: Mapping[str, str],
-    to_f32: str,
-    pingpong: bool,
-) -> BlocksText:
-    """places: where each accumulator is. values: how each operand is read. to_f32: conversion of an accumulator."""
-    program, along_m = problem.kernel_epilogue, problem.transposed
+    sources: ElementSources,
+    tile: OutputTileText,
+    consumers: ConsumersText,
+    groups: GroupText | None,
+    parameters: Sequence[Parameter],
+) -> BlocksText | None:
+    """In the kernel's frame. parameters: of the epilogue of a tile."""
+    if not problem.kernel_epilogue.block:
+        return None
+    program, along_m, passes = problem.kernel_epilogue, problem.transposed, block_passes(problem)
+    before = _before(problem, passes, sources)
+    read_before = before.arguments
+    by_row = {sources.operands[o.name] for o in program.operands if o.kind == "column_vector"}
+    if along_m:
+        offset = "at_m, at_n" if any("at_n" in argument for argument in read_before) else "at_m, _"
+    else:
+        offset = "at_m, at_n" if by_row.intersection(read_before) else "_, at_n"
+    once = _once(problem, passes, sources, consumers)
+    read = {p.partition(":")[0] for p in (*before.parameters, *once.parameters)}
+    return BlocksText(
+        template=f"gemm/sm90/{'blocks_along_m' if along_m else 'blocks'}.py.jinja",
+        parameters=tuple(p for p in parameters if p.name != "slot" and (p.name != "loaded" or passes.tiles_before)),
+        along_m=along_m,
+        size=program.block,
+        in_tile=f"{factor(tile.rows)} // {program.block}",
+        reduced=tuple(BlockReductionText(r.name, r.op, consumers.own(f"o.j_{r.name}", 2)) for r in passes.reduced),
+        held=passes.held,
+        before=before,
+        once=once,
+        origin="row, _" if offset == "at_m, _" else "row, column",
+        offset=offset,
+        at_row=bool(by_row.intersection(once.arguments)),
+        scalars=tuple(o.name for o in program.operands if o.kind == "device_scalar" and o.name in read),
+        tiles_before=passes.tiles_before,
+        reads_second=problem.paired and ("acc_1" in read or "acc_1" in dict(passes.kept)),
+        outputs=tuple(_output(o, problem, tile, groups) for o in program.block_outputs),
+    )
+
+
+def _before(problem: GemmProblem, passes: Passes, sources: ElementSources) -> FunctionText:
+    names = _read(passes.before, (*sources.accumulators, *sources.operands))
     taken = [(place, name) for place, name in passes.kept if place != name]
-    before = _parameters(passes.before, (*places, *values))
-    read_before = [places[name] for name in before if name in places]
-    held = passes.held
-    once = [name for name in _parameters(passes.once, tuple(values)) if name in values]
-    column_vectors = {o.name for o in program.operands if o.kind == "column_vector"}
-    known = {**{name: f"{text}{to_f32}" for name, text in places.items()}, **values}
-    joined = [f'reduction.join_row("{r.op}", v_{r.name}[i])' for r in passes.reduced]
-    offset = "at_m, at_n" if column_vectors.intersection(before) else "_, at_n"
-    if along_m:
-        offset = "at_m, at_n" if any("at_n" in known[name] for name in before) else "at_m, _"
-    read_once = values
-    targets = tuple(f"b_{name}[i]" for name in held)
-    group = ", group" if pingpong else ""
-    if along_m:
+    block, element = problem.kernel_epilogue.block, element_words(problem)
+    return FunctionText(
+        name="before_block",
+        summary=f"What blocks of {block} columns are reduced of, for one {element}.",
+        parameters=tuple(f"{name}: Float32" for name in names),
+        lines=tuple(statement(line, indent=4) for line in before_lines(problem.kernel_epilogue, passes)),
+        results=(*(name for _, name in taken), *(r.name for r in passes.reduced)),
+        arguments=tuple(sources.in_f32[name] for name in names),
+        targets=(*(sources.accumulators[place] for place, _ in taken), *(f"x_{r.name}" for r in passes.reduced)),
+    )
+
+
+def _once(problem: GemmProblem, passes: Passes, sources: ElementSources, consumers: ConsumersText) -> FunctionText:
+    program, group = problem.kernel_epilogue, consumers.group_index
+    names = _read(passes.once, tuple(sources.operands))
+    values = dict(sources.operands)
+    if problem.transposed:
         slabs = program.block // SLAB_ROWS
         joined = [
             f'reduction.join_slabs("{r.op}", o.j_{r.name}, (at, block * {slabs}{group}), {slabs})'
             for r in passes.reduced
         ]
-        vectors = {o.name: f"o.s_{o.name}[at{group}]" for o in program.operands if o.kind == "row_vector"}
-        read_once, targets = {**values, **vectors}, tuple(f"o.b_{name}[at, block{group}]" for name in held)
-    return BlocksText(
-        along_m=along_m,
-        columns=program.block,
-        reduced=passes.reduced,
-        held=held,
-        before=PassText(
-            parameters=tuple(f"{name}: Float32" for name in before),
-            lines=tuple(statement(line, indent=4) for line in before_lines(program, passes)),
-            results=", ".join((*(name for _, name in taken), *(r.name for r in passes.reduced))),
-            arguments=tuple(known[name] for name in before),
-            targets=(*(places[place] for place, _ in taken), *(f"x_{r.name}" for r in passes.reduced)),
-        ),
-        offset=offset,
-        once=PassText(
-            parameters=tuple(f"{name}: Float32" for name in (*(r.name for r in passes.reduced), *once)),
-            lines=tuple(statement(line, indent=4) for line in once_lines(program, passes)),
-            results=", ".join(held),
-            arguments=(*joined, *(read_once[name] for name in once)),
-            targets=targets,
-        ),
-        scalars=tuple(o.name for o in program.operands if o.kind == "device_scalar" and o.name in (*before, *once)),
-        at_row=bool(column_vectors.intersection(once)),
-        tiles_before=passes.tiles_before,
-        reads_second="acc_1" in places and (places["acc_1"] in read_before or "acc_1" in dict(passes.kept)),
+        values |= {o.name: f"o.s_{o.name}[at{group}]" for o in program.operands if o.kind == "row_vector"}
+        targets = tuple(f"o.b_{name}[at, block{group}]" for name in passes.held)
+    else:
+        joined = [f'reduction.join_row("{r.op}", v_{r.name}[i])' for r in passes.reduced]
+        targets = tuple(f"b_{name}[i]" for name in passes.held)
+    return FunctionText(
+        name="of_block",
+        summary="The values of one row of a block.",
+        parameters=tuple(f"{name}: Float32" for name in (*(r.name for r in passes.reduced), *names)),
+        lines=tuple(statement(line, indent=4) for line in once_lines(program, passes)),
+        results=passes.held,
+        arguments=(*joined, *(values[name] for name in names)),
+        targets=targets,
     )
 
 
-def after_text(
-    problem: GemmProblem,
-    passes: Passes,
-    places: Mapping[str, str],
-    values: Mapping[str, str],
-    to_f32: str,
-    pingpong: bool,
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """(parameters, lines, arguments) of the function of the outputs."""
-    kept = {name: places[place] + (to_f32 if name in places else "") for place, name in passes.kept}
-    prefix, row = "b_", "[2 * subtile_m + i // 2 % 2]"
+def function_after_blocks(
+    problem: GemmProblem, sources: ElementSources, consumers: ConsumersText
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """(arguments by parameter, lines) of the function of the outputs, where there are values of blocks."""
+    passes = block_passes(problem)
+    kept = {
+        name: sources.accumulators[place] + (sources.to_f32 if name in sources.accumulators else "")
+        for place, name in passes.kept
+    }
+    prefix, place = "b_", "2 * subtile_m + i // 2 % 2"
     if problem.transposed:
-        at = "column + subtile_n * t.epilogue_tile[1] + at_n, block"
-        prefix, row = "o.b_", f"[{at}{', group' * pingpong}]"
-    given = {name: f"{prefix}{name}{row}" for name in passes.held}
-    known = {**kept, **{name: text for name, text in values.items() if name not in kept}, **given}
+        prefix, place = "o.b_", f"column + subtile_n * t.epilogue_tile[1] + at_n, block{consumers.group_index}"
+    held = {name: f"{prefix}{name}[{place}]" for name in passes.held}
+    known = {**kept, **{name: text for name, text in sources.operands.items() if name not in kept}, **held}
     read = {r for s in passes.after for r in reads(s.expr)}
     read |= {inverse for _, inverse in passes.inverses}
     read |= {o.name for o in problem.kernel_epilogue.outputs}
-    names = [name for name in known if name in read]
     lines = tuple(statement(line, indent=4) for line in after_lines(problem.kernel_epilogue, passes))
-    return tuple(f"{name}: Float32" for name in names), lines, tuple(known[name] for name in names)
+    return {name: text for name, text in known.items() if name in read}, lines
 
 
-def _parameters(statements: Sequence[Assign], among: Sequence[str]) -> list[str]:
+def _output(o: BlockOutput, problem: GemmProblem, tile: OutputTileText, groups: GroupText | None) -> BlockOutputText:
+    gmem = f"o.m_{o.name}[None, None, batch]" if o.batched else f"o.m_{o.name}"
+    row = tile.first_row
+    column = f"n * ({factor(tile.columns)} // {problem.kernel_epilogue.block}) + block"
+    if problem.transposed:
+        row, column = f"{groups.row('m') if groups else ''}m * blocks + block", f"{tile.first_column} + at"
+    return BlockOutputText(
+        name=o.name,
+        modes=("m blocks, n" if problem.transposed else "m, n blocks") + ", batch" * o.batched,
+        gmem=groups.up_to_end(gmem) if groups and groups.ragged else gmem,
+        row=row,
+        column=column,
+    )
+
+
+def _read(statements: Sequence[Assign], among: Sequence[str]) -> list[str]:
     """Those of the names that statements read."""
-    read = {r for s in statements for r in reads(s.expr)}
-    return [name for name in among if name in read]
+    found = {r for s in statements for r in reads(s.expr)}
+    return [name for name in among if name in found]

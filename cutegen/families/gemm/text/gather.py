@@ -15,20 +15,24 @@ from cutegen.hardware.arch import WARP_THREADS
 class GatherText:
     """What the templates read about gathered rows.
 
-    index: the tensor that names them. matrix: whose rows; operand: A or B in the kernel, number 0 or 1. rows: extent of
-    a tile along them; tile, at: names for the extents of a tile, and for its place, that are needed. first: the first
-    row of a tile. extent: rows of the product, in the host function. first_warp, first_thread, threads: who copies.
+    index: the tensor that names them, index_gmem: in the kernel. matrix: whose rows; operand: A or B; gmem, smem: names
+    of tensor and ring, smem_modes of the latter, swizzle: of it. rows: extent of a tile along them; extents, at: names
+    for the extents of a tile, and for its place, "_" where not needed. first_row: of a tile. first_warp, first_thread,
+    threads: who copies.
     """
 
     index: str
+    index_gmem: str
     matrix: str
     operand: str
+    gmem: str
+    smem: str
+    smem_modes: str
+    swizzle: str
     rows: str
-    tile: str
+    extents: str
     at: str
-    first: str
-    extent: str
-    number: int
+    first_row: str
     first_warp: int
     first_thread: int
     threads: int
@@ -42,16 +46,21 @@ def gather_text(problem: GemmProblem, c: Candidate, groups: GroupText | None) ->
     warps, number = gather_warps(problem, c), "mn".index(gather.along)
     first_warp = WARPS_PER_WARPGROUP - warps
     begin = groups.row(gather.along) if groups else ""
+    batch = "batch" if groups and groups.ragged else "_"
+    along_m = gather.along == "m"
     return GatherText(
         index=gather.index,
+        index_gmem=f"m_{gather.index}",
         matrix=problem.gathered.name,
         operand="AB"[number],
+        gmem=f"m{'AB'[number]}",
+        smem=f"s{'AB'[number]}",
+        smem_modes=f"b{gather.along.upper()}, bK, stages",
+        swizzle=f"t.swizzle[{number}]",
         rows=f"tile_{gather.along}",
-        tile="tile_m, _, tile_k" if gather.along == "m" else "_, tile_n, tile_k",
-        at="m, _" if gather.along == "m" else "_, n",
-        first=f"{begin}{gather.along} * tile_{gather.along}",
-        extent=f"{gather.index}.shape[0]",
-        number=number,
+        extents="tile_m, _, tile_k" if along_m else "_, tile_n, tile_k",
+        at=f"m, _, {batch}" if along_m else f"_, n, {batch}",
+        first_row=f"{begin}{gather.along} * tile_{gather.along}",
         first_warp=first_warp,
         first_thread=first_warp * WARP_THREADS,
         threads=warps * WARP_THREADS,

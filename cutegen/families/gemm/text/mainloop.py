@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.tensors import scale_modes
 from cutegen.hardware.arch import Arch
 
@@ -16,21 +15,17 @@ from cutegen.hardware.arch import Arch
 class RowScaleText:
     """A scale with a factor for each row of its operand and block of k, which comes with each k tile by TMA.
 
-    side: the dim of the rows, m or n; rows, smem_rows: their extent in a tile, as source and in words. layout: of its
-    ring. source: what boxes are cut from, another for each tile (`moving`) where groups begin anywhere.
+    side: the dim of the rows, m or n. box: what one copy brings, extents along the rows and blocks of k. smem_modes: of
+    its ring, layout: of that, as source.
     """
 
     name: str
     side: str
-    rows: str
-    smem_rows: str
+    box: str
     modes: str
+    smem_modes: str
     layout: str
-    source: str
-    moving: bool
-    all_tiles: str
-    rest: str
-    coordinate: str
+    batched: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +59,7 @@ class MainloopText:
     takes. mma_k: elements of k in one MMA. sum_dtype: what the tensor core sums in; acc_dtype: of the whole sum.
     to_f32, part_to_f32: what makes a value of the whole sum, and one of what the tensor core summed, f32.
     promoted_blocks: MMAs between promotions, promoted_k: their elements. row_scale, block_scale: scales that vary along
-    k. parameters, arguments: what `accumulate` needs for them.
+    k; scaled_at: what `accumulate` needs for them: parameters, and what they are given.
     """
 
     template: str
@@ -79,8 +74,7 @@ class MainloopText:
     promoted_k: int
     row_scale: RowScaleText | None
     block_scale: BlockScaleText | None
-    parameters: tuple[str, ...]
-    arguments: tuple[str, ...]
+    scaled_at: tuple[tuple[str, str], ...]
 
     @property
     def batched(self) -> bool:
@@ -88,11 +82,11 @@ class MainloopText:
         return self.block_scale is not None and bool(self.block_scale.batch)
 
 
-def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch, groups: GroupText | None) -> MainloopText:
+def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch) -> MainloopText:
     mma, mma_k = problem.mma, arch.mma_k(problem.a.dtype)
     every = c.promote_every if isinstance(c.promote_every, int) else 0
     acc_dtype = "Float32" if every else mma.accumulator.cutlass
-    row_scale, block_scale = _row_scale(problem, groups), _block_scale(problem)
+    row_scale, block_scale = _row_scale(problem), _block_scale(problem)
     scaled = {"thread": "thread"} if row_scale else {}
     if problem.block_scale and block_scale:
         side = problem.block_scale[1]
@@ -114,32 +108,25 @@ def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch, groups: GroupT
         promoted_k=promoted_k(problem, c, arch),
         row_scale=row_scale,
         block_scale=block_scale,
-        parameters=tuple(f"{name}: Int32" for name in scaled),
-        arguments=tuple(scaled.values()),
+        scaled_at=tuple(scaled.items()),
     )
 
 
-def _row_scale(problem: GemmProblem, groups: GroupText | None) -> RowScaleText | None:
+def _row_scale(problem: GemmProblem) -> RowScaleText | None:
     if problem.row_scale is None:
         return None
     scale, side = problem.row_scale
-    moving = groups is not None and groups.moves(side)
     rows, blocks = f"tile_{side}", f"tile_k // {scale.depth}"
     # Boxes of 128 bytes begin where TMA may put them; those of other rows need room between them.
     layout = f"scale_layout({rows}, {blocks}, t.stages)" if side == "n" else f"({rows}, {blocks}, t.stages)"
-    rest = [f"{side} tiles", "k tiles", *(["batch"] if scale.batched else [])]
     return RowScaleText(
         name=scale.name,
         side=side,
-        rows=rows,
-        smem_rows=f"b{side.upper()}",
+        box=f"({rows}, {blocks})",
         modes=scale_modes(scale, side),
+        smem_modes=f"b{side.upper()}, k blocks, stages",
         layout=layout if side == "n" else f"cute.make_layout({layout})",
-        source=f"row_groups.from_row(o.m_{scale.name}, begin)" if moving else f"o.m_{scale.name}",
-        moving=moving,
-        all_tiles=f"({', '.join(['None'] * len(rest))})",
-        rest=", ".join(rest),
-        coordinate=", ".join((side, "k", *(["batch"] if scale.batched else []))),
+        batched=scale.batched,
     )
 
 

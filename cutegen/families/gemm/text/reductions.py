@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.epilogue import Reduction
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.groups import GroupText
+from cutegen.families.gemm.text.output_tile import OutputTileText
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +16,9 @@ class ReductionText:
     """A reduced output.
 
     kept: the dim that it has, "m", "n" or "". values: how many a thread holds; index: which of them element i of a
-    fragment is joined to; inside: whether the element counts. gmem: the tensor of this batch index. smem: its shape in
-    shared memory without the bracket's end, "" without; smem_factor: the product of it.
+    fragment is joined to; inside: whether the element counts. gmem: the tensor of this batch index. partial: what the
+    scratch has one value per. smem: the group's part of what warps have of it in shared memory; smem_modes, smem_shape,
+    smem_size: of all, "" where registers do.
     """
 
     name: str
@@ -24,8 +28,11 @@ class ReductionText:
     kept: str
     index: str
     inside: str
+    partial: str
     smem: str
-    smem_factor: str
+    smem_modes: str
+    smem_shape: str
+    smem_size: str
     values: str
 
 
@@ -33,26 +40,28 @@ class ReductionText:
 class JoinText:
     """Reductions whose tiles wait for each other, as source.
 
-    tiles: how many there are to join, and that number's name; both: along m and n, where they are of the whole product.
-    length: of a line of partial results, and its name; line: where this tile's begins. origin: its first row or column;
-    limit: one past the last that counts; extent: rows or columns of a tile. counters: where they begin, "" at the
-    first; counter: the tile's. first: where the first partial result is.
+    tiles: how many there are to join, and that number's name; tiles_of_both: along m and n, where they are of the whole
+    product. length: of a line of partial results, and its name. origin: the tile's first row or column, or the batch
+    index; limit: one past the last that counts; extent: rows or columns of a tile. number: of the tile's line of
+    partial results, or of its one. first_partial: where those begin that the last tile joins. counters: where counters
+    of this kind begin, "" at the first; counter: the tile's; shared_by: tiles that a counter is of, in words.
     """
 
     kept: str
     reductions: tuple[ReductionText, ...]
     tiles_name: str
     tiles: str
-    both: tuple[str, ...]
+    tiles_of_both: tuple[str, ...]
     length_name: str
     length: str
     origin: str
-    line: str
     limit: str
     extent: str
+    number: str
+    first_partial: str
     counters: str
     counter: str
-    first: str
+    shared_by: str
 
     @property
     def ragged(self) -> bool:
@@ -60,31 +69,77 @@ class JoinText:
         return self.limit == "end"
 
 
+@dataclass(frozen=True, slots=True)
+class ReductionsText:
+    """What the templates read as k.reductions. masks_rows, masks_columns: whether elements past the last row or column
+    of the product are told from others. arrivals: what the counters of tiles are of, in words. ticket: where a group's
+    threads read whether its tile is the last, ticket_shape, ticket_size: of all groups."""
+
+    outputs: tuple[ReductionText, ...]
+    joins: tuple[JoinText, ...]
+    masks_rows: bool
+    masks_columns: bool
+    ticket: str
+    ticket_shape: str
+    ticket_size: str
+
+    @property
+    def arrivals(self) -> str:
+        return ", ".join(join.shared_by for join in self.joins)
+
+    @property
+    def scratch(self) -> tuple[str, ...]:
+        """Names of the scratch arguments: partial results and the counters."""
+        return (*(f"p_{r.name}" for r in self.outputs), "arrivals") if self.outputs else ()
+
+
 _NAMES = {"m": "rows", "n": "columns"}
 
 
-def reduction_text(r: Reduction, groups: GroupText | None, columns: str, warps: str) -> ReductionText:
-    """columns: of a tile of the output, as source. warps: of a group of threads."""
+def reductions_text(
+    problem: GemmProblem, tile: OutputTileText, consumers: ConsumersText, groups: GroupText | None
+) -> ReductionsText:
+    """In the kernel's frame."""
+    found = tuple(_reduction(r, tile, consumers, groups) for r in problem.kernel_epilogue.reductions)
+    batched = problem.batch is not None and not (problem.groups and problem.groups.flat)
+    return ReductionsText(
+        outputs=found,
+        joins=_joins(found, groups, batched, tile),
+        masks_rows=any(r.kept != "m" for r in found),
+        masks_columns=any(r.kept != "n" for r in found),
+        ticket=consumers.own("o.s_ticket", 1),
+        ticket_shape=consumers.shape("1"),
+        ticket_size=consumers.size("1"),
+    )
+
+
+def _reduction(r: Reduction, tile: OutputTileText, consumers: ConsumersText, groups: GroupText | None) -> ReductionText:
     gmem = f"o.m_{r.name}[None, batch]" if r.batched and r.kept else f"o.m_{r.name}"
-    if groups and groups.ragged:
-        gmem = f"row_groups.up_to(o.m_{r.name}, end)"
-    index = {"m": "2 * subtile_m + i // 2 % 2", "n": "i // 4 * 2 + i % 2", "": "0"}[r.kept]
-    inside = {"m": "inside", "n": "inside_m", "": "inside & inside_m"}[r.kept]
-    factored = f"({columns})" if "//" in columns else columns
-    smem = {"m": "", "n": f"({columns}, {warps}", "": f"(1, {warps}"}[r.kept]
-    factor = {"m": "", "n": f"{factored} * {warps}", "": warps}[r.kept]
-    modes = ", ".join((*([r.kept] if r.kept else []), *(["batch"] if r.batched else [])))
-    values = {"m": "2 * subtiles_m", "n": "values // 2", "": "1"}[r.kept]
-    return ReductionText(r.name, r.op, modes, gmem, r.kept, index, inside, smem, factor, values)
+    staged = {"m": (), "n": (tile.columns, consumers.warps), "": ("1", consumers.warps)}[r.kept]
+    return ReductionText(
+        name=r.name,
+        op=r.op,
+        modes=", ".join((*([r.kept] if r.kept else []), *(["batch"] if r.batched else []))),
+        gmem=f"row_groups.up_to(o.m_{r.name}, end)" if groups and groups.ragged else gmem,
+        kept=r.kept,
+        index={"m": "2 * subtile_m + i // 2 % 2", "n": "i // 4 * 2 + i % 2", "": "0"}[r.kept],
+        inside={"m": "inside", "n": "inside_m", "": "inside & inside_m"}[r.kept],
+        partial={"m": "row and tile", "n": "column and tile", "": "tile"}[r.kept],
+        smem=consumers.own(f"o.s_{r.name}", 2),
+        smem_modes={"m": "", "n": "bN, warps", "": "1, warps"}[r.kept] + consumers.group_index,
+        smem_shape=consumers.shape(*staged) if staged else "",
+        smem_size=consumers.size(*(extent for extent in staged if extent != "1")) if staged else "",
+        values={"m": "2 * subtiles_m", "n": "values // 2", "": "1"}[r.kept],
+    )
 
 
-def join_texts(
-    reductions: tuple[ReductionText, ...], groups: GroupText | None, batched: bool, rows: str, columns: str
+def _joins(
+    reductions: tuple[ReductionText, ...], groups: GroupText | None, batched: bool, tile: OutputTileText
 ) -> tuple[JoinText, ...]:
     """One for each kind that there is. batched: whether a tile has a batch index, of which outputs have a member."""
     raster = "o.raster.bound" if groups else "o.raster"
     tiles = {axis: f"{raster}.tiles_{axis} * t.cluster[{i}]" for i, axis in enumerate("mn")}
-    extents = {"m": rows, "n": columns}
+    extents, origins = {"m": tile.rows, "n": tile.columns}, {"m": tile.first_row, "n": tile.first_column}
     found: list[JoinText] = []
     counters = ""  # of the kinds before
     for kept, of_batch in (("m", batched), ("n", batched), ("", True), ("", False)):
@@ -97,23 +152,23 @@ def join_texts(
             join = JoinText(
                 kept="", reductions=own, tiles_name="tiles", length_name="", length="", limit="", extent="",
                 tiles="tiles_m * tiles_n" + f" * {raster}.batches" * (batched and not of_batch),
-                both=(tiles["m"], tiles["n"]), origin="batch" if of_batch else "0",
-                line="(batch * tiles_m + m) * tiles_n + n" if batched else "m * tiles_n + n", counters=counters,
+                tiles_of_both=(tiles["m"], tiles["n"]), origin="batch" if of_batch else "0",
+                number="(batch * tiles_m + m) * tiles_n + n" if batched else "m * tiles_n + n", counters=counters,
                 counter=f"{plus}batch" if of_batch else plus.removesuffix(" + ") or "Int32(0)",
-                first="batch * tiles" if of_batch else "Int32(0)",
+                first_partial="batch * tiles" if of_batch else "Int32(0)", shared_by="in all",
             )  # fmt: skip
             size = f"{raster}.batches" if of_batch else "1"
         else:
-            other, extent = "n" if kept == "m" else "m", extents[kept]
+            other = "n" if kept == "m" else "m"
             name, length = f"tiles_{other}", _NAMES[kept]
-            factor = f"({extent})" if " " in extent else extent
             index = "origin" if ragged else f"batch * {tiles[kept]} + {kept}" if batched else kept
             join = JoinText(
-                kept=kept, reductions=own, tiles_name=name, tiles=tiles[other], both=(), length_name=length,
-                length=f"o.m_{own[0].name}.shape[0]", origin=f"{groups.row(kept) if groups else ''}{kept} * {factor}",
-                line=f"(batch * {name} + {other})" if batched else other, limit="end" if ragged else length,
-                extent=extent, counters=counters, counter=plus + index,
-                first=f"batch * {name} * {length}" if batched else "Int32(0)",
+                kept=kept, reductions=own, tiles_name=name, tiles=tiles[other], tiles_of_both=(), length_name=length,
+                length=f"o.m_{own[0].name}.shape[0]", origin=origins[kept], extent=extents[kept],
+                number=f"(batch * {name} + {other})" if batched else other, limit="end" if ragged else length,
+                counters=counters, counter=plus + index,
+                first_partial=f"batch * {name} * {length}" if batched else "Int32(0)",
+                shared_by=f"per {length.removesuffix('s')} of tiles",
             )  # fmt: skip
             size = f"{raster}.batches * {tiles[kept]}" if batched else tiles[kept]
         found.append(join)

@@ -24,10 +24,11 @@ class ScratchText:
 class WorkText:
     """What the parts of kernel.py.jinja read as k.work.
 
-    unit: of work, in words. count, kernel_count: units, in a role and in the kernel. order: what a role needs to go
-    through them; order_fields: their declarations. following: for pingpong, the other group's next unit; steps_of_*,
-    subtiles_of_*: what it takes from the rings. sum: the function that adds partial sums, buffer: where they lie,
-    counters: what stands before the tiles' counters. scratch: names of the scratch arguments.
+    unit: of work, in words. count, kernel_count: units, in a role and in the kernel. raster: the class of the order of
+    tiles; order: names and classes of what else a role needs to go through its units. following: for pingpong, the
+    other group's next unit; steps_of_*, subtiles_of_*: what it takes from the rings. sum: the function that adds
+    partial sums, buffer: where they lie, counters: what stands before the tiles' counters. scratch: names of the
+    scratch arguments.
     """
 
     dynamic: bool
@@ -35,8 +36,8 @@ class WorkText:
     unit: str
     count: str
     kernel_count: str
-    order: tuple[str, ...]
-    order_fields: tuple[str, ...]
+    raster: str
+    order: tuple[tuple[str, str], ...]
     following: str
     steps_of_following: str
     subtiles_of_following: str
@@ -54,7 +55,8 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     """All in the kernel's frame; first: of the instances of the kernel, which take the same scratch."""
     dynamic, split = structure.scheduler == "dynamic_persistent", structure.split_k_sum != "none"
     scratch = tuple(s for s in SCRATCH if s.name in first.scratch)
-    fields = (["split: k_split.KSplit"] if split else []) + (["queue: tile_queue.TileQueue"] if dynamic else [])
+    order = [("split", "k_split.KSplit")] if split else []
+    order += [("queue", "tile_queue.TileQueue")] if dynamic else []
     times_parts = " * {}split.parts" if split else ""
     following = "following" if dynamic or split else "index + step"
     return WorkText(
@@ -63,8 +65,8 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
         unit="part of a tile" if split else "tile",
         count="o.raster.count()" + times_parts.format("o."),
         kernel_count="raster.count()" + times_parts.format(""),
-        order=("raster", *(field.partition(":")[0] for field in fields)),
-        order_fields=tuple(fields),
+        raster="GroupedRaster" if problem.groups else "RasterOrder",
+        order=tuple(order),
         following=following,
         steps_of_following=f"o.split.steps({following})" if split else "o.k_tiles",
         subtiles_of_following=f"subtiles * o.split.finishes({following})" if split else "subtiles",

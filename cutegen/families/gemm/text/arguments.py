@@ -1,0 +1,92 @@
+"""The arguments of the compiled kernel, and the symbolic ones that it is compiled with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
+from cutegen.families.gemm.problem import GemmProblem, ProblemDim
+from cutegen.families.gemm.text.reductions import ReductionsText
+from cutegen.families.gemm.text.work import WorkText
+from cutegen.render.layout import bracketed
+
+
+@dataclass(frozen=True, slots=True)
+class FakeText:
+    """A symbolic argument of the host function, as source; text: of it, for a reader."""
+
+    text: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsText:
+    """What the templates read as k.arguments. names, signature: those of the spec, then scratch. symbols: statements
+    that name dynamic extents; fakes: arguments of them. dtypes: their names in cutlass."""
+
+    names: tuple[str, ...]
+    signature: tuple[str, ...]
+    symbols: tuple[str, ...]
+    fakes: tuple[FakeText, ...]
+    dtypes: frozenset[str]
+
+
+def arguments_text(problem: GemmProblem, reductions: ReductionsText, work: WorkText) -> ArgumentsText:
+    """In the kernel's frame."""
+    shapes = tensor_shapes(problem)
+    scratch = (*reductions.scratch, *work.scratch)
+    return ArgumentsText(
+        names=(*problem.arguments, *scratch),
+        signature=(
+            *(f"{name}: {'cute.Tensor' if name in shapes else 'Float32'}" for name in problem.arguments),
+            *(f"{name}: cute.Tensor" for name in scratch),
+        ),
+        symbols=tuple(_symbols(problem, shapes)),
+        fakes=(
+            *(_fake(name, shapes) for name in problem.arguments),
+            *map(_reduction_scratch, reductions.scratch),
+            *(FakeText(x.text, x.value) for x in work.fakes),
+        ),
+        dtypes=frozenset(s.dtype.cutlass for s in shapes.values()),
+    )
+
+
+def _reduction_scratch(name: str) -> FakeText:
+    dtype = "Int32" if name == "arrivals" else "Float32"
+    return FakeText(f"{name}: scratch", f"make_fake_tensor({dtype}, (cute.sym_int(),), (1,), assumed_align=4)")
+
+
+def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
+    """One symbol per dynamic dim; its divisibility is what the most demanding tensor needs."""
+    parts = {d.name: d for s in shapes.values() for d in s.dims if d.divisor > 1}
+    own = [problem.gather.extent] if problem.gather and problem.gather.extent not in (problem.m, problem.n) else []
+    for dim in filter(None, (problem.batch, *own, problem.m, problem.n, problem.k, *parts.values())):
+        if dim.value is None:
+            multiples = [
+                s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim
+            ]
+            multiples += [step for s in shapes.values() for d, step in zip(s.dims, s.steps) if d == dim]
+            divisibility = f", divisibility={max(multiples)}" if max(multiples, default=1) > 1 else ""
+            yield f'{_symbol(dim)} = cute.sym_int(symbol="{dim.name}"{divisibility})'
+
+
+def _symbol(dim: ProblemDim) -> str:
+    """The name of a dynamic extent in generated source."""
+    return f"{dim.base}_over_{dim.divisor}{'_up' * dim.up}" if dim.divisor > 1 else dim.name
+
+
+def _fake(name: str, shapes: dict[str, TensorShape]) -> FakeText:
+    s = shapes.get(name)
+    if s is None:
+        return FakeText(f"{name}: f32", "Float32(0.0)")
+    divisibility = f"divisibility={s.stride_multiple}" if s.stride_multiple > 1 else ""
+    extents = _tuple(_symbol(d) if d.value is None else str(d.value) for d in s.dims)
+    strides = _tuple("1" if axis == s.contiguous else f"cute.sym_int64({divisibility})" for axis in range(len(s.dims)))
+    parts = (s.dtype.cutlass, extents, strides, f"assumed_align={s.align}")
+    return FakeText(s.text, bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
+
+
+def _tuple(items: Iterable[str]) -> str:
+    items = tuple(items)
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

@@ -1,0 +1,152 @@
+"""From a resolved GEMM to what kernel.py.jinja and its parts read, one object for each idea."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.families.gemm.omission import without
+from cutegen.families.gemm.orientation import kernel_frame
+from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
+from cutegen.families.gemm.text.arguments import ArgumentsText, arguments_text
+from cutegen.families.gemm.text.blocks import BlocksText, blocks_text
+from cutegen.families.gemm.text.consume import ConsumeText, consume_text
+from cutegen.families.gemm.text.consumers import ConsumersText, consumers_text
+from cutegen.families.gemm.text.epilogue import (
+    InputsText,
+    OutputsText,
+    epilogue_text,
+    inputs_text,
+    outputs_text,
+)
+from cutegen.families.gemm.text.functions import FunctionText, element_sources
+from cutegen.families.gemm.text.gather import GatherText, gather_text
+from cutegen.families.gemm.text.groups import GroupText, group_text
+from cutegen.families.gemm.text.host import HostText, host_text, kernel_parameters
+from cutegen.families.gemm.text.load import LoadText, load_text
+from cutegen.families.gemm.text.mainloop import MainloopText, mainloop_text
+from cutegen.families.gemm.text.module import ModuleText, module_text
+from cutegen.families.gemm.text.output_tile import OutputTileText, output_tile_text
+from cutegen.families.gemm.text.reductions import ReductionsText, reductions_text
+from cutegen.families.gemm.text.roles import (
+    RolesText,
+    consume_role,
+    epilogue_fields,
+    gather_role,
+    load_role,
+    load_tiles_role,
+)
+from cutegen.families.gemm.text.smem import SmemText, plain_storage, smem_text
+from cutegen.families.gemm.text.store import StoreText, store_parameters, store_text
+from cutegen.families.gemm.text.tensors import MatrixText, matrix_text
+from cutegen.families.gemm.text.work import WorkText, work_text
+from cutegen.hardware import ARCHS
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """What kernel.py.jinja and its parts read as k. All of it is in the kernel's frame. pdl_wait, pdl_trigger: whether
+    the kernel waits for the one before it, and lets the next one start."""
+
+    module: ModuleText
+    arguments: ArgumentsText
+    host: HostText
+    smem: SmemText
+    roles: RolesText
+    work: WorkText
+    a: MatrixText
+    b: MatrixText
+    load: LoadText
+    gather: GatherText | None
+    groups: GroupText | None
+    consumers: ConsumersText
+    mainloop: MainloopText
+    tile: OutputTileText
+    inputs: InputsText
+    outputs: OutputsText
+    epilogue: FunctionText
+    blocks: BlocksText | None
+    reductions: ReductionsText
+    consume: ConsumeText
+    store: StoreText
+    pdl_wait: bool
+    pdl_trigger: bool
+
+    @property
+    def functions(self) -> tuple[FunctionText, ...]:
+        """The maths of the epilogue, in the order in which an element goes through it."""
+        return (*((self.blocks.before, self.blocks.once) if self.blocks else ()), self.epilogue)
+
+
+def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
+    given = without(resolved.problem, kernel.omitted)
+    problem, structure = kernel_frame(given, kernel.structure)
+    groups, consumers = group_text(problem), consumers_text(structure)
+    gather = gather_text(problem, structure, groups)
+    work = work_text(problem, structure, kernel.tilings[0].numbers)
+    mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
+    a, b = (
+        matrix_text(
+            t,
+            dim,
+            paired=problem.paired_dim == dim,
+            gathered_by=gather.index if gather and t is problem.gathered else None,
+        )
+        for t, dim in ((problem.a, "m"), (problem.b, "n"))
+    )
+    load = load_text(problem, a, b, mainloop, groups)
+    tile = output_tile_text(problem, groups)
+    inputs, outputs = inputs_text(problem, tile, consumers, groups), outputs_text(problem, groups)
+    reductions = reductions_text(problem, tile, consumers, groups)
+    sources = element_sources(problem, inputs.vectors, mainloop.to_f32)
+    parameters = store_parameters(problem, consumers, groups)
+    blocks = blocks_text(problem, sources, tile, consumers, groups, parameters)
+    epilogue = epilogue_text(problem, sources, consumers, reductions.outputs)
+    store = store_text(parameters, sources, epilogue, inputs, outputs, reductions)
+    own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
+    own_parameters = kernel_parameters((a, b), mainloop, inputs, outputs, blocks, reductions, groups, gather, work)
+    arguments = arguments_text(problem, reductions, work)
+    cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
+    cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.tiles_read_if else set()
+    optional = {
+        "block_input": inputs.blocks,
+        "direct_store": outputs.by_threads,
+        "pairs": problem.paired,
+        "pipeline_state": consumers.pingpong,
+        "reduction": reductions.outputs or blocks,
+        "row_gather": gather,
+        "row_groups": groups,
+        "vector": inputs.vectors,
+    }
+    device_modules = ("accumulator", "tma", *(name for name, used in optional.items() if used), *work.device_modules)
+    return KernelText(
+        module=module_text(resolved, kernel, given, problem, cutlass_names, device_modules),
+        arguments=arguments,
+        host=host_text(problem, a, b, groups, own_parameters),
+        smem=smem_text(
+            a, b, mainloop, inputs, outputs, plain_storage(tile, consumers, work, groups, inputs, blocks, reductions)
+        ),
+        roles=RolesText(
+            load=load_role(load, work),
+            gather=gather_role(gather, work),
+            load_tiles=load_tiles_role(inputs, work),
+            consume=consume_role(mainloop, work, inputs, outputs, own_fields),
+        ),
+        work=work,
+        a=a,
+        b=b,
+        load=load,
+        gather=gather,
+        groups=groups,
+        consumers=consumers,
+        mainloop=mainloop,
+        tile=tile,
+        inputs=inputs,
+        outputs=outputs,
+        epilogue=epilogue,
+        blocks=blocks,
+        reductions=reductions,
+        consume=consume_text(problem, consumers, work, mainloop, store, groups),
+        store=store,
+        pdl_wait=structure.pdl_wait,
+        pdl_trigger=structure.pdl_trigger != "none",
+    )

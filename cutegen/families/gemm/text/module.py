@@ -1,0 +1,74 @@
+"""What a kernel module says of itself, and what it imports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from cutegen.epilogue import device_imports
+from cutegen.epilogue.ops import BUILT_IN_MODULE
+from cutegen.families.gemm.arguments import formula
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
+from cutegen.families.gemm.text.overview import list_overview
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleText:
+    """What the templates read as k.module. symbol: the kernel's, without its tiling. title, overview: the docstring.
+    foreign_imports: whole statements; device_modules, activations, smem_functions: names out of cutegen.device, its
+    activation and its smem."""
+
+    symbol: str
+    title: str
+    overview: tuple[str, ...]
+    foreign_imports: tuple[str, ...]
+    device_modules: tuple[str, ...]
+    activations: tuple[str, ...]
+    smem_functions: tuple[str, ...]
+
+
+def module_text(
+    resolved: ResolvedGemm,
+    kernel: GemmKernel,
+    given: GemmProblem,
+    framed: GemmProblem,
+    cutlass_names: Iterable[str],
+    device_modules: Iterable[str],
+) -> ModuleText:
+    """given, framed: the problem in the frame of the spec, and in the kernel's. cutlass_names, device_modules: what the
+    body of the module needs."""
+    functions = device_imports(given.kernel_epilogue)
+    scaled_columns = framed.row_scale is not None and framed.row_scale[1] == "n"
+    return ModuleText(
+        symbol=resolved.name + kernel.module.removeprefix("kernel"),
+        title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(given)}.",
+        overview=tuple(list_overview(framed, kernel.tilings[0])),
+        foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=_import_order), functions)),
+        device_modules=tuple(sorted(device_modules)),
+        activations=functions.get(BUILT_IN_MODULE, ()),
+        smem_functions=(
+            "epilogue_layout",
+            *(["scale_layout"] if scaled_columns else []),
+            "smem_tensor",
+            "staged_layout",
+        ),
+    )
+
+
+def _foreign_imports(cutlass_names: Iterable[str], functions: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """`from` imports that are not of cutegen: the DSL's, and those of the packages whose ops the epilogue calls."""
+    names: dict[str, Iterable[str]] = {
+        "cutlass": cutlass_names,
+        "cutlass.cute.nvgpu": ("OperandMajorMode", "cpasync", "warpgroup"),
+        "cutlass.cute.runtime": ("make_fake_stream", "make_fake_tensor"),
+        **{module: found for module, found in functions.items() if module != BUILT_IN_MODULE},
+    }
+    for module in sorted(names, key=lambda module: (module.lower(), module)):
+        yield f"from {module} import {', '.join(names[module])}"
+
+
+def _import_order(name: str) -> tuple[int, list[str | int]]:
+    """Order of names that isort and ruff keep: CONSTANTS, Classes, functions; numbers in them by value."""
+    return (1 if name[0].isupper() else 2, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])

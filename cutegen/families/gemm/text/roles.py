@@ -1,0 +1,210 @@
+"""The roles of a kernel: what each is given. The classes of operands and the calls are made of the same list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutegen.families.gemm.derived import SLAB_ROWS
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.text.blocks import BlocksText
+from cutegen.families.gemm.text.consumers import ConsumersText
+from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
+from cutegen.families.gemm.text.expressions import factor
+from cutegen.families.gemm.text.gather import GatherText
+from cutegen.families.gemm.text.load import LoadText
+from cutegen.families.gemm.text.mainloop import MainloopText
+from cutegen.families.gemm.text.output_tile import OutputTileText
+from cutegen.families.gemm.text.reductions import ReductionsText
+from cutegen.families.gemm.text.work import WorkText
+
+
+@dataclass(frozen=True, slots=True)
+class FieldText:
+    """A field of a role's operands. note: modes, or what it means; value: in the kernel."""
+
+    name: str
+    kind: str
+    note: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleText:
+    """What a role is given. operands: the class of it; values: of its fields, in the kernel."""
+
+    operands: str
+    summary: str
+    fields: tuple[FieldText, ...]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return tuple(field.value for field in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class RolesText:
+    """What the templates read as k.roles."""
+
+    load: RoleText
+    gather: RoleText | None
+    load_tiles: RoleText | None
+    consume: RoleText
+
+    @property
+    def every(self) -> tuple[RoleText, ...]:
+        return tuple(role for role in (self.load, self.gather, self.load_tiles, self.consume) if role)
+
+
+def load_role(load: LoadText, work: WorkText) -> RoleText:
+    fields = (
+        *(_atom(x.atom) for x in load.every),
+        *(_tensor(x.gmem, x.modes) for x in load.every),
+        *(_tensor(x.smem, x.smem_modes) for x in load.every),
+        _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
+        *_order(work),
+    )
+    return RoleText("LoadOperands", "What the A/B load warp works on.", fields)
+
+
+def gather_role(gather: GatherText | None, work: WorkText) -> RoleText | None:
+    if gather is None:
+        return None
+    fields = (
+        _tensor(gather.gmem, "rows, k"),
+        _tensor(gather.index_gmem),
+        _tensor(gather.smem, gather.smem_modes),
+        _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
+        *_order(work),
+        *([] if work.split else [_field("k_tiles", "Int32")]),
+    )
+    return RoleText("GatherOperands", "What the gather warps work on.", fields)
+
+
+def load_tiles_role(inputs: InputsText, work: WorkText) -> RoleText | None:
+    if not inputs.tiles:
+        return None
+    fields: list[FieldText] = []
+    for c in inputs.tiles:
+        fields += [_atom(f"tma_{c.name}"), _tensor(f"m_{c.name}", c.modes), _tensor(f"s_{c.name}", "eM, eN, stages")]
+    fields += [_field("load_pipeline", "pipeline.PipelineTmaAsync"), *_order(work)]
+    return RoleText("TileLoadOperands", "What the epilogue-tile load warp works on.", tuple(fields))
+
+
+def consume_role(
+    mainloop: MainloopText,
+    work: WorkText,
+    inputs: InputsText,
+    outputs: OutputsText,
+    epilogue: Iterator[FieldText],
+) -> RoleText:
+    """epilogue: what values of blocks, reductions and the ends of the product add."""
+    fields = (
+        _field("mma", "cute.TiledMma"),
+        _tensor("sA", "bM, bK, stages"),
+        _tensor("sB", "bN, bK, stages"),
+        _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
+        *_order(work),
+        *(_partial_sums(work) if work.split else ()),
+        *([] if work.split else [_field("k_tiles", "Int32")]),
+        *_scales(mainloop),
+        *_inputs(inputs),
+        *_outputs(outputs),
+        *epilogue,
+    )
+    return RoleText("ConsumeOperands", "What an MMA warpgroup works on.", fields)
+
+
+def epilogue_fields(
+    problem: GemmProblem,
+    tile: OutputTileText,
+    consumers: ConsumersText,
+    blocks: BlocksText | None,
+    reductions: ReductionsText,
+) -> Iterator[FieldText]:
+    """In the kernel's frame."""
+    if blocks and blocks.along_m:
+        yield from _joined_blocks(blocks, tile, consumers)
+    if blocks:
+        yield from (_tensor(f"m_{x.name}", x.modes) for x in blocks.outputs)
+    for r in reductions.outputs:
+        yield _tensor(f"m_{r.name}", r.modes)
+        yield FieldText(f"p_{r.name}", "cute.Tensor", f"scratch: one value per {r.partial}", f"p_{r.name}")
+        if r.smem_shape:
+            yield _tensor(f"s_{r.name}", r.smem_modes, _stored(f"s_{r.name}", r.smem_shape))
+    if reductions.outputs:
+        yield FieldText("arrivals", "cute.Tensor", f"scratch: tiles done, {reductions.arrivals}", "arrivals")
+        yield FieldText("s_ticket", "cute.Tensor", "", _stored("s_ticket", reductions.ticket_shape))
+    first = {dim: "[0]" * (problem.paired_dim == dim) for dim in "mn"}  # of (pairs, 2)
+    if reductions.masks_columns or (blocks and not blocks.along_m):
+        yield FieldText("extent_n", "Int32", "", f"Int32(mB.shape[0]{first['n']})")
+    if reductions.masks_rows or (blocks and blocks.along_m):
+        yield FieldText("extent_m", "Int32", "", f"Int32(mA.shape[0]{first['m']})")
+
+
+def _partial_sums(work: WorkText) -> Iterator[FieldText]:
+    yield _tensor(work.buffer, work.buffer_modes)
+    yield _tensor("semaphores")
+
+
+def _scales(mainloop: MainloopText) -> Iterator[FieldText]:
+    if mainloop.row_scale:
+        yield _tensor(f"s_{mainloop.row_scale.name}", mainloop.row_scale.smem_modes)
+    if mainloop.block_scale:
+        yield _tensor(f"m_{mainloop.block_scale.name}", mainloop.block_scale.modes)
+
+
+def _inputs(inputs: InputsText) -> Iterator[FieldText]:
+    for v in inputs.vectors:
+        yield _tensor(f"m_{v.name}", v.modes)
+        yield _tensor(f"s_{v.name}", v.smem_modes)
+    yield from (_tensor(f"m_{x.name}", "") for x in inputs.device_scalars)
+    yield from (_tensor(f"m_{x.name}", x.modes) for x in inputs.blocks)
+    yield from (_field(name, "Float32") for name in inputs.host_scalars)
+    yield from (_tensor(f"s_{c.name}", "eM, eN, stages") for c in inputs.tiles)
+    if inputs.tiles:
+        yield _field("load_pipeline", "pipeline.PipelineTmaAsync")
+    if inputs.tiles_read_if:
+        yield FieldText("reads_tiles", "Boolean", "not where the scalars of all tiles are 0", "reads_tiles")
+
+
+def _outputs(outputs: OutputsText) -> Iterator[FieldText]:
+    for d in outputs.every:
+        if d.bulk:
+            yield _atom(f"tma_{d.name}")
+        yield _tensor(f"m_{d.name}", d.modes)
+        yield _tensor(f"s_{d.name}", "eM, eN, slots")
+
+
+def _joined_blocks(blocks: BlocksText, tile: OutputTileText, consumers: ConsumersText) -> Iterator[FieldText]:
+    slabs = f"{factor(tile.rows)} // {SLAB_ROWS}"
+    for r in blocks.reduced:
+        shape = consumers.shape(tile.columns, slabs)
+        yield _tensor(
+            f"j_{r.name}", f"bN, slabs of {SLAB_ROWS} rows{consumers.group_index}", _stored(f"j_{r.name}", shape)
+        )
+    for name in blocks.held:
+        shape = consumers.shape(tile.columns, blocks.in_tile)
+        yield _tensor(f"b_{name}", f"bN, blocks{consumers.group_index}", _stored(f"b_{name}", shape))
+
+
+def _order(work: WorkText) -> Iterator[FieldText]:
+    yield _field("raster", work.raster)
+    yield from (_field(name, kind) for name, kind in work.order)
+
+
+def _field(name: str, kind: str) -> FieldText:
+    return FieldText(name, kind, "", name)
+
+
+def _atom(name: str) -> FieldText:
+    return _field(name, "cute.CopyAtom")
+
+
+def _tensor(name: str, modes: str | None = None, value: str = "") -> FieldText:
+    return FieldText(name, "cute.Tensor", "" if modes is None else f"({modes})", value or name)
+
+
+def _stored(name: str, shape: str) -> str:
+    """A tensor of what the shared storage has under a name."""
+    return f"storage.{name}.get_tensor(cute.make_layout({shape}))"

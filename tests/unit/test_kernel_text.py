@@ -1,0 +1,94 @@
+"""Templates and the objects that they read belong together: what is missing is an error of the template engine, and
+what nobody reads is found here."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import EDGES, resolve_text
+
+from cutegen.families.gemm import text as package
+from cutegen.families.gemm.rendering import render
+from cutegen.families.gemm.text import plan
+
+SPECS = sorted(
+    path for path in (Path(__file__).parents[2] / "specs").glob("*gemm*.yaml") if not path.name.endswith(".lock.yaml")
+)
+# What neither the shipped specs nor those at the edges of the rules have: inputs with blocks, values of blocks of
+# transposed products, and reductions over rows.
+BLOCK_INPUTS = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[l, m, k]
+  b: bf16[n, k]
+  s: f32[l, m, ceil(n/128)]
+  d: bf16[l, m, n]
+epilogue: {d: acc * s}
+"""
+TRANSPOSED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[m, k]
+  b: bf16[n, k]
+  alpha: f32[]
+  s: f32[m, n/128]
+  d: e4m3[m, n]
+epilogue:
+  s: max_abs(alpha * acc, n, 128)
+  d: acc / s
+tiling: {swap_ab: true}
+"""
+REDUCED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[m, k]
+  b: bf16[n, k]
+  c: bf16[m, n]
+  beta: f32
+  r: f32[n]
+  amax: f32[]
+  d: bf16[m, n]
+epilogue: {d: acc + beta * c, r: "max(d, m)", amax: "max_abs(d, m, n)"}
+"""
+OTHERS = (BLOCK_INPUTS, TRANSPOSED, REDUCED)
+
+
+def texts() -> Iterator[type]:
+    """Every dataclass of the package but those of the plan, of which some need a lock with winners."""
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if (
+                dataclasses.is_dataclass(value)
+                and isinstance(value, type)
+                and value.__module__ == module.name != plan.__name__
+            ):
+                yield value
+
+
+def test_all_that_is_decided_for_templates_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: set[tuple[type, str]] = set()
+
+    def getattribute(self: Any, name: str) -> Any:
+        read.add((type(self), name))
+        return object.__getattribute__(self, name)
+
+    classes = list(texts())
+    for cls in classes:
+        monkeypatch.setattr(cls, "__getattribute__", getattribute, raising=False)
+    for spec in (*(path.read_text(encoding="utf-8") for path in SPECS), *EDGES.values(), *OTHERS):
+        render(resolve_text(spec).resolved)
+    offered = {(cls, field.name) for cls in classes for field in dataclasses.fields(cls)}
+    offered |= {(cls, name) for cls in classes for name, value in vars(cls).items() if isinstance(value, property)}
+    assert {f"{cls.__name__}.{name}" for cls, name in offered - read} == set()
