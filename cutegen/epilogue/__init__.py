@@ -17,7 +17,6 @@ from cutegen.epilogue.program import (
     Output,
     Reduction,
     Report,
-    parse_epilogue,
 )
 from cutegen.epilogue.scaling import find_scaled
 from cutegen.epilogue.source import (
@@ -31,6 +30,7 @@ from cutegen.epilogue.source import (
     torch_lines,
     torch_operand_lines,
 )
+from cutegen.epilogue.statements import parse_epilogue
 from cutegen.epilogue.tree import Expr
 
 __all__ = [

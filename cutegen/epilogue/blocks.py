@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutegen.epilogue.ops import FUNCTIONS
-from cutegen.epilogue.program import Assign, EpilogueProgram, Operand, Report, reads
+from cutegen.epilogue.program import Assign, EpilogueProgram, Operand, Report
 from cutegen.epilogue.rules import BLOCK, NOT_YET_SUPPORTED
 from cutegen.epilogue.tree import (
     Binary,
@@ -27,6 +27,7 @@ from cutegen.epilogue.tree import (
     Stored,
     children,
     map_children,
+    reads,
     walk,
 )
 

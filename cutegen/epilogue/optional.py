@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from cutegen.epilogue.program import Assign, EpilogueProgram, Report, reads
+from cutegen.epilogue.program import Assign, EpilogueProgram, Report
 from cutegen.epilogue.rules import OPTIONAL
 from cutegen.epilogue.scaling import find_scaled
-from cutegen.epilogue.tree import Binary, Call, Expr, Name, Negate, Slice, Span, children, map_children, walk
+from cutegen.epilogue.tree import Binary, Call, Expr, Name, Negate, Slice, Span, children, map_children, reads, walk
 
 _ACC = frozenset({"acc", "acc_0", "acc_1"})
 

@@ -211,3 +211,8 @@ def fold(expr: Expr, constants: Mapping[str, float]) -> float | None:
             result = {"+": x + y, "-": x - y, "*": x * y, "/": x / y if y else math.nan}[op]
             return result if fits_f32(result) else None
     return None
+
+
+def reads(tree: Expr) -> list[str]:
+    """Names that an expression reads, left to right."""
+    return [node.name for node in walk(tree) if isinstance(node, Name | Stored | Slice)]

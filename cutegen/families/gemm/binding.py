@@ -33,9 +33,8 @@ from cutegen.epilogue import (
 from cutegen.epilogue.expression import REDUCTIONS
 from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE
-from cutegen.epilogue.program import reads
 from cutegen.epilogue.rules import OP_PACKAGE, OPTIONAL, REDUCE_ADD
-from cutegen.epilogue.tree import Call, Pairing, Reduce, Span, walk
+from cutegen.epilogue.tree import Call, Pairing, Reduce, Span, reads, walk
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.block_scales import check_halves, place_block_scales

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutegen.epilogue import Assign, BlockOutput, Passes, after_lines, before_lines, once_lines
-from cutegen.epilogue.program import reads
+from cutegen.epilogue.tree import reads
 from cutegen.families.gemm.derived import SLAB_ROWS
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem

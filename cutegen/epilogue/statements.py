@@ -1,0 +1,210 @@
+"""The statements of an epilogue: parsed, checked, and put in the order in which they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+
+from cutegen.diagnostics import suggest
+from cutegen.epilogue.expression import FORMS, parse_expression
+from cutegen.epilogue.installed import find_installed, find_op
+from cutegen.epilogue.ops import OPS
+from cutegen.epilogue.program import Assign, Report
+from cutegen.epilogue.rules import (
+    CONSTANT,
+    CYCLE,
+    EXPRESSION,
+    OUTPUT_WITHOUT_ACC,
+    REDUCTION,
+    STATEMENTS,
+    STORED,
+    UNDEFINED_NAME,
+    UNUSED_LOCAL,
+)
+from cutegen.epilogue.tree import (
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Logic,
+    Name,
+    Reduce,
+    ReportAt,
+    Slice,
+    Span,
+    Stored,
+    children,
+    fold,
+    is_constant,
+    reads,
+    walk,
+)
+
+MAX_STATEMENTS = 64
+
+
+def parse_epilogue(
+    assignments: Mapping[str, str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    report: Report,
+    taken: Sequence[str] = (),
+    dims: Collection[str] = (),
+) -> tuple[Assign, ...] | None:
+    """The assignments as ordered statements, or None after reporting every finding.
+
+    inputs, outputs: names of declared tensors in order of declaration, outputs being those assigned. taken: names that
+    exist but are no values of the epilogue (dims, mainloop operands), for better messages. dims: those of tensors.
+    """
+    if len(assignments) > MAX_STATEMENTS:
+        said = f"the epilogue has {len(assignments)} assignments; at most {MAX_STATEMENTS} are allowed"
+        report(STATEMENTS, ("epilogue",), said, "write some of them as one expression", key=True)
+        return None
+    ok = True
+
+    def refuse(name: str, rule: str, span: Span, message: str, remedy: str) -> None:
+        nonlocal ok
+        ok = False
+        report(rule, ("epilogue", name), message, remedy, span=span)
+
+    trees: dict[str, Expr] = {}
+    for name, text in assignments.items():
+        tree = parse_expression(text, partial(refuse, name), dims)
+        if tree is not None:
+            trees[name] = tree
+    values = ["acc", *inputs, *assignments]
+    for name, tree in trees.items():
+        for node in walk(tree):
+            _check_node(node, name, values, outputs, taken, partial(refuse, name))
+        _check_reductions(name, tree, trees, outputs, partial(refuse, name))
+    if not ok:
+        return None
+    order = _order(trees, outputs, report)
+    if order is None or not _check_values(trees, order, outputs, report):
+        return None
+    return tuple(
+        Assign(name, trees[name], "output" if name in outputs else "local", " ".join(assignments[name].split()))
+        for name in order
+    )
+
+
+def _check_node(
+    node: Expr, owner: str, values: Sequence[str], outputs: Sequence[str], taken: Sequence[str], refuse: ReportAt
+) -> None:
+    """Names and `@`: what the syntax alone does not tell."""
+    match node:
+        case Name(name, span) | Slice(name=name, span=span) if name in taken:
+            known = f"values are {', '.join(values)}"
+            refuse(UNDEFINED_NAME, span, f"`{name}` is not a value of the epilogue", known)
+        case Name(name, span) | Slice(name=name, span=span) if _is_op(name, values):
+            form = FORMS.get(name, f"{name}(x)")
+            refuse(UNDEFINED_NAME, span, f"`{name}` is an op and needs its arguments", f"write {form}")
+        case Name(name, span) | Slice(name=name, span=span) if name not in values:
+            remedy = f"{suggest(name, values)} values are {', '.join(values)}".strip()
+            refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", remedy)
+        case Stored(name, span) if name not in outputs:
+            listed = ", ".join(outputs) or "none"
+            refuse(STORED, span, f"`{name}` is not an output of this epilogue", f"outputs: {listed}")
+        case Binary("@", _, _, span):
+            refuse(EXPRESSION, span, "`@` belongs in `mainloop`", "the product is called acc here")
+
+
+def _is_op(name: str, values: Sequence[str]) -> bool:
+    """Whether a name that stands alone is that of an op; what the spec defines comes before ops of other packages."""
+    return name in OPS or name in FORMS or (name not in values and name in find_installed().offers)
+
+
+def _check_reductions(
+    owner: str, tree: Expr, trees: Mapping[str, Expr], outputs: Sequence[str], refuse: ReportAt
+) -> None:
+    """A reduction of all is the root of an output's tree, and is read by nothing."""
+    for node in walk(tree):
+        if isinstance(node, Reduce) and not node.block and (node is not tree or owner not in outputs):
+            remedy = "declare a tensor for it, and assign the reduction alone: r: sum(x, n)"
+            refuse(REDUCTION, node.span, "a reduction is part of a value", remedy)
+        elif (
+            isinstance(node, Name | Stored | Slice)
+            and isinstance(read := trees.get(node.name), Reduce)
+            and not read.block
+        ):
+            said = f"`{node.name}` is complete only when all tiles are: nothing can be computed from it here"
+            remedy = "compute that in the next kernel, or reduce blocks of columns: max_abs(x, n, 128)"
+            refuse(REDUCTION, node.span, said, remedy)
+
+
+def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) -> list[str] | None:
+    """Names in order of computation: depth first from the outputs as declared, so that key order changes nothing."""
+    done: list[str] = []
+    active: list[str] = []
+    ok = True
+
+    def visit(name: str) -> None:
+        nonlocal ok
+        if name in done or name not in trees:
+            return
+        if name in active:
+            ok = False
+            circle = " -> ".join((*active[active.index(name) :], name))
+            report(CYCLE, ("epilogue", name), f"`{name}` depends on itself: {circle}", "break the circle", key=True)
+            return
+        active.append(name)
+        for node in walk(trees[name]):
+            in_place = isinstance(node, Name | Slice) and node.name == name and name in outputs
+            if isinstance(node, Name | Stored | Slice) and not in_place:
+                visit(node.name)
+        active.pop()
+        done.append(name)
+
+    for name in outputs:
+        visit(name)
+    reached = set(done)
+    for name in trees:
+        visit(name)
+    if ok and outputs:
+        for name in trees:
+            if name not in reached:
+                ok = False
+                remedy = f"remove it, or declare `{name}` under `tensors` if it is an output"
+                report(UNUSED_LOCAL, ("epilogue", name), f"nothing reads the local `{name}`", remedy, key=True)
+    return done if ok else None
+
+
+def _check_values(trees: Mapping[str, Expr], order: Sequence[str], outputs: Sequence[str], report: Report) -> bool:
+    """Constant parts fold to finite numbers, and every output depends on acc."""
+    constants: dict[str, float] = {}
+    depends = {"acc"}
+    ok = True
+    for name in order:
+        tree = trees[name]
+        for node, said, remedy in _bad_constants(tree, constants):
+            ok = False
+            report(CONSTANT, ("epilogue", name), said, remedy, span=node.span)
+        if (value := fold(tree, constants)) is not None:
+            constants[name] = value
+        if depends.intersection(reads(tree)):
+            depends.add(name)
+        elif name in outputs:
+            ok = False
+            report(OUTPUT_WITHOUT_ACC, ("epilogue", name), f"output `{name}` does not depend on acc", "use acc in it")
+    return ok
+
+
+def _bad_constants(expr: Expr, constants: Mapping[str, float]) -> Iterator[tuple[Expr, str, str]]:
+    """The innermost parts that are constant without a value, and divisions of what varies by zero."""
+    if fold(expr, constants) is not None:
+        return
+    inner = [finding for part in children(expr) for finding in _bad_constants(part, constants)]
+    yield from inner
+    if isinstance(expr, Binary) and expr.op == "/" and fold(expr.right, constants) == 0:
+        yield expr.right, "division by zero", "a divisor is not zero"
+    elif is_constant(expr, constants) and not inner:
+        if isinstance(expr, Compare | Logic):
+            yield expr, "a condition that is always the same", "compare something that varies"
+        else:
+            what = f"`{expr.op}` of constants" if isinstance(expr, Call) else "a constant beyond the range of f32"
+            yield expr, what, "write its value as a number"
+    elif isinstance(expr, Call):
+        for index in find_op(expr.op).numbers:
+            if fold(expr.args[index], constants) is None:
+                said = f"argument {index + 1} of `{expr.op}` is no number"
+                yield expr.args[index], said, f"`{expr.op}`: {find_op(expr.op).doc}"
