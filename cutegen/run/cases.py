@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cutegen.run.case_list import Case
-from cutegen.run.guard import Guarded, bits, guarded_like, poisoned_allocations
+from cutegen.run.guard import Guarded, bits, guarded_like, invalid_copy, poisoned_allocations
 from cutegen.run.judge import OutputError, as_tuple, judge, output_name, reference_outputs
 from cutegen.run.locate import describe
 from cutegen.run.row_slices import narrowed, row_slices
@@ -109,7 +109,7 @@ class _Run:
         inputs = self._inputs()
         if (reason := _needs_cuda(inputs)) is not None:
             return self._skip(reason)
-        late = tuple(_poisoned_copy(v) for v in inputs)
+        late = tuple(invalid_copy(v) for v in inputs)
         call = self._prepare(late, padded=False)
         call.run()  # compiled, caches filled
         torch.cuda.synchronize()
@@ -335,12 +335,6 @@ def _member(arg: Argument, value: Any, index: int) -> Any:
 
 def _needs_cuda(inputs: Sequence[Any]) -> str | None:
     return None if any(getattr(v, "is_cuda", False) for v in inputs) else "the inputs are not on a CUDA device"
-
-
-def _poisoned_copy(value: Any) -> Any:
-    if not hasattr(value, "stride"):
-        return value
-    return value.clone().fill_(float("nan") if value.is_floating_point() else 0)
 
 
 def _synchronize(results: Sequence[Any]) -> None:

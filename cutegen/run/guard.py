@@ -86,9 +86,21 @@ def guarded_like(tensor: Any, *, padded: bool) -> Guarded:
     return guarded(tensor.shape, inner, tensor.dtype, tensor.device, padded=padded, row=row)
 
 
+def invalid_copy(value: Any) -> Any:
+    """A tensor of the same strides, gaps between rows included, with NaN, or 0 where it has integers; other values as
+    they are."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return copy.fill_(float("nan") if value.is_floating_point() else 0)
+
+
 def bits(tensor: Any) -> Any:
     """The tensor's storage words as integers, for bitwise comparison."""
-    return _words(tensor.contiguous())
+    flat = tensor.contiguous().view(-1)
+    return _words(flat.as_strided(flat.shape, (1,)))  # a single element keeps any stride, and is contiguous
 
 
 def _words(tensor: Any) -> Any:
