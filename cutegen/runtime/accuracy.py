@@ -6,7 +6,8 @@ An element passes when
 
     u              half an ulp of the output dtype, relative: 2**-8 bf16, 2**-11 f16, 2**-24 f32, 2**-4 e4m3, 2**-3
                    e5m2; plus that of the reference's dtype, when it was rounded, too.
-    scale          root mean square of the reference output: the size of what was accumulated, for random data.
+    scale          root mean square of the reference output: the size of what was accumulated, for random data. Elements
+                   that nothing is promised of, rows of no group among them, do not count: their zeros would shrink it.
     accumulation   2**-22 * (K / 16 + 6 * sqrt(K)). A tensor core adds 16 products at a time to an f32 accumulator and
                    truncates (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS
                    7:e330, 2021): at most an ulp, 2**-23, each of the K / 16 times, with the partial sum's sign. The
@@ -57,8 +58,8 @@ _TINY = {
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """relative: times |reference|. scaled: times the rms of the reference, over all of it, or over its last axis
-    (by_row). absolute: added."""
+    """relative: times |reference|. scaled: times the rms of the reference, over all elements that count, or over those
+    of its last axis (by_row). absolute: added."""
 
     relative: float
     scaled: float
@@ -110,8 +111,8 @@ def _accumulation(k: int, reference: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Errors over all elements. first: index of the first wrong element; low, high: the inclusive box around all of
-    them; actual, expected: its values."""
+    """Errors over the elements that count. first: index of the first wrong element; low, high: the inclusive box
+    around all of them; actual, expected: its values."""
 
     elements: int
     mismatches: int
@@ -125,30 +126,33 @@ class Comparison:
     expected: float = 0.0
 
 
-def compare(actual: Any, reference: Any, allowed: Tolerance) -> Comparison:
+def compare(actual: Any, reference: Any, allowed: Tolerance, free: Any = None) -> Comparison:
     """Compares in float64. A NaN is wrong unless the reference has it, too; infinities must agree.
 
+    free: a mask of elements that may be anything; they count neither as elements nor for the rms.
     max_error and mean_error are over the elements where both are finite; allowed: the tolerance at the largest error.
     """
     import torch
 
     x, ref = actual.double(), reference.double()
     finite = torch.isfinite(ref)
-    squares = torch.where(finite, ref, 0.0).square()
+    counts = torch.ones_like(finite) if free is None else ~free
+    sized = finite & counts
+    squares = torch.where(sized, ref, 0.0).square()
     axes = (-1,) if allowed.by_row else tuple(range(ref.dim()))
-    count = finite.sum(axes, keepdim=True).clamp(min=1)
+    count = sized.sum(axes, keepdim=True).clamp(min=1)
     scale = (squares.sum(axes, keepdim=True) / count).sqrt()
     error = (x - ref).abs()
     limit = ref.abs() * allowed.relative + (scale * allowed.scaled + allowed.absolute)
-    same = (finite & (error <= limit)) | (x == ref) | (x.isnan() & ref.isnan())
-    comparable = error.isfinite()
-    shown = torch.where(comparable, error, 0.0)
+    same = (finite & (error <= limit)) | (x == ref) | (x.isnan() & ref.isnan()) | ~counts
+    shown = torch.where(error.isfinite() & counts, error, 0.0)
+    elements = int(counts.sum())
     worst = int(shown.argmax()) if shown.numel() else 0
-    result = {
-        "elements": x.numel(),
+    result: dict[str, Any] = {
+        "elements": elements,
         "mismatches": int((~same).sum()),
         "max_error": shown.max().item() if shown.numel() else 0.0,
-        "mean_error": shown.mean().item() if shown.numel() else 0.0,
+        "mean_error": shown.sum().item() / max(elements, 1),
         "allowed": limit.reshape(-1)[worst].item() if limit.numel() else 0.0,
     }
     if not result["mismatches"]:

@@ -19,6 +19,7 @@ from cutegen.run.case_list import list_cases  # noqa: E402
 from cutegen.run.cases import CaseResult, run_case  # noqa: E402
 from cutegen.run.row import Row  # noqa: E402
 from cutegen.run.subject import Subject, plan_subject  # noqa: E402
+from cutegen.runtime.command import benchmark_kernel_argparse  # noqa: E402
 from cutegen.runtime.row_groups import multiply_members  # noqa: E402
 
 SHAPE = {"g": 4, "m": 80, "n": 16, "k": 8}
@@ -45,6 +46,8 @@ class Bare(Plan):
             group = (group + 1) % b.shape[0]
         if self.breaks == "last row" and bool(rows.any()):
             rows[int(rows.nonzero()[-1])] = False
+        if self.breaks == "rows of nobody":
+            d[~rows] = 7.0
         product = self.reference_fn(a, b, group)
         d[rows] = product[rows]  # rows of nobody stay as they are
 
@@ -68,6 +71,13 @@ def test_a_right_kernel_passes_whatever_it_leaves_in_rows_of_nobody() -> None:
 def test_rows_with_the_matrix_of_another_group_are_found() -> None:
     wrong = {r.case.name for r in checked("neighbour") if r.status != "pass"}
     assert {"ragged", "edges of tiles", "a row each", "no row left"} <= wrong
+
+
+@pytest.mark.parametrize(("breaks", "code"), [("rows of nobody", 0), ("neighbour", 1)])
+def test_the_command_line_judges_no_row_of_nobody(breaks: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [word for dim, extent in SHAPE.items() for word in (f"--{dim}", str(extent))]
+    assert benchmark_kernel_argparse(Bare(breaks), [*arguments, "--check"]) == code
+    assert ("d: wrong" if code else "d: right") in capsys.readouterr().out
 
 
 def test_a_row_that_is_not_written_is_found() -> None:

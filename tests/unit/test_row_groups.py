@@ -12,6 +12,7 @@ import torch
 
 from cutegen.run.judge import judge
 from cutegen.run.subject import plan_subject
+from cutegen.runtime.accuracy import compare
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gemm import GemmTiling
 from cutegen.runtime.grouped_plan import GroupedPlan
@@ -127,6 +128,27 @@ def test_rows_of_nobody_are_not_judged_and_all_others_are() -> None:
     row = int((inputs[3] >= 0).nonzero()[0])
     result[row, 3] += 1.0
     assert judge(0, result, reference, inputs, subject, {})[1].mismatches == 1
+
+
+def test_the_tolerance_is_that_of_the_rows_that_count() -> None:
+    plan = Plan()
+    subject = plan_subject(plan, Path(__file__))
+    inputs = plan.draw_inputs(Deal("ones"), m=6400, n=16, k=64, g=20)  # 20 rows count, 6380 are zeros
+    a, b, bias, group = inputs
+    reference = plan.reference_fn(*inputs, precision="float64").double()
+    rows = (group >= 0).nonzero().flatten()
+    assert len(rows) == 20
+    error, found = judge(0, 1.001 * reference.bfloat16(), reference, inputs, subject, {})
+    alone = compare(1.001 * reference[rows].bfloat16(), reference[rows], error.tolerance)
+    assert (found.allowed, found.mean_error, found.elements) == (alone.allowed, alone.mean_error, 20 * 16)
+
+    row = int(rows[7])
+    for wrong in (a[row] @ b[(group[row] + 1) % 20].mT, a[row, 2:] @ b[group[row], :, 2:].mT):  # 2 products are missing
+        result = reference.clone()
+        result[row] = wrong.double() + bias[group[row]]
+        found = judge(0, result, reference, inputs, subject, {})[1]
+        assert found.mismatches > 8
+        assert (found.low[0], found.high[0]) == (row, row)
 
 
 def test_work_is_that_of_rows_and_groups_with_rows() -> None:
