@@ -166,6 +166,13 @@ EDGES |= {
     "gathered_by_one_warp_in_pingpong": gathered(group_fused(OFFSETS)) + DYNAMIC + PINGPONG,
     "gathered_transposed": gathered(PLAIN) + "tiling: {swap_ab: true, tile: [256, 128, 128], cluster: [1, 2]}\n",
 }
+# Less than a tile, ragged in every dim, more than one wave; three of a batch and of groups.
+OTHER_DIMS = {"l": 3, "g": 3, "t": 200}
+EDGE_SHAPES = (
+    {"m": 8, "n": 8, "k": 8, **OTHER_DIMS},
+    {"m": 264, "n": 520, "k": 200, **OTHER_DIMS},
+    {"m": 3000, "n": 2504, "k": 328, **OTHER_DIMS},
+)
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 
 

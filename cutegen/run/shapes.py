@@ -103,16 +103,16 @@ def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
         shape = dict(subject.defaults)
         batch = 1 if name == "one tile" else 3
         wanted_of = {roles.gathered: m // 2 + 3, roles.m: m, roles.n: n, roles.k: k, roles.batch: batch}
-        for dim, extent in wanted_of.items():
-            if dim:
-                shape[dim] = _legal(subject, dim, extent)
+        shape.update(legal_shape(subject, wanted_of))
         if (key := tuple(shape.values())) not in seen:
             seen.add(key)
             yield name, complete(subject, shape, name)
 
 
-def _legal(subject: Subject, dim: str, extent: int) -> int:
-    return legal_extent(subject.dims[dim], subject.steps[dim], extent)
+def legal_shape(subject: Subject, wanted: Mapping[str, int]) -> Shape:
+    """The extents that are nearest to what is wanted, for those dims that the subject has: constants, and others up to
+    the next multiple of what they are varied in."""
+    return {d: legal_extent(subject.dims[d], subject.steps[d], n) for d, n in wanted.items() if d in subject.dims}
 
 
 def bench_shapes(subject: Subject, asked: Iterable[str], listed: Iterable[Mapping[str, int]]) -> list[Shape]:
@@ -127,6 +127,5 @@ def bench_shapes(subject: Subject, asked: Iterable[str], listed: Iterable[Mappin
     for m, n, k in () if shapes else BENCH_SHAPES:
         batch = BENCH_BATCH if roles.batch else 1
         wanted = {roles.gathered: m // batch, roles.m: m // batch, roles.n: n, roles.k: k, roles.batch: batch}
-        shape = {d: _legal(subject, d, extent) for d, extent in wanted.items() if d}
-        shapes.append(complete(subject, {**subject.defaults, **shape}, "default shape"))
+        shapes.append(complete(subject, {**subject.defaults, **legal_shape(subject, wanted)}, "default shape"))
     return [s for i, s in enumerate(shapes) if s not in shapes[:i]]

@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from gemm_specs import EDGES, random_specs
+from gemm_specs import EDGE_SHAPES, EDGES, random_specs
 
 from cutegen.render import render_package, write_package
 from cutegen.resolve import resolve_document
 from cutegen.run.judge import judge, reference_outputs
+from cutegen.run.shapes import legal_shape
 from cutegen.run.subject import load_subject
 from cutegen.spec import load_text
 
@@ -18,8 +19,6 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 SPECS = {**EDGES, **random_specs(1, 24)}
-# Less than a tile, ragged in every dim, more than one wave.
-SHAPES = ({"m": 8, "n": 8, "k": 8}, {"m": 264, "n": 520, "k": 200}, {"m": 3000, "n": 2504, "k": 328})
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -30,8 +29,8 @@ def test_numerics(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     subject = load_subject(tmp_path / "generated" / name)
     plan = subject.plan
     assert plan
-    for shape in SHAPES:
-        dims = {dim: shape.get(dim, 3) for dim in plan.dims}  # 3 of a batch
+    for shape in EDGE_SHAPES:
+        dims = legal_shape(subject, shape)
         inputs = plan.prepare_inputs(**dims)
         outputs = plan.allocate_outputs(*inputs)
         for output in outputs:
