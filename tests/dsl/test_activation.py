@@ -190,6 +190,25 @@ def test_formulas_with_bounds(in_python: Any) -> None:
     assert in_python.clamp(0.0, 1.0, -1.0) == -1.0  # the upper bound is applied last
 
 
+def test_mish_keeps_its_bound_in_f32(in_python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step rounded to f32, exp2 and the reciprocal as well."""
+    numpy = pytest.importorskip("numpy")
+    f32 = numpy.float32
+    monkeypatch.setattr(in_python.cute.arch, "fmin", lambda x, y, nan: numpy.minimum(x, f32(y)))
+    monkeypatch.setattr(in_python.cute.math, "exp2", lambda x, fastmath: numpy.exp2(x.astype(float)).astype(f32))
+    monkeypatch.setattr(in_python, "Float32", f32)
+    x = numpy.linspace(-64.0, 12.0, 2**20, dtype=f32)
+    y = in_python.mish(x)
+    assert y.dtype == f32
+    wide = x.astype(float)
+    t = numpy.exp(wide) * (numpy.exp(wide) + 2.0)
+    error = abs(y / (wide * t / (t + 2.0)) - 1.0)
+    bound = 2.0**-20 + 2.0**-23 * abs(wide)
+    assert (error <= bound).all()
+    assert (error > 0.4 * bound).any()  # the growth with |x| is there
+    assert error.max() > 2.0**-19
+
+
 def test_gelu_erf_keeps_its_bounds(in_python: Any) -> None:
     for i in range(-20000, 20001):
         x = i / 2000.0

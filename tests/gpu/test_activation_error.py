@@ -75,7 +75,7 @@ BOUNDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     "gelu_erf": (lambda x: x * phi(x), lambda x, f: torch.minimum(x.abs() * 2.0**-20, 2.0**-21 + 2.0**-23 * x.abs())),
     "elu": (lambda x: torch.where(x > 0.0, x, torch.expm1(x)), lambda x, f: 2.0**-22 + 2.0**-23 * f.abs()),
     "softplus": (torch.nn.functional.softplus, lambda x, f: 2.0**-21 + 2.0**-22 * f),
-    "mish": (torch.nn.functional.mish, lambda x, f: 2.0**-19 * f.abs() + 2.0**-126),
+    "mish": (torch.nn.functional.mish, lambda x, f: (2.0**-20 + 2.0**-23 * x.abs()) * f.abs()),
     "hardsigmoid": (lambda x: torch.clamp(x / 6.0 + 0.5, 0.0, 1.0), lambda x, f: 2.0**-23 + 0.0 * f),
     "ceil_pow2": (ceil_pow2, lambda x, f: 0.0 * f),
     "round_bf16": (lambda x: x.bfloat16().double(), lambda x, f: 0.0 * f),
