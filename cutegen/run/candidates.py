@@ -15,7 +15,8 @@ from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject
 from cutegen.runtime.base import BasePlan
 
-# What all input and output sets of a candidate together exceed L2 by, and how much of the free memory they may take.
+# What the launches of a candidate, one on each set of inputs and outputs, together exceed L2 by in what they read and
+# write; how much of the free memory the sets may take.
 L2_FACTOR, MEMORY_SHARE, MAX_SETS = 2, 0.5, 256
 
 
@@ -112,12 +113,14 @@ class Candidate:
         return not any(e.mismatches for e in self.errors) if self.errors else None
 
 
-def count_sets(bytes_per_set: int, memory: Memory, copies: int) -> int:
-    """Sets of inputs and outputs that exceed L2 twice, as far as memory allows; at least 2, so that none stays hot.
+def count_sets(held: int, moved: int, memory: Memory, copies: int) -> int:
+    """Sets of inputs and outputs, of which what launches move exceeds L2 twice, as far as memory allows; at least 2, so
+    that none stays hot.
 
-    copies: how many candidates hold sets of their own."""
-    wanted = L2_FACTOR * memory.l2_bytes // max(bytes_per_set, 1) + 1
-    fitting = int(memory.free_bytes() * MEMORY_SHARE) // max(bytes_per_set * copies, 1)
+    held, moved: bytes of a set, and those of them that a launch reads or writes: not pages and rows of nobody. copies:
+    how many candidates hold sets of their own."""
+    wanted = L2_FACTOR * memory.l2_bytes // max(min(held, moved), 1) + 1
+    fitting = int(memory.free_bytes() * MEMORY_SHARE) // max(held * copies, 1)
     return max(2, min(wanted, fitting, MAX_SETS))
 
 
@@ -130,7 +133,12 @@ def bind_kernel(
     plan = subject.plan
     outputs = plan.allocate_outputs(*first) if plan else as_tuple(subject.kernel_fn(*first))
     size = tensor_bytes((*first, *outputs))
-    count = sets or count_sets(size, memory, copies)
+    roles, flops, moved = subject.roles, None, size
+    if plan:
+        flops, moved = plan.count_work(shape, first)
+    elif roles.m and roles.n and roles.k:
+        flops = 2 * shape[roles.m] * shape[roles.n] * shape[roles.k] * shape.get(roles.batch, 1)
+    count = sets or count_sets(size, moved, memory, copies)
     inputs = [first] + [subject.inputs(shape) for _ in range(count - 1)]
     scratch = plan.allocate_scratch(*first) if plan else ()  # one for all sets, as in a model
     results: list[tuple[Any, ...]] = []
@@ -144,11 +152,6 @@ def bind_kernel(
             results.append(own)
             passed = plan.place_results(values, own) if plan else (*values, *own)
             launches.append(_launching(subject.launcher(tiling) or subject.launch_fn, (*passed, *scratch)))
-    roles, flops, moved = subject.roles, None, size
-    if plan:
-        flops, moved = plan.count_work(shape, first)
-    elif roles.m and roles.n and roles.k:
-        flops = 2 * shape[roles.m] * shape[roles.n] * shape[roles.k] * shape.get(roles.batch, 1)
     tiling = tiling or (plan.dispatch(**shape) if plan else "")
     return Candidate(
         subject.name,

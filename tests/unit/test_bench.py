@@ -263,10 +263,12 @@ def test_warm_up_ends_when_times_are_steady() -> None:
 
 def test_sets_exceed_l2_as_far_as_memory_goes() -> None:
     device = FakeDevice()
-    assert count_sets(1000, device, 1) == 21
-    assert count_sets(10**6, device, 1) == 2
+    assert count_sets(1000, 1000, device, 1) == 21
+    assert count_sets(10**6, 10**6, device, 1) == 2
+    assert count_sets(1000, 250, device, 1) == 81  # what no launch reads does not count
+    assert count_sets(1000, 2000, device, 1) == 21  # what is read and written lies in L2 once
     device.free_bytes = lambda: 10_000  # type: ignore[method-assign]
-    assert count_sets(1000, device, 1) == 5
+    assert count_sets(1000, 250, device, 1) == 5
 
 
 def test_no_kernel_that_runs_is_an_error() -> None:

@@ -85,6 +85,13 @@ def test_beside_flash_mla(flash_mla: ModuleType) -> None:
     assert (result[0]["step_seconds"], result[1]["right"]) == (None, True)
 
 
+def test_pages_of_nobody_do_not_count_among_what_exceeds_l2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeDevice, "l2_bytes", 10**6)
+    result = measured(Paged()).to_json("again")["problems"][0]["candidates"]
+    assert result[0]["sets"] * result[0]["bytes"] > 2 * FakeDevice.l2_bytes
+    assert {c["sets"] for c in result} == {result[0]["sets"]}
+
+
 def test_wrong_results_of_either_are_told(flash_mla: Any) -> None:
     assert not measured(Paged("column")).ok
     function = flash_mla.flash_mla_with_kvcache
