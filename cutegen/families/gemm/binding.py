@@ -18,35 +18,32 @@ from cutegen.epilogue import (
     check_blocks,
     check_columns,
     drop_added,
-    find_added,
     find_in_place,
     find_pairing,
     find_scaled,
     name_roles,
     old_name,
     omit,
-    pair_names,
     parse_epilogue,
     separate_in_place,
     split_pairs,
 )
 from cutegen.epilogue.expression import REDUCTIONS
-from cutegen.epilogue.installed import find_op
-from cutegen.epilogue.ops import BUILT_IN_MODULE
-from cutegen.epilogue.rules import OP_PACKAGE, OPTIONAL, REDUCE_ADD
-from cutegen.epilogue.tree import Call, Pairing, Reduce, Span, reads, walk
+from cutegen.epilogue.rules import OPTIONAL
+from cutegen.epilogue.tree import Reduce, Span, reads
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.block_scales import check_halves, place_block_scales
 from cutegen.families.gemm.gathering import see_gathered
 from cutegen.families.gemm.grouping import Grouping
+from cutegen.families.gemm.made_names import check_installed_ops, check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.omission import MAX_OPTIONAL
-from cutegen.families.gemm.placement import Placement, unaligned_extent
+from cutegen.families.gemm.placement import Placement
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, RowGather
 from cutegen.families.gemm.roles import Roles, find_roles
-from cutegen.spec.names import function_problem
+from cutegen.families.gemm.storing import let_tma_add, stores_directly
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -89,7 +86,7 @@ class Binder:
         inputs = [name for name in rest if name not in assignments]
         dims = list(self.spec.dim_names())
         statements = parse_epilogue(assignments, inputs, outputs, self.report, (*own, *dims), dims)
-        self.check_installed_ops(statements or ())
+        check_installed_ops(self.spec, statements or (), self.report)
         updated = tuple(name for name in outputs if name in find_in_place(statements or ()))
         if mainloop and statements is not None:
             statements = separate_in_place(statements)
@@ -131,13 +128,15 @@ class Binder:
             statements or (),
             tuple(self.operands(placement, [name for name in inputs if name not in refused], updated, roles)),
             tuple(
-                replace(o, direct=self.stores_directly(o, pairing, extents)) for o in stored if isinstance(o, Output)
+                replace(o, direct=stores_directly(self.spec, o, pairing, extents))
+                for o in stored
+                if isinstance(o, Output)
             ),
             pairing,
             tuple(filter(None, (placement.reduction(name, sums[name], roles) for name in outputs if name in sums))),
             block_outputs=tuple(o for o in stored if isinstance(o, BlockOutput)),
         )
-        program = placement.let_pad(self.let_tma_add(program), a, b, updated)
+        program = placement.let_pad(let_tma_add(self.spec, program, self.report), a, b, updated)
         program = replace(program, scaled=find_scaled(program.statements, program.operands))
         bound = len(program.operands), len(stored) + len(program.reductions)
         if statements and bound == (len(inputs) + len(updated), len(outputs)):
@@ -152,7 +151,7 @@ class Binder:
             if operand.kind == "block_input":
                 placement.check_block_input(operand, program, m, n)
         placement.check_pairs(b, program, n)
-        self.check_made_names(program)
+        check_made_names(self.spec, program, self.report)
         aliases = self.aliases(program)
         optional = self.optional(program, inputs)
         if groups:
@@ -195,28 +194,6 @@ class Binder:
         extent = m if dim == roles.m else self.problem_dim(f"{mainloop.gather.name}_rows", dim)
         return RowGather(mainloop.gather.index, "m", extent)
 
-    def check_installed_ops(self, statements: tuple[Assign, ...]) -> None:
-        """Functions of other packages stand beside the names of the spec in generated source."""
-        taken = {*self.spec.tensors, *self.spec.dim_names(), *self.spec.epilogue}
-        modules: dict[str, str] = {}
-        for statement in statements:
-            calls = (node for node in walk(statement.expr) if isinstance(node, Call))
-            for call, op in ((call, find_op(call.op)) for call in calls):
-                if op.module == BUILT_IN_MODULE:
-                    continue
-                path = ("epilogue", statement.name)
-                if name := next((name for name in (op.name, op.device) if name in taken), None):
-                    what = "the op" if name == op.name else f"the device function of `{op.name}`,"
-                    said = f"`{name}` is {what} that is called"
-                    remedy = "give the tensor, dim or local another name"
-                    self.report(rules.NAME_COLLISION, path, said, remedy, span=call.span)
-                elif problem := function_problem(op.device):
-                    said = f"`{op.device}`, the device function of `{op.name}`, {problem}"
-                    self.report(OP_PACKAGE, path, said, "rename it in its package", span=call.span)
-                elif modules.setdefault(op.device, op.module) != op.module:
-                    said = f"`{op.device}` is a function of {modules[op.device]} and of {op.module}"
-                    self.report(OP_PACKAGE, path, said, "rename it in one of the packages", span=call.span)
-
     def aliases(self, program: EpilogueProgram) -> tuple[tuple[str, str], ...]:
         """(output, input) of each pair that a call may pass one storage for; what does not fit is reported."""
         given = self.spec.alias
@@ -251,48 +228,6 @@ class Binder:
                 )
                 remedy = f"reduce {roles.n}, or reduce in the next kernel"
                 self.report(rules.NOT_YET_SUPPORTED, ("epilogue", r.name), said, remedy, key=True)
-
-    def check_made_names(self, program: EpilogueProgram) -> None:
-        """Names that the kernel makes of values with pairs of columns, and of outputs that it updates, name nothing
-        else."""
-        made = {old_name(name): name for name in program.updated}
-        if program.pairing:
-            made |= pair_names(["acc", *self.spec.tensors, *made, *self.spec.epilogue])
-        for dim in self.spec.dim_names():
-            if program.pairing and dim in {f"{other}_over_2" for other in self.spec.dim_names()}:
-                said = f"the dim `{dim}` is what generated source makes of `{dim.removesuffix('_over_2')}/2`"
-                self.report(rules.NAME_COLLISION, ("tensors",), said, "choose another name", key=True)
-        for section in ("tensors", "epilogue"):
-            for name in getattr(self.spec, section):
-                if name in made and not (section == "epilogue" and name in self.spec.tensors):
-                    said = f"`{name}` is what generated source makes of `{made[name]}`"
-                    self.report(rules.NAME_COLLISION, (section, name), said, "choose another name", key=True)
-
-    def stores_directly(self, output: Output, pairing: Pairing | None, extents: Mapping[str, ProblemDim]) -> bool:
-        """Whether threads store the output: as the spec says, else where TMA cannot: a constant extent, or every second
-        column of rows."""
-        knobs = self.spec.tma.get(output.name)
-        if knobs is None or knobs.store == "auto":
-            scattered = pairing == "interleaved" and output.major == "n" and not output.half
-            return scattered or unaligned_extent(output, pairing, extents) is not None
-        return knobs.store == "direct"
-
-    def let_tma_add(self, program: EpilogueProgram) -> EpilogueProgram:
-        """The program with outputs that TMA adds to, as the spec says: their statements are what it adds."""
-        for output in program.outputs:
-            knobs = self.spec.tma.get(output.name)
-            if knobs is None or knobs.store != "reduce_add" or not program.statements:
-                continue
-            added = find_added(program.statements, output.name)
-            if isinstance(added, tuple):
-                self.report(REDUCE_ADD, ("tma", output.name, "store"), *added)
-                continue
-            program = replace(
-                program,
-                statements=tuple(replace(s, expr=added) if s.name == output.name else s for s in program.statements),
-                outputs=tuple(replace(o, adds=True) if o is output else o for o in program.outputs),
-            )
-        return program
 
     def check_accumulator(self, a: MatrixOperand, b: MatrixOperand) -> None:
         mma, written = MMAS.get((a.dtype.name, b.dtype.name)), self.spec.accumulate.dtype
