@@ -21,7 +21,7 @@ SPECS = sorted(
     path for path in (Path(__file__).parents[2] / "specs").glob("*gemm*.yaml") if not path.name.endswith(".lock.yaml")
 )
 # What neither the shipped specs nor those at the edges of the rules have: inputs with blocks, values of blocks of
-# transposed products, and reductions over rows.
+# transposed products, reductions over rows, and optional operands.
 BLOCK_INPUTS = """\
 cutegen: 1
 kernel: gemm
@@ -57,16 +57,17 @@ tensors:
   b: bf16[n, k]
   c: bf16[m, n]
   beta: f32
+  bias: f32[n]?
   r: f32[n]
   amax: f32[]
   d: bf16[m, n]
-epilogue: {d: acc + beta * c, r: "max(d, m)", amax: "max_abs(d, m, n)"}
+epilogue: {d: acc + beta * c + bias, r: "max(d, m)", amax: "max_abs(d, m, n)"}
 """
 OTHERS = (BLOCK_INPUTS, TRANSPOSED, REDUCED)
 
 
 def texts() -> Iterator[type]:
-    """Every dataclass of the package but those of the plan, of which some need a lock with winners."""
+    """Every dataclass of the package but those of the plan itself, of which some need a lock with winners."""
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         for value in vars(importlib.import_module(module.name)).values():
             if (
