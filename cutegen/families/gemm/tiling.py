@@ -202,8 +202,9 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         if c.schedule == "pingpong":
             does = f"tiles {group}, {group + 2}, {group + 4}, ...: MMA, then its epilogue while the other computes"
         else:
-            does = (
-                f"rows {group * 64}..{group * 64 + 63} of every {64 * c.consumers} of the tile: MMA, then the epilogue"
+            rows = (
+                f"rows {group * 64}..{group * 64 + 63} of every {64 * c.consumers}" if c.consumers > 1 else "all rows"
             )
+            does = f"{rows} of the tile: MMA, then the epilogue"
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
     return tuple(roles)

@@ -16,6 +16,7 @@ from cutegen.families.plan_text import (
     row_texts,
     tiling_texts,
 )
+from cutegen.families.role_text import list_roles
 from cutegen.render.environment import render_template
 from cutegen.runtime.mla import KEY_BLOCK
 
@@ -106,11 +107,7 @@ def _arguments(resolved: ResolvedMla) -> Iterable[str]:
 def _overview(resolved: ResolvedMla) -> Iterable[str]:
     """Roles, pipelines and named barriers of the module docstring."""
     tiling = resolved.tilings[0]
-    width = max(len(role.name) for role in tiling.roles)
-    yield "Roles (warps of one CTA):"
-    for role in tiling.roles:
-        lo, hi = role.warps
-        yield f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  {role.does}"
+    yield from list_roles(tiling.roles)
     yield ""
     yield "Pipelines (producer -> consumer):"
     for pipe in tiling.pipelines:

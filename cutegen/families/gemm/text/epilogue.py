@@ -63,7 +63,7 @@ def inputs_text(
     tiles = [o for o in operands if o.kind == "tile"]
     batch_is_read = (groups and groups.ragged) or any(o.batched for o in tiles)
     return InputsText(
-        tiles=tuple(tile_text(o, groups) for o in tiles),
+        tiles=tuple(tile_text(o, groups, problem.paired_dim) for o in tiles),
         tiles_read_if=_tiles_read_if(problem.kernel_epilogue),
         tile_at=f"m, n, {'batch' if batch_is_read else '_'}",
         vectors=tuple(vector_text(o, consumers, tile) for o in operands if o.kind in ("row_vector", "column_vector")),
@@ -77,7 +77,7 @@ def inputs_text(
 
 def outputs_text(problem: GemmProblem, groups: GroupText | None) -> OutputsText:
     """In the kernel's frame."""
-    return OutputsText(tuple(tile_text(o, groups) for o in problem.kernel_epilogue.outputs))
+    return OutputsText(tuple(tile_text(o, groups, problem.paired_dim) for o in problem.kernel_epilogue.outputs))
 
 
 def epilogue_text(

@@ -16,9 +16,9 @@ class GatherText:
     """What the templates read about gathered rows.
 
     index: the tensor that names them, index_gmem: in the kernel. matrix: whose rows; operand: A or B; gmem, smem: names
-    of tensor and ring, smem_modes of the latter, swizzle: of it. rows: extent of a tile along them; extents, at: names
-    for the extents of a tile, and for its place, "_" where not needed. first_row: of a tile. first_warp, first_thread,
-    threads: who copies.
+    of tensor and ring, smem_modes of the latter, swizzle: of it. along: m or n. rows: extent of a tile along them;
+    extents, at: names for the extents of a tile, and for its place, "_" where not needed. first_row: of a tile.
+    first_warp, first_thread, threads: who copies.
     """
 
     index: str
@@ -29,6 +29,7 @@ class GatherText:
     smem: str
     smem_modes: str
     swizzle: str
+    along: str
     rows: str
     extents: str
     at: str
@@ -57,6 +58,7 @@ def gather_text(problem: GemmProblem, c: Candidate, groups: GroupText | None) ->
         smem=f"s{'AB'[number]}",
         smem_modes=f"b{gather.along.upper()}, bK, stages",
         swizzle=f"t.swizzle[{number}]",
+        along=gather.along,
         rows=f"tile_{gather.along}",
         extents="tile_m, _, tile_k" if along_m else "_, tile_n, tile_k",
         at=f"m, _, {batch}" if along_m else f"_, n, {batch}",

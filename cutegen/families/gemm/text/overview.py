@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.gemm.text.gather import gather_overview
 from cutegen.families.gemm.text.groups import group_overview
+from cutegen.families.role_text import list_roles
 
 
-def list_overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[str]:
-    """Its lines; numbers are those of the module's first tiling."""
+def list_overview(problem: GemmProblem, first: ResolvedGemmTiling, omitted: Sequence[str]) -> Iterable[str]:
+    """Its lines; numbers are those of the module's first tiling. omitted: operands that its calls leave out."""
+    if omitted:
+        yield f"For calls without {' and '.join(omitted)}."
+        yield ""
     if first.candidate.swap_ab:
         yield f"Transposed (swap_ab): A of the MMA is `{problem.a.name}`, its B is `{problem.b.name}`. Here m is the"
         yield f"extent of {problem.m.name} and n that of {problem.n.name}; outputs are stored with their rows along n."
@@ -24,11 +28,7 @@ def list_overview(problem: GemmProblem, first: ResolvedGemmTiling) -> Iterable[s
         yield ""
     yield from gather_overview(problem)
     yield from group_overview(problem)
-    width = max((len(role.name) for role in first.roles), default=0)
-    yield "Roles (warps of one CTA):"
-    for role in first.roles:
-        lo, hi = role.warps
-        yield f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  {role.does}"
+    yield from list_roles(first.roles)
     yield ""
     yield "Pipelines (producer -> consumer):"
     for pipe in first.pipelines:

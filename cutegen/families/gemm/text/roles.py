@@ -72,7 +72,7 @@ def gather_role(gather: GatherText | None, work: WorkText) -> RoleText | None:
         return None
     fields = (
         _tensor(gather.gmem, "rows, k"),
-        _tensor(gather.index_gmem),
+        _tensor(gather.index_gmem, gather.along),
         _tensor(gather.smem, gather.smem_modes),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
@@ -135,16 +135,24 @@ def epilogue_fields(
     if reductions.outputs:
         yield FieldText("arrivals", "cute.Tensor", f"scratch: tiles done, {reductions.arrivals}", "arrivals")
         yield FieldText("s_ticket", "cute.Tensor", "", _stored("s_ticket", reductions.ticket_shape))
-    first = {dim: "[0]" * (problem.paired_dim == dim) for dim in "mn"}  # of (pairs, 2)
     if reductions.masks_columns or (blocks and not blocks.along_m):
-        yield FieldText("extent_n", "Int32", "", f"Int32(mB.shape[0]{first['n']})")
+        yield _extent("mB", "n", "columns", problem)
     if reductions.masks_rows or (blocks and blocks.along_m):
-        yield FieldText("extent_m", "Int32", "", f"Int32(mA.shape[0]{first['m']})")
+        yield _extent("mA", "m", "rows", problem)
+
+
+def _extent(tensor: str, dim: str, what: str, problem: GemmProblem) -> FieldText:
+    """Rows of an operand, (pairs, 2) of a gated product."""
+    pairs, first = ("pairs of ", "[0]") if problem.paired_dim == dim else ("", "")
+    note = f"{pairs}{what} that there are; a tile may have more"
+    return FieldText(f"extent_{dim}", "Int32", note, f"Int32({tensor}.shape[0]{first})")
 
 
 def _partial_sums(work: WorkText) -> Iterator[FieldText]:
-    yield _tensor(work.buffer, work.buffer_modes)
-    yield _tensor("semaphores")
+    yield FieldText(work.buffer, "cute.Tensor", f"flat: ({work.buffer_modes})", work.buffer)
+    yield FieldText(
+        "semaphores", "cute.Tensor", f"counters{' of the queue, then' * work.dynamic} of tiles", "semaphores"
+    )
 
 
 def _scales(mainloop: MainloopText) -> Iterator[FieldText]:

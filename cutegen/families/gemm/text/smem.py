@@ -33,8 +33,10 @@ class StorageText:
 
 @dataclass(frozen=True, slots=True)
 class SmemText:
-    """What the templates read as k.smem. layouts: names of those of the rings, in the order of `smem_layouts`."""
+    """What the templates read as k.smem. layouts: names of those of the rings, in the order of `smem_layouts`;
+    rings: the same in words."""
 
+    rings: str
     layouts: tuple[str, ...]
     storage: tuple[StorageText, ...]
 
@@ -52,7 +54,10 @@ def smem_text(
     tiles = [(f"s_{t.name}", t.dtype) for t in (*outputs.every, *inputs.tiles)]
     rings = [*((name, "Float32", TMA_ALIGNMENT) for name in scales)]
     rings += [(name, dtype, SWIZZLE_ALIGNMENT) for name, dtype in (("sA", a.dtype), ("sB", b.dtype), *tiles)]
+    words = ["the operand rings", *(["the scales"] if scales else []), "the output rings"]
+    words += ["the loaded epilogue tiles"] if inputs.tiles else []
     return SmemText(
+        rings=f"{', '.join(words[:-1])} and {words[-1]}",
         layouts=tuple(f"{name}_layout" for name in ("sA", "sB", *scales, *(name for name, _ in tiles))),
         storage=(
             *own,

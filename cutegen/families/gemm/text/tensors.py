@@ -106,14 +106,15 @@ def matrix_text(t: MatrixOperand, rows: str, *, paired: bool = False, gathered_b
     )
 
 
-def tile_text(t: Operand | Output, groups: GroupText | None) -> TileText:
+def tile_text(t: Operand | Output, groups: GroupText | None, paired_dim: str | None) -> TileText:
     ragged = groups if groups is not None and groups.ragged else None
+    dims = [f"{dim}/2" if t.half and dim == paired_dim else dim for dim in "mn"]
     stored, gmem = isinstance(t, Output), f"o.m_{t.name}[None, None, batch]" if t.batched else f"o.m_{t.name}"
     rest = ["subtiles m", "subtiles n", *(["batch"] if t.batched else [])]
     return TileText(
         name=t.name,
         dtype=t.dtype.cutlass,
-        modes=", ".join(("m", "n", *(("batch",) if t.batched else ()))),
+        modes=", ".join((*dims, *(("batch",) if t.batched else ()))),
         n_major=t.major == "n",
         bulk=not (isinstance(t, Output) and t.direct),
         atom="add_atom" if isinstance(t, Output) and t.adds else "store_atom",

@@ -24,16 +24,17 @@ class ScratchText:
 class WorkText:
     """What the parts of kernel.py.jinja read as k.work.
 
-    unit: of work, in words. count, kernel_count: units, in a role and in the kernel. raster: the class of the order of
-    tiles; order: names and classes of what else a role needs to go through its units. following: for pingpong, the
-    other group's next unit; steps_of_*, subtiles_of_*: what it takes from the rings. sum: the function that adds
-    partial sums, buffer: where they lie, counters: what stands before the tiles' counters. scratch: names of the
-    scratch arguments.
+    unit: of work, in words; consume: what MMA warpgroups do with it. count, kernel_count: units, in a role and in the
+    kernel. raster: the class of the order of tiles; order: names and classes of what else a role needs to go through
+    its units. following: for pingpong, the other group's next unit; steps_of_*, subtiles_of_*: what it takes from the
+    rings. sum: the function that adds partial sums, buffer: where they lie, counter: a tile's, as an offset. scratch:
+    names of the scratch arguments.
     """
 
     dynamic: bool
     split: bool
     unit: str
+    consume: str
     count: str
     kernel_count: str
     raster: str
@@ -44,7 +45,7 @@ class WorkText:
     sum: str
     buffer: str
     buffer_modes: str
-    counters: str
+    counter: str
     scheduler_warp: int
     scratch: tuple[str, ...]
     fakes: tuple[ScratchText, ...]
@@ -58,11 +59,15 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     order = [("split", "k_split.KSplit")] if split else []
     order += [("queue", "tile_queue.TileQueue")] if dynamic else []
     times_parts = " * {}split.parts" if split else ""
+    places = "parts - 1, tiles" if structure.split_k_sum == "ordered_parallel" else "tiles"
     following = "following" if dynamic or split else "index + step"
     return WorkText(
         dynamic=dynamic,
         split=split,
         unit="part of a tile" if split else "tile",
+        consume="adds up the parts of a tile; who has the last one runs its epilogue"
+        if split
+        else "accumulates a tile, then runs its epilogue",
         count="o.raster.count()" + times_parts.format("o."),
         kernel_count="raster.count()" + times_parts.format(""),
         raster="GroupedRaster" if problem.groups else "RasterOrder",
@@ -72,8 +77,8 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
         subtiles_of_following=f"subtiles * o.split.finishes({following})" if split else "subtiles",
         sum=f"sum_{structure.split_k_sum}",
         buffer=next((s.name for s in scratch if s.dtype == "float32"), ""),
-        buffer_modes="(4, threads, vectors, tiles, parts)" if structure.split_k_sum == "ordered_parallel" else "",
-        counters="tile_queue.COUNTERS + " if dynamic else "",
+        buffer_modes=f"4, threads, vectors, {places}",
+        counter="(tile_queue.COUNTERS + number)" if dynamic else "number",
         scheduler_warp=scheduler_warp(problem),
         scratch=tuple(s.name for s in scratch),
         fakes=tuple(map(_fake, scratch)),

@@ -1,0 +1,18 @@
+"""Roles of warps in the docstring of a kernel module, of any family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cutegen.families.resolved import Role
+from cutegen.render.layout import wrapped
+
+
+def list_roles(roles: Sequence[Role]) -> Iterable[str]:
+    """A line for each role, or several with the text in its column."""
+    width = max((len(role.name) for role in roles), default=0)
+    yield "Roles (warps of one CTA):"
+    for role in roles:
+        lo, hi = role.warps
+        start = f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  "
+        yield from wrapped(start + role.does, " " * len(start))
