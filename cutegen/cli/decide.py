@@ -56,7 +56,7 @@ def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
         return "written" if save_lock(resolution, path) else "up to date", resolution.notes
 
     if check and upgrade:
-        raise CutegenError("--check and --upgrade exclude each other", exit_code=2)
+        raise CutegenError("--check and --upgrade exclude each other", "give one of them", exit_code=2)
     results = {path: console.attempt(run, path) for path in specs}
     rows: list[dict[str, object]] = []
     for path, result in results.items():

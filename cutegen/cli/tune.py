@@ -121,7 +121,7 @@ def find_problems(spec: Path, shapes: Sequence[str], suite: str) -> tuple[list[S
     from cutegen.run.targets import open_target
 
     if shapes and suite:
-        raise CutegenError("--shape and --suite exclude each other", exit_code=2)
+        raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
     with TemporaryDirectory(prefix="cutegen-") as scratch:
         target = open_target(spec, Path(scratch))
         subject = load_subject(target.path)

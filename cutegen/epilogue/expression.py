@@ -83,10 +83,25 @@ def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *,
         inside = 0 < (error.offset or 0) <= len(source)
         at = indent + (error.offset or 0) - 1 if inside else max(len(line) - 1, 0)
         said = "cannot be read from here on" if inside else "ends too early" if source else "is empty"
+        if (unpaired := _find_unpaired(line)) is not None:
+            at, said = unpaired
         report(EXPRESSION, (at, at + 1), f"the expression {said}", _ALLOWED)
     except (RecursionError, MemoryError, ValueError):
         report(EXPRESSION, (0, len(text)), "the expression is nested too deeply to be read", _SPLIT)
     return None
+
+
+def _find_unpaired(text: str) -> tuple[int, str] | None:
+    """(column, what is wrong) of the first bracket that closes nothing, else of the last that is not closed."""
+    opened: list[int] = []
+    for at, char in enumerate(text):
+        if char in "([":
+            opened.append(at)
+        elif char in ")]":
+            if not opened or text[opened[-1]] + char not in ("()", "[]"):
+                return at, f"has a `{char}` that closes nothing"
+            opened.pop()
+    return (opened[-1], f"has a `{text[opened[-1]]}` that nothing closes") if opened else None
 
 
 _ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"

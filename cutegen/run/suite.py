@@ -202,7 +202,7 @@ def load_suite(name: str, folder: Path) -> Suite:
         known = sorted({p.stem for place in (folder, shipped_suites()) for p in place.glob("*.yaml")})
         remedy = f"there are {', '.join(known)}" if known else "a suite lies in the folder `suites` beside the specs"
         message = f"{folder / name}.yaml does not exist, and cutegen ships no suite `{name}`"
-        raise CutegenError(message, " ".join(filter(None, (suggest(name, known), remedy))))
+        raise CutegenError(message, " ".join(filter(None, (suggest(name, known), remedy))), exit_code=2)
     document = load_document(path)
     suite = Suite(document, parse_section(document, SuiteFile))
     suite.check()

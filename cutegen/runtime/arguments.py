@@ -171,9 +171,10 @@ def range_fault(dim: str, value: int, extent: Extent) -> str | None:
 
 
 def bind_dims(declared: Mapping[str, Extent], args: Sequence[Argument], values: Sequence[Any]) -> dict[str, int]:
-    """The extents that the tensors have (the first one that carries a dim decides), constants included."""
+    """The extents that the tensors have (the first one that carries a dim decides), constants included. ValueError:
+    there are not as many values as arguments."""
     dims = {d: extent for d, extent in declared.items() if isinstance(extent, int)}
-    for arg, value in zip(args, values):
+    for arg, value in zip(args, values, strict=True):
         if isinstance(arg, TensorArg) and not is_omitted(arg, value):
             for dim, extent in zip(arg.dims, value.shape):
                 if divided(dim)[1] == 1:

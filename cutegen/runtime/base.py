@@ -199,6 +199,14 @@ class BasePlan:
             )
         return int(facts.multi_processor_count)
 
+    def require_device(self) -> None:
+        """RuntimeError: torch has no device to make inputs on."""
+        import torch
+
+        if self.device == "cuda" and not torch.cuda.is_available():
+            build = "" if torch.version.cuda else f": torch {torch.__version__} is built without CUDA"
+            raise RuntimeError(f"{self.name}: inputs are made on a CUDA device, and torch finds none{build}")
+
     def least_sms(self, key: str) -> int:
         """SMs without which tiling `key` cannot run: those of one cluster."""
         raise NotImplementedError

@@ -176,6 +176,8 @@ class KernelPlan(MeasuredPlan):
         try:
             dims = bind_dims(self.dims, self.inputs, inputs)
             device = next(v.device for v in inputs if hasattr(v, "device"))
+            if device.type != self.device:
+                raise ValueError(f"inputs are on {device}")  # named below
             return tuple(allocate(o, dims, device) for o in self.fresh_outputs)
         except Exception as error:
             self._refuse(self.inputs, inputs, error)
@@ -196,6 +198,7 @@ class KernelPlan(MeasuredPlan):
         import torch
 
         extents = complete_dims(self.dims, dims)
+        self.require_device()
         over_k = [a for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims]
         unit = max(extents[self.reduced], 1) ** -0.5
         if self.scales:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN, bind_text, candidate
+from gemm_specs import PLAIN, bind_text, candidate, resolve_text
 
 from cutegen.families.gemm.assembly import assemble
 from cutegen.families.gemm.resolve import resolve
@@ -86,3 +86,16 @@ def test_each_instance_is_compiled_from_its_module(package: Any, monkeypatch: py
         ("two_schedules.kernel", (64, 256, 64)),
         ("two_schedules.kernel_pingpong", (128, 128, 64)),
     ]
+
+
+def test_comments_of_a_module_say_what_its_spec_made_of_it() -> None:
+    """Modes of a gated output and of scratch, the only consumer's rows, and what a module does without."""
+    gated = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'acc[:, 0::2] * acc[:, 1::2]'}\n"
+    split = PLAIN + "tiling: {tile: [64, 64, 64], split_k: 4}\nwarpgroups: {consumer: {count: 1}}\n"
+    optional = PLAIN + "  bias: f32[n]?\nepilogue: {d: acc + bias}\n"
+    texts = [render_package(resolve_text(spec).resolved).files for spec in (gated, split, optional)]
+    assert "m_d: cute.Tensor  # (m, n/2)" in texts[0]["kernel.py"]
+    assert "workspace: cute.Tensor  # flat (4, threads, vectors, parts - 1, tiles)" in texts[1]["kernel.py"]
+    assert "all rows of the tile: MMA" in texts[1]["kernel.py"]
+    assert "For calls without bias." in texts[2]["kernel_without_bias.py"]
+    assert "For calls without" not in texts[2]["kernel.py"]

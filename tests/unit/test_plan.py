@@ -213,6 +213,20 @@ def test_all_faults_are_told_at_once(plan: CpuPlan) -> None:
     ]
     with pytest.raises(TypeError, match=r"takes 5 arguments \(a, b, bias, alpha, d\), got 4"):
         plan.launch_fn(a, b, bias, alpha)
+    for given in ((a, b, bias), (a, b, bias, alpha, d)):
+        with pytest.raises(TypeError, match=rf"takes 4 arguments \(a, b, bias, alpha\), got {len(given)}"):
+            plan.kernel_fn(*given)
+
+
+def test_a_machine_without_a_device_is_told(plan: CpuPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, bias, alpha, _ = arguments(plan)
+    plan.device = "cuda"  # type: ignore[misc]
+    with pytest.raises(ValueError, match=r"a: is on cpu, needs cuda: pass a\.to\('cuda'\)") as caught:
+        plan.kernel_fn(a, b, bias, alpha)
+    assert "d:" not in str(caught.value)  # the caller did not pass it
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="gemm: inputs are made on a CUDA device, and torch finds none"):
+        plan.prepare_inputs(m=8, n=8, k=8)
 
 
 def test_budget_of_sms(plan: CpuPlan) -> None:
