@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +21,8 @@ _MARKS = (
     (re.compile(r"(?<=\| ) *\^+$", re.MULTILINE), "red"),
     (re.compile(r"^  = help:", re.MULTILINE), "cyan"),
 )
+
+LEAST_COLUMN = 20  # characters that a column of text is broken to at least
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -104,7 +109,8 @@ def verdict(ok: bool, word: str = "") -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns aligned by blanks; columns whose cells are all numbers are aligned to the right."""
+    """Columns aligned by blanks; columns whose cells are all numbers are aligned to the right. On a terminal, what does
+    not fit in the last column goes on below."""
     cells = [[str(c) for c in row] for row in rows]
     widths = [max(len(click.unstyle(c)) for c in column) for column in zip(header, *cells)]
     right = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
@@ -114,9 +120,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
             " " * (w - len(click.unstyle(c))) + c if r else c + " " * (w - len(click.unstyle(c)))
             for c, w, r in zip(row, widths, right)
         )
-        return "  ".join(padded).rstrip()
+        return "\n".join(_fit("  ".join(padded).rstrip(), sum(widths[:-1]) + 2 * len(widths[:-1])))
 
     return "\n".join([click.style(line(header), bold=True), *map(line, cells)])
+
+
+def _fit(line: str, last: int) -> list[str]:
+    """A line of a table as several that a terminal has room for, its last column beginning at column `last`. Elsewhere,
+    and where the column would be narrow or has colours, a line stays whole."""
+    width = shutil.get_terminal_size().columns - 2 if sys.stdout.isatty() else len(line)
+    if len(line) <= width or width - last < LEAST_COLUMN or click.unstyle(line) != line:
+        return [line]
+    first, *rest = textwrap.wrap(line[last:], width - last, break_long_words=False, break_on_hyphens=False)
+    return [line[:last] + first, *(" " * last + text for text in rest)]
 
 
 def _is_number(cell: str) -> bool:

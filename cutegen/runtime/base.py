@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance
-from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg
+from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg, complete_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +199,16 @@ class BasePlan:
             )
         return int(facts.multi_processor_count)
 
-    def require_device(self) -> None:
-        """RuntimeError: torch has no device to make inputs on."""
+    def extents_on_device(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """The extents of every dim of a problem whose inputs are to be made. TypeError, ValueError: dims name no such
+        problem; RuntimeError: torch has no device to make them on."""
         import torch
 
+        extents = complete_dims(self.dims, dims)
         if self.device == "cuda" and not torch.cuda.is_available():
             build = "" if torch.version.cuda else f": torch {torch.__version__} is built without CUDA"
             raise RuntimeError(f"{self.name}: inputs are made on a CUDA device, and torch finds none{build}")
+        return extents
 
     def least_sms(self, key: str) -> int:
         """SMs without which tiling `key` cannot run: those of one cluster."""

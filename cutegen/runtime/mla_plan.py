@@ -50,7 +50,6 @@ from cutegen.runtime.arguments import (
     Fault,
     ScalarArg,
     TensorArg,
-    complete_dims,
     find_faults,
     normalise_strides,
     torch_dtype,
@@ -174,9 +173,7 @@ class MlaPlan(MeasuredPlan):
         import torch
 
         try:
-            if len(inputs) != len(self.inputs):
-                raise TypeError(f"{len(inputs)} inputs")  # named below
-            q = inputs[0]
+            q, *_ = (value for _, value in zip(self.inputs, inputs, strict=True))
             batch, query_len, heads, _ = q.shape
             lse = (batch, heads, query_len) if self.lse_layout == "bhs" else (batch, query_len, heads)
             return (
@@ -235,8 +232,7 @@ class MlaPlan(MeasuredPlan):
 
     def draw_inputs(self, draw: Draw, **dims: int) -> tuple[Any, ...]:
         """prepare_inputs with other lengths, and more."""
-        extents = complete_dims(self.dims, dims)
-        self.require_device()
+        extents = self.extents_on_device(dims)
         q, cache, table, lengths = draw_inputs(draw, extents, self.page_size, torch_dtype(self.dtype), self.device)
         queries = (q[..., :LATENT_DIM].contiguous(), q[..., LATENT_DIM:].contiguous()) if self.split_q else (q,)
         return (*queries, cache, table, lengths, QUERY_DIM**-0.5)

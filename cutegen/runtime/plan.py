@@ -197,8 +197,7 @@ class KernelPlan(MeasuredPlan):
         met where they bend; integers without scales stay as they are."""
         import torch
 
-        extents = complete_dims(self.dims, dims)
-        self.require_device()
+        extents = self.extents_on_device(dims)
         over_k = [a for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims]
         unit = max(extents[self.reduced], 1) ** -0.5
         if self.scales:

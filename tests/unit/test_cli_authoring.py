@@ -212,3 +212,15 @@ def test_table_aligns_numbers_to_the_right() -> None:
     text = click.unstyle(console.table(("name", "us"), [("a", "9.5"), ("long", "10.25")]))
     assert text == "name     us\na       9.5\nlong  10.25"
     assert click.unstyle(console.table(("name", "us"), [])) == "name  us"
+
+
+def test_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("specs/a.yaml", "a sentence that is longer than the terminal has columns")]
+    whole = click.unstyle(console.table(("spec", "is"), rows))
+    monkeypatch.setenv("COLUMNS", "50")
+    assert click.unstyle(console.table(("spec", "is"), rows)) == whole  # a pipe gets lines whole
+    monkeypatch.setattr(console.sys.stdout, "isatty", lambda: True)
+    lines = click.unstyle(console.table(("spec", "is"), rows)).splitlines()
+    assert lines[1:] == ["specs/a.yaml  a sentence that is longer than the", " " * 14 + "terminal has columns"]
+    monkeypatch.setenv("COLUMNS", "30")  # too narrow to be read in
+    assert click.unstyle(console.table(("spec", "is"), rows)) == whole
