@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -230,6 +231,12 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
     remedy = suggest(value, schemas.choices(schema, root)) if isinstance(value, str) else ""
     if value in _YAML_1_1 and "boolean" in schemas.kinds(schema, root):
         remedy = "YAML 1.2 knows true and false only"
+    if isinstance(value, str) and rule is WRONG_TYPE and (numbers := re.fullmatch(r"\d{1,9}(x\d{1,9})*", value)):
+        kinds = schemas.kinds(schema, root)
+        if numbers[1] and "array" in kinds:
+            remedy = f"write [{value.replace('x', ', ')}]"
+        elif not numbers[1] and "integer" in kinds:
+            remedy = f"write {value} without quotes"
     if rule is BAD_VALUE and isinstance(value, int) and value > MAX_EXTENT:
         remedy = f"an integer is at most {MAX_EXTENT}"
     found = "but is empty" if value is None else f"not {_describe(value)}"

@@ -202,7 +202,7 @@ Tune = tune_section(GemmKnobs, KNOBS)
 
 
 class GemmSpec(GemmKnobs):
-    """A dense matrix product with an epilogue: D = epilogue(A @ B)."""
+    """A matrix product, dense or of groups of rows, with an epilogue: D = epilogue(A @ B)."""
 
     bench: GemmBench = GemmBench()
     tune: Tune = Tune()  # type: ignore[valid-type]
