@@ -13,7 +13,7 @@ from cutegen.hardware.arch import WARP_THREADS
 
 @dataclass(frozen=True, slots=True)
 class GatherText:
-    """What the templates read about gathered rows.
+    """What the templates read as k.gather.
 
     index: the tensor that names them, index_gmem: in the kernel. matrix: whose rows; operand: A or B; gmem, smem: names
     of tensor and ring, smem_modes of the latter, swizzle: of it. along: m or n. rows: extent of a tile along them;

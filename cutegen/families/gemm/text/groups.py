@@ -19,7 +19,7 @@ _OVERVIEW = {
 
 @dataclass(frozen=True, slots=True)
 class GroupText:
-    """What the templates read about groups. tabulate: the function that makes the table; arguments: of it, after the
+    """What the templates read as k.groups. tabulate: the function that makes the table; arguments: of it, after the
     table."""
 
     tensor: str

@@ -22,7 +22,7 @@ class ScratchText:
 
 @dataclass(frozen=True, slots=True)
 class WorkText:
-    """What the parts of kernel.py.jinja read as k.work.
+    """What the templates read as k.work.
 
     unit: of work, in words; consume: what MMA warpgroups do with it. count, kernel_count: units, in a role and in the
     kernel. raster: the class of the order of tiles; order: names and classes of what else a role needs to go through
