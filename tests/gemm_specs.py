@@ -94,7 +94,8 @@ EDGES = {
     "most_accumulators_of_two_consumers": FUSED + "tiling: {tile: [256, 208, 64]}\n",
     "most_accumulators_in_pingpong": FUSED + PINGPONG + "tiling: {tile: [128, 208, 64]}\n",
     "most_accumulators_of_one_consumer": FUSED + "warpgroups: {consumer: {count: 1}}\ntiling: {tile: [128, 200, 64]}\n",
-    "widest_mma_of_three_consumers": FUSED + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 200, 64]}\n",
+    "widest_mma_of_three_consumers": FUSED.replace("d: bf16[m, n]", "d: e4m3[n, m]")
+    + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 200, 64]}\n",
     "tallest_tile": FUSED + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [384, 128, 64], cluster: [2, 1]}\n",
     "smallest_tile": FUSED + PINGPONG + "tiling: {tile: [64, 8, 16], cluster: [1, 1]}\n",
     "narrowest_slices": N_MAJOR_B + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
@@ -105,7 +106,7 @@ EDGES = {
     + "tma: {d: {store: direct}}\ntiling: {tile: [128, 208, 64]}\n",
     "most_accumulators_with_labels": group_fused(LABELS) + PINGPONG + "tiling: {tile: [128, 208, 64]}\n",
     "most_accumulators_with_offsets": group_fused(OFFSETS) + "tiling: {tile: [256, 208, 64]}\n",
-    "four_ctas": PLAIN + "tiling: {cluster: [2, 2]}\n",
+    "four_ctas_that_round_to_f16": PLAIN + "epilogue: {d: round_f16(acc)}\ntiling: {cluster: [2, 2]}\n",
     "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
     "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 40, 64], cluster: [1, 2]}\n",
 }

@@ -212,4 +212,11 @@ def hardswish(x):
 
 def stored(x, dtype):
     """x rounded to the output dtype, to the nearest even, and back."""
-    return x.to(dtype).to(Float32)
+    return _through_f16(x) if dtype is cutlass.Float16 else x.to(dtype).to(Float32)
+
+
+def _through_f16(x):
+    """Where ptxas joins the conversions of two accumulators, it serialises the MMAs before them (C7514). It leaves a
+    pair of one number alone."""
+    text = "{ .reg .b32 p; .reg .b16 l, h; cvt.rn.f16x2.f32 p, $1, $1; mov.b32 {l, h}, p; cvt.f32.f16 $0, h; }"
+    return Float32(llvm.inline_asm(T.f32(), [Float32(x).ir_value()], text, "=f,f"))
