@@ -1,5 +1,7 @@
 """Swizzled shared-memory layouts that TMA, WGMMA and stmatrix agree on."""
 
+import math
+
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
 
@@ -19,7 +21,7 @@ def staged_layout(dtype, rows, columns, stages, *, columns_contiguous, swizzle_b
 
 def epilogue_layout(dtype, tile, slots, *, n_major):
     """Layout of `slots` epilogue tiles (m, n), with the widest swizzle that the contiguous extent fills."""
-    swizzle = min(128, tile[1 if n_major else 0] * dtype.width // 8)
+    swizzle = math.gcd(128, tile[1 if n_major else 0] * dtype.width // 8)
     return staged_layout(dtype, *tile, slots, columns_contiguous=n_major, swizzle_bytes=swizzle)
 
 
