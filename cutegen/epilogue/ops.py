@@ -17,7 +17,7 @@ class EpilogueOp:
 
     name: what specs write. device: its function, in `module`. arguments: how many; None: two or more, applied two at a
     time. numbers: which arguments have to be constants. torch: its reference on f32 tensors, `{0}`, `{1}` being the
-    arguments, each written once; torch_constant: the same where `{1}` is a number.
+    arguments, each written once; torch_constant: the same where `{1}` is a number. method: whether it is one of `{0}`.
     flops: arithmetic instructions per element, the special-function unit counting as one.
     error: the largest absolute error of the device function over the root mean square of its results, for normally
     distributed arguments of any scale up to 6 standard deviations; 0: a few ulp of f32.
@@ -30,6 +30,7 @@ class EpilogueOp:
     numbers: ClassVar[tuple[int, ...]] = ()
     torch: ClassVar[str]
     torch_constant: ClassVar[str]
+    method: ClassVar[bool] = False
     flops: ClassVar[int]
     error: ClassVar[float] = 0.0
 
@@ -278,6 +279,7 @@ class RoundBf16(EpilogueOp):
     name = "round_bf16"
     device = "round_bf16"
     torch = "{0}.to(torch.bfloat16).to(acc.dtype)"
+    method = True
     flops = 1
     error = 6 * 2.0**-7
 
@@ -288,6 +290,7 @@ class RoundF16(EpilogueOp):
     name = "round_f16"
     device = "round_f16"
     torch = "{0}.to(torch.float16).to(acc.dtype)"
+    method = True
     flops = 1
     error = 6 * 2.0**-10
 

@@ -29,7 +29,7 @@ from cutegen.epilogue.tree import (
     walk,
 )
 
-_SUM, _PRODUCT, _SIGN = range(3)
+_SUM, _PRODUCT, _SIGN, _CALL = range(4)
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 
 
@@ -181,7 +181,8 @@ class _TorchWriter(_Writer):
 
     def call(self, op: str, args: tuple[Expr, ...]) -> str:
         constant = [is_constant(arg, self.constants) for arg in args]
-        return find_op(op).torch_text([self.text(arg) for arg in args], constant)
+        level = _CALL if find_op(op).method else _SUM
+        return find_op(op).torch_text([self.text(arg, level) for arg in args], constant)
 
     def stored(self, name: str) -> str:
         return f"{_rounded(name, self.dtypes[name])}.to({name}.dtype)"

@@ -151,6 +151,11 @@ def test_torch_source() -> None:
         "d = torch.clamp(torch.maximum(bias, acc), max=2.0) + torch.where(acc != 1.0, "
         "torch.nn.functional.leaky_relu(acc, 0.1), torch.minimum(torch.clamp(acc, min=0.0), bias))"
     )
+    p = program({"d": "round_bf16(acc + bias) * round_f16(acc) + round_bf16(-acc)"}, (BIAS,))
+    assert torch_lines(p)[0] == (
+        "d = (acc + bias).to(torch.bfloat16).to(acc.dtype) * acc.to(torch.float16).to(acc.dtype) "
+        "+ (-acc).to(torch.bfloat16).to(acc.dtype)"
+    )
     assert torch_lines(program({"d": "relu(stored(e))", "e": "acc"}, outputs=(
         Output("d", F32, True, (1, 2, 0), "n"), Output("e", BF16, True, (2, 0, 1), "m"),
     ))) == (
