@@ -27,6 +27,8 @@ pytestmark = [
 SIMULATION = Simulation(sm_count=3)
 NARROW = "tma: {a: {swizzle: 32}}\ntiling: {tile: [64, 32, 64], cluster: [1, 1]}\n"
 SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 128], cluster: [1, 2]}\n"
+# Over the rows of the product, of which there are more than of `a`.
+REDUCED = PLAIN.replace("  d:", "  r: f32[n]\n  d:") + "epilogue: {d: acc, r: 'sum(acc, m)'}\n"
 # Spec, extents, draw: rows that there are not are among those that an index names.
 SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
     "plain": (
@@ -39,7 +41,7 @@ SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
         {"m": 300, "n": 136, "k": 136},
         "lost",
     ),
-    "swizzled_by_32": (gathered(PLAIN) + NARROW, {"m": 130, "n": 72, "k": 136}, "lost"),
+    "swizzled_by_32_and_reduced": (gathered(REDUCED) + NARROW, {"m": 130, "n": 72, "k": 136}, "lost"),
     "short_rows": (gathered(PLAIN) + "tiling: {tile: [128, 32, 16]}\n", {"m": 130, "n": 72, "k": 40}, "lost"),
     # Six chunks of 16 bytes are copied by two threads.
     "rows_of_96_bytes": (

@@ -142,8 +142,10 @@ def epilogue_fields(
 
 
 def _extent(tensor: str, dim: str, what: str, problem: GemmProblem) -> FieldText:
-    """Rows of an operand, (pairs, 2) of a gated product."""
+    """Rows of an operand, (pairs, 2) of a gated product; of the index, where it names rows of a matrix with others."""
     pairs, first = ("pairs of ", "[0]") if problem.paired_dim == dim else ("", "")
+    if problem.gather and problem.gather.along == dim:
+        tensor = f"m_{problem.gather.index}"
     note = f"{pairs}{what} that there are; a tile may have more"
     return FieldText(f"extent_{dim}", "Int32", note, f"Int32({tensor}.shape[0]{first})")
 
