@@ -57,7 +57,12 @@ def wrapped(line: str, indent: str) -> list[str]:
 def _broken(code: str, indent: int, used: int = 0) -> list[str]:
     """A statement, or an element of a bracket, as lines. used: columns that its last line needs behind it."""
     outer, inner = " " * indent, " " * (indent + 4)
-    if indent + len(code) + used <= WIDTH or not (pair := _last_bracket(code)):
+    if indent + len(code) + used <= WIDTH:
+        return [outer + code]
+    head, imports, names = code.partition(" import ")
+    if imports and head.startswith("from "):
+        return [f"{outer}{head} import (", *(f"{inner}{name}," for name in names.split(", ")), f"{outer})"]
+    if not (pair := _last_bracket(code)):
         return [outer + code]
     opening, closing = pair
     head, body, tail = code[: opening + 1], code[opening + 1 : closing], code[closing:]

@@ -6,6 +6,21 @@ import random
 
 LONG = "a_name_as_long_as_the_spec_language_lets_it_be_1"  # 48 characters
 LOCAL = "value_before_it_is_stored"
+_HEAD = "cutegen: 1\nkernel: gemm\narch: sm_90a\ntensors:\n  a: bf16[m, k]\n  b: bf16[n, k]\n"
+# Values of blocks: many functions to import, values that only the first pass has, a tile that it keeps for the second.
+BLOCK_VALUES = (
+    _HEAD
+    + "  q: e4m3[m, n]\n  s: f32[m, n/64]\n  r: f32[]\nepilogue:\n"
+    + "  s: ceil_pow2(max(max_abs(round_bf16(acc), n, 64), 1e-4) / 448)\n  q: round_bf16(acc) * (1 / s)\n"
+    + "  r: max(acc, m, n)\n",
+    _HEAD
+    + "  s: f32[m, n/64]\n  d: bf16[m, n]\nepilogue: {s: 'sum(acc, n, 64)', d: acc}\n"
+    + "tiling: {tile: [128, 16, 64], swap_ab: true}\n",
+    _HEAD + "  q: e4m3[m, n]\nepilogue: {q: 'acc / (1 + max_abs(acc, n, 32))'}\n",
+    _HEAD
+    + "  c: bf16[m, n/2]\n  d: bf16[m, n/2]\nepilogue:\n  y: acc[:, :n/2] * acc[:, n/2:] + c\n"
+    + "  d: d + y / (1 + max_abs(y, n, 32))\n",
+)
 
 
 def varied_spec(number: int) -> str:

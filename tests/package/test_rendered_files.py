@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spec_variety import varied_spec
+from spec_variety import BLOCK_VALUES, varied_spec
 
 from cutegen.render import RenderedPackage, make_standalone, render_package
 from cutegen.resolve import resolve_document
@@ -41,7 +41,11 @@ kernel_0.PLAN.get_warmup_keys()
 
 
 def rendered(number: int) -> RenderedPackage:
-    return render_package(resolve_document(load_text(varied_spec(number), f"kernel_{number}"), None).resolved)
+    return render(varied_spec(number), f"kernel_{number}")
+
+
+def render(text: str, name: str) -> RenderedPackage:
+    return render_package(resolve_document(load_text(text, name), None).resolved)
 
 
 def write(package: RenderedPackage, folder: Path) -> None:
@@ -70,6 +74,8 @@ def test_files_are_laid_out_as_the_formatter_would(tmp_path: Path) -> None:
         pytest.skip("ruff is not installed")
     for number in range(COUNT):
         write(rendered(number), tmp_path / "generated")
+    for number, text in enumerate(BLOCK_VALUES):
+        write(render(text, f"blocks_{number}"), tmp_path / "generated")
     write(make_standalone(rendered(0)), tmp_path / "generated" / "standalone")
     ours = 'lint.isort.known-first-party=["cutegen"]'
     for command in (["format", "--diff"], ["check"]):

@@ -90,6 +90,8 @@ def blocks_text(
     else:
         offset = "at_m, at_n" if by_row.intersection(read_before) else "_, at_n"
     once = _once(problem, passes, sources, consumers)
+    at_row = bool(by_row.intersection(once.arguments))
+    reads_row = at_row or "at_m" in offset or bool(program.block_outputs)
     read = {p.partition(":")[0] for p in (*before.parameters, *once.parameters)}
     return BlocksText(
         template=f"gemm/sm90/{'blocks_along_m' if along_m else 'blocks'}.py.jinja",
@@ -101,9 +103,9 @@ def blocks_text(
         held=passes.held,
         before=before,
         once=once,
-        origin="row, _" if offset == "at_m, _" else "row, column",
+        origin=", ".join(("row" if reads_row else "_", "column" if "at_n" in offset else "_")),
         offset=offset,
-        at_row=bool(by_row.intersection(once.arguments)),
+        at_row=at_row,
         scalars=tuple(o.name for o in program.operands if o.kind == "device_scalar" and o.name in read),
         tiles_before=passes.tiles_before,
         reads_second=problem.paired and ("acc_1" in read or "acc_1" in dict(passes.kept)),
@@ -112,8 +114,9 @@ def blocks_text(
 
 
 def _before(problem: GemmProblem, passes: Passes, sources: ElementSources) -> FunctionText:
-    names = _read(passes.before, (*sources.accumulators, *sources.operands))
     taken = [(place, name) for place, name in passes.kept if place != name]
+    read = {r for s in passes.before for r in reads(s.expr)} | {name for _, name in taken}  # a tile is kept as it is
+    names = [name for name in (*sources.accumulators, *sources.operands) if name in read]
     block, element = problem.kernel_epilogue.block, element_words(problem)
     return FunctionText(
         name="before_block",

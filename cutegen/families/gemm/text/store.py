@@ -16,8 +16,9 @@ from cutegen.families.gemm.text.reductions import ReductionsText
 class StoreText:
     """What the templates read as k.store. parameters: besides the usual ones; arguments, results: of a call. flow: what
     happens to a subtile, in words. origin: names of a thread's place in a subtile; offset: of an element's in its
-    fragment; "" where none is read. reads_second: whether the epilogue reads the second accumulator of a pair. scalars:
-    names of those on the device that it reads."""
+    fragment; "" where none is read. reads_second: whether the epilogue reads the second accumulator of a pair;
+    reads_block: whether it reads values of the block that a warp's rows are in. scalars: names of those on the device
+    that it reads."""
 
     parameters: tuple[Parameter, ...]
     arguments: tuple[str, ...]
@@ -26,6 +27,7 @@ class StoreText:
     origin: str
     offset: str
     reads_second: bool
+    reads_block: bool
     scalars: tuple[str, ...]
 
 
@@ -69,5 +71,6 @@ def store_text(
         origin=", ".join(origin) if set(origin) != {"_"} else "",
         offset=", ".join(offset) if set(offset) != {"_"} else "",
         reads_second=second is not None and second in read,
+        reads_block=", block" in read,
         scalars=tuple(x.name for x in inputs.device_scalars if f"r_{x.name}" in epilogue.arguments),
     )
