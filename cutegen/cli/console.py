@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,7 +126,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def _fit(line: str, last: int) -> list[str]:
     """A line of a table as several that a terminal has room for, its last column beginning at column `last`. Elsewhere,
     and where the column would be narrow or has colours, a line stays whole."""
-    width = shutil.get_terminal_size().columns - 2 if sys.stdout.isatty() else len(line)
+    if not sys.stdout.isatty():
+        return [line]
+    import shutil  # late: a render prints no table
+    import textwrap
+
+    width = shutil.get_terminal_size().columns - 2
     if len(line) <= width or width - last < LEAST_COLUMN or click.unstyle(line) != line:
         return [line]
     first, *rest = textwrap.wrap(line[last:], width - last, break_long_words=False, break_on_hyphens=False)
