@@ -52,7 +52,8 @@ class GroupedPlan(KernelPlan):
             if not dims_of:
                 continue
             view = value.permute(*(arg.dims.index(d) for d in dims_of), *_others(arg, dims_of))
-            _spoil(view, idle if form.rows in dims_of else empty)
+            shared = idle.dim() > len(dims_of)  # by the groups, each of which has such a row
+            _spoil(view, (idle.all(0) if shared else idle) if form.rows in dims_of else empty)
         if self.gathered:
             self._spoil_gathered(values, idle)
         return values

@@ -30,6 +30,8 @@ SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 64], cluster: [1, 2]}\n"
 WIDE = "tiling: {swap_ab: true, tile: [256, 32, 64], cluster: [1, 1]}\n"
 THREADS = "tma: {d: {store: direct}}\ntiling: {tile: [64, 64, 64]}\n"
 GATED = LABELS.replace("m, n]", "m, n/2]") + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+# A weight for each place in a group, the same for all groups.
+WEIGHTED = COUNTS.replace("  d:", "  w: f32[m]\n  d:") + "epilogue: {d: acc * w}\n"
 E4M3 = (
     LABELS.replace("a: bf16[m, k]", "a: e4m3[m, k]\n  sa: f32[m]").replace("b: bf16[", "sb: f32[g, n]\n  b: e4m3[")
     + "mainloop: (a * sa) @ (b * sb)\n"
@@ -49,7 +51,7 @@ SPECS: dict[str, tuple[str, dict[str, int]]] = {
     "labels_e4m3": (E4M3, {"m": 500, "n": 264, "k": 272, "g": 5}),
     "counts": ("dims: {g: 40}\n" + COUNTS, {"m": 140, "n": 72, "k": 72, "g": 40}),
     "counts_as_shipped": (COUNTS + WIDE, {"m": 50, "n": 520, "k": 136, "g": 5}),
-    "counts_swapped": (COUNTS + SWAPPED, {"m": 50, "n": 136, "k": 72, "g": 5}),
+    "counts_swapped": (WEIGHTED + SWAPPED, {"m": 50, "n": 136, "k": 72, "g": 5}),
     "offsets": (OFFSETS, {"m": 500, "n": 264, "k": 72, "g": 5}),
     "offsets_fused_pingpong": (fused(OFFSETS), {"m": 500, "n": 136, "k": 72, "g": 6}),
     "offsets_swapped": (OFFSETS.replace("d: bf16", "d: f32") + SWAPPED, {"m": 500, "n": 200, "k": 72, "g": 6}),
