@@ -99,3 +99,10 @@ def test_comments_of_a_module_say_what_its_spec_made_of_it() -> None:
     assert "all rows of the tile: MMA" in texts[1]["kernel.py"]
     assert "For calls without bias." in texts[2]["kernel_without_bias.py"]
     assert "For calls without" not in texts[2]["kernel.py"]
+
+
+def test_the_compiler_is_told_constants_but_not_extents_of_1() -> None:
+    """It would drop a mode of extent 1 from a TMA instruction, whose tensor map has it."""
+    text = render_package(resolve_text(PLAIN + "dims: {m: 1, n: 512}\n").resolved).files["kernel.py"]
+    assert 'm = cute.sym_int(symbol="m")' in text
+    assert "(m, 512)" in text

@@ -62,13 +62,19 @@ def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[s
     parts = {d.name: d for s in shapes.values() for d in s.dims if d.divisor > 1}
     own = [problem.gather.extent] if problem.gather and problem.gather.extent not in (problem.m, problem.n) else []
     for dim in filter(None, (problem.batch, *own, problem.m, problem.n, problem.k, *parts.values())):
-        if dim.value is None:
+        if _is_symbol(dim):
             multiples = [
                 s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim
             ]
             multiples += [step for s in shapes.values() for d, step in zip(s.dims, s.steps) if d == dim]
             divisibility = f", divisibility={max(multiples)}" if max(multiples, default=1) > 1 else ""
             yield f'{_symbol(dim)} = cute.sym_int(symbol="{dim.name}"{divisibility})'
+
+
+def _is_symbol(dim: ProblemDim) -> bool:
+    """Whether the compiler is not told the extent. It would drop a mode of extent 1 from a TMA instruction, and the
+    tensor map would still have it."""
+    return dim.value in (None, 1)
 
 
 def _symbol(dim: ProblemDim) -> str:
@@ -81,7 +87,7 @@ def _fake(name: str, shapes: dict[str, TensorShape]) -> FakeText:
     if s is None:
         return FakeText(f"{name}: f32", "Float32(0.0)")
     divisibility = f"divisibility={s.stride_multiple}" if s.stride_multiple > 1 else ""
-    extents = _tuple(_symbol(d) if d.value is None else str(d.value) for d in s.dims)
+    extents = _tuple(_symbol(d) if _is_symbol(d) else str(d.value) for d in s.dims)
     strides = _tuple("1" if axis == s.contiguous else f"cute.sym_int64({divisibility})" for axis in range(len(s.dims)))
     parts = (s.dtype.cutlass, extents, strides, f"assumed_align={s.align}")
     return FakeText(s.text, bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
