@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from gemm_specs import bind_text, resolve_text
+from gemm_specs import PLAIN, bind_text, resolve_text
 
+from cutegen.diagnostics import SpecError
 from cutegen.epilogue import Passes, after_lines, before_lines, find_passes, once_lines
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.render import render_package
@@ -102,3 +103,13 @@ def test_references_are_exact() -> None:
     assert reduce_blocks(columns, 2, "max").tolist() == [[1.0, 1.0, 3.0, 3.0, -5.0]]
     assert reduce_blocks(columns, 2, "sum").tolist() == [[-1.0, -1.0, -1.0, -1.0, -5.0]]
     assert reduce_blocks(torch.tensor([[1.0, math.nan]]), 2, "max_abs").isnan().all()
+
+
+@pytest.mark.parametrize(("block", "remedy"), [(96, "use 384"), (160, "tile m would be 640, it is at most 384")])
+def test_tiles_of_rows_that_are_proposed_are_legal(block: int, remedy: str) -> None:
+    text = (
+        PLAIN
+        + f"epilogue: {{d: 'acc / (1 + max_abs(acc, n, {block}))'}}\ntiling: {{swap_ab: true, tile: [256, 32, 64]}}\n"
+    )
+    with pytest.raises(SpecError, match=remedy):
+        resolve_text(text + "warpgroups: {consumer: {count: 2}, schedule: cooperative}\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from cutegen.diagnostics import Rule
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import Candidate
@@ -147,7 +149,10 @@ def _block_tile(problem: GemmProblem, c: Candidate, axis: int) -> Finding:
     if not block or problem.transposed != (axis == 0) or extent % block == 0:
         return None
     reason = f"tile {'mn'[axis]} = {extent} does not hold whole blocks of {block} columns"
-    return reason, f"use {near(extent, block, block, high // block * block)}"
+    step = block if axis else math.lcm(block, MMA_ROWS * warpgroups_per_tile(c))
+    if step > high:
+        return reason, f"use other blocks, or fewer consumers: tile m would be {step}, it is at most {high}"
+    return reason, f"use {near(extent, step, step, high // step * step)}"
 
 
 @BOOK.declare_form(_BLOCK_TILE, "tile", element=1)
