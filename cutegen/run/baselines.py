@@ -33,14 +33,14 @@ def _list_products(plan: KernelPlan) -> Iterator[Baseline]:
     yield from list_scaled_baselines(plan)
     product = Product(plan)
     quack = Baseline("quack", "quack, tuned", bind_quack(product), library="quack")
-    if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN:
+    if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN or plan.scales:  # scales of blocks are in no epilogue
         alone = "cuBLAS, the product only"
         yield Baseline("torch.mm", alone, _bind_product(product), complete=False, library="cuBLAS product")
         addend = _addend(plan)
         if addend is not None:
             how = "cuBLAS with its own addition, out="
             yield Baseline("torch.addmm", how, _bind_addmm(product, addend), library="cuBLAS")
-        single = len(plan.outputs) == 1
+        single = len(plan.outputs) == 1 and not plan.scales
         if single and cublaslt_epilogue(product):
             own = "cuBLASLt with its own epilogue, its best candidate"
             yield Baseline("nvmath", own, bind_nvmath(product), complete=False, library="cuBLAS")

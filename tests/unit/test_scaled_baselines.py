@@ -78,3 +78,11 @@ def test_without_scales_or_with_integers_there_is_none(text: str, tmp_path: Path
     plan = plan_of(text, tmp_path)
     assert not list(list_scaled_baselines(plan))
     assert next(b.name for b in list_baselines(plan)) == "torch.mm"
+
+
+def test_a_product_without_the_scales_of_blocks_is_not_compared(tmp_path: Path) -> None:
+    plan = plan_of(scaled("f32[m, ceil(k/128)]@m", "f32[ceil(n/128), ceil(k/128)]"), tmp_path)
+    complete = {baseline.name: baseline.complete for baseline in list_baselines(plan)}
+    assert complete["torch._scaled_mm"]
+    assert not complete["torch.mm"]
+    assert not {"quack", "nvmath", "cutlass_operators"} & set(complete)
