@@ -104,12 +104,13 @@ class Session:
         """Tunes the problems one by one, and writes the lock. CutegenError: no more can be measured; what was proved is
         in the lock. KeyboardInterrupt: nothing is written; what was measured is in the store."""
         deadline = self.begun + self.options.budget_s
+        enough = 0.0  # seconds that a problem seems to need for a verdict
         for number, problem in enumerate(problems):
             now = self.options.clock()
-            if now >= deadline:
+            if now + enough >= deadline:
                 self.report.not_reached = [dict(p) for p in problems[number:]]
                 break
-            until = now + (deadline - now) / (len(problems) - number)
+            until = now + max(enough, (deadline - now) / (len(problems) - number))
             where = f"{_text(problem)}" + (f" ({number + 1} of {len(problems)})" if len(problems) > 1 else "")
             try:
                 report = self._tune(dict(problem), until, where)
@@ -120,6 +121,10 @@ class Session:
                 self._write()  # what is proved is proved
                 raise
             report.seconds = self.options.clock() - now
+            if report.best and not report.best.stored:
+                enough = min(enough or report.seconds, report.seconds)
+            elif report.stopped:
+                enough = max(enough, 2 * report.seconds)
             best = next((p for p, t in zip(report.pool.tried, report.trials) if t is report.best), None)
             report.differs = self.differences(problem, best.knobs) if best else {}
             self.report.problems.append(report)
