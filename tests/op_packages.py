@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from cutegen.epilogue import find_installed, load_op
 
 OPS = '''\
 from cutegen.epilogue import EpilogueOp
@@ -61,3 +67,26 @@ def install(
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
+
+
+@contextlib.contextmanager
+def on_path(folder: Path) -> Iterator[None]:
+    """The folder on sys.path; what was read and imported of it is forgotten at the end."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    forget()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        forget()
+        tops = {path.stem for path in folder.iterdir()}
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] in tops:
+                del sys.modules[name]
+
+
+def forget() -> None:
+    importlib.invalidate_caches()
+    find_installed.cache_clear()
+    load_op.cache_clear()

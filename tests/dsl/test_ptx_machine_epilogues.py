@@ -11,11 +11,9 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from op_packages import install
+from op_packages import install, on_path
 from ptx_machine import Simulation, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
-
-from cutegen.epilogue import find_installed, load_op
 
 pytestmark = [
     pytest.mark.dsl,
@@ -212,11 +210,8 @@ epilogue: {d: relu(acc + bias - beta * c)}
         assert_passes(subject, {"m": 136, "n": 264, "k": 72}, tiling=tiling)
 
 
-def test_an_op_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_of_an_installed_package(tmp_path: Path) -> None:
     install(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    find_installed.cache_clear()
-    load_op.cache_clear()
     spec = """\
   a: bf16[m, k]
   b: bf16[n, k]
@@ -224,8 +219,9 @@ def test_an_op_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.Monke
   d: bf16[m, n]
 epilogue: {d: "softsign(acc + bias) * 2 + blend(acc, relu(bias), 0.25)"}
 """
-    subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=2))
-    assert_passes(subject, {"m": 72, "n": 72, "k": 72})
+    with on_path(tmp_path):
+        subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=2))
+        assert_passes(subject, {"m": 72, "n": 72, "k": 72})
 
 
 def test_one_storage_for_an_output_and_an_input() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -10,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from op_packages import DEVICE, FILES, OPS, POINTS, install
+from op_packages import DEVICE, FILES, OPS, POINTS, install, on_path
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError, SpecError
-from cutegen.epilogue import installed
 from cutegen.render import RenderedPackage, make_standalone, render_package
 from cutegen.resolve import resolve_document
 from cutegen.runtime.sources import kernel_key
@@ -32,22 +30,10 @@ CALL = "softsign(acc + bias) * 2 + blend(acc, relu(bias), 0.25)"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on sys.path; what was read of it is forgotten at the end."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = set(sys.modules)
-    forget()
-    yield tmp_path
-    forget()
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in {p.stem for p in tmp_path.iterdir()}:
-            del sys.modules[name]
-
-
-def forget() -> None:
-    importlib.invalidate_caches()
-    installed.find_installed.cache_clear()
-    installed.load_op.cache_clear()
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder on sys.path."""
+    with on_path(tmp_path):
+        yield tmp_path
 
 
 def package(expression: str = CALL) -> RenderedPackage:
@@ -185,24 +171,23 @@ def test_what_is_wrong_with_a_package_is_told_at_the_call(folder: Path, old: str
     assert remedy == "mend or uninstall acme-ops 1.2"
 
 
-def test_a_name_is_of_one_package_and_never_a_built_in_one(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_is_of_one_package_and_never_a_built_in_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = folder / "other"
     install(folder)
     install(other, "softsign = other_ops:Softsign\nsilu = other_ops:Silu\n", {}, "other-ops", "0.1")
-    monkeypatch.syspath_prepend(str(other))
-    forget()
-    rule, message, remedy, _ = finding("softsign(acc) + bias")
-    assert (rule, remedy) == ("op-package", "uninstall all of them but one")
-    assert message == "`softsign` is offered by other-ops 0.1 and by acme-ops 1.2"
-    assert "import silu" in files("silu(acc) + bias")["kernel.py"]
-    assert main(["list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    ops = {op["name"]: op["summary"] for op in listed["ops"]}
-    assert ops["blend"] == "x + t (y - x). (acme-ops 1.2)"
-    assert ops["softsign"].startswith("not usable: `softsign` is offered by")
-    assert listed["unused_ops"] == ["`silu`, other_ops:Silu of other-ops 0.1, is never called: the name is built in"]
+    with on_path(other):
+        rule, message, remedy, _ = finding("softsign(acc) + bias")
+        assert (rule, remedy) == ("op-package", "uninstall all of them but one")
+        assert message == "`softsign` is offered by other-ops 0.1 and by acme-ops 1.2"
+        assert "import silu" in files("silu(acc) + bias")["kernel.py"]
+        assert main(["list", "--json"]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        ops = {op["name"]: op["summary"] for op in listed["ops"]}
+        assert ops["blend"] == "x + t (y - x). (acme-ops 1.2)"
+        assert ops["softsign"].startswith("not usable: `softsign` is offered by")
+        assert listed["unused_ops"] == [
+            "`silu`, other_ops:Silu of other-ops 0.1, is never called: the name is built in"
+        ]
 
 
 def test_metadata_that_cannot_be_read_is_told(folder: Path) -> None:
