@@ -53,6 +53,19 @@ def test_equal_candidates_are_one_instance_and_near_ones_are_told_apart() -> Non
     assert rows[0].tiling == rows[-1].tiling == "t128x256x64"
 
 
+def test_a_name_that_is_taken_by_one_that_differs_more_is_told_apart_by_what_the_default_has() -> None:
+    problem = bind_text(PLAIN)
+    default = candidate(problem)
+    alone = {"cluster": (1, 1), "multicast_b": 1}
+    others = [candidate(problem, tile=(128, 128, 64), **knobs) for knobs in (alone, {}, {"stages": 3})]
+    kernels, _ = assemble(problem, default, [(SMALL, c) for c in others])
+    assert [t.name for k in kernels for t in k.tilings][1:] == [
+        "t128x128x64",
+        "t128x128x64_cluster_2x1",
+        "t128x128x64_stages_3",
+    ]
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     document = load_text(PLAIN, "two_schedules", "two_schedules.yaml")

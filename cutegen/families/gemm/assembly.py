@@ -57,16 +57,17 @@ def _omit(problem: GemmProblem, kernel: GemmKernel, omitted: tuple[str, ...]) ->
 
 def _instance_names(instances: Sequence[Candidate]) -> Iterable[str]:
     """The tile, the structural knobs in which an instance is not the first one, and as many others as it takes to tell
-    it from those before: t128x256x64, t64x256x64_pingpong, t64x256x64_pingpong_cluster_1x2."""
+    it from those before: t128x256x64, t64x256x64_pingpong, t64x256x64_pingpong_cluster_1x2. Where those are used up,
+    what it has in common with the first one and not with the one whose name it would take."""
     others = [f.name for f in fields(Candidate) if f.name not in ("tile", *STRUCTURAL)]
-    taken = set[str]()
+    taken: dict[str, Candidate] = {}
     for c in instances:
         size = "t" + "x".join(map(str, c.tile))
         words = [size, *_differences(c, instances[0], STRUCTURAL)]
         more = _differences(c, instances[0], others)
         while (name := "_".join(words)) in taken:
-            words.append(next(more))
-        taken.add(name)
+            words.append(next(more, None) or next(w for w in _differences(c, taken[name], others) if w not in words))
+        taken[name] = c
         yield name
 
 
