@@ -73,12 +73,29 @@ def gathered(text: str) -> str:
     return text.replace("(a * sa)", "(a[rows] * sa)") if "mainloop:" in text else text + "mainloop: a[rows] @ b\n"
 
 
+def gathered_scales(text: str, rows_contiguous: bool = False) -> str:
+    """A scaled spec whose rows an index gathers, and scales with them: their blocks of k lie side by side, or rows."""
+    text = text.replace("[m, k]", "[t, k]\n  rows: i32[m]", 1).replace("(a * sa)", "(a * sa)[rows]")
+    blocks = "sa: f32[t, ceil(k/128)]" + "@t" * rows_contiguous
+    return text.replace("sa: f32[m, ceil(k/128)]@m", blocks).replace("sa: f32[m]", "sa: f32[t]")
+
+
 def group_scaled(text: str) -> str:
     """LABELS, COUNTS or OFFSETS with e4m3 operands and scales of blocks."""
     lead = "g, " if text == COUNTS else ""
     scales = f"  sa: f32[{lead}m, ceil(k/128)]@m\n  sb: f32[g, ceil(n/128), ceil(k/128)]\n  d:"
     operands = text.replace("a: bf16", "a: e4m3").replace("b: bf16", "b: e4m3")
     return operands.replace("  d:", scales) + "mainloop: (a * sa) @ (b * sb)\n"
+
+
+def group_quantised(text: str) -> str:
+    """LABELS or OFFSETS with e4m3 operands, scales of blocks, and swiglu quantised by blocks of columns."""
+    text = group_scaled(text).replace("ceil(n/128)", "n/128")
+    text = text.replace("  d: bf16[m, n]\n", "  q: e4m3[m, n/2]\n  scale: f32[m, n/256]@m\n")
+    return text + (
+        "epilogue:\n  x: round_bf16(silu(acc[:, :n/2]) * acc[:, n/2:])\n"
+        "  scale: max(max_abs(x, n, 128), 1e-4) / 448\n  q: x / scale\n"
+    )
 
 
 def group_fused(text: str) -> str:
@@ -140,6 +157,7 @@ BLOCKS = (
     FP8.replace("  d:", "  sa: f32[m, ceil(k/128)]@m\n  sb: f32[ceil(n/128), ceil(k/128)]\n  d:")
     + "mainloop: (a * sa) @ (b * sb)\n"
 )
+ROW_SCALES = FP8.replace("  d:", "  sa: f32[m]\n  sb: f32[n]\n  d:") + "mainloop: (a * sa) @ (b * sb)\n"
 EDGES |= {
     "scales_of_blocks": BLOCKS,
     "scales_of_blocks_in_pingpong": BLOCKS + PINGPONG + "tiling: {tile: [128, 128, 128], cluster: [1, 2]}\n",
@@ -166,6 +184,14 @@ EDGES |= {
     "gathered_by_one_warp": gathered(FUSED) + DYNAMIC + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
     "gathered_by_one_warp_in_pingpong": gathered(group_fused(OFFSETS)) + DYNAMIC + PINGPONG,
     "gathered_transposed": gathered(PLAIN) + "tiling: {swap_ab: true, tile: [256, 128, 128], cluster: [1, 2]}\n",
+    "gathered_scales": gathered_scales(BLOCKS) + PINGPONG + "tiling: {tile: [128, 128, 128]}\n",
+    "gathered_scales_by_one_warp": gathered_scales(BLOCKS, True).replace("  d:", "  c: bf16[m, n]\n  d:")
+    + "epilogue: {d: acc + c}\n"
+    + DYNAMIC
+    + "tiling: {tile: [256, 64, 128]}\n",
+    "gathered_scales_transposed": gathered_scales(BLOCKS) + "tiling: {swap_ab: true, tile: [128, 128, 128]}\n",
+    "gathered_scales_of_rows": gathered_scales(ROW_SCALES) + PINGPONG + "tiling: {tile: [128, 128, 128]}\n",
+    "gathered_scales_gated_and_quantised": gathered_scales(group_quantised(LABELS)),
 }
 # Less than a tile, ragged in every dim, more than one wave; three of a batch and of groups.
 OTHER_DIMS = {"l": 3, "g": 3, "t": 200}

@@ -1,4 +1,5 @@
-"""Rows of a matrix, named by an index, on their way to a swizzled tile in shared memory: threads copy 16 bytes each."""
+"""Rows of a matrix, named by an index, on their way to a swizzled tile in shared memory: threads copy 16 bytes each.
+And scales of those rows, one f32 a thread."""
 
 import math
 
@@ -9,6 +10,7 @@ from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
 CHUNK = 16  # bytes of one cp.async
+SCALE = 4  # bytes of one that copies an f32
 SWIZZLE_ROW = 128  # bytes after which a swizzle moves the chunks in another way
 LANES = 8  # threads next to each other that copy one row, at most: 128 bytes, a swizzled row and a line of L2
 
@@ -34,13 +36,33 @@ def find_rows(
     """
     across = const_expr(lanes(tile[1] * matrix.element_type.width // 8))
     step = const_expr(threads // across)
-    rows = cute.make_rmem_tensor(tile[0] // step, Int32)
+    return _look_up(index, matrix.shape[0], first + thread // across, step, tile[0] // step)
+
+
+@cute.jit
+def find_scales(
+    index: cute.Tensor,
+    scales: cute.Tensor,
+    first: Int32,
+    count: cutlass.Constexpr,
+    thread: Int32,
+    threads: cutlass.Constexpr,
+):
+    """Which rows of `scales` (rows, k blocks) this thread copies for rows first, first + 1, ... of the product, of
+    which a tile has `count`; -1 as `find_rows` has it."""
+    return _look_up(index, scales.shape[0], first + thread, threads, cute.ceil_div(count, threads))
+
+
+@cute.jit
+def _look_up(index: cute.Tensor, extent: Int32, first: Int32, step: cutlass.Constexpr, count: cutlass.Constexpr):
+    """What `index` has at first, first + step, ...; -1 past its end, and for what is `extent` or more."""
+    rows = cute.make_rmem_tensor(count, Int32)
     last = index.shape[0] - 1
-    for i in cutlass.range_constexpr(tile[0] // step):
-        rows[i] = index[cutlass.min(first + thread // across + i * step, last)]
-    for i in cutlass.range_constexpr(tile[0] // step):
+    for i in cutlass.range_constexpr(count):
+        rows[i] = index[cutlass.min(first + i * step, last)]
+    for i in cutlass.range_constexpr(count):
         row = rows[i]
-        if first + thread // across + i * step > last or row >= matrix.shape[0]:
+        if first + i * step > last or row >= extent:
             row = Int32(-1)
         rows[i] = row
     return rows
@@ -86,6 +108,33 @@ def copy_rows(
             _copy(starts[i % period] + further, source + Int64(Uint32(rows[i])) * pitch, bytes)
 
 
+@cute.jit
+def copy_scales(
+    scales: cute.Tensor,
+    rows: cute.Tensor,
+    block: Int32,
+    ring: cute.Tensor,
+    slot: Int32,
+    thread: Int32,
+    threads: cutlass.Constexpr,
+):
+    """Begins the copies of blocks `block`, `block` + 1, ... of `rows` to a slot of `ring` (rows, k blocks, slots); what
+    is not there becomes zeros."""
+    count, blocks, _ = ring.shape
+    for j in cutlass.range_constexpr(blocks):
+        column = scales.iterator.toint() + Int64(block + j) * scales.stride[1] * SCALE
+        for i in cutlass.range_constexpr(cute.size(rows)):
+            bytes = Int32(0)
+            if block + j < scales.shape[1] and rows[i] >= 0:
+                bytes = Int32(SCALE)
+            at = thread + i * threads
+            whole = const_expr((i + 1) * threads <= count)
+            target = ring.iterator.toint() + cute.crd2idx((at, j, slot), ring.layout) * SCALE
+            source = column + Int64(rows[i]) * scales.stride[0] * SCALE
+            if whole or at < count:
+                _copy(target, source, bytes, SCALE)
+
+
 def _swizzled(offset, swizzle: int):
     """Where a swizzle of that many bytes puts an offset into a tile (PTX ISA, swizzle modes): the bits above 7, one for
     each of a row's chunks, are added to those of the chunk."""
@@ -98,9 +147,10 @@ def _unhoisted(value):
     return Uint32(result)
 
 
-def _copy(to, source, bytes):
-    """16 bytes, of which the first `bytes` are read and the others zero (PTX ISA, cp.async)."""
-    text = "cp.async.cg.shared.global [$0], [$1], 16, $2;"
+def _copy(to, source, bytes, size: int = CHUNK):
+    """`size` bytes, of which the first `bytes` are read and the others zero (PTX ISA, cp.async: 16 bytes may bypass L1,
+    4 may not)."""
+    text = f"cp.async.{'cg' if size == CHUNK else 'ca'}.shared.global [$0], [$1], {size}, $2;"
     llvm.inline_asm(
         None, [Int32(to).ir_value(), source.ir_value(), bytes.ir_value()], text, "r,l,r", has_side_effects=True
     )

@@ -168,7 +168,7 @@ class _Converter:
             case ast.Call():
                 return self.call(node, depth)
             case ast.Subscript(_, ast.Name(index)) if self.gathers:
-                return self.gather(node, index)
+                return self.gather(node, index, depth)
             case ast.Subscript():
                 return self.slice(node)
         self.refuse(*_refusal(node))
@@ -286,13 +286,16 @@ class _Converter:
         chosen, other = (self.value(arg, depth + 1) for arg in node.args[1:])
         return Where(condition, chosen, other, self.span(node)) if condition and chosen and other else None
 
-    def gather(self, node: ast.Subscript, index: str) -> Gather | None:
-        """`x[rows]`."""
-        if isinstance(node.value, ast.Name):
-            return Gather(node.value.id, index, self.span(node))
-        said = "only a name can be gathered from: scales are those of the rows of the product"
-        self.refuse(EXPRESSION, node, said, f"write (a[{index}] * sa) @ b")
-        return None
+    def gather(self, node: ast.Subscript, index: str, depth: int) -> Expr | None:
+        """`x[rows]`; `(x * y)[rows]` is x[rows] * y[rows]."""
+        whole = self.value(node.value, depth + 1)
+        gathered = whole and _gather(whole, index, self.span(node.slice))
+        if isinstance(gathered, Gather):
+            return replace(gathered, span=self.span(node))
+        if whole and not gathered:
+            said = "rows are gathered from a tensor, or from one times its scales"
+            self.refuse(EXPRESSION, node, said, f"write a[{index}], or (a * sa)[{index}]")
+        return gathered
 
     def slice(self, node: ast.Subscript) -> Slice | None:
         """`x[:, 0::2]`, `x[:, 1::2]`, `x[:, :n/2]`, `x[:, n/2:]`; x with one dim is written without the colon."""
@@ -312,6 +315,17 @@ class _Converter:
     def source(self, node: ast.expr) -> str:
         start, end = self.span(node)
         return self.text[start:end]
+
+
+def _gather(tree: Expr, index: str, at: Span) -> Expr | None:
+    """The rows of each factor; None where there is more than names and products."""
+    match tree:
+        case Name(name, span):
+            return Gather(name, index, span, at)
+        case Binary("*", left, right):
+            first, second = _gather(left, index, at), _gather(right, index, at)
+            return first and second and replace(tree, left=first, right=second)
+    return None
 
 
 def _list_ops() -> str:

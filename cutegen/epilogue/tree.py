@@ -112,11 +112,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """`a[rows]` in a mainloop: the rows of a that an index names."""
+    """`a[rows]` in a mainloop: the rows of a that an index names. span: of `a` alone where more is gathered at once;
+    at: of the index."""
 
     name: str
     index: str
     span: Span = field(compare=False)
+    at: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from cutegen.families.proving import Baseline, Bind
 from cutegen.run.product import Product
 from cutegen.runtime.arguments import ScalarArg, TensorArg
 from cutegen.runtime.block_scaling import blocked_scales
+from cutegen.runtime.gathered_rows import product_dims
 from cutegen.runtime.plan import KernelPlan
 
 
@@ -47,7 +48,7 @@ def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
         if isinstance(arg, ScalarArg) or not arg.dims:
             scalars.append(value if isinstance(arg, TensorArg) else torch.tensor(value, device=device))
         else:
-            vectors[arg.dims] = value
+            vectors[product_dims(plan, arg)] = value
     if not vectors and len(scalars) <= 2:
         first, second = (*scalars, *[torch.ones((), device=device)] * 2)[:2]
         return first, second

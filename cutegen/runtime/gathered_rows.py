@@ -9,20 +9,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+SCALE_STEP = 4  # rows of f32 that strides of TMA are a multiple of
+
 
 @dataclass(frozen=True, slots=True)
 class GatheredRows:
     """tensor: the operand whose rows are gathered. index: the i32 argument that names them. rows: its dim, that of the
-    product's rows. of: the dim of the operand's rows."""
+    product's rows. of: the dim of the operand's rows. scales: those of its rows, which are gathered with them."""
 
     tensor: str
     index: str
     rows: str
     of: str
+    scales: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Arguments whose rows are gathered."""
+        return (self.tensor, *self.scales)
 
     def seen_dims(self, name: str, dims: tuple[str, ...]) -> tuple[str, ...]:
         """The dims of an argument as the product sees them: the rows that are gathered from it are its rows."""
-        return tuple(self.rows if d == self.of else d for d in dims) if name == self.tensor else dims
+        return tuple(self.rows if d == self.of else d for d in dims) if name in self.tensors else dims
 
 
 def product_dims(plan: Any, arg: Any) -> tuple[str, ...]:
@@ -41,7 +49,7 @@ def take_rows(value: Any, index: Any, axis: int) -> Any:
         shape[axis] = len(index)
         return value.new_zeros(shape)
     taken = value.index_select(axis, torch.where(inside, index, 0).long())
-    return torch.where(inside.unsqueeze(1 - axis), taken, 0)
+    return torch.where(inside.view([-1 if i == axis else 1 for i in range(value.dim())]), taken, 0)
 
 
 def lose_rows(index: Any) -> None:
@@ -59,18 +67,31 @@ def fill_rows(value: Any, count: int) -> None:
 
 
 def gather_apart(plan: Any, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Callable[[], None]]:
-    """The inputs with a tensor of the product's rows in place of the operand, and a launch that gathers them there."""
+    """The inputs with tensors of the product's rows in place of the operand and its scales, and a launch that gathers
+    them there. Scales of blocks get (1, align4(m)) strides, which libraries want."""
     import torch
 
     own = plan.gathered
-    names = [a.name for a in plan.inputs]
-    place = names.index(own.tensor)
-    axis = plan.inputs[place].dims.index(own.of)
-    index, whole = inputs[names.index(own.index)], inputs[place].movedim(axis, 0)
-    rows = torch.empty((len(index), *whole.shape[1:]), dtype=whole.dtype, device=whole.device)
-    source, target = (t.view(torch.uint8) if t.element_size() == 1 else t for t in (whole, rows))
+    args = {a.name: a for a in plan.inputs}
+    held = dict(zip(args, inputs))
+    index = held[own.index]
+    steps: list[tuple[Any, int, Any]] = []
+    for name in own.tensors:
+        axis, value = args[name].dims.index(own.of), held[name]
+        if name != own.tensor and value.dim() == 2:
+            blocks = value.movedim(axis, 1)
+            rows = blocks.new_empty((blocks.shape[0], -(-len(index) // SCALE_STEP) * SCALE_STEP))[:, : len(index)]
+            steps.append((blocks, 1, rows))
+            held[name] = rows.movedim(1, axis)
+        else:
+            whole = value.movedim(axis, 0)
+            rows = whole.new_empty((len(index), *whole.shape[1:]))
+            source, target = (t.view(torch.uint8) if t.element_size() == 1 else t for t in (whole, rows))
+            steps.append((source, 0, target))
+            held[name] = rows.movedim(0, axis)
 
     def gather() -> None:
-        torch.index_select(source, 0, index, out=target)
+        for source, axis, target in steps:
+            torch.index_select(source, axis, index, out=target)
 
-    return (*inputs[:place], rows.movedim(0, axis), *inputs[place + 1 :]), gather
+    return tuple(held.values()), gather

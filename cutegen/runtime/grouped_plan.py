@@ -47,7 +47,8 @@ class GroupedPlan(KernelPlan):
         members = self._members(values)
         idle, empty = members < 0, ~self._occupied(members, values)
         form = self.row_groups
-        for arg, value in self._tensors(values):
+        gathered = self.gathered.tensors if self.gathered else ()
+        for arg, value in ((a, v) for a, v in self._tensors(values) if a.name not in gathered):
             dims_of = tuple(d for d in (form.groups, form.rows) if d in arg.dims)
             if not dims_of:
                 continue
@@ -64,14 +65,15 @@ class GroupedPlan(KernelPlan):
 
         assert self.gathered
         found = {a.name: (a, v) for a, v in zip(self.inputs, values)}
-        (arg, operand), (_, index) = found[self.gathered.tensor], found[self.gathered.index]
-        assert isinstance(arg, TensorArg)
+        index = found[self.gathered.index][1]
         bounds = torch.iinfo(index.dtype)
         index[idle] = torch.empty_like(index[idle]).random_(bounds.min, bounds.max)
         lose_rows(index)
-        axis = arg.dims.index(self.gathered.of)
-        unnamed = ~torch.isin(torch.arange(operand.shape[axis], device=index.device), index[~idle])
-        _spoil(operand.movedim(axis, 0), unnamed)
+        for arg, value in (found[name] for name in self.gathered.tensors):
+            assert isinstance(arg, TensorArg)
+            axis = arg.dims.index(self.gathered.of)
+            unnamed = ~torch.isin(torch.arange(value.shape[axis], device=index.device), index[~idle])
+            _spoil(value.movedim(axis, 0), unnamed)
 
     def free_elements(self, output: int, inputs: tuple[Any, ...]) -> Any:
         arg, members = self.outputs[output], self._members(inputs)

@@ -14,7 +14,8 @@ A generated plan gives, as class attributes:
     tilings           {"t128x256": GemmTiling(...)}: a tiling's key is also its compile key; what does without an
                       optional operand ends in _without_NAME
     scales            names of the inputs that scale the operands of the product
-    gathered          GatheredRows("a", "rows", rows="m", of="t"): an index names rows; `of` is a dim before the others
+    gathered          GatheredRows("a", "rows", rows="m", of="t"): an index names rows; `of` is a dim before the others;
+                      scales=("sa",): scales that are gathered with them
     promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
@@ -158,7 +159,9 @@ class KernelPlan(MeasuredPlan):
         """What is multiplied, as suites say it: scales that factor out of the sum are part of the epilogue."""
         tensors = (a for a in self.inputs if isinstance(a, TensorArg) and a.name in self.scales)
         left = "a[rows]" if self.gathered else "a"
-        blocked = any(divided(d)[1] > 1 for a in tensors for d in a.dims)
+        blocked = [a.name for a in tensors if any(divided(d)[1] > 1 for d in a.dims)]
+        if self.gathered and set(blocked) & set(self.gathered.scales):
+            return "(a * sa)[rows] @ (b * sb)"
         return f"({left} * sa) @ (b * sb)" if blocked else f"{left} @ b"
 
     @property

@@ -12,7 +12,22 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from gemm_specs import BLOCKS, DYNAMIC, FUSED, LABELS, OFFSETS, PINGPONG, PLAIN, gathered, group_fused, resolve_text
+from gemm_specs import (
+    BLOCKS,
+    DYNAMIC,
+    FUSED,
+    LABELS,
+    OFFSETS,
+    PINGPONG,
+    PLAIN,
+    ROW_SCALES,
+    gathered,
+    gathered_scales,
+    group_fused,
+    group_quantised,
+    group_scaled,
+    resolve_text,
+)
 from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
@@ -61,6 +76,35 @@ SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
         {"m": 300, "n": 72, "k": 72, "g": 5},
         Deal("edges"),
     ),
+    # Scales that are gathered with their rows. The last k tile has one block of two.
+    "scales_and_labels": (
+        gathered_scales(group_scaled(LABELS)) + PINGPONG + "tiling: {tile: [64, 64, 256]}\n",
+        {"m": 300, "n": 72, "k": 272, "g": 3},
+        Deal("random"),
+    ),
+    "scales_by_one_warp_and_offsets": (
+        gathered_scales(group_scaled(OFFSETS), True).replace("  d:", "  c: bf16[m, n]\n  d:")
+        + "epilogue: {d: acc + c}\n"
+        + DYNAMIC
+        + "tiling: {tile: [64, 64, 128], cluster: [2, 1]}\n",
+        {"m": 200, "n": 72, "k": 144, "g": 5},
+        Deal("edges"),
+    ),
+    "scales_transposed_and_split": (
+        gathered_scales(BLOCKS) + "tiling: {swap_ab: true, tile: [64, 32, 128], split_k: 2}\n",
+        {"m": 70, "n": 72, "k": 400},
+        "lost",
+    ),
+    "scales_of_rows": (
+        gathered_scales(ROW_SCALES) + "tiling: {tile: [64, 64, 128]}\n",
+        {"m": 70, "n": 72, "k": 144},
+        "lost",
+    ),
+    "scales_gated_and_quantised": (
+        gathered_scales(group_quantised(LABELS)),
+        {"m": 200, "n": 256, "k": 144, "g": 2},
+        Deal("random"),
+    ),
 }
 
 
@@ -85,21 +129,22 @@ def test_from_no_rows_at_all_come_zeros() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("name", "pattern", "said"),
     [
-        (r"fence\.proxy\.async\.shared::cta;", "cp.async wrote, without fence.proxy.async"),
-        (r"cp\.async\.mbarrier\.arrive\.noinc[^;]*;", "deadlock"),
+        ("plain", r"fence\.proxy\.async\.shared::cta;", "cp.async wrote, without fence.proxy.async"),
+        ("plain", r"cp\.async\.mbarrier\.arrive\.noinc[^;]*;", "deadlock"),
+        ("scales_transposed_and_split", r"cp\.async\.ca[^;]*;", "7200 of 7200 wrong"),
     ],
-    ids=["no fence", "no arrival"],
+    ids=["no fence", "no arrival", "no scales"],
 )
-def test_a_broken_protocol_is_told(pattern: str, said: str) -> None:
+def test_a_broken_protocol_is_told(name: str, pattern: str, said: str) -> None:
     def mutate(text: str) -> str:
         changed, count = re.subn(pattern, "", text)
         assert count
         return changed
 
-    broken = load_resolution(resolve_text(SPECS["plain"][0]), Simulation(sm_count=2, mutate=mutate))
-    result = run(broken, {"t": 90, "m": 100, "n": 72, "k": 200})
+    broken = load_resolution(resolve_text(SPECS[name][0]), Simulation(sm_count=2, mutate=mutate))
+    result = run(broken, {"t": 90, "m": 100, "n": 72, "k": 208})
     assert result.status in ("raised", "wrong")
     assert said in "".join(result.detail)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from gemm_specs import EDGES, PLAIN
 
 from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
-from cutegen.families.gemm import budget_rules
+from cutegen.families.gemm import budget_rules, gather_rules
 from cutegen.resolve import resolve_document
 from cutegen.spec import load_text
 
@@ -20,14 +21,16 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]
-# (constant that states the limit, what breaks without it)
-BEYOND = {
+# Constant that states the limit: (its module, what breaks without it).
+BEYOND: dict[str, tuple[ModuleType, str]] = {
     "OTHER_REGISTERS": (
+        budget_rules,
         PLAIN + "tiling: {tile: [256, 224, 64]}\n"
-        "warpgroups: {consumer: {count: 2, registers: 240}, producer: {registers: 24}}\n"
+        "warpgroups: {consumer: {count: 2, registers: 240}, producer: {registers: 24}}\n",
     ),
-    "MMA_REGISTERS": PLAIN + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 256, 64]}\n",
-}  # fmt: skip
+    "MMA_REGISTERS": (budget_rules, PLAIN + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 256, 64]}\n"),
+    "SCALED_ROW_REGISTERS": (gather_rules, EDGES["gathered_scales_by_one_warp"]),
+}
 
 
 def resolve(name: str, text: str) -> Any:
@@ -39,8 +42,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kern
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         resolved = [resolve(name, text) for name, text in EDGES.items()]
-        for constant, text in BEYOND.items():
-            patch.setattr(budget_rules, constant, 0)
+        for constant, (module, text) in BEYOND.items():
+            patch.setattr(module, constant, 0)
             resolved.append(resolve(constant, text))
         yield dict(zip((*EDGES, *BEYOND), build_kernels(resolved, workers=2)))
 

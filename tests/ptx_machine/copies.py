@@ -1,4 +1,4 @@
-"""cp.async: copies of up to 16 bytes by each thread, and the arrivals that wait for them."""
+"""cp.async: copies of 4 or 16 bytes by each thread, and the arrivals that wait for them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from .barriers import barriers_of
 from .memory import CHUNK, Operation, check_aligned
 from .parser import Immediate, Instruction, PtxError
 from .races import published
+
+WORD = 4  # bytes of a copy of one f32
 
 
 class ThreadCopies:
@@ -33,32 +35,36 @@ def thread_copy(asm: Assembler, ins: Instruction) -> Closure:
     if "commit_group" in ins.opcode or "wait_group" in ins.opcode or "wait_all" in ins.opcode:
         raise PtxError("groups of cp.async are not simulated")
     target, source, size, *rest = ins.operands
-    if not isinstance(size, Immediate) or size.bits != CHUNK:
-        raise PtxError("only cp.async of 16 bytes is simulated")
+    if not isinstance(size, Immediate) or size.bits not in (WORD, CHUNK):
+        raise PtxError("only cp.async of 4 and of 16 bytes is simulated")
+    if (size.bits == CHUNK) != ("cg" in ins.opcode):
+        raise PtxError("cp.async of 16 bytes is .cg here, of 4 bytes .ca")
+    width = size.bits
     to, origin = (asm.place(o, asm.address_type(o)) for o in (target, source))
     read = asm.source(rest[0], "b32") if rest else None
 
     def run(w: Any) -> None:
         w.agent.pc = w.pc - 1
         copies = ThreadCopies(w.agent.issue())
-        sizes = np.full(LANES, CHUNK) if read is None else w.r[read].astype(np.int64)
+        sizes = np.full(LANES, width) if read is None else w.r[read].astype(np.int64)
         sizes = sizes if w.mask is None else sizes[w.mask]
-        if (~np.isin(sizes, (0, CHUNK))).any():
-            raise PtxError("cp.async that reads a part of its 16 bytes is not simulated")
+        if (~np.isin(sizes, (0, width))).any():
+            raise PtxError("cp.async that reads a part of its bytes is not simulated")
         origins = lanes_of(w, *origin)
         for cta, _, inside in split_shared(w, lanes_of(w, *to)):
             if cta is not w.cta or len(inside) != len(sizes):
                 raise PtxError("cp.async into the shared memory of another CTA")
-            check_aligned(inside, CHUNK)
-            chunks = np.asarray(inside) // CHUNK
+            check_aligned(inside, width)
+            places = np.asarray(inside)
         cta, memory, reads = w.cta, w.cta.machine.memory, sizes > 0
-        cta.shared.write_copied(chunks, 0xFF, copies.agent)
+        cta.shared.write_copied(places, np.full((len(places), width), 0xFF, np.uint8), copies.agent)
 
         def arrive() -> None:
-            data = np.zeros((len(chunks), CHUNK), np.uint8)
+            data = np.zeros((len(places), width), np.uint8)
             if reads.any():
-                data[reads] = memory.gather(origins[reads], 8, 2, copies.agent).view(np.uint8)
-            cta.shared.write_copied(chunks, data, copies.agent)
+                words = memory.gather(origins[reads], min(width, 8), -(-width // 8), copies.agent)
+                data[reads] = np.ascontiguousarray(words).view(np.uint8)
+            cta.shared.write_copied(places, data, copies.agent)
             copies.finish()
 
         w.copies.append(copies)

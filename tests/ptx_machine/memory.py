@@ -207,7 +207,14 @@ class SharedMemory:
         self.chunks[chunks] = data
         self.unfenced[chunks] = self.copied[chunks] = 0
 
-    def write_copied(self, chunks: Any, data: Any, agent: Agent) -> None:
-        """By cp.async, which is no part of the async proxy."""
-        self.write_async(chunks, data, agent)
+    def write_copied(self, places: Any, data: Any, agent: Agent) -> None:
+        """By cp.async, which is no part of the async proxy. data: (copies, bytes), of which each goes to a place."""
+        width = data.shape[1]
+        self.check(int(places.min()), int(places.max()) + width)
+        if self.shadow:
+            self.shadow.write(units_of(places, width, UNIT), agent)
+        self.bytes[places[:, None] + np.arange(width)] = data
+        chunks = places // CHUNK
+        if width == CHUNK:
+            self.unfenced[chunks] = 0
         self.copied[chunks] = ~np.uint64(0)

@@ -10,7 +10,17 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from gemm_specs import LABELS, PLAIN, bind_text, gathered, resolve_text
+from gemm_specs import (
+    BLOCKS,
+    LABELS,
+    PLAIN,
+    ROW_SCALES,
+    bind_text,
+    gathered,
+    gathered_scales,
+    group_scaled,
+    resolve_text,
+)
 from test_scaled_baselines import plan_of
 
 from cutegen.families.gemm.derived import derive, gather_warps
@@ -108,3 +118,49 @@ def test_no_cluster_shares_what_each_cta_gathers() -> None:
     assert resolve_text(gathered(LABELS)).resolved.default.candidate.cluster == (1, 1)
     few = gathered(PLAIN) + "dims: {m: 16, n: 8192, k: 4096}\ntiling: {swap_ab: true}\n"
     assert resolve_text(few).resolved.default.candidate.cluster[0] == 1
+
+
+@pytest.mark.parametrize("rows_contiguous", [False, True])
+def test_scales_are_gathered_with_their_rows(rows_contiguous: bool, tmp_path: Path) -> None:
+    plan = plan_of(gathered_scales(BLOCKS, rows_contiguous), tmp_path)
+    assert plan.mainloop == "(a * sa)[rows] @ (b * sb)"
+    dims = {"t": 5, "m": 40, "n": 16, "k": 272}
+    inputs = plan.prepare_inputs(**dims)
+    a, rows, b, sa, sb = inputs
+    assert (sa.shape, sa.stride(int(not rows_contiguous))) == ((5, 3), 1)
+    left = a.float() * sa.repeat_interleave(128, 1)[:, :272]
+    right = b.float() * sb.repeat_interleave(128, 0).repeat_interleave(128, 1)[:16, :272]
+    expected = (left[rows.long()] @ right.mT).bfloat16()
+    assert torch.allclose(plan.reference_fn(*inputs).float(), expected.float(), rtol=0.01, atol=0.01)
+    # Five rows of a and of its scales.
+    moved = 5 * 272 + 16 * 272 + 4 * (5 * 3 + 1 * 3) + 2 * 40 * 16 + 4 * 40
+    assert plan.count_work(dims, inputs)[1] == moved
+
+
+def test_one_scale_for_each_row_is_gathered_too(tmp_path: Path) -> None:
+    plan = plan_of(gathered_scales(ROW_SCALES), tmp_path)
+    inputs = plan.prepare_inputs(t=5, m=40, n=16, k=32)
+    a, rows, b, sa, sb = inputs
+    rows[:2] = torch.tensor([-1, 5], dtype=torch.int32)
+    expected = (a.float() * sa[:, None])[rows.long().clamp(0, 4)] @ (b.float() * sb[:, None]).mT
+    expected[:2] = 0.0
+    assert torch.allclose(plan.reference_fn(*inputs).float(), expected, rtol=0.01, atol=0.01)
+
+
+def test_scales_that_are_gathered_are_no_part_of_the_bytes_by_tma() -> None:
+    for text, by_tma in ((gathered_scales(BLOCKS), 128 * 128), (gathered(BLOCKS), 128 * 128 + 128 * 4)):
+        tiling = resolve_text(text + "tiling: {tile: [128, 128, 128]}\n").resolved.default
+        assert tiling.numbers.stage_bytes == by_tma
+
+
+def test_scales_of_rows_that_nobody_names_are_nan(tmp_path: Path) -> None:
+    plan = plan_of(gathered_scales(group_scaled(LABELS)), tmp_path)
+    torch.manual_seed(0)
+    inputs: dict[str, Any] = dict(
+        zip((a.name for a in plan.inputs), plan.draw_inputs(Deal("random"), t=500, m=400, n=16, k=256, g=3))
+    )
+    named = inputs["rows"][inputs["group"] >= 0]
+    named = named[(named >= 0) & (named < 500)].long().unique()
+    wrong = inputs["sa"].isnan().all(1)
+    assert not inputs["sa"][named].isnan().any()
+    assert 0 < int(wrong.sum()) == 500 - len(named)

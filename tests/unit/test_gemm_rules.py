@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gemm_specs import BLOCKS, COUNTS, FP8, FUSED, LABELS, PLAIN, SM90, bind_text, candidate, gathered
+from gemm_specs import (
+    BLOCKS,
+    COUNTS,
+    FP8,
+    FUSED,
+    LABELS,
+    PLAIN,
+    SM90,
+    bind_text,
+    candidate,
+    gathered,
+    gathered_scales,
+)
 
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
@@ -113,6 +125,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("gather-registers", gathered(PLAIN), {"producer_registers": 40, "consumer_registers": 232},
      ("copies 16 rows", "16 + 32", "not 40", "use 48"), {"producer_registers": 48, "consumer_registers": 224}),
     ("gather-registers", gathered(FUSED), {"scheduler": "dynamic_persistent"}, ("copies 32 rows", "use 64"), {}),
+    ("gather-registers", gathered_scales(BLOCKS), PINGPONG | {"tile": (128, 128, 128), "producer_registers": 48},
+     ("copies 16 rows", "scales of 2", "16 + 38", "not 48", "use 56"), {"producer_registers": 56}),
     ("multicast", gathered(PLAIN), {"cluster": (1, 2), "multicast_a": 2}, ("`a` is gathered", "use 1"),
      {"cluster": (1, 2), "multicast_a": 1, "multicast_b": 1}),
     ("accumulator-registers", BLOCKS, {"swap_ab": True, "tile": (128, 192, 128)}, ("232 - 80", "tile n is 160"), {}),

@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from gemm_specs import COUNTS, LABELS, OFFSETS, group_scaled
+from gemm_specs import COUNTS, LABELS, OFFSETS, gathered_scales, group_scaled
 from test_scaled_baselines import plan_of
 
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
+from cutegen.families.gemm.grouped_proving import PROVING
 from cutegen.runtime.gemm import spread_blocks
 from cutegen.runtime.row_groups import Deal
 
@@ -28,10 +29,13 @@ def bound(plan: Any, name: str, **dims: int) -> tuple[Any, Any, Any, Any]:
     for value in inputs:
         if value.is_floating_point():
             value.copy_(torch.nan_to_num(value.float(), 0.0))
+    if plan.gathered:  # of a library that finds every row that it is told
+        named = inputs[[a.name for a in plan.inputs].index(plan.gathered.index)]
+        named.clamp_(0, dims["t"] - 1)
     outputs = plan.allocate_outputs(*inputs)
     expected, idle = plan.reference_fn(*inputs).float(), plan.free_elements(0, inputs)
     outputs[0].zero_()
-    baseline = next(b for b in list_grouped_baselines(plan) if b.name == name)
+    baseline = next(b for b in PROVING.list_baselines(plan) if b.name == name)
     return baseline, baseline.bind(inputs, outputs), outputs[0], expected.masked_fill(idle, 0.0)
 
 
@@ -46,8 +50,12 @@ def test_scaled_mm_group_by_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "function"),
-    [(LABELS, "m_grouped_fp8_gemm_nt_contiguous"), (COUNTS, "m_grouped_fp8_gemm_nt_masked")],
-    ids=["labels", "counts"],
+    [
+        (group_scaled(LABELS), "m_grouped_fp8_gemm_nt_contiguous"),
+        (gathered_scales(group_scaled(LABELS)), "m_grouped_fp8_gemm_nt_contiguous"),
+        (group_scaled(COUNTS), "m_grouped_fp8_gemm_nt_masked"),
+    ],
+    ids=["labels", "gathered", "counts"],
 )
 def test_deep_gemm_gets_its_layouts(text: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def product(a: Any, b: Any, d: Any, index: Any, *expected: int) -> None:
@@ -69,9 +77,10 @@ def test_deep_gemm_gets_its_layouts(text: str, function: str, tmp_path: Path, mo
     module.get_mk_alignment_for_contiguous_layout = lambda: 128
     setattr(module, function, product)
     monkeypatch.setitem(sys.modules, "deep_gemm", module)
-    plan = plan_of(group_scaled(text), tmp_path)
+    plan = plan_of(text, tmp_path)
     assert [b.name for b in list_grouped_baselines(plan)] == ["deep_gemm", "torch._scaled_mm"]
-    baseline, launch, d, expected = bound(plan, "deep_gemm", m=250, n=136, k=272, g=3)
+    rows = {"t": 90} if plan.gathered else {}
+    baseline, launch, d, expected = bound(plan, "deep_gemm", m=250, n=136, k=272, g=3, **rows)
     launch()
     assert baseline.complete
     assert torch.allclose(d.float(), expected, rtol=0.01, atol=0.01)

@@ -73,7 +73,7 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         if isinstance(t, BlockOutput):
             cut = "m" if problem.transposed else "n"
             own = {**extents, cut: extents[cut].over(t.divisor, up=t.up)}
-        if problem.gather and t is problem.gathered:
+        if problem.gather and problem.gathers(t.name):
             own = {**own, problem.gather.along: problem.gather.extent}
         kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
         dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
@@ -84,13 +84,15 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
 
     def scale_shape(s: BlockScale, rows: ProblemDim) -> TensorShape:
-        along_rows = rows if s.by_row else rows.over(s.rows, up=s.up[0])
+        gathered = problem.gather if problem.gathers(s.name) else None
+        along_rows = gathered.extent if gathered else rows if s.by_row else rows.over(s.rows, up=s.up[0])
         ordered = [along_rows, problem.k.over(s.depth, up=s.up[1]), *([problem.batch] if problem.batch else [])]
         dims = tuple(ordered[s.axes.index(axis)] for axis in range(len(s.axes)))
         steps: tuple[int, ...] = ()
         if problem.scaled_halves and not s.by_row:  # as many blocks in one half as in the other
             steps = tuple(HALF if axis == s.axes[0] else 1 for axis in range(len(dims)))
-        return TensorShape(s.name, s.dtype, dims, s.axes[s.k_major], (), s.by_row, 1, steps=steps)
+        by_tma = s.by_row and not gathered
+        return TensorShape(s.name, s.dtype, dims, s.axes[s.k_major], (), by_tma, 1, steps=steps)
 
     program = problem.epilogue
     shapes = [shape(problem.a, "mk", problem.a.major, tma=True), shape(problem.b, "nk", problem.b.major, tma=True)]

@@ -61,6 +61,7 @@ class Binder:
         self.doc = doc
         self.findings: list[Diagnostic] = []
         self.tensors: Mapping[str, TensorDecl] = spec.tensors  # as the product sees them
+        self.gathered_rows = ""  # the dim of the left operand's rows, where an index names those of the product
 
     def report(
         self, rule: str, path: KeyPath, message: str, remedy: str = "", *, key: bool = False, span: Span | None = None
@@ -75,17 +76,20 @@ class Binder:
         claimed = grouping.claim(mainloop.reads if mainloop else ())
         if grouping.faults:
             return None  # everything else would follow from it
-        seen = see_gathered(mainloop, self.spec.tensors, self.spec.epilogue, self.report) if mainloop else None
-        if mainloop and seen is None:
-            return None
-        self.tensors, gathered = seen or (self.tensors, "")
+        if mainloop:
+            seen = see_gathered(mainloop, self.tensors, self.spec.epilogue, self.report, self.refuse_mainloop)
+            if seen is None:
+                return None
+            self.tensors, self.gathered_rows = seen
         own = (*(mainloop.own if mainloop else ()), *([claimed] if claimed else []))
         assignments = self.assignments(mainloop.reads if mainloop else (), claimed)
         rest = [name for name in self.spec.tensors if name not in own]
         outputs = [name for name in rest if name in assignments]
         inputs = [name for name in rest if name not in assignments]
         dims = list(self.spec.dim_names())
-        statements = parse_epilogue(assignments, inputs, outputs, self.report, (*own, *dims), dims)
+        gathered = mainloop.gathered if mainloop else ()
+        read = [name for name in inputs if name not in gathered]
+        statements = parse_epilogue(assignments, read, outputs, self.report, (*own, *gathered, *dims), dims)
         check_installed_ops(self.spec, statements or (), self.report)
         updated = tuple(name for name in outputs if name in find_in_place(statements or ()))
         if mainloop and statements is not None:
@@ -166,7 +170,7 @@ class Binder:
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:
             placement.check_alignment(tensor, pairing, extents)
-        gather = self.gather(mainloop, gathered, roles, m)
+        gather = self.gather(mainloop, roles, m)
         arguments = tuple(name for name in self.spec.tensors if name not in outputs or name in updated)
         if self.findings:
             return None
@@ -187,12 +191,12 @@ class Binder:
             if operand := placement.operand(name, roles):
                 yield replace(operand, name=old_name(name), updates=name) if name in updated else operand
 
-    def gather(self, mainloop: Mainloop, dim: str, roles: Roles, m: ProblemDim) -> RowGather | None:
-        """dim: what the rows of the left operand are called, as declared."""
+    def gather(self, mainloop: Mainloop, roles: Roles, m: ProblemDim) -> RowGather | None:
         if mainloop.gather is None:
             return None
-        extent = m if dim == roles.m else self.problem_dim(f"{mainloop.gather.name}_rows", dim)
-        return RowGather(mainloop.gather.index, "m", extent)
+        own = self.gathered_rows
+        extent = m if own == roles.m else self.problem_dim(f"{mainloop.gather.name}_rows", own)
+        return RowGather(mainloop.gather.index, "m", extent, mainloop.gathered)
 
     def aliases(self, program: EpilogueProgram) -> tuple[tuple[str, str], ...]:
         """(output, input) of each pair that a call may pass one storage for; what does not fit is reported."""
@@ -276,9 +280,9 @@ class Binder:
         """Names of the scales with a finding."""
         refused = set()
         for scale in mainloop.scales:
-            decl = self.spec.tensors[scale.name]
             operand = mainloop.operands[scale.side]
-            if found := refuse_scale(scale, decl, self.tensors[operand], operand, roles):
+            decl, own = self.tensors[scale.name], self.gathered_rows
+            if found := refuse_scale(scale, decl, self.tensors[operand], operand, roles, own):
                 self.refuse_mainloop(rules.SCALE, scale.span, *found)
                 refused.add(scale.name)
         return refused

@@ -189,6 +189,14 @@ def gathered_rows(problem: GemmProblem, c: Candidate) -> int:
     return c.tile["mn".index(problem.gather.along)] if problem.gather else 0
 
 
+def gathered_bytes(problem: GemmProblem, c: Candidate) -> int:
+    """Bytes of one slot that threads copy, scales among them."""
+    if problem.gathered is None:
+        return 0
+    rows = gathered_rows(problem, c) * c.tile[2] * problem.gathered.dtype.bytes
+    return rows + (scale_bytes(problem, c) if problem.gathers_row_scale else 0)
+
+
 def slot_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Bytes of one slot of the ring of A and B, and of its scales."""
     tile_m, tile_n, tile_k = c.tile
@@ -273,7 +281,7 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
 
 def derive(problem: GemmProblem, c: Candidate) -> Derived:
     """All derived numbers; defined for illegal candidates too, as long as consumers >= 1."""
-    tile_m, tile_n, tile_k = c.tile
+    tile_m, tile_n, _ = c.tile
     sharing = warpgroups_per_tile(c)
     rows, columns = output_tile(problem, c)
     sub_m, sub_n = epilogue_tile(problem, c)
@@ -286,8 +294,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         subtiles=(rows // sub_m) * (columns // sub_n),
         threads=threads(c),
         accumulator_registers=accumulators(c),
-        stage_bytes=slot_bytes(problem, c)
-        - (gathered_rows(problem, c) * tile_k * problem.gathered.dtype.bytes if problem.gathered else 0),
+        stage_bytes=slot_bytes(problem, c) - gathered_bytes(problem, c),
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile"),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
         queue_readers=1 + loads + gather_warps(problem, c) + WARPS_PER_WARPGROUP * c.consumers if dynamic(c) else 0,

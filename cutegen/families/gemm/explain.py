@@ -77,7 +77,8 @@ def _problem(resolved: ResolvedGemm) -> Section:
         rows.append((p.gather.index, "i32", f"rows of {p.a.name}"))
     for s, dim in ((p.a_scale, p.m.name), (p.b_scale, p.n.name)):
         if s:
-            blocks = f"scale of {s.rows} x {s.depth} blocks of ({dim}, {p.k.name})"
+            height = p.gather.extent.name if p.gather and p.gathers(s.name) else dim
+            blocks = f"scale of {s.rows} x {s.depth} blocks of ({height}, {p.k.name})"
             rows.append((s.name, str(s.dtype), blocks + ", batched" * s.batched))
     for o in (o for o in p.epilogue.operands if not o.updates):
         blocks = " of {} x {} elements".format(*("all" if d == o.missing else s for d, s in zip("mn", o.block))) * (

@@ -8,13 +8,15 @@ from cutegen.families.gemm.derived import gather_places, gather_step, gather_war
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding
-from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
+from cutegen.hardware.arch import SETMAXNREG_STEP, WARP_THREADS, Arch
 
 # What a gather thread needs beside the rows that it copies: addresses, loop state, barriers. With less, kernels were
 # seen to spill.
 OTHER_REGISTERS = 32
 # Places in a slot that OTHER_REGISTERS has room for, and registers of a thread for each further one.
 FREE_PLACES, PLACE_REGISTERS = 2, 2
+# Of a thread for each row whose scales it copies: the row, and where its scales lie.
+SCALED_ROW_REGISTERS = 3
 _EXAMPLE = "mainloop: a[rows] @ b\n"
 
 
@@ -44,7 +46,15 @@ def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers of a gather thread beside those of its rows."""
-    return OTHER_REGISTERS + PLACE_REGISTERS * max(0, gather_places(problem, c) - FREE_PLACES)
+    places = PLACE_REGISTERS * max(0, gather_places(problem, c) - FREE_PLACES)
+    return OTHER_REGISTERS + places + SCALED_ROW_REGISTERS * scaled_rows(problem, c)
+
+
+def scaled_rows(problem: GemmProblem, c: Candidate) -> int:
+    """Rows of a tile whose scales one gather thread copies."""
+    if not problem.gathers_row_scale:
+        return 0
+    return -(-gathered_rows(problem, c) // (WARP_THREADS * gather_warps(problem, c)))
 
 
 def needed_registers(problem: GemmProblem, c: Candidate) -> int:
@@ -61,7 +71,8 @@ def needed_registers(problem: GemmProblem, c: Candidate) -> int:
         "a gather thread has a register for each row that it copies",
         "Which rows a thread copies is looked up once a tile and kept in registers, beside the "
         f"{OTHER_REGISTERS} that addresses and loop state take, more where a row has many times what its threads copy "
-        "at once; with less, the compiler spills.",
+        f"at once, and {SCALED_ROW_REGISTERS} for each row whose scales along k it copies; with less, the compiler "
+        "spills.",
         _EXAMPLE + "tiling: {tile: [256, 128, 64]}\nwarpgroups: {producer: {registers: 40}}",
     ),
     "producer_registers",
@@ -74,5 +85,6 @@ def gather_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         return None
     rows = gathered_rows(problem, c) // gather_step(problem, c)
     others = other_registers(problem, c)
-    reason = f"a gather thread copies {rows} rows of a tile and needs {rows} + {others} registers"
+    scales = f", the scales of {scaled_rows(problem, c)}," if problem.gathers_row_scale else ""
+    reason = f"a gather thread copies {rows} rows of a tile{scales} and needs {rows} + {others} registers"
     return f"{reason}, not {c.producer_registers}", f"use {needed}, or fewer rows in a tile"

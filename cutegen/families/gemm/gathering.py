@@ -1,4 +1,5 @@
-"""Gathered rows: `a[rows] @ b`, whose left operand is as tall as the index, and lies in memory as it was declared."""
+"""Gathered rows: `a[rows] @ b`, whose left operand is as tall as the index, and lies in memory as it was declared; so
+do scales that are gathered with it, `(a * sa)[rows] @ b`."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from cutegen.diagnostics import Rule, register
 
 if TYPE_CHECKING:
     from cutegen.epilogue import Report
-    from cutegen.epilogue.tree import Gather
-    from cutegen.families.gemm.mainloop import Mainloop
+    from cutegen.epilogue.tree import Gather, ReportAt
+    from cutegen.families.gemm.mainloop import Mainloop, Scale
     from cutegen.spec import TensorDecl
+    from cutegen.spec.dims import Dim
 
 GATHER = register(
     Rule(
@@ -20,17 +22,22 @@ GATHER = register(
         "an index names a row of the left operand for each row of the product",
         "`mainloop: a[rows] @ b` with `rows: i32[m]` reads row rows[i] of a for row i; a: [t, k] has any number of "
         "rows. TMA cannot gather on Hopper, so threads copy 16 bytes each along k, which is contiguous. A row that the "
-        "index names and a does not have is zero.",
+        "index names and a does not have is zero. `(a * sa)[rows] @ b` gathers a scale of the rows of a with them, "
+        "`(a[rows] * sa) @ b` has one for each row of the product.",
         "tensors: {a: 'bf16[t, k]', b: 'bf16[n, k]', rows: 'i64[m]', d: 'bf16[m, n]'}\nmainloop: a[rows] @ b",
     )
 ).id
 
 
 def see_gathered(
-    mainloop: Mainloop, tensors: Mapping[str, TensorDecl], assigned: Mapping[str, str], report: Report
+    mainloop: Mainloop,
+    tensors: Mapping[str, TensorDecl],
+    assigned: Mapping[str, str],
+    report: Report,
+    report_at: ReportAt,
 ) -> tuple[Mapping[str, TensorDecl], str] | None:
-    """The tensors with the left operand as the product sees it, as tall as the index, and the dim that its rows have
-    ("" where none are gathered); None after a finding."""
+    """The tensors with what is gathered as the product sees it, as tall as the index, and the dim that its rows have
+    ("" where none are gathered); None after a finding. report_at: about a part of the mainloop."""
     gather = mainloop.gather
     if gather is None:
         return tensors, ""
@@ -43,8 +50,35 @@ def see_gathered(
     shared = {d.text for d in tensors[mainloop.operands[1]].dims or ()}
     (own,) = (d for d in decl.dims or () if d.text not in shared)
     (rows,) = index.dims or ()
-    dims = tuple(rows if d is own else d for d in decl.dims or ())
-    return {**tensors, gather.name: replace(decl, dims=dims)}, own.text
+    wrong = [(s, said) for s in mainloop.scales if (said := _refuse_rows(s, tensors, gather, own.text, rows.text))]
+    for scale, (message, remedy) in wrong:
+        report_at(GATHER, scale.span, message, remedy)
+    seen = {name: _as_tall(tensors[name], own.text, rows) for name in (gather.name, *mainloop.gathered)}
+    return None if wrong else ({**tensors, **seen}, own.text)
+
+
+def _as_tall(decl: TensorDecl, own: str, rows: Dim) -> TensorDecl:
+    """The declaration with `rows` in place of the dim `own`."""
+    dims = tuple(rows if d.text == own else d for d in decl.dims or ())
+    return replace(decl, dims=dims, contiguous=rows.text if decl.contiguous == own else decl.contiguous)
+
+
+def _refuse_rows(
+    scale: Scale, tensors: Mapping[str, TensorDecl], gather: Gather, own: str, rows: str
+) -> tuple[str, str] | None:
+    """Message and remedy where a scale of the left operand has other rows than its place in the mainloop says. own: the
+    dim of the operand's rows; rows: of the product's."""
+    a, name, index = gather.name, scale.name, gather.index
+    dims = {d.name or d.text for d in tensors[name].dims or ()}
+    if scale.side or own == rows:
+        return None
+    if scale.gathered and own not in dims:
+        said = f"`{name}` is gathered with the rows of `{a}`, and has no dim {own}"
+        return said, f"give it that dim, or write ({a}[{index}] * {name}) with a value for each row of the product"
+    if not scale.gathered and own in dims:
+        said = f"`{name}` has a value for each row of `{a}`, and stands beside gathered rows"
+        return said, f"gather both: ({a} * {name})[{index}]"
+    return None
 
 
 def _refusal(

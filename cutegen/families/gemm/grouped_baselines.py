@@ -92,22 +92,21 @@ def _operands(plan: GroupedPlan, inputs: tuple[Any, ...], outputs: tuple[Any, ..
     if form.rows not in product_dims(plan, a[0]):
         a, b = b, a
     lead = () if form.flat else (form.groups,)
-    own = product_dims(plan, a[0])
-    left = a[1].permute([own.index(d) for d in (*lead, form.rows, plan.reduced)])
-    right = _view(*b, (form.groups, plan.reduced, columns))
+    left = _view(plan, *a, (*lead, form.rows, plan.reduced))
+    right = _view(plan, *b, (form.groups, plan.reduced, columns))
     if columns in out.dims:
-        d = _view(out, outputs[0], (*lead, form.rows, columns))
+        d = _view(plan, out, outputs[0], (*lead, form.rows, columns))
     else:  # no output has all columns of the product
         d = left.new_empty((*left.shape[:-1], right.shape[-1]))
     order = (form.groups, form.rows, columns, plan.reduced)
     scales = [
-        _view(s, found[s.name][1], sorted(s.dims, key=lambda d: order.index(divided(d)[0])))
+        _view(plan, s, found[s.name][1], sorted(product_dims(plan, s), key=lambda d: order.index(divided(d)[0])))
         for s in blocked_scales(plan)
     ] or [
-        _view(*found[name], dims)
+        _view(plan, *found[name], dims)
         for dims in ((*lead, form.rows), (form.groups, columns))
         for name in plan.scales
-        if name in found and set(found[name][0].dims) == set(dims)
+        if name in found and set(product_dims(plan, found[name][0])) == set(dims)
     ]
     both = (scales[0], scales[1]) if len(scales) == len(plan.scales) == 2 else None
     return GroupedOperands(left, right, d, found[form.tensor][1], both)
@@ -117,8 +116,9 @@ def _matrices(plan: GroupedPlan) -> list[TensorArg]:
     return [a for a in plan.inputs if isinstance(a, TensorArg) and plan.reduced in a.dims]
 
 
-def _view(arg: TensorArg, value: Any, dims: Sequence[str]) -> Any:
-    return value.permute([arg.dims.index(d) for d in dims])
+def _view(plan: GroupedPlan, arg: TensorArg, value: Any, dims: Sequence[str]) -> Any:
+    own = product_dims(plan, arg)
+    return value.permute([own.index(d) for d in dims])
 
 
 def _bind(plan: GroupedPlan, product: Callable[..., Callable[[], Any]], *options: bool) -> Bind:

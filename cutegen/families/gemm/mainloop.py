@@ -1,4 +1,5 @@
-"""The mainloop of a spec: `a @ b`, or with scales, `(a * sa) @ (b * sb)`, or of gathered rows, `a[rows] @ b`.
+"""The mainloop of a spec: `a @ b`, or with scales, `(a * sa) @ (b * sb)`, or of gathered rows, `a[rows] @ b`, whose
+scales are those of the rows of the product, `(a[rows] * sa) @ b`, or are gathered with them, `(a * sa)[rows] @ b`.
 
 The dims of a scale decide what becomes of it. A scalar, and one value per row (or batch index), factor out of the sum
 over k: the epilogue multiplies the accumulator by them. One value per block along k does not: it multiplies the sum of
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import Assign, parse_expression
-from cutegen.epilogue.tree import Binary, Expr, Gather, Name, ReportAt, Span
+from cutegen.epilogue.tree import Binary, Expr, Gather, Name, ReportAt, Span, walk
 from cutegen.families.gemm import problem_rules as rules
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ MMA_K = 32  # elements of k in an MMA of 8-bit operands; twice as many as of 16-
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A factor of one operand. side: 0 of the left one, 1 of the right one. blocked: it varies along k."""
+    """A factor of one operand. side: 0 of the left one, 1 of the right one. blocked: it varies along k. gathered: it
+    has the rows that the operand has, of which an index names those of the product."""
 
     name: str
     side: int
     blocked: bool
     span: Span
+    gathered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Mainloop:
     def blocked(self) -> tuple[str, ...]:
         """Scales that vary along k."""
         return tuple(s.name for s in self.scales if s.blocked)
+
+    @property
+    def gathered(self) -> tuple[str, ...]:
+        """Scales whose rows are gathered with those of the left operand."""
+        return tuple(s.name for s in self.scales if s.gathered)
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -87,25 +95,40 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
     if not isinstance(tree, Binary) or tree.op != "@":
         refuse(rules.MAINLOOP, tree.span, "the mainloop is no product of two tensors", rules.WRITE_MAINLOOP)
         return None
+    for index, at in dict.fromkeys((node.index, node.at) for node in walk(tree) if isinstance(node, Gather)):
+        if index not in tensors:
+            remedy = suggest(index, tensors) or "declare it, such as rows: i32[m]"
+            refuse(rules.UNDEFINED_NAME, at, f"the mainloop reads `{index}`, which is no tensor", remedy)
     sides = [_factors(side, tensors, refuse) for side in (tree.left, tree.right)]
     matrices = [_matrix(factors, tensors, refuse) for factors in sides]
     a, b = matrices
     if ok and a is not None and b is not None and a.name == b.name:
         remedy = "declare two tensors; a call may pass one twice"
         refuse(rules.MAINLOOP, tree.span, f"both operands are `{a.name}`", remedy)
-    if isinstance(b, Gather):
-        said = f"rows of the right operand `{b.name}` cannot be gathered"
-        refuse(rules.MAINLOOP, b.span, said, "write the product the other way round: y[rows] @ x")
+    if right := next((f for f in sides[1] if isinstance(f, Gather)), None):
+        said = f"rows of the right operand `{right.name}` cannot be gathered"
+        refuse(rules.MAINLOOP, right.span, said, "write the product the other way round: y[rows] @ x")
     if not ok or a is None or b is None:
         return None
     shared = _names(tensors[a.name]) & _names(tensors[b.name])
     scales = [
-        Scale(f.name, side, _is_blocked(tensors[f.name], shared), f.span)
+        Scale(f.name, side, _is_blocked(tensors[f.name], shared), f.span, _is_gathered(f, tensors))
         for side, factors in enumerate(sides)
         for f in factors
         if f is not matrices[side]
     ]
-    return Mainloop((a.name, b.name), tuple(scales), a if isinstance(a, Gather) else None)
+    gather = a if isinstance(a, Gather) else None
+    for f in (f for f in sides[0] if isinstance(f, Gather) and f.index != (gather and gather.index)):
+        own = f"those of `{a.name}` are not" if gather is None else f"those of `{a.name}` by `{gather.index}`"
+        said = f"rows of the scale `{f.name}` are gathered by `{f.index}`, {own}"
+        index = gather.index if gather else f.index
+        refuse(rules.MAINLOOP, f.span, said, f"gather both: ({a.name} * {f.name})[{index}]")
+    return Mainloop((a.name, b.name), tuple(scales), gather) if ok else None
+
+
+def _is_gathered(factor: Name | Gather, tensors: Mapping[str, TensorDecl]) -> bool:
+    """Whether rows of a scale are: a number is the same for all of them."""
+    return isinstance(factor, Gather) and bool(tensors[factor.name].dims)
 
 
 def _is_blocked(decl: TensorDecl, shared: Container[str | None]) -> bool:
@@ -114,11 +137,13 @@ def _is_blocked(decl: TensorDecl, shared: Container[str | None]) -> bool:
 
 
 def refuse_scale(
-    scale: Scale, decl: TensorDecl, operand: TensorDecl, name: str, roles: Roles
+    scale: Scale, decl: TensorDecl, operand: TensorDecl, name: str, roles: Roles, own: str
 ) -> tuple[str, str] | None:
-    """Why (message, remedy) `scale` cannot multiply the operand called `name`, if it cannot."""
-    rows = roles.n if scale.side else roles.m
-    block = f"f32[{rows}/128, {roles.k}/128]" if scale.side else f"f32[{rows}, {roles.k}/128]@{rows}"
+    """Why (message, remedy) `scale` cannot multiply the operand called `name`, if it cannot. decl, operand: as the
+    product sees them. own: what the rows of gathered scales are called where they are declared."""
+    rows = roles.n if scale.side else own if scale.gathered else roles.m
+    block = f"f32[{rows}/128, {roles.k}/128]" if scale.side else f"f32[{rows}, {roles.k}/128]"
+    block += "" if scale.side or scale.gathered else f"@{rows}"
     remedy = f"use f32, f32[], f32[{rows}] or {block}"
     if decl.dtype.name != "f32":
         return f"`{scale.name}` is {decl.dtype}: scales are f32", remedy
@@ -126,7 +151,10 @@ def refuse_scale(
     for dim in decl.dims or ():
         role = roles.role_of(dim.name or dim.text)
         if role is None or dim.kind == "mul" or (dim.name or dim.text) not in {d.text for d in operand.dims or ()}:
-            return f"`{scale.name}` has the dim `{dim}`, and `{name}` {_listed(operand)} has no such rows", remedy
+            lacks = f"`{name}` {_listed(operand)} has no such rows"
+            if own and not scale.side:
+                lacks = f"the rows that are gathered from `{name}` have no such dim"
+            return f"`{scale.name}` has the dim `{dim}`, and {lacks}", remedy
         kinds["rows" if role in ("m", "n") else role] = dim
     along_k, along_rows = kinds.get("k"), kinds.get("rows")
     in_blocks = along_rows is not None and along_rows.kind in _BLOCKS and along_rows.factor > 1
@@ -140,7 +168,7 @@ def refuse_scale(
         said = f"`{scale.name}` has one value for {have} and block of {roles.k}, and `{name}` needs one for {wants}"
         return said, remedy
     contiguous = decl.contiguous or (decl.dims or ())[-1].text
-    if contiguous != rows and not scale.side:
+    if contiguous != rows and not scale.side and not scale.gathered:
         return f"`{scale.name}` has {contiguous} contiguous; {rows} has to be, which TMA loads a column of", remedy
     if contiguous == roles.batch:
         return f"`{scale.name}` has {contiguous} contiguous; {along_rows} or {along_k} has to be", "put it first"
@@ -161,14 +189,7 @@ def _names(decl: TensorDecl) -> set[str | None]:
 def _factors(tree: Expr, tensors: Mapping[str, TensorDecl], refuse: ReportAt) -> list[Name | Gather]:
     """The factors of one side, left to right; [] after a finding."""
     match tree:
-        case Gather(name, index, span):
-            for read in (name, index):
-                if read not in tensors:
-                    remedy = suggest(read, tensors) or "declare it, such as rows: i32[m]"
-                    refuse(rules.UNDEFINED_NAME, span, f"the mainloop reads `{read}`, which is no tensor", remedy)
-                    return []
-            return [tree]
-        case Name(name, span):
+        case Gather(name, _, span) | Name(name, span):
             if name in tensors:
                 return [tree]
             said = f"the mainloop reads `{name}`, which is no tensor"
@@ -185,11 +206,6 @@ def _matrix(factors: list[Name | Gather], tensors: Mapping[str, TensorDecl], ref
     """The factor that is the operand: of two dims or more, and no f32 where there are others."""
     if len(factors) < 2:
         return factors[0] if factors else None
-    for f in factors:
-        if isinstance(f, Gather) and (tensors[f.name].dtype.bits == 32 or len(tensors[f.name].dims or ()) < 2):
-            said = f"`{f.name}[{f.index}]`: scales are not gathered"
-            refuse(rules.MAINLOOP, f.span, said, f"write {f.name}, with a scale for each row of the product")
-            return None
     matrices = [f for f in factors if len(tensors[f.name].dims or ()) >= 2 and tensors[f.name].dtype.bits < 32]
     if len(matrices) == 1:
         return matrices[0]

@@ -84,12 +84,13 @@ class RowGroups:
 class RowGather:
     """Rows of the product that lie anywhere in their operand: index, i32 over the rows, names the row of each.
 
-    along: the dim of rows. extent: rows that the operand has.
+    along: the dim of rows. extent: rows that the operand has. scales: those of its rows, which are gathered with them.
     """
 
     index: str
     along: Literal["m", "n"]
     extent: ProblemDim
+    scales: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,12 @@ class GemmProblem:
         """The operand whose rows an index names."""
         return None if self.gather is None else self.a if self.gather.along == "m" else self.b
 
+    def gathers(self, name: str) -> bool:
+        """Whether a tensor has the rows of the operand, of which an index names those of the product."""
+        return (
+            self.gather is not None and self.gathered is not None and name in (self.gathered.name, *self.gather.scales)
+        )
+
     @property
     def scaled_k(self) -> int:
         """Elements of k that share their factors; 0 where none vary along k."""
@@ -172,6 +179,11 @@ class GemmProblem:
         if self.a_scale and self.a_scale.by_row:
             return self.a_scale, "m"
         return (self.b_scale, "n") if self.b_scale and self.b_scale.by_row else None
+
+    @property
+    def gathers_row_scale(self) -> bool:
+        """Whether threads copy that scale, for the rows that an index names."""
+        return self.row_scale is not None and self.gathers(self.row_scale[0].name)
 
     @property
     def block_scale(self) -> tuple[BlockScale, Literal["m", "n"]] | None:

@@ -99,7 +99,8 @@ SCALE = _rule(
     "`f32[n]`, factor out of the sum and are applied in the epilogue. One value per row and block of k for the left "
     "operand, `f32[m, k/128]@m`, and one per block of rows and of k for the right one, `f32[n/128, k/128]`, are "
     "applied when f32 registers take the sum of the block; `ceil(n/128)` and `ceil(k/128)` let the last block be a "
-    "part. A scale has no dims that its operand has not.",
+    "part. A scale has no dims that its operand has not. One that is gathered with its operand, `(a * sa)[rows]`, may "
+    "be contiguous either way.",
     "mainloop: (a * sa) @ b   # with sa: f32[n]",
 )  # fmt: skip
 MMA_MAJOR = _rule(

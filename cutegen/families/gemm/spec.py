@@ -162,7 +162,7 @@ class GemmKnobs(TensorSpec):
     mainloop: Expression = Field(
         default="a @ b",
         description="The product; it contracts the dim that its operands share. `(a * sa) @ (b * sb)` scales operands, "
-        "`a[rows] @ b` gathers the rows of the left one by an i32 index.",
+        "`a[rows] @ b` gathers the rows of the left one by an i32 index, `(a * sa)[rows]` those of its scale as well.",
     )
     groups: Groups | None = Field(default=None, description="Rows in groups, as in a mixture of experts.")
     accumulate: Accumulate = Accumulate()

@@ -66,7 +66,8 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     sharing = warpgroups_per_tile(c)
     width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
     rows, blocks = scale_box(problem, c)
-    scales = f" + {rows} x {blocks} scale{'s' * (blocks > 1)} x 4 B" if blocks else ""
+    by_tma = blocks and not problem.gathers_row_scale
+    scales = f" + {rows} x {blocks} scale{'s' * (blocks > 1)} x 4 B" if by_tma else ""
     operands = f"({tile_m} x {width_a} B + {tile_n} x {width_b} B)"
     if problem.gather:
         operands = f"{tile_n} x {width_b} B" if problem.gather.along == "m" else f"{tile_m} x {width_a} B"
@@ -176,7 +177,8 @@ def scheduler_warp(problem: GemmProblem) -> int:
 
 def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     operands = [t.name for t in (problem.a, problem.b) if t is not problem.gathered]
-    loaded = operands + ([problem.row_scale[0].name] if problem.row_scale else [])
+    scale = [problem.row_scale[0].name] if problem.row_scale else []
+    loaded = operands + ([] if problem.gathers_row_scale else scale)
     load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
     roles = [Role("load warp", (0, 0), c.producer_registers, load)]
     if tiles := _tiles(problem):
@@ -194,7 +196,8 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         name = "idle warps" if first_gather - first_idle > 1 or not gather else "idle warp"
         roles.append(Role(name, (first_idle, first_gather - 1), c.producer_registers, idle))
     if problem.gather and problem.gathered:
-        does = f"copy the rows of {problem.gathered.name} that {problem.gather.index} names"
+        copied = " and ".join([problem.gathered.name, *(scale if problem.gathers_row_scale else [])])
+        does = f"copy the rows of {copied} that {problem.gather.index} names"
         name = "gather warps" if gather > 1 else "gather warp"
         roles.append(Role(name, (first_gather, WARPS_PER_WARPGROUP - 1), c.producer_registers, does))
     for group in range(c.consumers):

@@ -40,7 +40,7 @@ def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterator[str]
     for i, s in enumerate(terms):
         counted = problem.groups is not None and problem.m in s.dims
         dims = [d for d in s.dims if not (counted and d is problem.batch)]
-        named = gather_dims(problem) if problem.gathered and s.name == problem.gathered.name else ()
+        named = gather_dims(problem) if problem.gathers(s.name) else ()
         # A part such as n/2 is whole, and so is the product that is divided last.
         halves = "".join(f" // {d.divisor}" for d in dims if d.divisor > 1 and not d.up)
         extents = (

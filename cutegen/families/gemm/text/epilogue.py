@@ -66,7 +66,11 @@ def inputs_text(
         tiles=tuple(tile_text(o, groups, problem.paired_dim) for o in tiles),
         tiles_read_if=_tiles_read_if(problem.kernel_epilogue),
         tile_at=f"m, n, {'batch' if batch_is_read else '_'}",
-        vectors=tuple(vector_text(o, consumers, tile) for o in operands if o.kind in ("row_vector", "column_vector")),
+        vectors=tuple(
+            vector_text(o, consumers, tile, problem.gather if problem.gathers(o.name) else None)
+            for o in operands
+            if o.kind in ("row_vector", "column_vector")
+        ),
         device_scalars=tuple(
             ScalarText(o.name, "batch" if o.batched else "0") for o in operands if o.kind == "device_scalar"
         ),

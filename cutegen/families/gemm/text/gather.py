@@ -9,6 +9,20 @@ from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, gather_warps
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.hardware.arch import WARP_THREADS
+from cutegen.render.layout import bracketed
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredScaleText:
+    """A scale that is copied with the rows: gmem, smem: names of tensor and ring, modes, smem_modes: of both. depth:
+    elements of k in a block."""
+
+    name: str
+    gmem: str
+    smem: str
+    modes: str
+    smem_modes: str
+    depth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +32,7 @@ class GatherText:
     index: the tensor that names them, index_gmem: in the kernel. matrix: whose rows; operand: A or B; gmem, smem: names
     of tensor and ring, smem_modes of the latter, swizzle: of it. along: m or n. rows: extent of a tile along them;
     extents, at: names for the extents of a tile, and for its place, "_" where not needed. first_row: of a tile.
-    first_warp, first_thread, threads: who copies.
+    first_warp, first_thread, threads: who copies. scale: of blocks along k, copied beside.
     """
 
     index: str
@@ -37,6 +51,7 @@ class GatherText:
     first_warp: int
     first_thread: int
     threads: int
+    scale: GatheredScaleText | None
 
 
 def gather_text(problem: GemmProblem, c: Candidate, groups: GroupText | None) -> GatherText | None:
@@ -66,6 +81,21 @@ def gather_text(problem: GemmProblem, c: Candidate, groups: GroupText | None) ->
         first_warp=first_warp,
         first_thread=first_warp * WARP_THREADS,
         threads=warps * WARP_THREADS,
+        scale=_scale(problem),
+    )
+
+
+def _scale(problem: GemmProblem) -> GatheredScaleText | None:
+    if problem.row_scale is None or not problem.gathers_row_scale:
+        return None
+    scale, side = problem.row_scale
+    return GatheredScaleText(
+        name=scale.name,
+        gmem=f"m_{scale.name}",
+        smem=f"s_{scale.name}",
+        modes="rows, k blocks",
+        smem_modes=f"b{side.upper()}, k blocks, stages",
+        depth=scale.depth,
     )
 
 
@@ -74,7 +104,8 @@ def gather_overview(problem: GemmProblem) -> tuple[str, ...]:
     if problem.gather is None or problem.gathered is None:
         return ()
     name, index = problem.gathered.name, problem.gather.index
-    return (f"Row i of the product is of row {index}[i] of {name}; one that {name} does not have is zero.", "")
+    own = " and ".join((name, *problem.gather.scales))
+    return (f"Row i of the product is of row {index}[i] of {own}; one that {name} does not have is zero.", "")
 
 
 def explain_gather(problem: GemmProblem) -> tuple[str, ...]:
@@ -84,15 +115,18 @@ def explain_gather(problem: GemmProblem) -> tuple[str, ...]:
     extent = problem.gather.extent
     height = extent.name if extent.value is None else str(extent.value)
     name, index = problem.gathered.name, problem.gather.index
-    return (f"row i of the product is of row {index}[i] of {name}, which has {height} of them",)
+    own = " and ".join((name, *problem.gather.scales))
+    has = "have" if problem.gather.scales else "has"
+    return (f"row i of the product is of row {index}[i] of {own}, which {has} {height} of them",)
 
 
 def gather_lines(problem: GemmProblem) -> tuple[str, ...]:
     """Statements of the reference that take the rows."""
     if problem.gather is None or problem.gathered is None:
         return ()
-    name, axis = problem.gathered.name, problem.gathered.axes[0]
-    return (f"{name} = take_rows({name}, {problem.gather.index}, {axis})",)
+    axes = {problem.gathered.name: problem.gathered.axes[0], **dict.fromkeys(problem.gather.scales, 0)}
+    axes |= {s.name: s.axes[0] for s in (problem.a_scale, problem.b_scale) if s and problem.gathers(s.name)}
+    return tuple(f"{name} = take_rows({name}, {problem.gather.index}, {axis})" for name, axis in axes.items())
 
 
 def gather_dims(problem: GemmProblem) -> tuple[ProblemDim, ...]:
@@ -105,4 +139,8 @@ def gathered_text(problem: GemmProblem) -> str:
     gather, operand = problem.gather, problem.gathered
     if gather is None or operand is None:
         return ""
-    return f'GatheredRows("{operand.name}", "{gather.index}", rows="{problem.m.name}", of="{gather.extent.name}")'
+    parts = [f'"{operand.name}"', f'"{gather.index}"', f'rows="{problem.m.name}"', f'of="{gather.extent.name}"']
+    if gather.scales:
+        listed = ", ".join(f'"{name}"' for name in gather.scales)
+        parts.append(f"scales=({listed}{',' * (len(gather.scales) == 1)})")
+    return bracketed("GatheredRows(", parts, ")", indent=4, used=len("gathered = "))

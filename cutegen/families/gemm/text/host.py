@@ -93,7 +93,9 @@ def kernel_parameters(
             yield from _by_tma(operand)
     for tile in (*outputs.by_tma, *inputs.tiles):
         yield from _by_tma(f"_{tile.name}")
-    if mainloop.row_scale:
+    if mainloop.row_scale and mainloop.row_scale.gathered:
+        yield _tensor(mainloop.row_scale.name)
+    elif mainloop.row_scale:
         yield from _by_tma(f"_{mainloop.row_scale.name}")
     if mainloop.block_scale:
         yield _tensor(mainloop.block_scale.name)

@@ -63,12 +63,13 @@ def load_text(
     """In the kernel's frame."""
     operands = tuple(_operand(problem, axis, t, groups) for axis, t in enumerate((a, b)) if not t.gathered)
     used = {dim for dim, t in (("m", a), ("n", b)) if not t.gathered}
-    used |= {mainloop.row_scale.side} if mainloop.row_scale else set()
+    scales = _scales(mainloop, groups)
+    used |= {mainloop.row_scale.side} if mainloop.row_scale and scales else set()
     names = [dim if dim in used else "_" for dim in "mn"]
     fixed = [x for x in operands if not x.moving]
     return LoadText(
         operands=operands,
-        scales=_scales(mainloop, groups),
+        scales=scales,
         extents=", ".join((*(f"tile_{dim}" if dim in used else "_" for dim in "mn"), "tile_k")),
         peers=f"{'_' if b.gathered else 'cta_m'}, {'_' if a.gathered else 'cta_n'}, _",
         at=", ".join((*names, "batch" if problem.batch is not None else "_")),
@@ -103,7 +104,7 @@ def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText |
 
 
 def _scales(mainloop: MainloopText, groups: GroupText | None) -> tuple[LoadedText, ...]:
-    if (s := mainloop.row_scale) is None:
+    if (s := mainloop.row_scale) is None or s.gathered:
         return ()
     moving = groups is not None and groups.moves(s.side)
     return (

@@ -13,7 +13,8 @@ from cutegen.hardware.arch import Arch
 
 @dataclass(frozen=True, slots=True)
 class RowScaleText:
-    """A scale with a factor for each row of its operand and block of k, which comes with each k tile by TMA.
+    """A scale with a factor for each row of its operand and block of k, which comes with each k tile by TMA, or by
+    copies of threads where rows are `gathered`.
 
     side: the dim of the rows, m or n. box: what one copy brings, extents along the rows and blocks of k. smem_modes: of
     its ring, layout: of that, as source.
@@ -26,6 +27,7 @@ class RowScaleText:
     smem_modes: str
     layout: str
     batched: bool
+    gathered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def _row_scale(problem: GemmProblem) -> RowScaleText | None:
         smem_modes=f"b{side.upper()}, k blocks, stages",
         layout=layout if side == "n" else f"cute.make_layout({layout})",
         batched=scale.batched,
+        gathered=problem.gathers_row_scale,
     )
 
 

@@ -72,8 +72,10 @@ def gather_role(gather: GatherText | None, work: WorkText) -> RoleText | None:
         return None
     fields = (
         _tensor(gather.gmem, "rows, k"),
+        *([_tensor(gather.scale.gmem, gather.scale.modes)] if gather.scale else []),
         _tensor(gather.index_gmem, gather.along),
         _tensor(gather.smem, gather.smem_modes),
+        *([_tensor(gather.scale.smem, gather.scale.smem_modes)] if gather.scale else []),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
         *([] if work.split else [_field("k_tiles", "Int32")]),
@@ -168,6 +170,9 @@ def _inputs(inputs: InputsText) -> Iterator[FieldText]:
     for v in inputs.vectors:
         yield _tensor(f"m_{v.name}", v.modes)
         yield _tensor(f"s_{v.name}", v.smem_modes)
+    yield from (
+        _tensor(name, modes) for name, modes in {v.index: v.index_modes for v in inputs.vectors if v.index}.items()
+    )
     yield from (_tensor(f"m_{x.name}", "") for x in inputs.device_scalars)
     yield from (_tensor(f"m_{x.name}", x.modes) for x in inputs.blocks)
     yield from (_field(name, "Float32") for name in inputs.host_scalars)

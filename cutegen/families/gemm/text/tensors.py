@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.epilogue import Operand, Output
-from cutegen.families.gemm.problem import BlockScale, MatrixOperand
+from cutegen.families.gemm.problem import BlockScale, MatrixOperand, RowGather
 from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.output_tile import OutputTileText
@@ -49,20 +49,24 @@ class TileText:
 
 @dataclass(frozen=True, slots=True)
 class VectorText:
-    """A row or column vector in the kernel module. extent: of a tile, as source; origin: where it begins in gmem, the
-    tensor of this batch index. smem: a group's part of the copy in shared memory; smem_shape, smem_size: of all;
-    smem_element: of element i of a subtile."""
+    """A row or column vector in the kernel module. extent: of a tile, as source; origin: where it begins in the tensor
+    of this batch index. smem: a group's part of the copy in shared memory; smem_shape, smem_size: of all;
+    smem_element: of element i of a subtile. index, index_modes: of the tensor that names its rows, "" where none
+    does; fetch, source: the function of device/vector.py, and what it reads."""
 
     name: str
     modes: str
     extent: str
     origin: str
-    gmem: str
     smem: str
     smem_modes: str
     smem_shape: str
     smem_size: str
     smem_element: str
+    index: str
+    index_modes: str
+    fetch: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +132,26 @@ def tile_text(t: Operand | Output, groups: GroupText | None, paired_dim: str | N
     )
 
 
-def vector_text(o: Operand, consumers: ConsumersText, tile: OutputTileText) -> VectorText:
+def vector_text(o: Operand, consumers: ConsumersText, tile: OutputTileText, gather: RowGather | None) -> VectorText:
+    """gather: what names its rows, where it has those of a gathered operand."""
+    gmem = f"o.m_{o.name}[None, batch]" if o.batched else f"o.m_{o.name}"
     row = o.kind == "row_vector"
     dim, extent, origin = ("n", tile.columns, tile.first_column) if row else ("m", tile.rows, tile.first_row)
     at = "column + subtile_n * t.epilogue_tile[1] + at_n" if row else "row + subtile_m * t.epilogue_tile[0] + at_m"
     return VectorText(
         name=o.name,
-        modes=", ".join((dim, *(("batch",) if o.batched else ()))),
+        modes=", ".join(("rows" if gather else dim, *(("batch",) if o.batched else ()))),
         extent=extent,
         origin=origin,
-        gmem=f"o.m_{o.name}[None, batch]" if o.batched else f"o.m_{o.name}",
         smem=consumers.own(f"o.s_{o.name}", 1),
         smem_modes=f"b{dim.upper()}{consumers.group_index}",
         smem_shape=consumers.shape(extent),
         smem_size=consumers.size(extent),
         smem_element=f"o.s_{o.name}[{at}{consumers.group_index}]",
+        index=f"m_{gather.index}" if gather else "",
+        index_modes=gather.along if gather else "",
+        fetch="fetch_named" if gather else "fetch",
+        source=f"{gmem}, o.m_{gather.index}" if gather else gmem,
     )
 
 
