@@ -17,6 +17,7 @@ import click
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, targets_argument
 from cutegen.diagnostics import CutegenError
+from cutegen.run.patience import SECONDS
 
 if TYPE_CHECKING:
     from cutegen.report.result import Result
@@ -45,6 +46,8 @@ _margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, s
               help="Only these and the first: torch, nvmath, quack, flash_mla, paged_read ...")  # fmt: skip
 @click.option("--against", default="", metavar="NAME",
               help="What speeds are relative to; by default the first baseline.")  # fmt: skip
+@click.option("--patience", type=click.FloatRange(1, 86_400), default=SECONDS, show_default=True, metavar="SECONDS",
+              help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
 @click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
@@ -60,6 +63,7 @@ def bench(
     slice_ms: float,
     baselines: tuple[str, ...],
     against: str,
+    patience: float,
     suite: str,
     sms: int | None,
     output: Path | None,
@@ -79,7 +83,7 @@ def bench(
     from cutegen.run.targets import open_target, suite_folder
 
     before = load_result(old) if old else None
-    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms)
+    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience)
     if suite:
         from cutegen.run.suite import load_suite
 
@@ -280,6 +284,7 @@ def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str
     for option, values in (("--shape", shapes), ("--baseline", settings.baselines)):
         words += [word for value in values for word in (option, value)]
     words += ["--against", settings.against] if settings.against else []
+    words += ["--patience", f"{settings.patience:g}"] if settings.patience != SECONDS else []
     words += ["--suite", settings.suite] if settings.suite else []
     words += ["--sms", str(settings.sms)] if settings.sms else []
     return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])

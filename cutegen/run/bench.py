@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from cutegen.run.device import Launch, Rates
 from cutegen.run.environment import Reading
 from cutegen.run.intervals import median_interval, round_orders, speed_ratio
 from cutegen.run.measured import BenchReport, LeftOut, Measured, ProblemReport, relate
+from cutegen.run.patience import SECONDS, Patience, TimeUp
 from cutegen.run.row import Row, refuse
 from cutegen.run.shapes import Shape, bench_shapes, complete
 from cutegen.run.subject import Subject
@@ -53,6 +55,7 @@ class Settings:
     against: str = ""
     suite: str = ""
     sms: int | None = None
+    patience: float = SECONDS
 
 
 def measure(
@@ -78,6 +81,7 @@ def measure(
     left_out: list[LeftOut] = []
     listed = {subject.path: rows for subject, rows in subjects}
     by_suite, lost = bool(settings.suite) and not asked, False
+    patience = Patience(settings.patience)
 
     def report() -> BenchReport:
         suite = settings.suite if by_suite else ""
@@ -97,7 +101,7 @@ def measure(
                 left_out.append(LeftOut(row, refused))
                 continue
             try:
-                problem = measure_problem(fitting, row.shape, device, rates, settings, on_progress)
+                problem = measure_problem(fitting, row.shape, device, rates, settings, patience, on_progress)
             except (CutegenError, RuntimeError) as error:
                 if not by_suite:
                     raise
@@ -144,6 +148,7 @@ def measure_problem(
     device: Device,
     rates: Rates,
     settings: Settings,
+    patience: Patience,
     on_progress: OnProgress = silent,
 ) -> ProblemReport:
     """Measures kernels that share their dims, and their baselines, on one problem.
@@ -151,20 +156,12 @@ def measure_problem(
     CutegenError: no kernel runs it, or `settings.against` names nobody.
     """
     skipped: dict[str, str] = {}
-    candidates = _bind(subjects, shape, device, settings, skipped, on_progress)
-    names = [c.name for c in candidates]
-    against = settings.against or next((c.name for c in candidates if c.is_baseline), names[0])
-    if against not in names:
-        raise CutegenError(f"nothing named {against!r} was measured", f"choose from {', '.join(names)}", exit_code=2)
-    for c in candidates:
-        c.launch_all()
-        c.judge()
-    wrong = {c.name for c in candidates if c.right is False}
-    prepared = []
-    for c in candidates:
-        on_progress(f"capturing {c.name}")
-        prepared.append(device.prepare(c.launches))
-        c.poison()
+    patience.begin_problem()
+    bound = _bind(subjects, shape, device, settings, skipped, patience, on_progress)
+    _choose_reference(bound, settings.against)  # before all that takes long
+    wrong, prepared = _prepare(bound, device, skipped, patience, on_progress)
+    candidates = [c for c in bound if c.name not in skipped]
+    names, against = [c.name for c in candidates], _choose_reference(candidates, settings.against)
     measured = [Measured(c) for c in candidates]
     on_progress("warming up")
     warm = warm_up(device, prepared, settings.slice_seconds)
@@ -196,12 +193,49 @@ def measure_problem(
     return ProblemReport(shape, against, measured, skipped, warm)
 
 
+def _choose_reference(candidates: Sequence[Candidate], asked: str) -> str:
+    """The name that speeds are relative to: what was asked for, else the first baseline. CutegenError: it is none."""
+    names = [c.name for c in candidates]
+    against = asked or next((c.name for c in candidates if c.is_baseline), names[0])
+    if against not in names:
+        raise CutegenError(f"nothing named {against!r} was measured", f"choose from {', '.join(names)}", exit_code=2)
+    return against
+
+
+def _prepare(
+    candidates: Iterable[Candidate],
+    device: Device,
+    skipped: dict[str, str],
+    patience: Patience,
+    on_progress: OnProgress,
+) -> tuple[set[str], list[Any]]:
+    """Names of those with wrong results, and what `device` samples of all but those that are left out: baselines that
+    take too long."""
+    wrong, prepared = set(), []
+    for c in candidates:
+        on_progress(f"capturing {c.name}")
+        try:
+            with patience.spend(c.name) if c.is_baseline else nullcontext():
+                c.launch_all()
+                c.judge()
+                wrong |= {c.name} if c.right is False else set()
+                ready = device.prepare(c.launches)
+                c.poison()
+        except TimeUp as late:
+            skipped[c.name] = str(late)
+            c.release()
+        else:
+            prepared.append(ready)
+    return wrong, prepared
+
+
 def _bind(
     subjects: Sequence[Subject],
     shape: Shape,
     device: Device,
     settings: Settings,
     skipped: dict[str, str],
+    patience: Patience,
     on_progress: OnProgress,
 ) -> list[Candidate]:
     """Kernels first, then baselines. Every kernel rotates through as many sets as the first one."""
@@ -221,7 +255,7 @@ def _bind(
     baselines: list[Candidate] = []
     for kernel in kernels:
         on_progress(f"baselines of {kernel.name}")
-        baselines += bind_baselines(kernel, settings.baselines, seen, skipped)
+        baselines += bind_baselines(kernel, settings.baselines, seen, skipped, patience, on_progress)
     return kernels + baselines
 
 

@@ -11,6 +11,7 @@ from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.proving import Baseline
 from cutegen.run.baselines import list_baselines
 from cutegen.run.judge import OutputError, as_tuple, judge, reference_outputs
+from cutegen.run.patience import Patience, TimeUp
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject
 from cutegen.runtime.base import BasePlan
@@ -208,7 +209,12 @@ def bind_first_baseline(kernel: Candidate) -> Candidate:
 
 
 def bind_baselines(
-    kernel: Candidate, names: Sequence[str], seen: set[tuple[object, ...]], skipped: dict[str, str]
+    kernel: Candidate,
+    names: Sequence[str],
+    seen: set[tuple[object, ...]],
+    skipped: dict[str, str],
+    patience: Patience,
+    on_progress: Callable[[str], None],
 ) -> Iterator[Candidate]:
     """The baselines of a plan on the same inputs; none where those of an equal plan are already `seen`.
 
@@ -222,11 +228,21 @@ def bind_baselines(
     chosen, left_out = choose(_baselines_of(subject), names)
     skipped.update({prefix + name: reason for name, reason in left_out.items()})
     for baseline in chosen:
+        name = prefix + baseline.name
+        if name in patience.late:
+            skipped[name] = f"{patience.late[name]} on an earlier problem"
+            continue
+        on_progress(f"{name}, which gets {patience.seconds:g} s")
         try:
-            yield _bind_baseline(baseline, kernel, subject, prefix)
+            with patience.spend(name):
+                bound = _bind_baseline(baseline, kernel, subject, prefix)
+        except TimeUp as late:
+            skipped[name] = str(late)
         except Exception as error:  # whatever a foreign library raises is the reason
             lines = str(error).strip().splitlines()
-            skipped[prefix + baseline.name] = f"{type(error).__name__}: {lines[0] if lines else ''}"
+            skipped[name] = f"{type(error).__name__}: {lines[0] if lines else ''}"
+        else:
+            yield bound
 
 
 def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, prefix: str) -> Candidate:

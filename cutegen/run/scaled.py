@@ -8,8 +8,8 @@ from typing import Any
 
 from cutegen.families.proving import Baseline, Bind
 from cutegen.run.product import Product
-from cutegen.runtime.arguments import ScalarArg, TensorArg
-from cutegen.runtime.block_scaling import blocked_scales
+from cutegen.runtime.arguments import ScalarArg, TensorArg, divided
+from cutegen.runtime.block_scaling import blocked_scales, cublas_scales
 from cutegen.runtime.gathered_rows import product_dims
 from cutegen.runtime.plan import KernelPlan
 
@@ -40,8 +40,8 @@ def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
     scalars, vectors = [], {}
     blocks = blocked_scales(plan)
     if len(blocks) == len(plan.scales) == 2:
-        first, second = (inputs[plan.inputs.index(a)] for a in blocks)
-        return first, second.t()
+        first, second = (_view(plan, a, inputs) for a in blocks)
+        return cublas_scales(first, second)
     for arg, value in zip(plan.inputs, inputs):
         if arg.name not in plan.scales:
             continue
@@ -57,6 +57,13 @@ def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
     raise ValueError(
         "torch._scaled_mm takes one scale for each operand, one for each row or one for each block of both"
     )
+
+
+def _view(plan: KernelPlan, scale: TensorArg, inputs: tuple[Any, ...]) -> Any:
+    """Scales of blocks with those of k last."""
+    along_k = [divided(d)[0] == plan.reduced for d in scale.dims]
+    value = inputs[plan.inputs.index(scale)]
+    return value.movedim(along_k.index(True), -1)
 
 
 def _bind_scaled_mm(product: Product, whole: bool) -> Bind:
@@ -82,7 +89,7 @@ def _bind_deep_gemm(product: Product) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         gemm = importlib.import_module("deep_gemm").fp8_gemm_nt
         a, b, d = product.views(inputs, outputs)
-        sa, sb = (inputs[product.plan.inputs.index(s)] for s in blocked_scales(product.plan))
+        sa, sb = (_view(product.plan, s, inputs) for s in blocked_scales(product.plan))
         return lambda: gemm((a, sa), (b.t(), sb), d)
 
     return bind

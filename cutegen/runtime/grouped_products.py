@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cutegen.runtime.block_scaling import CUBLAS_STEP, cublas_scales
 from cutegen.runtime.row_groups import RowGroups
 
 
@@ -78,14 +79,14 @@ def each_scaled_product(
     promoted: bool,
 ) -> Callable[[], None]:
     """torch._scaled_mm for each group that has rows, with one scale per row of both operands or one per block of both;
-    scale_a is cut into tensors of their own before the launch."""
+    scale_a is cut into tensors of their own before the launch. ValueError: cuBLAS does not take so many rows."""
     import torch
 
     parts = []
-    for group, at, rows, out in _each(form, a, b, d, index):
-        own = (scale_a if form.flat else scale_a[group])[at]
-        of_a = own.unsqueeze(1) if own.dim() == 1 else own.t().contiguous().t()
-        of_b = scale_b[group].unsqueeze(0) if own.dim() == 1 else scale_b[group].t()
+    blocks = scale_b.dim() == 3
+    for group, at, rows, out in _each(form, a, b, d, index, CUBLAS_STEP if blocks else 1):
+        own, other = (scale_a if form.flat else scale_a[group])[at], scale_b[group]
+        of_a, of_b = cublas_scales(own, other) if blocks else (own.unsqueeze(1), other.unsqueeze(0))
         parts.append((rows, b[group], of_a, of_b, out if whole else torch.empty_like(out)))
 
     def launch() -> None:
@@ -97,12 +98,17 @@ def each_scaled_product(
     return launch
 
 
-def _each(form: RowGroups, a: Any, b: Any, d: Any, index: Any) -> Iterator[tuple[int, slice, Any, Any]]:
-    """(group, its rows, those of a, those of d) of every group that has rows; reads the sizes."""
+def _each(form: RowGroups, a: Any, b: Any, d: Any, index: Any, step: int = 1) -> Iterator[tuple[int, slice, Any, Any]]:
+    """(group, its rows, those of a, those of d) of every group that has rows; reads the sizes.
+
+    step: the rows of each are made a multiple of that, where there are as many. Those behind a group's last are of
+    nobody, or, with offsets, of the next group, whose product comes later.
+    """
     members = form.members(index, b.shape[0], a.shape[-2])
     for group in range(b.shape[0]):
         at = (members == group if form.flat else members[group] >= 0).nonzero().flatten()
         if at.numel():
-            own = slice(int(at[0]), int(at[-1]) + 1)
+            first, count = int(at[0]), int(at[-1]) + 1 - int(at[0])
             rows, out = (a, d) if form.flat else (a[group], d[group])
+            own = slice(first, min(first + -(-count // step) * step, rows.shape[0]))
             yield group, own, rows[own], out[own]

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from cublas_blocks import scaled_mm
 from gemm_specs import COUNTS, LABELS, OFFSETS, gathered_scales, group_scaled
 from test_scaled_baselines import plan_of
 
@@ -91,3 +92,16 @@ def test_scales_that_libraries_do_not_take_are_a_reason_to_skip(tmp_path: Path) 
     assert [b.name for b in list_grouped_baselines(plan)] == ["torch._scaled_grouped_mm", "torch._scaled_mm"]
     with pytest.raises(ValueError, match="one scale per row of both operands, or one per block of both"):
         bound(plan, "torch._scaled_mm", m=64, n=64, k=128, g=2)
+
+
+@pytest.mark.parametrize("text", [LABELS, COUNTS, OFFSETS], ids=["labels", "counts", "offsets"])
+def test_groups_of_any_size_go_to_cublas_in_multiples_of_its_rows(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
+    plan = plan_of(group_scaled(text), tmp_path)
+    torch.manual_seed(0)
+    _, launch, d, expected = bound(plan, "torch._scaled_mm", m=252, n=144, k=512, g=3)
+    launch()
+    idle = expected == 0.0
+    assert torch.allclose(d.float().masked_fill(idle, 0.0), expected, rtol=0.01, atol=0.01)

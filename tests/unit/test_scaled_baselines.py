@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from cublas_blocks import scaled_mm
 from gemm_specs import FP8, resolve_text
 
 from cutegen.render import render_package, write_package
@@ -86,3 +87,25 @@ def test_a_product_without_the_scales_of_blocks_is_not_compared(tmp_path: Path) 
     assert complete["torch._scaled_mm"]
     assert not complete["torch.mm"]
     assert not {"quack", "nvmath", "cutlass_operators"} & set(complete)
+
+
+@pytest.mark.parametrize("sb", ["f32[ceil(n/128), ceil(k/128)]", "f32[ceil(k/128), ceil(n/128)]"])
+def test_scales_of_blocks_get_the_layout_of_cublas(sb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
+    plan = plan_of(scaled("f32[m, ceil(k/128)]@m", sb), tmp_path)
+    inputs = plan.prepare_inputs(m=60, n=144, k=512)
+    outputs = plan.allocate_outputs(*inputs)
+    baseline = next(iter(list_baselines(plan)))
+    baseline.bind(inputs, outputs)()
+    assert torch.allclose(outputs[0].float(), plan.reference_fn(*inputs).float(), rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize(("m", "k", "said"), [(62, 512, "4 rows, not 62"), (64, 640, "4 blocks of k, not 5")])
+def test_blocks_that_cublas_does_not_take_are_a_reason(m: int, k: int, said: str, tmp_path: Path) -> None:
+    plan = plan_of(scaled("f32[m, ceil(k/128)]@m", "f32[ceil(n/128), ceil(k/128)]"), tmp_path)
+    inputs = plan.prepare_inputs(m=m, n=48, k=k)
+    baseline = next(iter(list_baselines(plan)))
+    with pytest.raises(ValueError, match=said):
+        baseline.bind(inputs, plan.allocate_outputs(*inputs))
