@@ -184,12 +184,11 @@ EDGES |= {
     "gathered_by_one_warp": gathered(FUSED) + DYNAMIC + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",
     "gathered_by_one_warp_in_pingpong": gathered(group_fused(OFFSETS)) + DYNAMIC + PINGPONG,
     "gathered_transposed": gathered(PLAIN) + "tiling: {swap_ab: true, tile: [256, 128, 128], cluster: [1, 2]}\n",
-    "gathered_scales": gathered_scales(BLOCKS) + PINGPONG + "tiling: {tile: [128, 128, 128]}\n",
     "gathered_scales_by_one_warp": gathered_scales(BLOCKS, True).replace("  d:", "  c: bf16[m, n]\n  d:")
     + "epilogue: {d: acc + c}\n"
     + DYNAMIC
     + "tiling: {tile: [256, 64, 128]}\n",
-    "gathered_scales_transposed": gathered_scales(BLOCKS) + "tiling: {swap_ab: true, tile: [128, 128, 128]}\n",
+    "gathered_scales_transposed": gathered_scales(BLOCKS) + "tiling: {swap_ab: true, tile: [128, 144, 128]}\n",
     "gathered_scales_of_rows": gathered_scales(ROW_SCALES) + PINGPONG + "tiling: {tile: [128, 128, 128]}\n",
     "gathered_scales_gated_and_quantised": gathered_scales(group_quantised(LABELS)),
 }

@@ -61,6 +61,26 @@ def lose_rows(index: Any) -> None:
     index[lost] = torch.empty_like(index[lost]).random_(bounds.min, bounds.max)
 
 
+def spoil_unnamed(plan: Any, values: tuple[Any, ...], named: Any) -> None:
+    """NaN in the rows of what is gathered that `named`, a part of the index, does not name."""
+    import torch
+
+    for arg, value in zip(plan.inputs, values):
+        if arg.name in plan.gathered.tensors:
+            rows = value.movedim(arg.dims.index(plan.gathered.of), 0)
+            spoil(rows, ~torch.isin(torch.arange(len(rows), device=rows.device), named))
+
+
+def spoil(tensor: Any, where: Any) -> None:
+    """NaN in the members of a tensor; 127 in those of integers."""
+    import torch
+
+    if tensor.element_size() == 1:
+        tensor.view(torch.uint8)[where] = 0x7F  # a NaN of e4m3 and of e5m2
+    else:
+        tensor[where] = float("nan")
+
+
 def fill_rows(value: Any, count: int) -> None:
     """Fills an index with any of `count` rows."""
     value.random_(0, max(count, 1))

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from cutegen.runtime.arguments import Argument, TensorArg, extent_of
-from cutegen.runtime.gathered_rows import lose_rows
+from cutegen.runtime.gathered_rows import lose_rows, spoil, spoil_unnamed
 from cutegen.runtime.plan import KernelPlan
 from cutegen.runtime.row_groups import Deal, RowGroups, deal_rows, fill_index
 
@@ -54,7 +54,7 @@ class GroupedPlan(KernelPlan):
                 continue
             view = value.permute(*(arg.dims.index(d) for d in dims_of), *_others(arg, dims_of))
             shared = idle.dim() > len(dims_of)  # by the groups, each of which has such a row
-            _spoil(view, (idle.all(0) if shared else idle) if form.rows in dims_of else empty)
+            spoil(view, (idle.all(0) if shared else idle) if form.rows in dims_of else empty)
         if self.gathered:
             self._spoil_gathered(values, idle)
         return values
@@ -64,16 +64,11 @@ class GroupedPlan(KernelPlan):
         import torch
 
         assert self.gathered
-        found = {a.name: (a, v) for a, v in zip(self.inputs, values)}
-        index = found[self.gathered.index][1]
+        index = values[[a.name for a in self.inputs].index(self.gathered.index)]
         bounds = torch.iinfo(index.dtype)
         index[idle] = torch.empty_like(index[idle]).random_(bounds.min, bounds.max)
         lose_rows(index)
-        for arg, value in (found[name] for name in self.gathered.tensors):
-            assert isinstance(arg, TensorArg)
-            axis = arg.dims.index(self.gathered.of)
-            unnamed = ~torch.isin(torch.arange(value.shape[axis], device=index.device), index[~idle])
-            _spoil(value.movedim(axis, 0), unnamed)
+        spoil_unnamed(self, values, index[~idle])
 
     def free_elements(self, output: int, inputs: tuple[Any, ...]) -> Any:
         arg, members = self.outputs[output], self._members(inputs)
@@ -124,16 +119,6 @@ class GroupedPlan(KernelPlan):
 
     def _indices(self) -> tuple[str, ...]:
         return (*super()._indices(), self.row_groups.tensor)
-
-
-def _spoil(tensor: Any, where: Any) -> None:
-    """NaN in the members of a tensor; 127 in those of integers."""
-    import torch
-
-    if tensor.element_size() == 1:
-        tensor.view(torch.uint8)[where] = 0x7F  # a NaN of e4m3 and of e5m2
-    else:
-        tensor[where] = float("nan")
 
 
 def _others(arg: TensorArg, dims: tuple[str, ...]) -> tuple[int, ...]:

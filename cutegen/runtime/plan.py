@@ -76,7 +76,7 @@ from cutegen.runtime.arguments import (
     normalise_strides,
     torch_dtype,
 )
-from cutegen.runtime.gathered_rows import GatheredRows, fill_rows, lose_rows
+from cutegen.runtime.gathered_rows import GatheredRows, fill_rows, lose_rows, spoil_unnamed
 from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.overlap import find_overlaps
@@ -322,10 +322,12 @@ class KernelPlan(MeasuredPlan):
         return next(i for i in operands if not self.gathered or self.inputs[i].name != self.gathered.tensor)
 
     def draw_inputs(self, draw: Any, **dims: int) -> tuple[Any, ...]:
-        """prepare_inputs, with rows among the gathered ones that there are not."""
+        """prepare_inputs, with rows among the gathered ones that there are not, and NaN in those that nobody names."""
         values = self.prepare_inputs(**dims)
         if self.gathered:
-            lose_rows(next(v for a, v in zip(self.inputs, values) if a.name == self.gathered.index))
+            index = next(v for a, v in zip(self.inputs, values) if a.name == self.gathered.index)
+            lose_rows(index)
+            spoil_unnamed(self, values, index)
         return values
 
     def _indices(self) -> tuple[str, ...]:

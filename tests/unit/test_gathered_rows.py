@@ -147,6 +147,27 @@ def test_one_scale_for_each_row_is_gathered_too(tmp_path: Path) -> None:
     assert torch.allclose(plan.reference_fn(*inputs).float(), expected, rtol=0.01, atol=0.01)
 
 
+def test_row_scales_are_gathered_for_libraries_too(tmp_path: Path) -> None:
+    plan = plan_of(gathered_scales(ROW_SCALES), tmp_path)
+    inputs = plan.prepare_inputs(t=20, m=64, n=48, k=256)
+    outputs = plan.allocate_outputs(*inputs)
+    baseline = next(iter(list_baselines(plan)))
+    assert (baseline.name, baseline.complete) == ("torch._scaled_mm", True)
+    baseline.bind(inputs, outputs)()
+    assert torch.allclose(outputs[0].float(), plan.reference_fn(*inputs).float(), rtol=0.01, atol=0.01)
+
+
+def test_rows_and_scales_that_nobody_names_are_nan_without_groups(tmp_path: Path) -> None:
+    plan = plan_of(gathered_scales(BLOCKS, rows_contiguous=True), tmp_path)
+    inputs = plan.draw_inputs("lost", t=500, m=40, n=16, k=256)
+    a, rows, _, sa, _ = inputs
+    unnamed = ~torch.isin(torch.arange(500), rows)
+    assert unnamed.sum() >= 460
+    assert torch.equal(a.float().isnan().all(1), unnamed)
+    assert torch.equal(sa.isnan().all(1), unnamed)
+    assert not plan.reference_fn(*inputs).isnan().any()
+
+
 def test_scales_that_are_gathered_are_no_part_of_the_bytes_by_tma() -> None:
     for text, by_tma in ((gathered_scales(BLOCKS), 128 * 128), (gathered(BLOCKS), 128 * 128 + 128 * 4)):
         tiling = resolve_text(text + "tiling: {tile: [128, 128, 128]}\n").resolved.default
