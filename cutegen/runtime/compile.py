@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import os
 import shlex
 import shutil
 import threading
@@ -146,7 +147,8 @@ def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key:
     if (dsl_version() or REMARKS_SINCE) >= REMARKS_SINCE:
         options += f" remarks{{ptx}} --remark-output {shlex.quote(str(remarks))}"
     start = time.perf_counter()
-    function = instance(tiling, options)
+    with _without_locations():
+        function = instance(tiling, options)
     seconds = time.perf_counter() - start
     (staged / PTX).write_text(function.__ptx__)
     (staged / CUBIN).write_bytes(function.__cubin__)
@@ -155,6 +157,24 @@ def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key:
         (staged / REMARKS).write_text(remarks.read_text())
     shutil.rmtree(dump)
     return seconds
+
+
+@contextlib.contextmanager
+def _without_locations() -> Iterator[None]:
+    """Asked for remarks, the DSL takes down the source line of every operation that it traces, for a third of the time
+    of a compile. ptxas's report has no use for them; who wants line information in the cubin keeps them."""
+    from cutlass.base_dsl import dsl
+
+    switch = "_set_enable_frame_filtering"  # the DSL offers no option for it; without it compiles only take longer
+    original = getattr(dsl, switch, None)
+    if original is None or os.environ.get("CUTE_DSL_LINEINFO"):
+        yield
+        return
+    setattr(dsl, switch, lambda enable: original(False))
+    try:
+        yield
+    finally:
+        setattr(dsl, switch, original)
 
 
 def _load(path: Path, key: str) -> Kernel:

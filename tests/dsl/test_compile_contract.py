@@ -109,6 +109,25 @@ def test_another_plan_is_not_kept(cache: KernelCache, change: dict[str, Any], br
     assert failed(replace(PLAN, **change), compile_mini(cache)) == {broken}
 
 
+def test_no_operation_is_given_its_source_line(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took a third of the time of a compile; line information in the cubin, where it is asked for, needs it."""
+    from cutlass._mlir_helpers import op
+
+    lines: list[Any] = []
+    find_line = op._get_caller_frame_info
+
+    def note_line() -> Any:
+        lines.append(find_line())
+        return lines[-1]
+
+    monkeypatch.setattr(op, "_get_caller_frame_info", note_line)
+    compile_mini(cache, stages=3, smem_bytes=132096)
+    assert not lines
+    monkeypatch.setenv("CUTE_DSL_LINEINFO", "1")
+    compile_mini(cache, stages=2, smem_bytes=99328)
+    assert lines
+
+
 def test_a_wrong_smem_plan_fails_while_tracing(cache: KernelCache) -> None:
     with pytest.raises(Exception, match="SharedStorage has 164864 bytes"):
         compile_mini(cache, smem_bytes=164865)
