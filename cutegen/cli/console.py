@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -20,7 +21,7 @@ _MARKS = (
     (re.compile(r"^  = help:", re.MULTILINE), "cyan"),
 )
 
-LEAST_COLUMN = 20  # characters that a column of text is broken to at least
+LEAST_COLUMN = 12  # characters that a column of text keeps at least
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -107,35 +108,61 @@ def verdict(ok: bool, word: str = "") -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns aligned by blanks; columns whose cells are all numbers are aligned to the right. On a terminal, what does
-    not fit in the last column goes on below."""
+    """Columns aligned by blanks; columns whose cells are all numbers are aligned to the right. On a terminal, text that
+    does not fit goes on below, in its column."""
     cells = [[str(c) for c in row] for row in rows]
-    widths = [max(len(click.unstyle(c)) for c in column) for column in zip(header, *cells)]
+    columns = list(zip(header, *cells))
     right = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
+    folds = [not r and click.unstyle("".join(c)) == "".join(c) for r, c in zip(right, columns)]
+    widths = _widths(columns, folds)
 
     def line(row: Sequence[str]) -> str:
-        padded = (
-            " " * (w - len(click.unstyle(c))) + c if r else c + " " * (w - len(click.unstyle(c)))
-            for c, w, r in zip(row, widths, right)
-        )
-        return "\n".join(_fit("  ".join(padded).rstrip(), sum(widths[:-1]) + 2 * len(widths[:-1])))
+        parts = [_fold(c, w) if f else [c] for c, w, f in zip(row, widths, folds)]
+        return "\n".join(_aligned(part, widths, right) for part in itertools.zip_longest(*parts, fillvalue=""))
 
     return "\n".join([click.style(line(header), bold=True), *map(line, cells)])
 
 
-def _fit(line: str, last: int) -> list[str]:
-    """A line of a table as several that a terminal has room for, its last column beginning at column `last`. Elsewhere,
-    and where the column would be narrow or has colours, a line stays whole."""
+def paragraph(text: str) -> str:
+    """A line; what a terminal has no room for goes on below, indented by two more."""
+    indent = " " * (len(text) - len(text.lstrip()))
+    first, *rest = _fold(text[len(indent) :], _terminal_width() - len(indent) - 2)
+    return "\n".join([indent + first, *(f"{indent}  {line}" for line in rest)])
+
+
+def _widths(columns: Sequence[Sequence[str]], folds: Sequence[bool]) -> list[int]:
+    """Characters of each column: of its widest cell; on a terminal less for the widest that fold, if that suffices."""
+    widths = [max(len(click.unstyle(c)) for c in column) for column in columns]
+    room = _terminal_width() - 2 * len(columns)
+    words = [max(len(word) for cell in column for word in (*cell.split(), "")) for column in columns]
+    least = [min(n, max(w, LEAST_COLUMN)) if f else n for w, f, n in zip(words, folds, widths)]
+    if sum(least) > room:
+        return widths
+    while sum(widths) > room:
+        widths[max(range(len(widths)), key=lambda i: widths[i] if widths[i] > least[i] else 0)] -= 1
+    return widths
+
+
+def _terminal_width() -> int:
+    """Characters that fit beside each other; lines that do not go to a terminal stay whole."""
     if not sys.stdout.isatty():
-        return [line]
+        return sys.maxsize
     import shutil  # late: a render prints no table
+
+    return shutil.get_terminal_size().columns
+
+
+def _fold(text: str, width: int) -> list[str]:
+    if len(text) <= width:
+        return [text]
     import textwrap
 
-    width = shutil.get_terminal_size().columns - 2
-    if len(line) <= width or width - last < LEAST_COLUMN or click.unstyle(line) != line:
-        return [line]
-    first, *rest = textwrap.wrap(line[last:], width - last, break_long_words=False, break_on_hyphens=False)
-    return [line[:last] + first, *(" " * last + text for text in rest)]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    blanks = [" " * (w - len(click.unstyle(c))) for c, w in zip(cells, widths)]
+    return "  ".join(b + c if r else c + b for c, b, r in zip(cells, blanks, right)).rstrip()
 
 
 def _is_number(cell: str) -> bool:

@@ -178,7 +178,10 @@ def _explain_word(word: str) -> list[Drawn]:
 
 
 def _draw(title: str, lines: tuple[str, ...], header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> str:
-    parts = [click.style(title, bold=True, underline=True), *(f"  {line}".rstrip() for line in lines)]
+    parts = [
+        click.style(title, bold=True, underline=True),
+        *(console.paragraph(f"  {line}".rstrip()) for line in lines),
+    ]
     if rows:
         drawn = console.table(header, rows).splitlines()
         parts += [f"  {line}".rstrip() for line in (drawn if any(header) else drawn[1:])]

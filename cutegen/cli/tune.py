@@ -215,11 +215,14 @@ def _list_candidates(session: Session, problems: Sequence[Shape], limit: int, as
     for problem, pool in pools:
         text = " ".join(f"{d}={n}" for d, n in problem.items())
         console.say(f"{text}: {len(pool.tried)} candidates, {pool.left_out} more rank behind them")
-        for number, proposal in enumerate(pool.tried, 1):
-            knobs = describe_knobs(session.differences(problem, proposal.knobs))
-            console.say(f"{number:>4}  {knobs}  ({proposal.why})")
+        rows = [
+            (number, describe_knobs(session.differences(problem, proposal.knobs)), proposal.why)
+            for number, proposal in enumerate(pool.tried, 1)
+        ]
+        if rows:
+            console.say(console.table(("rank", "differs from the default by", "because"), rows))
         for pruned in pool.pruned:
-            console.say(f"pruned {pruned.count} by `{pruned.rule}`, such as: {pruned.reason}")
+            console.say(console.paragraph(f"pruned {pruned.count} by `{pruned.rule}`, such as: {pruned.reason}"))
     for note in session.report.notes:
         console.say(f"note: {note}")
     return 0

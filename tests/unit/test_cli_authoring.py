@@ -222,5 +222,23 @@ def test_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console.sys.stdout, "isatty", lambda: True)
     lines = click.unstyle(console.table(("spec", "is"), rows)).splitlines()
     assert lines[1:] == ["specs/a.yaml  a sentence that is longer than the", " " * 14 + "terminal has columns"]
-    monkeypatch.setenv("COLUMNS", "30")  # too narrow to be read in
+    monkeypatch.setenv("COLUMNS", "26")  # too narrow to be read in
     assert click.unstyle(console.table(("spec", "is"), rows)) == whole
+
+
+def test_the_widest_columns_of_text_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("ab", 5, "all threads of the group", "the storing warp waits until TMA has read"), ("store", 12, "", "-")]
+    monkeypatch.setenv("COLUMNS", "52")
+    monkeypatch.setattr(console.sys.stdout, "isatty", lambda: True)
+    assert click.unstyle(console.table(("ring", "stages", "full when", "empty when"), rows)).splitlines() == [
+        "ring   stages  full when         empty when",
+        "ab          5  all threads of    the storing warp",
+        "               the group         waits until TMA",
+        "                                 has read",
+        "store      12                    -",
+    ]
+    text = "  tiles begin where groups may, and padding has none; groups begin at multiples"
+    assert console.paragraph(text).splitlines() == [
+        "  tiles begin where groups may, and padding has",
+        "    none; groups begin at multiples",
+    ]
