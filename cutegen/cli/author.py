@@ -23,9 +23,7 @@ def validate(specs: list[Path], as_json: bool) -> int:
 
     A folder stands for the specs in it. Exit code 1 when there is a finding.
     """
-    from cutegen.resolve import resolve_file
-
-    results = {path: console.attempt(resolve_file, path) for path in specs}
+    results = {path: console.attempt(_examine, path) for path in specs}
     errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
     if as_json:
         console.print_json(
@@ -43,6 +41,16 @@ def validate(specs: list[Path], as_json: bool) -> int:
         if len(results) > 1:
             console.note(f"{len(results)} specs, {len(errors)} with findings")
     return max((e.exit_code for e in errors.values()), default=0)
+
+
+def _examine(path: Path) -> None:
+    from cutegen.resolve import resolve_file
+
+    resolution = resolve_file(path)
+    if resolution.spec.bench.suite:
+        from cutegen.run.suite import spec_suite, suite_folder
+
+        spec_suite(resolution.spec, resolution.document, suite_folder(path))
 
 
 @click.command("list")

@@ -80,12 +80,12 @@ def bench(
     """
     from cutegen.report.result import load_result, parse_result
     from cutegen.run.bench import Settings
-    from cutegen.run.targets import open_target, suite_folder
+    from cutegen.run.targets import open_target
 
     before = load_result(old) if old else None
     settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience)
     if suite:
-        from cutegen.run.suite import load_suite
+        from cutegen.run.suite import load_suite, suite_folder
 
         for path in targets:
             load_suite(suite, suite_folder(path))

@@ -18,13 +18,19 @@ from cutegen.render.environment import data_folder
 from cutegen.run.epilogue_form import KINDS, form_of_statements
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
-from cutegen.spec import KeyPath, SpecDocument, load_document, parse_section
+from cutegen.spec import KernelSpec, KeyPath, SpecDocument, load_document, parse_section
 from cutegen.spec.base import MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section
 from cutegen.spec.parse import MISSING_KEY
 from cutegen.spec.refusal import Finding, Refusal
 
 MAX_ROWS = 10_000
 REMEDY = "list problems, such as shapes: [{m: 4096, n: 4096, k: 4096}]"
+UNKNOWN_SUITE = register(Rule(
+    "unknown-suite", "`bench.suite` names a suite that exists",
+    "A suite is the file NAME.yaml in the folder `suites` beside the spec, or one of those that cutegen ships, which "
+    "`cutegen list` shows.",
+    "bench: {suite: llm_gem}",
+))  # fmt: skip
 UNKNOWN_SOURCE = register(Rule(
     "unknown-source", "a problem of a suite has its source in `sources`",
     "A suite says where its problems come from, once for each source; a problem refers to it by name.",
@@ -197,16 +203,40 @@ def _usual_output(operands: str | None) -> str:
 def load_suite(name: str, folder: Path) -> Suite:
     """The suite of the file NAME.yaml in a folder, else the one that cutegen ships. CutegenError: there is none;
     SpecError: it is wrong."""
-    path = next((p for p in (folder / f"{name}.yaml", shipped_suites() / f"{name}.yaml") if p.is_file()), None)
+    path = _find(name, folder)
     if path is None:
-        known = sorted({p.stem for place in (folder, shipped_suites()) for p in place.glob("*.yaml")})
-        remedy = f"there are {', '.join(known)}" if known else "a suite lies in the folder `suites` beside the specs"
-        message = f"{folder / name}.yaml does not exist, and cutegen ships no suite `{name}`"
-        raise CutegenError(message, " ".join(filter(None, (suggest(name, known), remedy))), exit_code=2)
+        raise CutegenError(*_missing(name, folder), exit_code=2)
     document = load_document(path)
     suite = Suite(document, parse_section(document, SuiteFile))
     suite.check()
     return suite
+
+
+def spec_suite(spec: KernelSpec, document: SpecDocument, folder: Path) -> Suite | None:
+    """The suite that a spec names, if it does. SpecError: there is none, or it is wrong."""
+    name = spec.bench.suite
+    if name is None:
+        return None
+    if _find(name, folder) is None:
+        raise SpecError((document.diagnostic(UNKNOWN_SUITE.id, ("bench", "suite"), *_missing(name, folder)),))
+    return load_suite(name, folder)
+
+
+def _find(name: str, folder: Path) -> Path | None:
+    return next((p for p in (folder / f"{name}.yaml", shipped_suites() / f"{name}.yaml") if p.is_file()), None)
+
+
+def _missing(name: str, folder: Path) -> tuple[str, str]:
+    """Message and remedy."""
+    known = sorted({p.stem for place in (folder, shipped_suites()) for p in place.glob("*.yaml")})
+    remedy = f"there are {', '.join(known)}" if known else "a suite lies in the folder `suites` beside the specs"
+    message = f"{folder / name}.yaml does not exist, and cutegen ships no suite `{name}`"
+    return message, " ".join(filter(None, (suggest(name, known), remedy)))
+
+
+def suite_folder(given: Path) -> Path:
+    """Where suites are looked for: beside a spec, else beside those of the working directory."""
+    return given.parent / "suites" if given.suffix == ".yaml" else Path("specs/suites")
 
 
 def shipped_suites() -> Path:

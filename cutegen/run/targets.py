@@ -9,7 +9,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject, load_subject
-from cutegen.run.suite import Suite, load_suite
+from cutegen.run.suite import Suite, load_suite, spec_suite, suite_folder
 from cutegen.runtime.gpu import probe_gpu
 
 
@@ -43,11 +43,6 @@ class Target:
         return probe_gpu(self.arch).reason if self.arch else ""
 
 
-def suite_folder(given: Path) -> Path:
-    """Where suites are looked for: beside a spec, else beside those of the working directory."""
-    return given.parent / "suites" if given.suffix == ".yaml" else Path("specs/suites")
-
-
 def open_target(given: Path, scratch: Path) -> Target:
     """CutegenError: it is nothing that runs, or its spec does not resolve. Renders specs to `scratch`, which lives as
     long as the target."""
@@ -74,6 +69,6 @@ def open_target(given: Path, scratch: Path) -> Target:
         tuple(spec.check.shapes),
         tuple(spec.bench.shapes),
         tuple(spec.bench.baselines),
-        load_suite(spec.bench.suite, suite_folder(given)) if spec.bench.suite else None,
+        spec_suite(spec, resolution.document, suite_folder(given)),
         suite_folder(given),
     )

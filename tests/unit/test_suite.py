@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gemm_specs import PLAIN
 
-from cutegen.diagnostics import CutegenError
+from cutegen.cli import main
+from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.run.intervals import summarise_speeds
 from cutegen.run.suite import Suite, load_suite
+from cutegen.run.targets import open_target
 
 ROOT = Path(__file__).parents[2]
 DIMS: dict[str, Any] = {"m": (1, None), "n": 64}
@@ -75,6 +78,21 @@ def test_missing_suite_names_those_that_exist(tmp_path: Path) -> None:
     write(tmp_path, "grid: {m: [1]}\n")
     with pytest.raises(CutegenError, match=r"large\.yaml does not exist.*\n.*there are llm_gemm.* small"):
         load_suite("large", tmp_path)
+
+
+def test_a_spec_that_names_no_suite_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For `validate`, and for what runs a spec."""
+    spec = tmp_path / "wide.yaml"
+    spec.write_text(PLAIN + "bench:\n  suite: llm_gem\n")
+    assert main(["validate", str(spec)]) == 1
+    report = capsys.readouterr().err
+    assert f"{spec}:9:10: error[unknown-suite]: " in report
+    assert "did you mean `llm_gemm`" in report
+    with pytest.raises(SpecError, match="unknown-suite"):
+        open_target(spec, tmp_path / "scratch")
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "llm_gem.yaml").write_text("shapes: [{m: 64, n: 64, k: 64}]\n")
+    assert main(["validate", str(spec)]) == 0
 
 
 def test_shipped_suites_serve_specs_anywhere(tmp_path: Path) -> None:
