@@ -73,7 +73,8 @@ class LazyGroup(click.Group):
 def root() -> None:
     """Turn YAML specs into readable, proven CuTe DSL kernels.
 
-    Exit code 0: fine; 1: a finding (invalid spec, failed contract or check, drift); 2: usage or internal error.
+    Exit code 0: fine; 1: a finding (invalid spec, failed contract or check, drift); 2: usage or internal error;
+    130: interrupted.
     """
 
 
