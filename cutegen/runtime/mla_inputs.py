@@ -54,17 +54,13 @@ def draw_inputs(
         last = ((slots >= lengths.view(-1, 1, 1) - 2 - dims["query_len"]).to(device) & valid).nonzero(as_tuple=True)
         where = table.to(device)[last[0], last[1]], last[2]
         cache[where] = cache[where] * PEAK
-    cache[table.to(device)[~valid.all(2)]] = _blank(cache, table.to(device), valid)
+    partial = valid.any(2) & ~valid.all(2)  # nobody's pages are NaN already
+    ragged = table.to(device)[partial]
+    cache[ragged] = cache[ragged].masked_fill(~valid[partial].unsqueeze(-1), float("nan"))
     padded = torch.tensor(GARBAGE, dtype=torch.int64)[torch.randint(len(GARBAGE), (batch, width + SPARE_COLUMNS))]
     padded[:, :width] = torch.where(torch.arange(width) * page_size < lengths.view(-1, 1), table, padded[:, :width])
     q = torch.randn(batch, dims["query_len"], dims["heads"], QUERY_DIM, dtype=dtype, device=device)
     return q, cache, padded.int().to(device), lengths.to(device)
-
-
-def _blank(cache: Any, table: Any, valid: Any) -> Any:
-    """The pages that are not full, with NaN past the length."""
-    partial = ~valid.all(2)
-    return cache[table[partial]].masked_fill(~valid[partial].unsqueeze(-1), float("nan"))
 
 
 def _lengths(kind: str, batch: int, longest: int) -> list[int]:
