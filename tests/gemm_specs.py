@@ -202,8 +202,8 @@ EDGE_SHAPES = (
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 
 
-def resolve_text(text: str, lock: Lock | None = None, **flags: bool) -> Resolution:
-    return resolve_document(load_text(text, "kernel", "kernel.yaml"), lock, **flags)
+def resolve_text(text: str, lock: Lock | None = None, name: str = "kernel", **flags: bool) -> Resolution:
+    return resolve_document(load_text(text, name, f"{name}.yaml"), lock, **flags)
 
 
 def bind_text(text: str) -> GemmProblem:

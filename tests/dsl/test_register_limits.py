@@ -5,16 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 import pytest
-from gemm_specs import EDGES, PLAIN
+from gemm_specs import EDGES, PLAIN, resolve_text
 
 from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
 from cutegen.families.gemm import budget_rules, gather_rules
-from cutegen.resolve import resolve_document
-from cutegen.spec import load_text
 
 pytestmark = [
     pytest.mark.dsl,
@@ -33,18 +30,14 @@ BEYOND: dict[str, tuple[ModuleType, str]] = {
 }
 
 
-def resolve(name: str, text: str) -> Any:
-    return resolve_document(load_text(text, name), None).resolved
-
-
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, KernelReport]]:
+def reports() -> Iterator[dict[str, KernelReport]]:
+    """With the cache that tests share: the PTX machine runs those of 8 bits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        resolved = [resolve(name, text) for name, text in EDGES.items()]
+        resolved = [resolve_text(text, name=name).resolved for name, text in EDGES.items()]
         for constant, (module, text) in BEYOND.items():
             patch.setattr(module, constant, 0)
-            resolved.append(resolve(constant, text))
+            resolved.append(resolve_text(text, name=constant).resolved)
         yield dict(zip((*EDGES, *BEYOND), build_kernels(resolved, workers=2)))
 
 

@@ -7,7 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import CTA_WINDOW, LANES, PARAMETER_WINDOW, SHARED_WINDOW, VIEW, Assembler, Closure, builds, put, raw
+from .assembler import (
+    CTA_WINDOW,
+    LANES,
+    PARAMETER_WINDOW,
+    SHARED_WINDOW,
+    VIEW,
+    Assembler,
+    Closure,
+    builds,
+    columns,
+    put,
+    raw,
+)
 from .control import converged
 from .floats import from_bits, to_bits
 from .memory import CHUNK, Operation
@@ -30,7 +42,7 @@ def _shape(ins: Instruction) -> tuple[str, int]:
 def split_shared(w: Any, addresses: Any) -> Iterator[tuple[Any, Any, Any]]:
     """(CTA, lanes, addresses within it) of shared::cluster addresses."""
     addresses = addresses.astype(np.int64)
-    if not (addresses >= CTA_WINDOW).any():
+    if not np.count_nonzero(addresses >= CTA_WINDOW):
         yield w.cta, slice(None), addresses
         return
     ranks = addresses // CTA_WINDOW - 1
@@ -114,7 +126,9 @@ def _load(asm: Assembler, ins: Instruction) -> Closure:
             if column.dtype != width:
                 column = column.view(view).astype(np.int64 if kind[0] == "s" else np.uint64).astype(width)
             put(w, target, spread(w, column))
-        return polls  # likely a loop that waits for another CTA
+        if polls:  # likely a loop that waits for another CTA
+            w.polled = w.cta.machine.turns
+        return polls
 
     return run
 
@@ -134,7 +148,7 @@ def _store(asm: Assembler, ins: Instruction) -> Closure:
 
     def run(w: Any) -> None:
         w.agent.pc = w.pc - 1
-        values = np.stack([w.r[s] for s in sources], 1).astype(dtype)
+        values = columns(w, sources, dtype)
         if w.mask is not None:
             values = values[w.mask]
         addresses = lanes_of(w, slot, offset)
@@ -154,7 +168,7 @@ def _store_async(
     size = np.dtype(dtype).itemsize
 
     def run(w: Any) -> None:
-        values = np.stack([w.r[s] for s in sources], 1).astype(dtype)
+        values = columns(w, sources, dtype)
         values = values if w.mask is None else values[w.mask]
         signals = lanes_of(w, *barrier)
         w.agent.pc = w.pc - 1
@@ -216,16 +230,18 @@ def _atomic(asm: Assembler, ins: Instruction) -> Closure:
         addresses = lanes_of(w, slot, offset)
         w.cta.machine.locations.read(w.agent, addresses, acquires)
         w.cta.machine.locations.write(w.agent, addresses, releases)
-        active = range(LANES) if w.mask is None else np.flatnonzero(w.mask)
-        found = np.zeros((len(values), LANES), dtype)
-        for i, lane in enumerate(active):
-            old = _gather(w, space, addresses[i : i + 1], size, len(values), True)[0]
-            new = np.array([w.r[v][lane] for v in values], dtype)
-            new = change(old, new).view(dtype) if swap is None else np.where(old == new, w.r[swap][lane], old)
-            found[:, lane] = old
-            _scatter(w, space, addresses[i : i + 1], size, new[None], True)
-        for target, column in zip(targets, found):
-            put(w, target, column)
+        lanes = np.arange(LANES) if w.mask is None else np.flatnonzero(w.mask)
+        found, given = np.zeros((LANES, len(values)), dtype), columns(w, values, dtype)
+        # Lanes at different places at once, others one after another.
+        step = LANES if len(set(addresses.tolist())) == len(lanes) else 1
+        for start in range(0, len(lanes), step):
+            at, chosen = addresses[start : start + step], lanes[start : start + step]
+            old, new = _gather(w, space, at, size, len(values), True), given[chosen]
+            new = change(old, new).view(dtype) if swap is None else np.where(old == new, w.r[swap][chosen, None], old)
+            found[chosen] = old
+            _scatter(w, space, at, size, new, True)
+        for target, column in zip(targets, found.T):
+            put(w, target, column.copy())
 
     return run
 
@@ -240,25 +256,25 @@ def _matrix(asm: Assembler, ins: Instruction) -> Closure:
     slots = [asm.target(o) for o in asm.items(vector)]
 
     def rows(w: Any) -> Any:
-        """16-byte chunk of each row, (matrices, 8)."""
+        """16-byte chunk of each row, matrix after matrix."""
         addresses = (w.r[slot].astype(np.int64) + offset)[: 8 * len(slots)]
-        if w.mask is not None or (addresses % CHUNK).any() or (addresses >= CTA_WINDOW).any():
+        if w.mask is not None or np.count_nonzero(addresses % CHUNK) or np.count_nonzero(addresses >= CTA_WINDOW):
             raise PtxError("a matrix row is not at a multiple of 16 bytes of this CTA, or a lane is missing")
         w.agent.pc = w.pc - 1
-        return (addresses // CHUNK).reshape(-1, 8)
+        return addresses // CHUNK
+
+    def turned(matrices: Any) -> Any:
+        return np.ascontiguousarray(matrices.reshape(-1, 8, 8).swapaxes(1, 2)) if transposed else matrices
 
     def store(w: Any) -> None:
         chunks = rows(w)
-        for chunk, source in zip(chunks, slots):
-            matrix = w.r[source].view(np.uint16).reshape(8, 8)  # a lane holds two neighbours of row lane / 4
-            data = np.ascontiguousarray(matrix.T) if transposed else matrix
-            w.cta.shared.write_rows(chunk, data.view(np.uint8).reshape(8, CHUNK), w.agent, w.index)
+        matrices = turned(np.concatenate([w.r[s] for s in slots]).view(np.uint16))  # lane / 4 holds two of each row
+        w.cta.shared.write_rows(chunks, matrices.reshape(-1, 8).view(np.uint8), w.agent, w.index)
 
     def load(w: Any) -> None:
-        for chunk, target in zip(rows(w), slots):
-            matrix = w.cta.shared.read_rows(chunk, w.agent).view(np.uint16).reshape(8, 8)
-            data = np.ascontiguousarray(matrix.T) if transposed else matrix
-            put(w, target, data.reshape(-1).view(np.uint32).copy())
+        matrices = turned(w.cta.shared.read_rows(rows(w), w.agent).view(np.uint16))
+        for target, registers in zip(slots, matrices.reshape(-1, 2 * LANES).view(np.uint32)):
+            put(w, target, registers)
 
     return converged(load if loads else store)
 

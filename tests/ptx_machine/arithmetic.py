@@ -21,7 +21,15 @@ def _emit(asm: Assembler, ins: Instruction, function: Any, kinds: tuple[str, ...
     sources = [asm.source(o, k) for o, k in zip(ins.operands[1:], kinds)]
     views = [VIEW[k] for k in kinds]
     stored = raw(result)
-    if len(sources) == 1:
+    if {*views, stored} == {stored} and len(sources) == 2:  # nothing to be seen as another type
+        (a, b) = sources
+
+        def run(w: Any) -> None:
+            r = w.r
+            value = function(r[a], r[b])
+            r[target] = value if w.mask is None else np.where(w.mask, value, r[target])
+
+    elif len(sources) == 1:
         (a,), (ta,) = sources, views
 
         def run(w: Any) -> None:
@@ -88,6 +96,8 @@ def _arithmetic(asm: Assembler, ins: Instruction) -> Closure:
     if name in ("mul", "mad"):
         return _product(asm, ins, name, kind)
     function = _INTEGER[name]
+    if name in ("add", "sub"):  # of two's complements, the same bits as of unsigned integers
+        kind = "u" + kind[1:]
     if kind == "pred" and name == "not":
         function = np.logical_not
     return _emit(asm, ins, function, (kind,) * _ARITY.get(name, 2), kind)
@@ -137,6 +147,7 @@ def _product(asm: Assembler, ins: Instruction, name: str, kind: str) -> Closure:
         if name == "mul":
             return _emit(asm, ins, high, (kind, kind), kind)
         return _emit(asm, ins, lambda a, b, c: high(a, b) + c, (kind,) * 3, kind)
+    kind = "u" + kind[1:]  # the low half has the same bits with and without a sign
     if name == "mul":
         return _emit(asm, ins, np.multiply, (kind, kind), kind)
     return _emit(asm, ins, lambda a, b, c: a * b + c, (kind,) * 3, kind)

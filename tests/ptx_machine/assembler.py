@@ -6,6 +6,7 @@ never changed in place, so a move shares them. A closure takes the warp and retu
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +82,12 @@ class Assembler:
         self.code = [self._assemble(instruction) for instruction in program.instructions]
         self.reached = bytearray(len(self.code))
 
+    def fresh(self) -> Assembler:
+        """The same code, of which nothing was executed yet."""
+        copied = copy.copy(self)
+        copied.reached = bytearray(len(self.code))
+        return copied
+
     def _assemble(self, instruction: Instruction) -> Closure:
         builder = BUILDERS.get(instruction.opcode[0])
         try:
@@ -102,7 +109,7 @@ class Assembler:
             mask = w.mask
             if mask is not None:
                 chosen = chosen & mask
-            if not chosen.any():
+            if not np.count_nonzero(chosen):
                 return None
             w.mask = chosen
             ends = closure(w)
@@ -186,6 +193,14 @@ def _unknown(instruction: Instruction, error: Exception) -> Closure:
         raise PtxError(f"{instruction.text}: {type(error).__name__}: {error}")
 
     return run
+
+
+def columns(w: Any, slots: list[int], dtype: Any) -> Any:
+    """(lanes, slots): registers side by side."""
+    out = np.empty((LANES, len(slots)), dtype)
+    for i, slot in enumerate(slots):
+        out[:, i] = w.r[slot]
+    return out
 
 
 def put(w: Any, slot: int, value: Any) -> None:

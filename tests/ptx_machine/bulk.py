@@ -9,7 +9,7 @@ import numpy as np
 from .assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
 from .barriers import Waitable
 from .copies import thread_copy
-from .memory import CHUNK, Operation, units_of
+from .memory import CHUNK, Operation
 from .parser import Instruction, Memory, PtxError
 from .races import Agent, published
 from .tensor_map import TensorMap, add_bytes, decode
@@ -34,7 +34,7 @@ def _uniform(w: Any, slots: list[int]) -> list[int]:
     lane = 0 if w.mask is None else int(np.argmax(w.mask))
     for slot in slots:
         values = w.r[slot] if w.mask is None else w.r[slot][w.mask]
-        if (values != values[0]).any():
+        if np.count_nonzero(values != values[0]):
             raise PtxError("the lanes name different copies")
     return [int(w.r[s][lane]) for s in slots]
 
@@ -137,7 +137,7 @@ def _plain_load(asm: Assembler, ins: Instruction) -> Closure:
         def read(agent: Agent) -> Any:
             region = w.cta.machine.memory.region(origin, origin + size)
             if region.shadow:
-                region.shadow.read(units_of(np.array([origin - region.base]), size, region.unit), agent)
+                region.shadow.read(*region.chunks(origin, size), agent)
             return region.bytes[origin - region.base :][:size].reshape(-1, CHUNK)
 
         issue_load(w, to, bar, mask, lambda at: at // CHUNK + np.arange(size // CHUNK), read, f"bulk load of {size} B")
@@ -192,7 +192,7 @@ def _plain_store(asm: Assembler, ins: Instruction) -> Closure:
             memory = w.cta.machine.memory
             region = memory.region(to, to + size, write=True)
             if not add:
-                memory.note_write(region, units_of(np.array([to - region.base]), size, region.unit), agent)
+                memory.note_write(region, *region.chunks(to, size), agent)
             there = region.bytes[to - region.base :][:size]
             there[...] = add_bytes(there.copy(), data.reshape(-1), kind) if add else data.reshape(-1)
 

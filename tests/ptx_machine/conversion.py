@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, SHARED_WINDOW, VIEW, Assembler, Closure, builds, put, raw
+from .assembler import LANES, SHARED_WINDOW, VIEW, Assembler, Closure, builds, columns, put, raw
 from .floats import from_bits, to_bits
 from .parser import Immediate, Instruction, PtxError
 
@@ -87,7 +87,7 @@ def _convert_pair(asm: Assembler, ins: Instruction, target_kind: str, source_kin
         high, low = (asm.source(o, "b32") for o in ins.operands[1:3])
 
         def read(w: Any) -> Any:
-            return np.stack((w.r[low], w.r[high]), 1).view(np.float32)
+            return columns(w, [low, high], np.uint32).view(np.float32)
     else:
         source = asm.source(ins.operands[1], "b16" if origin in ("e4m3", "e5m2") else "b32")
 

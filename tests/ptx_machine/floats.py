@@ -48,9 +48,19 @@ def to_bits(values: Any, kind: str, finite: bool = False) -> Any:
 
 
 def _bf16_bits(values: Any) -> Any:
-    bits = values.view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(values), np.uint32(0x7FFF), rounded).astype(np.uint16)
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = bits >> _HALF
+    rounded &= _ONE  # ties go to even
+    rounded += bits
+    rounded += _TIE
+    rounded >>= _HALF
+    nan = values != values
+    if np.count_nonzero(nan):
+        rounded[nan] = 0x7FFF
+    return rounded.astype(np.uint16)
+
+
+_HALF, _ONE, _TIE = np.uint32(16), np.uint32(1), np.uint32(0x7FFF)
 
 
 def _decode(exponent_bits: int, mantissa_bits: int) -> Any:

@@ -264,7 +264,10 @@ class Machine:
         return self.runnable.pop()
 
     def _turn(self, warp: Warp) -> None:
-        warp.run(self.random.choice((5, 20, 100, 400)))
+        # Where nothing happened since it looked, it would most likely find what it found.
+        if warp.polled < self.last_event or self.random.random() < 0.1:
+            warp.polled = -1
+            warp.run(self.random.choice((5, 20, 100, 400)))
         self.turns += 1
         if not warp.exited and warp.wait is None:
             self.runnable.append(warp)

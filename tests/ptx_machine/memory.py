@@ -36,6 +36,11 @@ class Region:
             self._places = np.arange(len(self.bytes) // self.unit)
         return self._places
 
+    def chunks(self, low: int, size: int) -> tuple[Any, int]:
+        """The runs of units, and their width, that the 16-byte chunks from the address `low` on are."""
+        first = (low - self.base) // CHUNK
+        return np.arange(first, first + size // CHUNK), CHUNK // self.unit
+
 
 class GlobalMemory:
     """The regions that a launch may touch. An access without an agent is no part of a race: atomics, and polling."""
@@ -60,8 +65,8 @@ class GlobalMemory:
             singles = (addresses[i : i + 1] for i in range(len(addresses)))
             return np.concatenate([self.gather(a, size, count, agent) for a in singles])
         if agent and region.shadow:
-            region.shadow.read(units_of(inside, size * count, region.unit), agent)
-        return region.words[size][(inside // size)[:, None] + np.arange(count)]
+            region.shadow.read(*runs_of(inside, size * count, region.unit), agent)
+        return region.words[size][words_of(inside, size, count)]
 
     def scatter(self, addresses: Any, size: int, values: Any, agent: Agent | None) -> None:
         region, inside = self._find(addresses, size, values.shape[1], write=True)
@@ -70,20 +75,20 @@ class GlobalMemory:
                 self.scatter(addresses[i : i + 1], size, values[i : i + 1], agent)
             return
         if agent:
-            self.note_write(region, units_of(inside, size * values.shape[1], region.unit), agent)
-        region.words[size][(inside // size)[:, None] + np.arange(values.shape[1])] = values
+            self.note_write(region, *runs_of(inside, size * values.shape[1], region.unit), agent)
+        region.words[size][words_of(inside, size, values.shape[1])] = values
 
-    def note_write(self, region: Region, units: Any, agent: Agent) -> None:
+    def note_write(self, region: Region, runs: Any, width: int, agent: Agent) -> None:
         if self.describe is None:
             return
         if region.shadow is None:
             name = lambda unit: f"{region.name} byte {region.base + unit * region.unit - region.low}"  # noqa: E731
             region.shadow = Shadow(len(region.bytes) // region.unit, name, self.describe)
-        region.shadow.write(units, agent)
+        region.shadow.write(runs, width, agent)
 
     def _find(self, addresses: Any, size: int, count: int, write: bool) -> tuple[Region | None, Any]:
         """The region that holds all addresses, and the bytes' places in it; None: they are in several."""
-        low, high = int(addresses.min()), int(addresses.max()) + size * count
+        low, high = extent(addresses, size * count)
         check_aligned(addresses, size * count)
         try:
             region = self.region(low, high, write)
@@ -94,13 +99,28 @@ class GlobalMemory:
         return region, (addresses - np.uint64(region.base)).astype(np.int64)
 
 
-def units_of(places: Any, size: int, unit: int) -> Any:
-    """(accesses, units) that `size` bytes at each place have."""
-    return (places // unit)[:, None] + np.arange(max(1, size // unit))
+def runs_of(places: Any, size: int, unit: int) -> tuple[Any, int]:
+    """The runs of units, and their width, that `size` bytes at each place are; the places are multiples of `size`."""
+    return (places // size, size // unit) if size > unit else (places // unit, 1)
+
+
+def words_of(places: Any, size: int, count: int) -> Any:
+    """(accesses, count): the numbers of the words of `size` bytes from each place on."""
+    first = places // size
+    return first[:, None] + _UP_TO[count] if count > 1 else first[:, None]
+
+
+_UP_TO = {count: np.arange(count) for count in (2, 4, 8)}
+
+
+def extent(addresses: Any, size: int) -> tuple[int, int]:
+    """The lowest address, and the end of the highest access."""
+    listed = addresses.ravel().tolist()  # 32 of them: less time than two reductions by numpy
+    return min(listed), max(listed) + size
 
 
 def check_aligned(addresses: Any, size: int) -> None:
-    if (addresses & (size - 1)).any():
+    if size > 1 and np.count_nonzero(addresses & (size - 1)):
         wrong = int(addresses[(addresses & (size - 1)) != 0][0])
         raise PtxError(f"address {wrong:#x} is not a multiple of {size} bytes")
 
@@ -138,20 +158,25 @@ class SharedMemory:
         if low < self.first or high > self.size:
             raise PtxError(f"shared memory at {low} .. {high} is outside {self.first} .. {self.size}")
 
+    def check_chunks(self, chunks: Any) -> None:
+        few = chunks.size <= 32
+        first, end = extent(chunks, 1) if few else (int(chunks.min()), int(chunks.max()) + 1)
+        self.check(first * CHUNK, end * CHUNK)
+
     def gather(self, addresses: Any, size: int, count: int, agent: Agent) -> Any:
         check_aligned(addresses, size * count)
-        self.check(int(addresses.min()), int(addresses.max()) + size * count)
+        self.check(*extent(addresses, size * count))
         if self.shadow:
-            self.shadow.read(units_of(addresses, size * count, UNIT), agent)
-        return self.words[size][(addresses // size)[:, None] + np.arange(count)]
+            self.shadow.read(*runs_of(addresses, size * count, UNIT), agent)
+        return self.words[size][words_of(addresses, size, count)]
 
     def scatter(self, addresses: Any, size: int, values: Any, agent: Agent, warp: int | None) -> None:
         count = values.shape[1]
         check_aligned(addresses, size * count)
-        self.check(int(addresses.min()), int(addresses.max()) + size * count)
+        self.check(*extent(addresses, size * count))
         if self.shadow:
-            self.shadow.write(units_of(addresses, size * count, UNIT), agent)
-        self.words[size][(addresses // size)[:, None] + np.arange(count)] = values
+            self.shadow.write(*runs_of(addresses, size * count, UNIT), agent)
+        self.words[size][words_of(addresses, size, count)] = values
         if warp is not None:  # stores of a peer CTA are not followed
             self.note(addresses // CHUNK, warp)
 
@@ -168,23 +193,23 @@ class SharedMemory:
 
     def read_rows(self, chunks: Any, agent: Agent) -> Any:
         """(rows, 16) bytes of 16-byte chunks, by ordinary loads."""
-        self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
+        self.check_chunks(chunks)
         if self.shadow:
-            self.shadow.read(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
+            self.shadow.read(chunks, CHUNK // UNIT, agent)
         return self.chunks[chunks]
 
     def write_rows(self, chunks: Any, data: Any, agent: Agent, warp: int) -> None:
-        self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
+        self.check_chunks(chunks)
         if self.shadow:
-            self.shadow.write(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
+            self.shadow.write(chunks, CHUNK // UNIT, agent)
         self.chunks[chunks] = data
         self.note(chunks, warp)
 
     def check_fenced(self, chunks: Any, what: str, warps: Sequence[int]) -> None:
         """PtxError: ordinary stores or copies to these chunks are not visible to what `warps` issue to the async proxy
         yet."""
-        self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
-        if self.unfenced[chunks].any():
+        self.check_chunks(chunks)
+        if np.count_nonzero(self.unfenced[chunks]):
             owners = int(np.bitwise_or.reduce(self.unfenced[chunks], axis=None))
             writers = [i for i in range(64) if owners >> i & 1]
             raise PtxError(f"{what} reads shared memory that warps {writers} wrote without fence.proxy.async since")
@@ -197,22 +222,22 @@ class SharedMemory:
         self.check_fenced(chunks, what, warps)
         if self.shadow:
             for agent in agents:
-                self.shadow.read(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
+                self.shadow.read(chunks, CHUNK // UNIT, agent)
         return self.chunks[chunks]
 
     def write_async(self, chunks: Any, data: Any, agent: Agent) -> None:
-        self.check(int(chunks.min()) * CHUNK, (int(chunks.max()) + 1) * CHUNK)
+        self.check_chunks(chunks)
         if self.shadow:
-            self.shadow.write(units_of(chunks * CHUNK, CHUNK, UNIT), agent)
+            self.shadow.write(chunks, CHUNK // UNIT, agent)
         self.chunks[chunks] = data
         self.unfenced[chunks] = self.copied[chunks] = 0
 
     def write_copied(self, places: Any, data: Any, agent: Agent) -> None:
         """By cp.async, which is no part of the async proxy. data: (copies, bytes), of which each goes to a place."""
         width = data.shape[1]
-        self.check(int(places.min()), int(places.max()) + width)
+        self.check(*extent(places, width))
         if self.shadow:
-            self.shadow.write(units_of(places, width, UNIT), agent)
+            self.shadow.write(*runs_of(places, width, UNIT), agent)
         self.bytes[places[:, None] + np.arange(width)] = data
         chunks = places // CHUNK
         if width == CHUNK:

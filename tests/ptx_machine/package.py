@@ -44,15 +44,13 @@ class Simulation:
         """In place of cutegen.runtime.compile.load_kernel: the kernel, compiled or from the cache, on the machine."""
         path = find_source(module)
         key = instance_key(path.read_text(encoding="utf-8"), module, path, tiling, arch)
-        with (
-            compile_kernel(KernelCache(default_root()), key, module, tiling, arch) as compiled,
-            tempfile.TemporaryDirectory() as folder,
-        ):
+        with compile_kernel(KernelCache(default_root()), key, module, tiling, arch) as compiled:
             assert compiled.entry is not None
             text = compiled.entry.read(PTX).decode()
-            host = HostFunction(link(compiled.entry.path / OBJECT, Path(folder)), parse(text))
-        program = parse(self.mutate(text) if self.mutate else text)
-        assemble = functools.cache(functools.partial(Assembler, program))
+            host = _host(compiled.entry.path / OBJECT, text)
+        if self.mutate:
+            text = self.mutate(text)
+        assemble = functools.cache(lambda shared_bytes: _assembled(text, shared_bytes).fresh())
 
         def launch(*values: Any) -> None:
             regions = [_region(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
@@ -78,6 +76,21 @@ class Simulation:
             for instruction, reached in zip(assembler.program.instructions, assembler.reached)
             if not reached
         ]
+
+
+# Tests load one kernel many times; reading an MLA kernel takes longer than running it.
+_read = functools.lru_cache(maxsize=4)(parse)
+
+
+@functools.lru_cache(maxsize=4)
+def _assembled(text: str, shared_bytes: int) -> Assembler:
+    return Assembler(_read(text), shared_bytes)
+
+
+@functools.lru_cache(maxsize=4)
+def _host(object_file: Path, text: str) -> HostFunction:
+    with tempfile.TemporaryDirectory() as folder:
+        return HostFunction(link(object_file, Path(folder)), _read(text))
 
 
 def _region(index: int, tensor: Any) -> Region:

@@ -68,6 +68,18 @@ def actor_count(warps: int) -> int:
     return 2 * warps + 1  # 0 is nobody
 
 
+class Runs:
+    """Arrays with one item for each unit of a memory, seen as runs of equal width: (runs, width), or (units,) for 1."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self._views = {1: arrays}
+
+    def of(self, width: int) -> Any:
+        if width not in self._views:
+            self._views[width] = tuple(array.reshape(-1, width) for array in self._views[1])
+        return self._views[width]
+
+
 class Shadow:
     """Who wrote each unit of a memory last, and who has read it since.
 
@@ -76,43 +88,47 @@ class Shadow:
 
     def __init__(self, units: int, name: Callable[[int], str], describe: Callable[[int, int], str]) -> None:
         self.units, self.name, self.describe = units, name, describe
-        self.writer = np.zeros(units, np.int32)
-        self.written = np.zeros(units, np.int64)  # epoch of that write
-        self.wrote_at = np.zeros(units, np.int32)  # its instruction
-        self.readers: dict[int, tuple[Any, Any]] = {}  # per actor: epoch, instruction
+        # Who wrote, the epoch of that write, its instruction.
+        self.writers = Runs(np.zeros(units, np.int32), np.zeros(units, np.int64), np.zeros(units, np.int32))
+        self.readers: dict[int, Runs] = {}  # per actor: epoch, instruction
         self.latest: dict[int, int] = {}  # newest epoch in there
 
-    def read(self, units: Any, agent: Agent) -> None:
-        self._check_writers(units, agent, "reads")
+    def read(self, runs: Any, width: int, agent: Agent) -> None:
+        """runs: the numbers of runs of `width` units."""
+        self._check_writers(runs, width, agent, "reads")
         if agent.actor not in self.readers:
-            self.readers[agent.actor] = np.zeros(self.units, np.int64), np.zeros(self.units, np.int32)
-        epochs, places = self.readers[agent.actor]
-        epochs[units], places[units] = agent.epoch, agent.pc
+            self.readers[agent.actor] = Runs(np.zeros(self.units, np.int64), np.zeros(self.units, np.int32))
+        epochs, places = self.readers[agent.actor].of(width)
+        epochs[runs], places[runs] = agent.epoch, agent.pc
         self.latest[agent.actor] = max(self.latest.get(agent.actor, 0), agent.epoch)
 
-    def write(self, units: Any, agent: Agent) -> None:
-        self._check_writers(units, agent, "writes")
+    def write(self, runs: Any, width: int, agent: Agent) -> None:
+        self._check_writers(runs, width, agent, "writes")
         for actor, latest in self.latest.items():
             known = agent.clock[actor]
             if latest > known:
-                epochs, places = self.readers[actor]
-                late = epochs[units] > known
+                epochs, places = self.readers[actor].of(width)
+                late = epochs[runs] > known
                 if actor == agent.actor:  # the same copy
-                    late &= epochs[units] != agent.epoch
-                if late.any():
-                    self._tell(units, late, agent, "writes", actor, places, "read")
-        self.writer[units], self.written[units], self.wrote_at[units] = agent.actor, agent.epoch, agent.pc
+                    late &= epochs[runs] != agent.epoch
+                if np.count_nonzero(late):
+                    self._tell(runs, late, agent, "writes", actor, places, "read")
+        writer, written, wrote_at = self.writers.of(width)
+        writer[runs], written[runs], wrote_at[runs] = agent.actor, agent.epoch, agent.pc
 
-    def _check_writers(self, units: Any, agent: Agent, verb: str) -> None:
-        writers = self.writer[units]
-        late = agent.clock[writers] < self.written[units]
-        if late.any():
-            late &= (writers != agent.actor) | (self.written[units] != agent.epoch)  # not the same copy
-        if late.any():
-            self._tell(units, late, agent, verb, int(writers[late][0]), self.wrote_at, "wrote")
+    def _check_writers(self, runs: Any, width: int, agent: Agent, verb: str) -> None:
+        writer, written, wrote_at = self.writers.of(width)
+        writers, epochs = writer[runs], written[runs]
+        late = agent.clock[writers] < epochs
+        if np.count_nonzero(late):
+            late &= (writers != agent.actor) | (epochs != agent.epoch)  # not the same copy
+            if np.count_nonzero(late):
+                self._tell(runs, late, agent, verb, int(writers[late][0]), wrote_at, "wrote")
 
-    def _tell(self, units: Any, late: Any, agent: Agent, verb: str, actor: int, places: Any, past: str) -> None:
-        unit = int(units[late][0])
+    def _tell(self, runs: Any, late: Any, agent: Agent, verb: str, actor: int, places: Any, past: str) -> None:
+        width = places[0].size
+        unit = int((np.asarray(runs)[..., None] * width + np.arange(width))[late.reshape(*np.shape(runs), width)][0])
+        places = places.reshape(-1)
         here, there = self.describe(agent.actor, agent.pc), self.describe(actor, int(places[unit]))
         raise PtxError(f"race: {here} {verb} {self.name(unit)}; {there} {past} it, and nothing orders the two")
 

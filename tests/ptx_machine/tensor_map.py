@@ -74,9 +74,9 @@ class TensorMap:
             return np.lib.stride_tricks.as_strided(array[(low - region.base) // unit :], shape, steps)
 
         if write:
-            memory.note_write(region, part(region.places(), region.unit), agent)
+            memory.note_write(region, part(region.places(), region.unit), 1, agent)
         elif region.shadow:
-            region.shadow.read(part(region.places(), region.unit), agent)
+            region.shadow.read(part(region.places(), region.unit), 1, agent)
         return part(region.bytes, 1)
 
     def read(self, memory: GlobalMemory, start: tuple[int, ...], agent: Agent) -> Any:

@@ -17,7 +17,8 @@ class Warp:
     wait: (what, how it is said) while blocked, at instruction blocked_at. expired: the time limit of the wait that
     comes next has passed. rank: precedence where the scheduler is not fair. inflight: accumulators that WGMMAs have not
     written yet. bulk: groups of bulk copies, oldest first; open_bulk: the one that is not committed. copies: its
-    cp.async that no arrival waits for yet.
+    cp.async that no arrival waits for yet. polled: the turn that ended with a look at what another CTA may do, -1
+    for another end.
     """
 
     def __init__(self, cta: Any, index: int, code: list[Closure], registers: list[Any]) -> None:
@@ -37,6 +38,7 @@ class Warp:
         self.bulk: list[Any] = []
         self.open_bulk: list[Any] = []
         self.copies: list[Any] = []
+        self.polled = -1
 
     def run(self, budget: int) -> None:
         """At most `budget` instructions, or until one ends the turn."""

@@ -245,7 +245,7 @@ def _wgmma(asm: Assembler, ins: Instruction) -> Closure:
 
 def _same(w: Any, slot: int) -> int:
     values = w.r[slot]
-    if (values != values[0]).any():
+    if np.count_nonzero(values != values[0]):
         raise PtxError("the lanes pass different descriptors")
     return int(values[0])
 
