@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,21 @@ if TYPE_CHECKING:
 _REDUCES = re.compile(rf"\s*({'|'.join(REDUCTIONS)})\s*\(")
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an epilogue says before dims have roles. statements: None after a finding; those of the mainloop's scales
+    come first. inputs, outputs: tensors, in declared order; updated: outputs that are read, too.
+
+    sums: outputs that are one value for all rows or columns; whole: the others."""
+
+    statements: tuple[Assign, ...] | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    updated: tuple[str, ...]
+    sums: Mapping[str, Reduce]
+    whole: tuple[str, ...]
+
+
 class Binder:
     """One binding; `findings` grows as it goes."""
 
@@ -81,32 +96,11 @@ class Binder:
             if seen is None:
                 return None
             self.tensors, self.gathered_rows = seen
-        own = (*(mainloop.own if mainloop else ()), *([claimed] if claimed else []))
-        assignments = self.assignments(mainloop.reads if mainloop else (), claimed)
-        rest = [name for name in self.spec.tensors if name not in own]
-        outputs = [name for name in rest if name in assignments]
-        inputs = [name for name in rest if name not in assignments]
-        dims = list(self.spec.dim_names())
-        gathered = mainloop.gathered if mainloop else ()
-        read = [name for name in inputs if name not in gathered]
-        statements = parse_epilogue(assignments, read, outputs, self.report, (*own, *gathered, *dims), dims)
-        check_installed_ops(self.spec, statements or (), self.report)
-        updated = tuple(name for name in outputs if name in find_in_place(statements or ()))
-        if mainloop and statements is not None:
-            statements = separate_in_place(statements)
-            statements = (*mainloop.scaled(), *statements)
-        if operands and outputs and statements is not None:
-            self.check_used(statements, inputs)
         placement = Placement(self.tensors, self.doc, self.report)
-        roots = {s.name: s.expr for s in statements or () if isinstance(s.expr, Reduce)}
-        sums = {name: expr for name, expr in roots.items() if not expr.block and name in outputs}
-        reduced = set(sums)
-        if statements is None:  # after findings: what looks like a reduction is not judged as a tile
-            looks = (name for name in outputs if _REDUCES.match(assignments[name]))
-            reduced = {name for name in looks if not placement.has_blocks(name)}
-        whole = [name for name in outputs if name not in reduced]
-        blocked = {name for name in whole if placement.has_blocks(name)}
-        stated = [name for name in whole if name not in blocked]
+        written = self.read_epilogue(mainloop, claimed, placement)
+        statements, inputs, outputs, updated = written.statements, written.inputs, written.outputs, written.updated
+        blocked = {name for name in written.whole if placement.has_blocks(name)}
+        stated = [name for name in written.whole if name not in blocked]
         by_block = {name for name in inputs if placement.is_block_input(name)}
         roles = self.roles(operands, {*blocked, *by_block, *(mainloop.blocked if mainloop else ())}, stated, placement)
         if outputs and not stated:
@@ -127,7 +121,7 @@ class Binder:
         placement.check_mma(a, b)
         self.check_accumulator(a, b)
         extents, pairing = {"m": m, "n": n, "k": k}, find_pairing(statements or ())
-        stored = [o for name in whole if (o := placement.output(name, roles))]
+        stored = [o for name in written.whole if (o := placement.output(name, roles))]
         program = EpilogueProgram(
             statements or (),
             tuple(self.operands(placement, [name for name in inputs if name not in refused], updated, roles)),
@@ -137,20 +131,14 @@ class Binder:
                 if isinstance(o, Output)
             ),
             pairing,
-            tuple(filter(None, (placement.reduction(name, sums[name], roles) for name in outputs if name in sums))),
+            tuple(filter(None, (placement.reduction(name, expr, roles) for name, expr in written.sums.items()))),
             block_outputs=tuple(o for o in stored if isinstance(o, BlockOutput)),
         )
         program = placement.let_pad(let_tma_add(self.spec, program, self.report), a, b, updated)
         program = replace(program, scaled=find_scaled(program.statements, program.operands))
         bound = len(program.operands), len(stored) + len(program.reductions)
         if statements and bound == (len(inputs) + len(updated), len(outputs)):
-            before = len(self.findings)
-            check_columns(program, n.name, batch is not None and not roles.flat, self.report)
-            if len(self.findings) == before:
-                check_blocks(program, split_pairs(program), a.dtype.name != "i8", self.report)
-                for o in program.block_outputs:
-                    expr = next(s.expr for s in program.statements if s.name == o.name)
-                    placement.check_block(o, program, n, expr.span)
+            self.check_statements(program, placement, n, batch is not None and not roles.flat, a.dtype.name != "i8")
         for operand in program.operands:
             if operand.kind == "block_input":
                 placement.check_block_input(operand, program, m, n)
@@ -183,6 +171,45 @@ class Binder:
             optional=optional, gather=gather,
         )  # fmt: skip
 
+    def read_epilogue(self, mainloop: Mainloop | None, claimed: str | None, placement: Placement) -> Written:
+        """claimed: the tensor that tells groups."""
+        reads, own, gathered = (mainloop.reads, mainloop.own, mainloop.gathered) if mainloop else ((), (), ())
+        own = (*own, *([claimed] if claimed else []))
+        assignments = self.assignments(reads, claimed)
+        rest = [name for name in self.spec.tensors if name not in own]
+        outputs = [name for name in rest if name in assignments]
+        inputs = [name for name in rest if name not in assignments]
+        dims = list(self.spec.dim_names())
+        read = [name for name in inputs if name not in gathered]
+        statements = parse_epilogue(assignments, read, outputs, self.report, (*own, *gathered, *dims), dims)
+        check_installed_ops(self.spec, statements or (), self.report)
+        updated = tuple(name for name in outputs if name in find_in_place(statements or ()))
+        if mainloop and statements is not None:
+            statements = (*mainloop.scaled(), *separate_in_place(statements))
+            if outputs:
+                self.check_used(statements, inputs)
+        roots = {s.name: s.expr for s in statements or () if isinstance(s.expr, Reduce)}
+        sums = {name: roots[name] for name in outputs if name in roots and not roots[name].block}
+        reduced = set(sums)
+        if statements is None:  # after findings: what looks like a reduction is not judged as a tile
+            looks = (name for name in outputs if _REDUCES.match(assignments[name]))
+            reduced = {name for name in looks if not placement.has_blocks(name)}
+        whole = tuple(name for name in outputs if name not in reduced)
+        return Written(statements, tuple(inputs), tuple(outputs), updated, sums, whole)
+
+    def check_statements(
+        self, program: EpilogueProgram, placement: Placement, n: ProblemDim, batched: bool, floating: bool
+    ) -> None:
+        """Columns and blocks of an epilogue all of whose tensors are bound. floating: what the product sums in."""
+        before = len(self.findings)
+        check_columns(program, n.name, batched, self.report)
+        if len(self.findings) > before:
+            return
+        check_blocks(program, split_pairs(program), floating, self.report)
+        for o in program.block_outputs:
+            expr = next(s.expr for s in program.statements if s.name == o.name)
+            placement.check_block(o, program, n, expr.span)
+
     def operands(
         self, placement: Placement, inputs: list[str], updated: tuple[str, ...], roles: Roles
     ) -> Iterator[Operand]:
@@ -207,7 +234,7 @@ class Binder:
                 self.report(rules.IN_PLACE, ("alias", name), said, remedy, key=name not in self.spec.epilogue)
         return tuple(given.items())
 
-    def optional(self, program: EpilogueProgram, inputs: list[str]) -> tuple[str, ...]:
+    def optional(self, program: EpilogueProgram, inputs: Collection[str]) -> tuple[str, ...]:
         """Inputs that may be None; those without which an expression has no meaning are reported."""
         names = tuple(name for name, tensor in self.spec.tensors.items() if tensor.optional)
         for name in names:

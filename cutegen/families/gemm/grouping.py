@@ -79,7 +79,7 @@ class Grouping:
             return self.tensor
         return None
 
-    def bind(self, operands: tuple[str, ...], outputs: list[str], roles: Roles) -> RowGroups | None:
+    def bind(self, operands: tuple[str, ...], outputs: Iterable[str], roles: Roles) -> RowGroups | None:
         """The groups, or None: there are none, or they were found wrong. `claim` has found the tensor."""
         if self.form is None or self.section is None or self.tensor not in self.spec.tensors:
             return None
