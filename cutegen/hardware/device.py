@@ -4,9 +4,9 @@ Sources: NVIDIA H100 and H200 data sheets (SXM: memory bandwidth, dense tensor-c
 architecture white paper (132 SMs, 50 MB L2, 1.83 GHz boost for the dense rate). They are ceilings of the data sheet;
 `bench` measures what a machine sustains.
 
-The sustained rates are what ranks candidates. Those of the H200 were measured (docs/performance.md): a stream that
-mostly reads, and what the tensor core alone would reach at the power limit with normally distributed inputs and no idle
-SM, fitted to whole kernels, which reach 690 TFLOP/s. Those of the H100 are the same shares of its data sheet.
+The sustained rate is what ranks candidates. Of the H200 it is fitted to the times of whole kernels in short runs,
+mostly below the power limit (docs/performance.md): what the tensor core would keep up if nothing else took time. In
+long runs, at the power limit, whole kernels reach 690 TFLOP/s. Of the H100 it is the same share of the data sheet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cutegen.dtypes import DType
 @dataclass(frozen=True, slots=True)
 class Device:
     """sms: streaming multiprocessors. l2_bytes, hbm_bytes_per_s, flops_16bit (dense, per s), clock_hz, power_watts.
-    sustained_*: of the same, what a long run keeps up."""
+    sustained_flops_16bit: of flops_16bit, what the tensor core keeps up."""
 
     name: str
     arch: str
@@ -30,7 +30,6 @@ class Device:
     clock_hz: int
     power_watts: int
     sustained_flops_16bit: int
-    sustained_bytes_per_s: int
 
     def flops(self, dtype: DType) -> int:
         """Dense tensor-core operations per second on operands of that dtype: twice as many for half the width."""
@@ -49,8 +48,7 @@ DEVICES: dict[str, Device] = {
             989_500 * 10**9,
             1_830 * 10**6,
             700,
-            sustained_flops_16bit=724 * 10**12,
-            sustained_bytes_per_s=4_300 * 10**9,
+            sustained_flops_16bit=860 * 10**12,
         ),
         Device(
             "h100",
@@ -61,8 +59,7 @@ DEVICES: dict[str, Device] = {
             989_500 * 10**9,
             1_830 * 10**6,
             700,
-            sustained_flops_16bit=724 * 10**12,
-            sustained_bytes_per_s=3_000 * 10**9,
+            sustained_flops_16bit=860 * 10**12,
         ),
     )
 }

@@ -101,8 +101,21 @@ def test_known_shapes_let_the_cost_model_decide() -> None:
     assert values(resolution) == narrow
     tile = next(d for d in resolution.resolved.decisions if d.key == "tiling.tile")
     assert "cost model for m=64, n=8192, k=4096" in tile.reason
-    # As measured: docs/performance.md.
-    assert decided(PLAIN + "dims: {m: 8192, n: 8192, k: 8192}\n")["tiling.tile"] == (128, 192, 64)
+    large = decided(PLAIN + "dims: {m: 8192, n: 8192, k: 8192}\n")
+    assert large["tiling.tile"] == (128, 224, 64)
+    assert large["tiling.cluster"] == (2, 1)
+    few = decided(PLAIN + "dims: {m: 16, n: 8192, k: 8192}\n")
+    assert few["tiling.swap_ab"] is True
+    assert few["tiling.tile"] == (64, 16, 128)
+
+
+@pytest.mark.parametrize(("cluster", "scheduler"), [((2, 2), "dynamic"), ((4, 1), "dynamic"), ((2, 1), "static")])
+def test_large_clusters_start_late_and_take_the_tiles_that_are_left(cluster: tuple[int, int], scheduler: str) -> None:
+    found = decided(PLAIN + f"tiling: {{cluster: {list(cluster)}}}\n")
+    assert found["scheduler"] == f"{scheduler}_persistent"
+    assert (
+        decided(PLAIN + "tiling: {cluster: [2, 2]}\nscheduler: static_persistent\n")["scheduler"] == "static_persistent"
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import pytest
 from gemm_specs import FUSED, H200, PLAIN, SM90, bind_text, resolve_text
 
-from cutegen.families.gemm.cores import MIN_PART
+from cutegen.families.gemm.cores import FINE_N, MIN_PART
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.families.gemm.search_space import Found, explore
 from cutegen.resolve import tuning_space
@@ -42,8 +43,6 @@ def test_the_first_candidates_are_good_and_of_many_kinds(shape: Shape) -> None:
     assert not any(f.candidate.split_k_sum == "unordered_atomic" for f in found)
     if estimates[0].waves > 1:
         assert {"scheduler", "raster_order"} <= {f.kind[0] for f in found}
-    if found[0].candidate.stages >= 8:
-        assert any(f.candidate.tile[2] == 128 for f in found)
 
 
 def test_a_split_has_other_sums_and_unordered_ones_only_on_request() -> None:
@@ -67,13 +66,18 @@ def test_written_knobs_are_kept_and_not_varied() -> None:
 
 def test_a_variation_differs_in_what_it_says_and_what_follows_from_it() -> None:
     found = first(Shape(16, 8192, 8192))
-    base = found[0].candidate
-    deeper = next(f for f in found if f.kind == ("tile",))
-    assert deeper.candidate.tile == (*base.tile[:2], 2 * base.tile[2])
-    assert deeper.candidate.stages < base.stages
-    assert deeper.why.endswith("; varied: tile")
+    base = next(f for f in found if f.kind[0] in ("cooperative", "pingpong")).candidate
+    varied = next(f for f in found if f.kind == ("pdl_wait", "pdl_trigger"))
+    assert varied.candidate == replace(base, pdl_wait=True, pdl_trigger="last_tile")
+    assert varied.why.endswith("; varied: pdl_wait, pdl_trigger")
     loads = {f.candidate.load_stages for f in first(Shape(4096, 4096, 4096), FUSED)}
     assert {2, 4} <= loads
+
+
+def test_a_deeper_tile_k_is_tried_where_tiles_are_small() -> None:
+    few, many = (first(shape) for shape in (Shape(16, 8192, 8192), Shape(8192, 8192, 8192)))
+    assert {f.candidate.tile[2] for f in few} == {64, 128}
+    assert {f.candidate.tile[2] for f in many if f.candidate.tile[1] > FINE_N} == {64}
 
 
 def test_no_cluster_has_ctas_without_a_tile() -> None:

@@ -122,7 +122,11 @@ def complete(
     why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
     settle(why_order, raster_order="along_n" if along_n else "along_m")
     settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
-    settle("tiles take the same time: all have the same k", scheduler="static_persistent")
+    if c.cluster[0] * c.cluster[1] > 2:
+        late = "GPCs do not hold whole clusters of 4: the last ones start late, and take what is left"
+        settle(late, scheduler="dynamic_persistent")
+    else:
+        settle("tiles take the same time: all have the same k", scheduler="static_persistent")
     settle(_why_split(problem, c, shapes), split_k=c.split_k)
     if c.split_k > 1:
         settle("the fastest of those that give the same bits every time", split_k_sum=SPLIT_K_SUM)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import replace
 
 from cutegen.diagnostics import Rule
@@ -53,7 +52,14 @@ def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     def needed(stages: int) -> int:
         return smem_map(problem, replace(c, stages=stages))[1]
 
-    return bisect_right(range(1, MAX_STAGES + 1), arch.smem_bytes, key=needed)
+    # Nearly linear: barriers and alignment are the rest. So the first guess is mostly right.
+    slot = max(slot_bytes(problem, c), 1)
+    most = min(max(1 + (arch.smem_bytes - needed(1)) // slot, 0), MAX_STAGES)
+    while most and needed(most) > arch.smem_bytes:
+        most -= 1
+    while most < MAX_STAGES and needed(most + 1) <= arch.smem_bytes:
+        most += 1
+    return most
 
 
 @BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers", "consumers")

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cutegen.families.gemm.candidate import NEVER, Candidate
-from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
-from cutegen.families.gemm.form_rules import MIN_STAGES, SWIZZLES, TILE_N
+from cutegen.families.gemm.cost_model import Shape, Work, count_tiles, describe_work, estimate
+from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.hardware import Device
+from cutegen.hardware import ARCHS, Device
 
 # (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
 CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
@@ -53,14 +53,16 @@ CLUSTERS = {
     (1, 2): "two CTAs along n share each tile of A",
     (1, 1): "no cluster",
 }
-# Transposed, for few rows: tile n in steps of 8 up to here. Elsewhere in steps of 16, as rows of 8 columns are half
-# of what memory writes at once.
+# Up to here tile k of 256 bytes as well: half the barriers, which where tiles are small took 2% of the time. And
+# transposed, for few rows, tile n in steps of 8; elsewhere in steps of 16, as rows of 8 columns are half of what memory
+# writes at once.
 FINE_N = 64
 RASTER_GROUP = 8
 SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
 SPLIT_K_SUM = "ordered_parallel"
-SPLIT_MARGIN = 10  # percent of time that a split has to save
+SPLIT_MARGIN = 5  # percent of time that a split has to save
+EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, for judging them before they are complete
 
 
 class Core(NamedTuple):
@@ -86,7 +88,8 @@ def propose_cores(
         cores = list(CORES)
         if shapes:
             columns = (*range(high, FINE_N, -2 * step), *range(FINE_N, low - 1, -step if swap_ab else -2 * step))
-            cores += [(s, g, (m, n, 64), "") for s, g, m in GRID for n in columns]
+            depths = {n: (64, 128) if n <= FINE_N else (64,) for n in columns}
+            cores += [(s, g, (m, n, k), "") for s, g, m in GRID for n in columns for k in depths[n]]
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, max(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab):
@@ -96,9 +99,11 @@ def propose_cores(
                     found.setdefault(core, (why, why_cluster))
     if not shapes:
         return found
+    works = [describe_work(problem, shape, device) for shape in shapes]
     if "split_k" not in fixed and problem.groups is None:
-        found |= {split: found[core] for core in found for split in _splits(problem, core, device, shapes)}
-    return {core: (why, why) for core, why in rank(problem, list(found), device, shapes).items()}
+        found |= {split: found[core] for core in found for split in _splits(core, works, device)}
+    stages = {core: fixed.get("stages") or _stages(problem, core, device) for core in found}
+    return {core: (why, why) for core, why in rank(problem, stages, device, shapes).items()}
 
 
 def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int], str]]:
@@ -116,33 +121,30 @@ def _idles(core: Core, shapes: Sequence[Shape]) -> bool:
     return bool(shapes) and all(any(x <= t * (cl - 1) for x, (t, cl) in zip(shape, peers)) for shape in extents)
 
 
-def _splits(problem: GemmProblem, core: Core, device: Device, shapes: Sequence[Shape]) -> Iterator[Core]:
+def _splits(core: Core, works: Sequence[Work], device: Device) -> Iterator[Core]:
     """The core with k split as often as lets the parts of all its tiles run at the same time and leaves each several
     k tiles, or nearly as often."""
-    tiles, slots = 1, 0
-    for shape in shapes:
-        e = estimate(bare(core), describe_work(problem, shape, device), device)
-        tiles, slots = max(tiles, e.tiles), e.slots
-    most = min(slots // tiles, *(shape.k // (MIN_PART * core.tile[2]) for shape in shapes))
+    counts = [count_tiles(bare(core), work, device) for work in works]
+    most = min(
+        *(slots // tiles for _, tiles, slots in counts), *(work.shape.k // (MIN_PART * core.tile[2]) for work in works)
+    )
     for parts in [parts for parts in SPLITS if parts <= most][-3:]:
         yield core._replace(split_k=parts)
 
 
-def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
-    """The cores ordered by the cost model, with its reason: by the sum over shapes of clocks / fewest clocks, then by
-    what an SM loads and by its work, which tell candidates apart that all wait for memory. A split has to win by a
-    margin: it needs scratch, and results then depend on the split."""
+def rank(problem: GemmProblem, stages: Mapping[Core, int], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
+    """The cores, given with the stages of their rings, ordered by the cost model, with its reason: by the sum over
+    shapes of clocks / fewest clocks, then by what an SM loads and by its work, which tell candidates apart that all
+    wait for memory. A split has to win by a margin: it needs scratch, and results then depend on the split. Equals, of
+    which there are many, come in an order of their own: see _prefer."""
     works = [describe_work(problem, shape, device) for shape in shapes]
-    estimates = []
-    for core in cores:
-        c = bare(core)
-        estimates.append([estimate(c, work, device) for work in works])
-    best = [min(row[i].clocks for row in estimates) for i in range(len(shapes))]
+    estimates = [[estimate(bare(core, stages[core]), work, device) for work in works] for core in stages]
+    best = [min(row[i].clocks for row in estimates) for i in range(len(works))]
     scores = []
-    for core, row in zip(cores, estimates):
+    for core, row in zip(stages, estimates):
         clocks = sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(core)
-        scores.append((clocks, sum(e.from_l2 for e in row), sum(e.busy for e in row)))
-    reasons = {}
+        scores.append((clocks, sum(e.from_l2 for e in row), sum(e.busy for e in row), *_prefer(problem, core)))
+    reasons, cores = {}, list(stages)
     for i in sorted(range(len(cores)), key=lambda i: scores[i]):
         e = estimates[i][-1]
         split = cores[i].split_k
@@ -152,16 +154,32 @@ def rank(problem: GemmProblem, cores: Sequence[Core], device: Device, shapes: Se
     return reasons
 
 
+def _prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:
+    """An order of candidates that the model cannot tell apart. Clusters along the problem's n last: of such pairs those
+    along m, whose CTAs share rows of n, were the faster ones in three of four; of groups the other way, see _clusters.
+    Then not transposed, then pingpong, where neither was faster."""
+    rows = 1 if core.swap_ab else 0
+    axis = rows if problem.groups is not None else 1 - rows
+    return core.cluster[axis] > 1, core.swap_ab, core.schedule != "pingpong", core
+
+
 def _weight(core: Core) -> int:
     """Percent."""
     return 100 * 100 // (100 - SPLIT_MARGIN) if core.split_k > 1 else 100
 
 
-def bare(core: Core) -> Candidate:
+def _stages(problem: GemmProblem, core: Core, device: Device) -> int:
+    """The stages that a candidate around the core will have, or nearly: exact ones take a map of SMEM for each."""
+    (m, n, k), arch = core.tile, ARCHS[device.arch]
+    most = (arch.smem_bytes - EPILOGUE_BYTES) // max((m + n) * k * problem.a.dtype.bytes, 1)
+    return min(max(most, MIN_STAGES), MAX_STAGES)
+
+
+def bare(core: Core, stages: int = MIN_STAGES) -> Candidate:
     """A candidate with the knobs that stand in the core; the others have neutral values."""
     return Candidate(
         **core._asdict(),
-        stages=MIN_STAGES, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
+        stages=stages, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
         multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
         raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
         split_k_sum=SPLIT_K_SUM if core.split_k > 1 else "none", pdl_wait=False, pdl_trigger="none",

@@ -1,19 +1,19 @@
 """How long a candidate would take for a shape: integer arithmetic that ranks candidates, no promise of a time.
 
-A persistent kernel runs in waves of as many CTAs as there are SMs. A wave takes as long as the slowest of what its CTAs
-need: the tensor core, shared memory, L2 and device memory. Times are in clocks of the data sheet's rate, whatever the
-clock is at the power limit. There the tensor core has its sustained rate, less what fetching from L2 costs; SMs that a
-single wave leaves idle lend their power to the others, which those of the last of several waves were not seen to do.
+A persistent kernel runs in waves of as many CTAs as there are SMs. Its SMs take, tile after tile, the slowest of what a
+k tile needs: the tensor core, what TMA writes into shared memory, the way of a stage around the ring. Meanwhile memory
+delivers. The kernel takes the longer of the two and a part of the other, which overlap and yet disturb each other.
 
-Sources of the constants: SMEM_*, L2_*: DeepGEMM's heuristics for sm_90. START_CLOCKS, TILE_CLOCKS: fitted to the
-measurements in docs/performance.md, where the model is scored. POWER_*: half of what issue 73 of DeepGEMM shows for
-small tiles in fp8, as much as those measurements allow. MEMORY_BYTES_PER_CLOCK_SM, CLUSTER_CLOCKS, SPLIT_CLOCKS,
-TRANSPOSED_PERCENT: guesses that decide between near equals.
+Times are in clocks of the data sheet's rate, whatever the clock is. The tensor core has the rate that it keeps up
+among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
+
+The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
+exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: EPILOGUE_TRIPS, LANES, LENT_PERCENT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,18 +25,26 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import Device
 
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
-L2_BYTES_PER_CLOCK_SM = 64  # what one SM can take
-L2_BYTES_PER_CLOCK = 6150  # what L2 gives to all SMs together (8 MB in 1300 clocks)
-# What one SM gets out of device memory: half of what it can take from L2. Little's law asks for 4.3 TB/s x 1 us in
-# flight; a ring holds 150 KB or more, so that not its depth but the number of SMs at work is what limits.
-MEMORY_BYTES_PER_CLOCK_SM = 32
+FILL_BYTES_PER_CLOCK = 96  # that TMA writes into shared memory
+ZERO_BYTES_PER_CLOCK = 21  # the same of rows outside of a tensor: TMA is slow at writing their zeros
+RING_CLOCKS = 600  # from asking for a stage to its data, besides writing them
+RING_MMAS = 3  # k tiles that the tensor core works on before a stage is free: its own, the one before, a hand-over
+K_TILE_CLOCKS = 10  # of barriers
+SHARED_PERCENT = 10  # of the lesser of tensor core and TMA, which add to the greater: both use shared memory
+L2_BYTES_PER_CLOCK = 10_000  # what L2 gives to all SMs together
+# L2 has two halves, and a line that SMs of both read goes from one to the other: an operand that several CTAs read each
+# for itself passes twice. A cluster's multicast reads it once.
+HALVES_BYTES_PER_CLOCK = 4_000
+OVERLAP_PERCENT = 30  # of the lesser of the SMs' time and memory's, which add to the greater
 LANES = 128  # f32 operations an SM begins in a clock, for the epilogue
-POWER_BYTES_PER_CLOCK = 640  # operands from L2 to one SM, for which the tensor core rests a clock at the power limit
-START_CLOCKS = 5000  # to launch, to fill the first ring and to drain the last store: 2.7 us
-TILE_CLOCKS = 100  # between a tile's last MMA and its epilogue
-CLUSTER_CLOCKS = 200  # until the CTAs of a cluster have met
-SPLIT_CLOCKS = 3000  # to hand a partial tile on: a fence, a counter and a poll in L2; an estimate, never measured
-TRANSPOSED_PERCENT = 2  # that a transposed kernel's SM is slower: it has to be ahead by that much
+EPILOGUE_TRIPS = 3  # times that an epilogue's bytes pass shared memory, with what waiting adds
+POWER_BYTES_PER_CLOCK = 1280  # operands from L2 to one SM, for which the tensor core rests a clock
+LENT_PERCENT = 50  # of the power of SMs without a tile, which the others take
+START_CLOCKS = 6300  # to launch, to fill the first ring and to drain the last store: 3.4 us
+TILE_CLOCKS = 300  # between a tile's last MMA and its epilogue
+CLUSTER_CLOCKS = 50  # until the CTAs of a cluster have met
+SPLIT_CLOCKS = 3100  # to hand a partial tile on: a fence, a counter and a poll in L2
+PARTIAL_BYTES_PER_CLOCK = 45  # of partial sums, written or read by a CTA
 ACCUMULATOR_BYTES = 4  # of a partial sum
 
 
@@ -56,8 +64,9 @@ class Estimate:
     """tiles: CTA tiles, padded to whole clusters, times split_k. waves: rounds of `slots` CTAs, of which the last has
     `last`. busy: clocks that the SMs work, whatever memory allows. from_l2: bytes between L2 and one SM.
 
-    clocks: of all of it; spent: by what they go to, "launch", "tensor core", "shared memory", "epilogue", "L2", "device
-    memory", "partial sums"; bound: what most of them go to.
+    clocks: of all of it; spent: by what they go to: "launch", "tensor core", "shared memory" (operands of the tensor
+    core), "TMA", "ring" (too few stages), "epilogue", "L2", "halves of L2", "device memory", "partial sums"; bound:
+    what most of them go to.
     """
 
     tiles: int
@@ -71,7 +80,7 @@ class Estimate:
     spent: Mapping[str, int]
 
 
-class _Grid(NamedTuple):
+class Grid(NamedTuple):
     """CTA tiles of the kernel along m and n, clusters being whole."""
 
     m: int
@@ -140,103 +149,127 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
         extra.flops,
         2 if extra.paired else 1,
         moved,
-        moved * device.clock_hz // device.sustained_bytes_per_s,
+        moved * device.clock_hz // device.hbm_bytes_per_s,
     )
 
 
 def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
-    """The model for one candidate: schedule, tile, cluster, raster, split_k, swap_ab; every other knob is taken to be
-    well chosen."""
-    shape = kernel_shape(work.shape, c)
-    grid = _Grid(*(-(-extent // (t * cl)) * cl for extent, t, cl in zip(shape[:2], c.tile, c.cluster)))
-    size = c.cluster[0] * c.cluster[1]
-    slots = device.sms // size * size or device.sms  # an illegal cluster is ranked before its rule refuses it
-    tiles = grid.m * grid.n * shape.batch * c.split_k
+    """The model for one candidate: schedule, tile, cluster, stages, raster, split_k, swap_ab; every other knob is taken
+    to be well chosen."""
+    shape, size = kernel_shape(work.shape, c), c.cluster[0] * c.cluster[1]
+    grid, tiles, slots = count_tiles(c, work, device)
     full, last = divmod(tiles, slots)
-    start = START_CLOCKS + (CLUSTER_CLOCKS if size > 1 else 0)
-    tile = _tile_costs(c, work, shape, min(tiles, device.sms), device)
-    on_sm, on_sm_bound = _on_sm(c, tile)
-    if c.swap_ab:
-        on_sm += on_sm * TRANSPOSED_PERCENT // 100
-    spent = {"launch": start}
-    for count, ctas in ((full, slots), (1, last)):
-        if count and ctas:
-            clocks, bound = max(
-                (on_sm, on_sm_bound),
-                (ctas * tile.from_l2 // min(L2_BYTES_PER_CLOCK_SM * ctas, L2_BYTES_PER_CLOCK), "L2"),
-                (_fresh_clocks(c, work, shape, grid, ctas, tiles, device), "device memory"),
-            )
-            spent[bound] = spent.get(bound, 0) + count * clocks
-    if c.schedule == "pingpong":  # the last epilogue has no tile to hide behind
-        spent["epilogue"] = spent.get("epilogue", 0) + tile.epilogue
     waves = full + bool(last)
+    tile = _tile_costs(c, work, shape, min(tiles, slots), device)
+    sms = _on_sms(c, tile, waves)
+    memory, name = max(
+        (_device_memory(c, work, shape, grid, [(full, slots), (1, last)], tiles, device), "device memory"),
+        (tiles * tile.from_l2 // L2_BYTES_PER_CLOCK, "L2"),
+        (_through_halves(c, work, shape, grid) // HALVES_BYTES_PER_CLOCK, "halves of L2"),
+    )
+    busy = sum(sms.values())
+    if busy >= memory:
+        memory = memory * OVERLAP_PERCENT // 100
+    else:
+        sms = {key: clocks * OVERLAP_PERCENT // 100 for key, clocks in sms.items()}
+    spent = {"launch": START_CLOCKS + (CLUSTER_CLOCKS if size > 1 else 0), **sms, name: memory}
     if tile.join:  # the parts of a tile end together, so that nothing is left to load or multiply meanwhile
         spent["partial sums"] = waves * tile.join
-    if start + work.memory > sum(spent.values()):
-        spent = {"launch": start, "device memory": work.memory}
-    bound = max(spent, key=lambda name: spent[name])
-    busy, from_l2 = waves * (on_sm + tile.join), waves * tile.from_l2
-    return Estimate(tiles, slots, waves, last or slots, busy, from_l2, sum(spent.values()), bound, spent)
+    bound = max(spent, key=lambda key: spent[key])
+    total, from_l2 = sum(spent.values()), waves * tile.from_l2
+    return Estimate(tiles, slots, waves, last or slots, busy + waves * tile.join, from_l2, total, bound, spent)
+
+
+def count_tiles(c: Candidate, work: Work, device: Device) -> tuple[Grid, int, int]:
+    """The grid, all tiles of it (see Estimate), and how many CTAs run at the same time."""
+    shape, size = kernel_shape(work.shape, c), c.cluster[0] * c.cluster[1]
+    grid = Grid(*(-(-extent // (t * cl)) * cl for extent, t, cl in zip(shape[:2], c.tile, c.cluster)))
+    slots = device.sms // size * size or device.sms  # an illegal cluster is ranked before its rule refuses it
+    return grid, grid.m * grid.n * shape.batch * c.split_k, slots
 
 
 def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Device) -> _Tile:
     """shape: in the kernel's frame. active: SMs that share the power."""
     (tile_m, tile_n, tile_k), (cluster_m, cluster_n) = c.tile, c.cluster
-    area = tile_m * tile_n
-    depth = -(-shape.k // (tile_k * c.split_k)) * tile_k
-    row = depth * work.width
-    # What TMA fetches ends where the tensor does.
-    fetched = (min(tile_m, shape.m) // cluster_n + min(tile_n, shape.n) // cluster_m) * row
+    area, row = tile_m * tile_n, tile_k * work.width
+    k_tiles = -(-shape.k // (tile_k * c.split_k))
+    inside = min(tile_m, shape.m), min(tile_n, shape.n)
+    fetched = (inside[0] // cluster_n + inside[1] // cluster_m) * row
     # Operands of 8 bits are multiplied at twice the rate.
-    flops, sm_clocks = 2 * area * depth * work.width // 2, device.sms * device.clock_hz
-    at_power_limit = flops * sm_clocks // device.sustained_flops_16bit + fetched // POWER_BYTES_PER_CLOCK
-    tensor = max(flops * sm_clocks // device.flops_16bit, at_power_limit * active // device.sms)
-    # WGMMA reads A once and B once for each 64 rows; TMA writes both once, zeros for what is outside of a tensor.
-    smem = (2 * tile_m + (-(-tile_m // MMA_ROWS) + 1) * tile_n) * row // SMEM_BYTES_PER_CLOCK
+    flops, sm_clocks = area * tile_k * work.width, device.sms * device.clock_hz
+    kept_up = flops * sm_clocks // device.sustained_flops_16bit + fetched // POWER_BYTES_PER_CLOCK
+    # WGMMA reads A once and B once for each 64 rows.
+    operands = (tile_m + -(-tile_m // MMA_ROWS) * tile_n) * row // SMEM_BYTES_PER_CLOCK
+    kept_up -= kept_up * (device.sms - active) * LENT_PERCENT // (100 * device.sms)
+    mma, bound = max(
+        (max(flops * sm_clocks // device.flops_16bit, kept_up), "tensor core"),
+        (operands, "shared memory"),
+    )
+    outside = (tile_m + tile_n - sum(inside)) * row
+    fill = sum(inside) * row // FILL_BYTES_PER_CLOCK + outside // ZERO_BYTES_PER_CLOCK
+    both = max(mma, fill) + min(mma, fill) * SHARED_PERCENT // 100
+    ring = (RING_CLOCKS + fill + RING_MMAS * mma) // max(c.stages, 1)
+    core, bound = max((both, bound if mma >= fill else "TMA"), (ring, "ring"))
     made = area // work.paired
     moved = made * (work.stored + work.loaded)
-    epilogue = TILE_CLOCKS + 2 * moved // SMEM_BYTES_PER_CLOCK + work.flops * made // LANES
-    join, partials = _sum_costs(c, area * ACCUMULATOR_BYTES)
-    bound = "tensor core" if tensor >= smem else "shared memory"
-    return _Tile(max(tensor, smem), bound, epilogue, join, fetched + moved + partials)
+    epilogue = TILE_CLOCKS + EPILOGUE_TRIPS * moved // SMEM_BYTES_PER_CLOCK + work.flops * made // LANES
+    join = _sum_costs(c, area * ACCUMULATOR_BYTES)
+    return _Tile(k_tiles * (core + K_TILE_CLOCKS), bound, epilogue, join, k_tiles * fetched + moved)
 
 
-def _sum_costs(c: Candidate, partial: int) -> tuple[int, int]:
-    """(clocks, bytes through L2) that the CTA which finishes a tile waits for and moves, to make one sum of the parts,
-    each having `partial` bytes."""
+def _sum_costs(c: Candidate, partial: int) -> int:
+    """Clocks that the CTA which finishes a tile waits, to make one sum of the parts, each having `partial` bytes."""
     if c.split_k == 1:
-        return 0, 0
+        return 0
     if c.split_k_sum == "ordered_turnstile":  # one after the other
-        return (c.split_k - 1) * (SPLIT_CLOCKS + 2 * partial // L2_BYTES_PER_CLOCK_SM), 0
-    return SPLIT_CLOCKS, partial * (3 if c.split_k_sum == "unordered_atomic" else c.split_k)
+        return (c.split_k - 1) * (SPLIT_CLOCKS + 2 * partial // PARTIAL_BYTES_PER_CLOCK)
+    passed = 3 if c.split_k_sum == "unordered_atomic" else c.split_k
+    return SPLIT_CLOCKS + passed * partial // PARTIAL_BYTES_PER_CLOCK
 
 
-def _on_sm(c: Candidate, tile: _Tile) -> tuple[int, str]:
-    """Clocks of one tile on its SM, and what bounds them. A cooperative tile's epilogue follows its mainloop; in
-    pingpong one warpgroup's epilogue runs beside the other's mainloop, and a tile takes the longer of its mainloop and
-    half of both."""
-    both = tile.core + tile.epilogue
+def _on_sms(c: Candidate, tile: _Tile, waves: int) -> dict[str, int]:
+    """Clocks by what they go to. A cooperative tile's epilogue follows its mainloop; in pingpong one warpgroup's
+    epilogue runs beside the other's mainloop, and a tile takes the longer of its mainloop and half of both; the last
+    epilogue has no tile to hide behind."""
     if c.schedule == "cooperative":
-        return both, tile.core_bound if tile.core >= tile.epilogue else "epilogue"
-    return max((tile.core, tile.core_bound), ((both + 1) // 2, "epilogue"))
+        return {tile.core_bound: waves * tile.core, "epilogue": waves * tile.epilogue}
+    exposed = max(0, tile.epilogue - tile.core) // 2
+    return {tile.core_bound: waves * tile.core, "epilogue": waves * exposed + tile.epilogue}
 
 
-def _fresh_clocks(c: Candidate, work: Work, shape: Shape, grid: _Grid, ctas: int, tiles: int, device: Device) -> int:
-    """Clocks of device memory in a wave of `ctas` CTAs: their share of what moves once, and, of an operand too large to
-    stay in L2, all the rows that their tiles touch."""
-    fresh = work.moved * ctas // tiles
+def _through_halves(c: Candidate, work: Work, shape: Shape, grid: Grid) -> int:
+    """Bytes that pass L2's halves, of operands that several CTAs read twice."""
+    readers = -(-grid.n // c.cluster[1]), -(-grid.m // c.cluster[0])
+    operands = sum(x * min(count, 2) for x, count in zip(shape[:2], readers)) * shape.k * work.width
+    return shape.batch * (operands + shape.m * shape.n // work.paired * work.stored)
+
+
+def _device_memory(
+    c: Candidate,
+    work: Work,
+    shape: Shape,
+    grid: Grid,
+    waves: Sequence[tuple[int, int]],
+    tiles: int,
+    device: Device,
+) -> int:
+    """Clocks of device memory. waves: (how many, CTAs of each). A wave has its share of what moves once, and, of an
+    operand too large to stay in L2, all the rows that its tiles touch."""
+    fresh = work.moved
     region: tuple[int, int] | None = None
     for axis, extent in enumerate(shape[:2]):
         whole = extent * shape.k * work.width
-        if whole > device.l2_bytes // 2:  # what streams through takes the other half
-            region = region or _region(c, grid, -(-ctas // c.split_k))
-            touched = min(region[axis] * c.tile[axis], extent) * shape.k * work.width
-            fresh += max(0, touched - whole * ctas // tiles)
-    all_sms = fresh * device.clock_hz // device.sustained_bytes_per_s
-    return max(all_sms, fresh // (MEMORY_BYTES_PER_CLOCK_SM * ctas))
+        if whole <= device.l2_bytes // 2:  # what streams through takes the other half
+            continue
+        for count, ctas in waves:
+            if count and ctas:
+                region = _region(c, grid, -(-ctas // c.split_k))
+                touched = min(region[axis] * c.tile[axis], extent) * shape.k * work.width
+                fresh += count * max(0, touched - whole * ctas // tiles)
+    return fresh * device.clock_hz // device.hbm_bytes_per_s
 
 
-def _region(c: Candidate, grid: _Grid, ctas: int) -> tuple[int, int]:
+def _region(c: Candidate, grid: Grid, ctas: int) -> tuple[int, int]:
     """Tiles along m and n that a wave covers: a band of the raster, and further bands where one is too short."""
     along, across = (grid.m, grid.n) if c.raster_order == "along_m" else (grid.n, grid.m)
     band = min(c.raster_group, along)

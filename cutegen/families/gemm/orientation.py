@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, OperandKind, Output, Passes, find_passes
@@ -51,6 +52,7 @@ def exchange_sides(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {EXCHANGED.get(field, field): value for field, value in fields.items()}
 
 
+@lru_cache(maxsize=64)  # asked for every candidate of a few problems
 def transpose(problem: GemmProblem) -> GemmProblem:
     """The problem of the transposed output; a tensor's torch axes stay what they are."""
     return replace(

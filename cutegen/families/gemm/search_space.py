@@ -25,7 +25,6 @@ from cutegen.hardware import Arch, Device
 LEADERS = 4  # candidates, each the first of its kind, whose other knobs are varied
 KIND_PERCENT = 4  # that a candidate is set back for each of its kind before it
 TILE_PERCENT = 3  # and for each before it that is of its tile as well: another cluster, or another number of parts
-DEEP_RING = 8  # stages from which on half as many, with twice the k, are worth a look: half the barriers
 RASTER_GROUPS = (2, 16)  # beside what `auto` has
 LOAD_STAGES = (2, 4)
 UNORDERED = "unordered_atomic"
@@ -84,8 +83,6 @@ def _variations(
     """Knobs, by Candidate field, in which a candidate may be better otherwise without the model knowing it."""
     work = describe_work(problem, shape, device)
     yield {"pdl_wait": True, "pdl_trigger": "last_tile"}
-    if c.stages >= DEEP_RING:
-        yield {"tile": (*c.tile[:2], 2 * c.tile[2])}
     if c.split_k > 1:
         yield from ({"split_k_sum": s} for s in SPLIT_K_SUMS if s != c.split_k_sum and (unordered or s != UNORDERED))
     if c.load_stages:

@@ -1,0 +1,189 @@
+"""The cost model's score on what was measured, as docs/performance.md states it; and how results are scored."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from bench_results import candidate as timed
+from bench_results import problem as timed_problem
+from bench_results import result
+
+from cutegen.cli import main
+from cutegen.families.gemm import FAMILY
+from cutegen.families.gemm.cores import Core, bare, rank
+from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
+from cutegen.hardware import DEVICES
+from cutegen.report.score import WITHIN, Pick, Score, Timed, TimedProblem, describe_score, load_timed, score_model
+from cutegen.resolve import resolve_file
+
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "performance.md").read_text()
+SAID = " ".join(DOCS.split())
+MEASURED = json.loads((ROOT / "docs" / "measurements" / "gemm_h200.json").read_text())
+KERNELS = {"bf16": "gemm_bf16_sm90a", "e4m3": "gemm_e4m3_tensor_sm90a"}
+FIRST = (5, 10)  # candidates that a quick tune might measure
+
+
+def resolve_shipped(kernel: str) -> Any:
+    return resolve_file(ROOT / "specs" / f"{kernel}.yaml").resolved
+
+
+class Ranked(NamedTuple):
+    """A problem of the measurements. us: of its kernels, as `auto` would try them; modelled: in the same order."""
+
+    run: int
+    dtype: str
+    shape: Shape
+    us: list[float]
+    modelled: list[float]
+
+    def reach(self, first: int) -> float:
+        """By what the fastest of the first is slower than the fastest of all."""
+        return min(self.us[:first]) / min(self.us) - 1
+
+
+@pytest.fixture(scope="module")
+def measured() -> list[Ranked]:
+    assert MEASURED["kernel"] == ["schedule", "consumers", "tile", "cluster", "stages", "split_k", "swap_ab"]
+    assert MEASURED["problem"] == ["run", "dtype", "m", "n", "k", "cublas_us", [["kernel", "us"]]]
+    kernels = [
+        (Core(schedule, consumers, tuple(tile), tuple(cluster), swap_ab, split_k), stages)
+        for schedule, consumers, tile, cluster, stages, split_k, swap_ab in MEASURED["kernels"]
+    ]
+    problems = {dtype: resolve_shipped(kernel).problem for dtype, kernel in KERNELS.items()}
+    device, found = DEVICES["h200"], []
+    for run, dtype, m, n, k, _, times in MEASURED["problems"]:
+        problem, shape = problems[dtype], Shape(m, n, k)
+        us, work = {kernels[i][0]: t for i, t in times}, describe_work(problem, shape, device)
+        assert len(us) == len(times)
+        stages = dict(kernels[i] for i, _ in times)
+        order = list(rank(problem, stages, device, [shape]))
+        modelled = [estimate(bare(core, stages[core]), work, device).clocks * 1e6 / device.clock_hz for core in order]
+        found.append(Ranked(run, dtype, shape, [us[core] for core in order], modelled))
+    return found
+
+
+def score(rows: list[Ranked]) -> Score:
+    picks = [Pick(str(r.shape), len(r.us), ("", r.us[0]), ("", min(r.us)), r.modelled[0]) for r in rows]
+    return Score(tuple(picks), tuple(m / t - 1 for r in rows for m, t in zip(r.modelled, r.us)))
+
+
+def test_score_on_the_measurements_is_the_one_in_the_docs(measured: list[Ranked]) -> None:
+    everything = score(measured)
+    assert everything.within(0.05) >= 0.8 * len(measured)
+    for text in describe_score(everything):
+        assert text in SAID
+    for first in FIRST:
+        count = sum(r.reach(first) <= 0.02 for r in measured)
+        assert f"the fastest of its first {first} is within 2% on {count} ({count / len(measured):.0%})" in SAID
+    for run, dtype in sorted({(r.run, r.dtype) for r in measured}):
+        rows = [r for r in measured if (r.run, r.dtype) == (run, dtype)]
+        part = score(rows)
+        cells = (run, dtype, len(rows), *(part.within(s) for s in WITHIN), f"{max(p.behind for p in part.picks):.1%}")
+        assert f"| {' | '.join(map(str, cells))} |" in DOCS
+
+
+def test_the_docs_say_what_was_measured(measured: list[Ranked]) -> None:
+    times, layers = sum(len(r.us) for r in measured), {r.shape[1:] for r in measured}
+    different = {(r.dtype, r.shape) for r in measured}
+    assert f"{times:,} times of {len(different)} problems with {len(layers)} pairs of n and k" in SAID
+
+
+def long_windows() -> list[TimedProblem]:
+    """The table of kernels in docs/performance.md: | m, n, k | `kernel` | tiling | us |."""
+    found: dict[str, list[Timed]] = {}
+    for dims, kernel, us in re.findall(r"^\| (\d+, \d+, \d+) \| `(gemm_\w+)` \| \d+ x \d+ \| ([\d.]+) \|", DOCS, re.M):
+        found.setdefault(dims, []).append(Timed(kernel, kernel, {}, float(us) / 1e6))
+    return [TimedProblem(d, dict(zip("mnk", map(int, d.split(", ")))), tuple(k)) for d, k in found.items()]
+
+
+def run_model(kernel: str, instance: Any, shape: Any) -> float | None:
+    return FAMILY.estimate(resolve_shipped(kernel), instance, shape)
+
+
+def test_score_on_the_table_of_long_windows_is_the_one_in_the_docs() -> None:
+    score = score_model(long_windows(), run_model)
+    assert [p.count for p in score.picks] == [2, 2, 2, 2]
+    for text in describe_score(score):
+        assert text in SAID
+
+
+def test_picks_and_errors() -> None:
+    shape = {"m": 1}
+    problems = [
+        TimedProblem("one", shape, (Timed("a", "x", "a", 1.0), Timed("b", "x", "b", 1.1), Timed("c", "x", "c", 0.9))),
+        TimedProblem("two", shape, (Timed("a", "x", "a", 1.0), Timed("b", "y", "b", 0.5))),
+    ]
+    estimates = {"a": 1.0, "b": 1.0, "c": 2.0}
+    score = score_model(problems, lambda kernel, tiling, shape: estimates[str(tiling)] if kernel == "x" else None)
+    assert score.picks == (Pick("one", 3, ("b", 1.1), ("c", 0.9), 1.0),)  # a tie: the slower one counts
+    assert score.picks[0].behind == pytest.approx(1.1 / 0.9 - 1)
+    assert score.errors == pytest.approx((0.0, 1 / 1.1 - 1, 2 / 0.9 - 1, 0.0))
+    assert next(describe_score(Score((), ()))).startswith("no problem has two kernels")
+
+
+def write_bench(tmp_path: Path) -> Path:
+    problem = timed_problem(8.0, 4096)
+    baseline = problem["candidates"][1]
+    kernels = [
+        timed(f"gemm_bf16_{name}", [us] * 5, [us] * 5, tiling=tiling)
+        for name, us, tiling in (("sm90a", 1700.0, "t128x256x64"), ("pingpong_sm90a #2", 1600.0, "t128x192x64"))
+    ]
+    problem |= {"shape": {"m": 8192, "n": 8192, "k": 8192}, "candidates": [*kernels, baseline]}
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(result(problem)))
+    return path
+
+
+def test_score_of_a_bench_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_bench(tmp_path)
+    specs = [a for n in ("gemm_bf16_sm90a", "gemm_bf16_pingpong_sm90a") for a in ("--model", f"{ROOT}/specs/{n}.yaml")]
+    assert main(["report", str(path), *specs]) == 0
+    out = capsys.readouterr().out
+    assert "gemm_bf16_pingpong_sm90a #2 t128x192x64  1600.00" in out
+    assert (
+        "behind the fastest by at most 2% on 0 (0%), 5% on 0 (0%), 10% on 1 (100%) of 1 problems; by 6.2% at most"
+        in out
+    )
+    assert main(["report", str(path), *specs, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["within"] == {"2%": 0, "5%": 0, "10%": 1}
+    assert main(["report", str(path), *specs[:2]]) == 0
+    assert "nothing to choose from" in capsys.readouterr().out
+
+
+def test_score_of_a_tune_puts_candidates_into_the_same_rounds(tmp_path: Path) -> None:
+    def tried(name: str, tile: Any, speed: float | None, default: list[float]) -> dict[str, Any]:
+        samples = {"own": [1.0], "default": default, "baseline": [], "baseline_name": ""} if speed else None
+        ratio = {"median": speed, "low": speed, "high": speed, "coverage": 0.9} if speed else None
+        knobs = {"tiling.tile": tile, "nonsense": 1} if name == "odd" else {"tiling.tile": tile}
+        return {"name": name, "knobs": knobs, "seconds": 1.0 if speed else None, "speed": ratio, "samples": samples}
+
+    problem = {
+        "problem": {"m": 4096, "n": 4096, "k": 4096},
+        "candidates": [
+            tried("small", [128, 64, 64], 0.5, [210e-6, 212e-6]), tried("broken", [1, 1, 1], None, []),
+            tried("odd", [128, 128, 64], 1.5, [208e-6, 210e-6]),
+        ],
+    }  # fmt: skip
+    path = tmp_path / "tune.json"
+    path.write_text(json.dumps({"spec": "specs/gemm_bf16_sm90a.yaml", "problems": [problem]}))
+    (found,) = load_timed(path)
+    assert [(k.label, k.seconds) for k in found.kernels] == [
+        ("default", 210e-6), ("small", 420e-6), ("odd", pytest.approx(140e-6)),
+    ]  # fmt: skip
+    score = score_model([found], run_model)
+    assert score.picks == (Pick("m=4096 n=4096 k=4096", 2, ("default", 210e-6), ("default", 210e-6), pytest.approx(202.5e-6, rel=0.01)),)  # fmt: skip  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    "text", ['{"spec": 1, "problems": []}', '{"spec": "a", "problems": [{"problem": 3}]}', "[]", "{"]
+)
+def test_files_that_hold_no_times(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert main(["report", str(path), "--model", f"{ROOT}/specs/gemm_bf16_sm90a.yaml"]) == 2
+    assert "error: " in capsys.readouterr().err
