@@ -61,23 +61,24 @@ def gather(
 
 @dataclass(frozen=True, slots=True)
 class TuningPackage:
-    """A package with an instance for each candidate. names: of the instances, in the order of the candidates; keys:
-    what the timing store knows instances by, by name. default: the name of the one that everything is timed beside."""
+    """A package with an instance for each candidate. names: of the instances, by candidate, defaults included; keys:
+    what the timing store knows instances by, by name."""
 
     resolved: Any
     rendered: RenderedPackage
-    names: tuple[str, ...]
+    names: Mapping[Any, str]
     keys: Mapping[str, str]
-    default: str
 
 
-def compose(resolution: Resolution, proposals: Sequence[Proposal], default: Any) -> TuningPackage:
-    """The kernel of a spec with a tiling for each proposal, that no call runs by itself. default: a candidate."""
+def compose(resolution: Resolution, proposals: Sequence[Proposal], defaults: Sequence[Any]) -> TuningPackage:
+    """The kernel of a spec with a tiling for each proposal, that no call runs by itself. defaults: the candidates, of
+    the spec itself, beside which others are timed."""
     rows = [TunedRow("", {}, f"candidate {i}", p.knobs) for i, p in enumerate(proposals)]
     outcome = resolve_tuned(resolution, rows)
     resolved = outcome.resolved
     rendered = render_package(resolved)
-    names = tuple(outcome.instances[row.name] for row in rows)
+    names = {p.candidate: outcome.instances[row.name] for p, row in zip(proposals, rows)}
+    names |= {c: next(t.name for t in resolved.tilings if t.candidate == c) for c in defaults}
     modules = {t.module: _code(rendered.files[f"{t.module}.py"]) for t in resolved.tilings}
     root = Path("generated") / resolved.name
     keys = {
@@ -90,8 +91,7 @@ def compose(resolution: Resolution, proposals: Sequence[Proposal], default: Any)
         )
         for t in resolved.tilings
     }
-    beside = next(t.name for t in resolved.tilings if t.candidate == default)
-    return TuningPackage(resolved, rendered, names, keys, beside)
+    return TuningPackage(resolved, rendered, names, keys)
 
 
 def _code(source: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cutegen.diagnostics import CutegenError
 from cutegen.run.intervals import Interval, round_orders, speed_ratio
 from cutegen.run.shapes import Shape
-from cutegen.tune.stages import PROOF, STAGES, WORTHWHILE, Stage, heats, samples
+from cutegen.tune.stages import PROOF, STAGES, WORTHWHILE, Stage, heats, samples, survivors
 from cutegen.tune.station import CandidateFault, Opened, Station
 from cutegen.tune.store import Fault, Place, Timing, TimingStore
 
@@ -78,7 +78,8 @@ class Search:
         left = [t for t in trials if not self._known_fault(t)]
         for stage in stages:
             self._measure(stage, left)
-            left = sorted((t for t in left if not t.fault and t.timing), key=lambda t: -t.score)[: stage.keep]
+            kept = survivors(stage, len(left))
+            left = sorted((t for t in left if not t.fault and t.timing), key=lambda t: -t.score)[:kept]
             if self.stopped:
                 break
         for best in sorted((t for t in trials if not t.fault), key=lambda t: (t not in left, -t.score)):

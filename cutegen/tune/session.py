@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from cutegen import __version__
 from cutegen.build import build_kernels
@@ -21,9 +21,10 @@ from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_t
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape
 from cutegen.runtime.sources import distribution_versions
-from cutegen.tune.pool import MAX_CANDIDATES, Pool, TuningPackage, compose, gather
+from cutegen.tune.attempt import Attempt, begin, compose_rest, recall
+from cutegen.tune.pool import MAX_CANDIDATES, Pool, TuningPackage, gather
 from cutegen.tune.report import ProblemReport, TuneReport
-from cutegen.tune.search import Clock, ProblemError, Search, Trial
+from cutegen.tune.search import Clock, ProblemError, Search
 from cutegen.tune.stages import STAGES, planned_samples
 from cutegen.tune.station import Station
 from cutegen.tune.store import NOWHERE, Fault, Place, TimingStore
@@ -31,6 +32,9 @@ from cutegen.tune.verdicts import Verdict, record
 
 # With a budget: seconds that a compile takes one process, and candidates that are compiled in any case.
 COMPILE_SECONDS, FEW = 1.5, 8
+# Problems whose kernels are compiled in one go, and measured in one process: starting compilers and a process for each
+# would take longer than measuring. What they have in common is compiled once.
+BATCH = 16
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -88,6 +92,8 @@ class Session:
         self.device, driver = measuring.identify(plain.arch)
         self.report = TuneReport(spec, self.device, driver, describe_toolchain(driver))
         self.report.notes += [*self.resolution.notes, *filter(None, [store.unusable])]
+        self._enough = 0.0  # seconds that a problem seems to need for a verdict
+        self._total = 0  # problems
 
     @property
     def winning_problems(self) -> list[Shape]:
@@ -101,33 +107,28 @@ class Session:
         return [w for w in lock.winners if w.device == self.device and (w.beside, w.toolchain) != now]
 
     def run(self, problems: Sequence[Shape]) -> TuneReport:
-        """Tunes the problems one by one, and writes the lock. CutegenError: no more can be measured; what was proved is
-        in the lock. KeyboardInterrupt: nothing is written; what was measured is in the store."""
+        """Tunes the problems one by one, and writes the lock. Kernels of several problems are compiled together.
+
+        CutegenError: no more can be measured; what was proved is in the lock. KeyboardInterrupt: nothing is written;
+        what was measured is in the store.
+        """
         deadline = self.begun + self.options.budget_s
-        enough = 0.0  # seconds that a problem seems to need for a verdict
-        for number, problem in enumerate(problems):
+        self._total = len(problems)
+        done = 0
+        while done < len(problems):
             now = self.options.clock()
-            if now + enough >= deadline:
-                self.report.not_reached = [dict(p) for p in problems[number:]]
+            if now + self._enough >= deadline:
                 break
-            until = now + max(enough, (deadline - now) / (len(problems) - number))
-            where = f"{_text(problem)}" + (f" ({number + 1} of {len(problems)})" if len(problems) > 1 else "")
+            batch = problems[done : done + self._batch_size(deadline - now)]
             try:
-                report = self._tune(dict(problem), until, where)
-            except ProblemError as error:
-                self.report.faults.append(error)
-                continue
+                reached = self._tune(batch, done, deadline)
             except CutegenError:
                 self._write()  # what is proved is proved
                 raise
-            report.seconds = self.options.clock() - now
-            if report.best and not report.best.stored:
-                enough = min(enough or report.seconds, report.seconds)
-            elif report.stopped:
-                enough = max(enough, 2 * report.seconds)
-            best = next((p for p, t in zip(report.pool.tried, report.trials) if t is report.best), None)
-            report.differs = self.differences(problem, best.knobs) if best else {}
-            self.report.problems.append(report)
+            done += reached
+            if reached < len(batch):
+                break
+        self.report.not_reached = [dict(p) for p in problems[done:]]
         self._write()
         self.report.stale = self.find_stale(self.report.lock or self.resolution.lock)
         self.report.seconds = self.options.clock() - self.begun
@@ -153,113 +154,123 @@ class Session:
         now = self.space.describe(self.space.find_default(problem))
         return {key: value for key, value in knobs.items() if value != now.get(key)}
 
-    # -- one problem --
+    # -- problems whose kernels are compiled together --
 
-    def _tune(self, problem: Shape, deadline: float, where: str) -> ProblemReport:
-        self.on_progress(f"{where}: candidates", 0, 0)
-        pool = self.pool(problem, self._affordable(deadline - self.options.clock()))
-        place = Place(_text(problem), self.device, self.report.driver)
-        package = compose(self.resolution, pool.tried, self.space.find_default(problem))
-        report = ProblemReport(problem, pool, self._trials(package))
-        if (
-            report.trials
-            and not self.options.confirm
-            and not self.options.fresh
-            and self._replay(report, place, package)
-        ):
-            return report
-        package = self._without_faults(report, package)
-        if not any(t.fault is None for t in report.trials):
-            return report
+    def _tune(self, problems: Sequence[Shape], first: int, deadline: float) -> int:
+        """Tunes some of the problems, of which `first` are done, and tells how many it came to."""
+        begun = self.options.clock()
+        share = (deadline - begun) / (self._total - first)
+        self.on_progress(f"{self._where(first, len(problems))}: candidates", 0, 0)
+        pools = [self.pool(dict(p), self._affordable(share)) for p in problems]
+        attempts, package = self._prepare(problems, pools)
         with tempfile.TemporaryDirectory(prefix="cutegen-tune-", ignore_cleanup_errors=True) as scratch:
-            self._build(report, package, where)
-            write_package(package.rendered, Path(scratch))
-            station = self.measuring.station(Path(scratch) / package.resolved.name)
+            if package:
+                self._build(attempts, package, self._where(first, len(problems)))
+                write_package(package.rendered, Path(scratch))
+            built = (self.options.clock() - begun) / len(problems)
+            folder = Path(scratch) / self.resolution.resolved.name
+            station = self.measuring.station(folder) if package else None
             try:
-                self._search(report, place, package, station, deadline, where)
+                for number, attempt in enumerate(attempts):
+                    now = self.options.clock()
+                    if number and now + self._enough >= deadline:
+                        return number
+                    # A problem whose kernels are still to be compiled takes twice the time.
+                    left = 2 * (self._total - first - len(problems)) + len(problems) - number
+                    until = now + max(self._enough, (deadline - now) / left)
+                    self._attempt(attempt, station, until, self._where(first + number, 1), built)
             finally:
-                station.end()
-        return report
+                if station:
+                    station.end()
+        return len(problems)
+
+    def _attempt(self, attempt: Attempt, station: Station | None, until: float, where: str, built: float) -> None:
+        """Measures what is to be measured, and notes the result. CutegenError: nothing can be measured any more."""
+        now, report = self.options.clock(), attempt.report
+        try:
+            if station and attempt.is_open:
+                self._search(attempt, station, until, where)
+        except ProblemError as error:
+            self.report.faults.append(error)
+            return
+        measured = self.options.clock() - now
+        report.seconds = measured + built
+        if report.best and not report.best.stored:
+            self._enough = min(self._enough or measured, measured)
+        elif report.stopped:
+            self._enough = max(self._enough, 2 * measured)
+        best = next((p for p, t in zip(report.pool.tried, report.trials) if t is report.best), None)
+        report.differs = self.differences(report.problem, best.knobs) if best else {}
+        self.report.problems.append(report)
+
+    def _prepare(self, problems: Sequence[Shape], pools: Sequence[Pool]) -> tuple[list[Attempt], TuningPackage | None]:
+        """The problems with what the store knows of them, and the package of what is to be measured, if anything is."""
+        defaults = [self.space.find_default(p) for p in problems]
+        places = [Place(_text(p), self.device, self.report.driver) for p in problems]
+        attempts = begin(self.resolution, problems, pools, defaults, places)
+        for attempt in attempts if not self.options.fresh else ():
+            recall(attempt, self.store, verdict=not self.options.confirm)
+        return attempts, compose_rest(self.resolution, attempts)
+
+    def _batch_size(self, seconds: float) -> int:
+        """Problems that are compiled together: not so many that a few candidates of each take over half of the time."""
+        if seconds == float("inf"):
+            return BATCH
+        return min(BATCH, max(1, int(seconds / 2 * self._workers / (COMPILE_SECONDS * FEW))))
 
     def _affordable(self, seconds: float) -> int:
         """Candidates whose compiling takes half of the time; a few in any case."""
         if seconds == float("inf"):
             return self.options.candidates
-        workers = self.options.jobs or default_workers()
-        return min(self.options.candidates, max(FEW, int(seconds / 2 * workers / COMPILE_SECONDS)))
+        return min(self.options.candidates, max(FEW, int(seconds / 2 * self._workers / COMPILE_SECONDS)))
 
-    def _trials(self, package: TuningPackage) -> list[Trial]:
-        """A trial for each candidate, with faults of compiling that are known."""
-        trials = [Trial(name, package.keys[name]) for name in package.names]
-        for trial in trials if not self.options.fresh else ():
-            trial.fault = self.store.find_fault(trial.kernel, NOWHERE)
-        return trials
+    @property
+    def _workers(self) -> int:
+        return self.options.jobs or default_workers()
 
-    def _without_faults(self, report: ProblemReport, package: TuningPackage) -> TuningPackage:
-        """The package of the candidates that are not known to fail, and their trials named as in it."""
-        left = [(p, t) for p, t in zip(report.pool.tried, report.trials) if t.fault is None]
-        if len(left) == len(report.trials):
-            return package
-        smaller = compose(self.resolution, [p for p, _ in left], self.space.find_default(report.problem))
-        for (_, trial), name in zip(left, smaller.names):
-            trial.name = name
-        return smaller
+    def _where(self, first: int, count: int) -> str:
+        """Of which problems progress is told."""
+        if self._total == 1:
+            return "the problem"
+        return f"{first + 1} of {self._total}" if count == 1 else f"{first + 1} to {first + count} of {self._total}"
 
-    def _replay(self, report: ProblemReport, place: Place, package: TuningPackage) -> bool:
-        """Whether the store alone gives the verdict; then the report has it."""
-        search = Search(_Nowhere(), self.store, report.problem, place, self._default_trial(package))  # type: ignore[arg-type]
-        trials = self._trials(package)
-        try:
-            report.best = search.run(trials)
-        except _MeasuringNeeded:
-            return False
-        report.trials = trials
-        return True
-
-    def _build(self, report: ProblemReport, package: TuningPackage, where: str) -> None:
+    def _build(self, attempts: Sequence[Attempt], package: TuningPackage, where: str) -> None:
         """Compiles every instance of the package; what breaks its contract has failed."""
-        by_name = {t.name: t for t in report.trials if t.fault is None}
         built = build_kernels(
             [package.resolved],
             workers=self.options.jobs,
             on_progress=lambda done, total: self.on_progress(f"{where}: compiling", done, total),
         )
+        unknown = [a for a in attempts if not a.known]
         for kernel in built:
             if kernel.ok:
                 continue
             broken = [f"{c.id}: planned {c.planned}, found {c.found}" for c in kernel.checks if c.ok is False]
             reason = kernel.outcome.error or "; ".join(broken)
-            if kernel.tiling == package.default:
+            if any(kernel.tiling == a.beside.name for a in unknown):
                 raise CutegenError(f"the default kernel does not build: {reason}", f"run `cutegen build {self.spec}`")
-            trial = by_name.get(kernel.tiling)
-            if trial is None:  # another default, which this problem does not run
-                continue
-            trial.fault, trial.stored = Fault("failed", reason.splitlines()[0]), False
-            self.store.keep_fault(trial.kernel, NOWHERE, trial.fault)
+            for trial in (t for a in unknown for t in a.report.trials if t.name == kernel.tiling and not t.fault):
+                trial.fault, trial.stored = Fault("failed", reason.splitlines()[0]), False
+                self.store.keep_fault(trial.kernel, NOWHERE, trial.fault)
 
-    def _search(
-        self, report: ProblemReport, place: Place, package: TuningPackage, station: Station, deadline: float, where: str
-    ) -> None:
+    def _search(self, attempt: Attempt, station: Station, until: float, where: str) -> None:
+        report = attempt.report
         count = sum(t.fault is None for t in report.trials)
         total, done = planned_samples(count), 0
 
         def advance(samples: int) -> None:
             nonlocal done
             done = min(done + samples, total)
-            self.on_progress(f"{where}: measuring", done, total)
+            self.on_progress(f"{where}, {_text(report.problem)}: measuring", done, total)
 
         advance(0)
         confirm = self.options.confirm
         search = Search(
-            station, self.store, report.problem, place, self._default_trial(package), deadline,
+            station, self.store, report.problem, attempt.place, attempt.beside, until,
             confirm or self.options.fresh, self.options.clock, advance,
         )  # fmt: skip
         report.best = search.run(report.trials, () if confirm else STAGES)
         report.stopped, report.crowded, report.notes = search.stopped, search.crowded, tuple(search.notes)
-
-    @staticmethod
-    def _default_trial(package: TuningPackage) -> Trial:
-        return Trial(package.default, package.keys[package.default])
 
     # -- the lock --
 
@@ -279,19 +290,6 @@ class Session:
             )
             return
         self.report.written = write_text(lock_path(self.spec), lock.to_text())
-
-
-class _MeasuringNeeded(Exception):
-    """The store does not know all that a search asks for."""
-
-
-class _Nowhere:
-    """In place of a station, where nothing is to be measured."""
-
-    alive = False
-
-    def start(self) -> Any:
-        raise _MeasuringNeeded
 
 
 def describe_toolchain(driver: str) -> str:

@@ -13,12 +13,13 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
+FEWEST = 5  # that a stage leaves, where there are as many
 HEAT = 8  # candidates that take turns; what a killed tune has measured in the heat under way is lost
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """rounds over everyone, slice_seconds of each, and how many candidates go on."""
+    """rounds over everyone, slice_seconds of each, and how many candidates go on at most: see `survivors`."""
 
     name: str
     rounds: int
@@ -45,6 +46,11 @@ def heats(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
         yield items[i * len(items) // count : (i + 1) * len(items) // count]
 
 
+def survivors(stage: Stage, candidates: int) -> int:
+    """How many of a stage's candidates go on: a third of them, but some in any case."""
+    return min(stage.keep, max(FEWEST, candidates // 3))
+
+
 def samples(stage: Stage, candidates: int, companions: int = 2) -> int:
     """Slices that a stage takes: the candidates', and in every heat those of the companions (default, baseline); one
     round more than are counted, in which clocks settle."""
@@ -56,5 +62,5 @@ def planned_samples(candidates: int) -> int:
     total = samples(PROOF, 1)
     for stage in STAGES:
         total += samples(stage, candidates)
-        candidates = min(candidates, stage.keep)
+        candidates = min(candidates, survivors(stage, candidates))
     return total

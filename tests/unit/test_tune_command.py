@@ -81,6 +81,30 @@ def test_more_candidates_later_measure_only_the_new_ones(spec: Path, measuring: 
     assert 9 <= len(admitted) <= 13
 
 
+def test_problems_are_compiled_together_and_measured_in_one_process(
+    spec: Path, measuring: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the verdicts that each has alone; which of equally fast kernels wins is chance."""
+    untuned = lock_path(spec).read_text()
+    made, processes = measuring(), list[Path]()
+    station = made.station
+    made.station = lambda package: processes.append(package) or station(package)
+    shapes = [word for m in (16, 64, 512) for word in ("--shape", f"m={m},n=4096,k=4096")]
+    assert tune(spec, *shapes, "--candidates", "6") == 0
+    together = winners(spec)
+    assert len(processes) == 1
+    assert len(made.built) > 7
+    monkeypatch.setattr(session, "BATCH", 1)
+    lock_path(spec).write_text(untuned)
+    assert tune(spec, *shapes, "--candidates", "6", "--fresh") == 0
+    assert len(processes) == 4
+    size = re.compile(r"t\d+x\d+")
+    assert [(size.match(w.tiling)[0], w.calls) for w in winners(spec)] == [  # type: ignore[index]
+        (size.match(w.tiling)[0], w.calls)  # type: ignore[index]
+        for w in together
+    ]
+
+
 def test_where_the_default_stands_the_lock_says_so(
     spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,8 +230,9 @@ def test_a_default_that_is_wrong_on_one_problem_costs_that_problem(
 
 
 def test_what_was_proved_is_written_when_nothing_runs_any_more(
-    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session, "BATCH", 1)
     made = measuring()
     station, stations = made.station, itertools.count()
 
@@ -234,7 +259,7 @@ def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pyte
     assert len(result["stale"]) == 2
     made = measuring(driver="2.0")
     assert tune(spec, "--confirm") == 0
-    assert len(made.built) == 2
+    assert len(made.built) == 3  # the default, and a winner for each problem
     after = winners(spec)
     assert all("driver 2.0" in w.toolchain for w in after)
     assert {(w.tiling, w.calls["m"]) for w in before} < {(w.tiling, w.calls["m"]) for w in after}

@@ -62,12 +62,15 @@ def test_written_knobs_hold_for_all_candidates() -> None:
 def test_a_kernel_has_one_key_whoever_shares_its_module() -> None:
     resolution = resolve_text(PLAIN)
     tried = pool(resolution, 12).tried
-    together = compose(resolution, tried, resolution.resolved.default.candidate)
-    for proposal, name in list(zip(tried, together.names))[::4]:
-        alone = compose(resolution, [proposal], resolution.resolved.default.candidate)
-        assert alone.keys[alone.names[0]] == together.keys[name]
-        assert alone.keys[alone.default] == together.keys[together.default]
+    default = resolution.resolved.default.candidate
+    together = compose(resolution, tried, [default])
+    for proposal in tried[::4]:
+        alone = compose(resolution, [proposal], [default])
+        for c in (proposal.candidate, default):
+            assert alone.keys[alone.names[c]] == together.keys[together.names[c]]
     assert len(set(together.keys.values())) == len(tried) + 1
     fused = resolve_text(FUSED)
-    other = compose(replace(resolution, document=fused.document, lock=fused.lock), (), fused.resolved.default.candidate)
-    assert other.keys[other.default] not in together.keys.values()
+    other = compose(
+        replace(resolution, document=fused.document, lock=fused.lock), (), [fused.resolved.default.candidate]
+    )
+    assert not set(other.keys.values()) & set(together.keys.values())
