@@ -76,7 +76,7 @@ def test_dims_that_a_kernel_does_not_have_are_located(tmp_path: Path, text: str,
 
 def test_missing_suite_names_those_that_exist(tmp_path: Path) -> None:
     write(tmp_path, "grid: {m: [1]}\n")
-    with pytest.raises(CutegenError, match=r"large\.yaml does not exist.*\n.*there are llm_gemm.* small"):
+    with pytest.raises(CutegenError, match=r"large\.yaml does not exist.*\n.*there are .*llm_gemm.* small"):
         load_suite("large", tmp_path)
 
 
