@@ -2,15 +2,24 @@
 
 Part `lo` holds the beginning of the request, in its second slot; parts after it up to `hi` hold theirs in their first.
 All of them wait for each other and join a share of the rows each, in an order that does not depend on timing.
+
+A join takes as long as its trips to memory, one after the other. So all that a warp needs of all parts is in flight at
+once, and rows and parts are spread over warps and lanes so that one round of loads is enough.
 """
 
 import operator
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32
+from cutlass import Float32, Int32, const_expr
+from cutlass._mlir.dialects import llvm
 
 VECTOR = 4  # f32 values of one load
+PER_ROW = 4  # loads of a warp that a row of 512 columns takes
+# Loads of O that a thread has in flight -> parts that may be among them. With fewer parts a thread takes more columns,
+# or rows; with more, lanes lie side by side over the parts. 32 loads are 128 registers, as many as the accumulator of O
+# had: so much 64 rows need for one round. 16 keep twice as many warps busy where rows are few.
+SHAPES = {16: (2, 4, 8, 16), 32: (8, 16, 32)}
 
 
 @cute.jit
@@ -32,15 +41,19 @@ def await_parts(counter, splits: Int32, thread: Int32):
     """Spins until all parts have published. The group passes a barrier before it reads their results.
 
     Then counts this part out, which looks at the counter no more; the last one leaves it zero, ready for the next
-    launch. Not after the join: there nothing would hide the trip to memory.
+    launch. That is a reduction that wraps around, not an atomic whose result a thread would wait for.
     """
     if thread == 0:
         seen = cute.arch.load(counter, Int32, sem="acquire", scope="gpu")
         while seen < splits:
             seen = cute.arch.load(counter, Int32, sem="acquire", scope="gpu")
-        before = cute.arch.atomic_add(counter, Int32(1), sem="relaxed", scope="gpu")
-        if before == 2 * splits - 1:
-            cute.arch.store(counter, Int32(0))
+        _count_up_to(counter, 2 * splits)
+
+
+def _count_up_to(counter, count):
+    """Adds 1, and makes `count` 0. PTX ISA: inc wraps around when it finds its operand."""
+    operands = [counter.toint().ir_value(), Int32(count - 1).ir_value()]
+    llvm.inline_asm(None, operands, "red.relaxed.gpu.global.inc.u32 [$0], $1;", "l,r", has_side_effects=True)
 
 
 @cute.jit
@@ -58,27 +71,129 @@ def join(
     warps: cutlass.Constexpr,
     lse_scale: cutlass.Constexpr,
 ):
-    """Joins this part's share of rows origin .. origin + rows.
+    """Joins this part's share of rows origin .. origin + rows, of at most 512 parts.
 
     partial_out: (slots, rows, d) f32; partial_lse: (slots, rows) f32, base 2; out: (rows, d); lse: (rows,), scaled by
-    lse_scale. A warp takes whole rows while there are enough of them for the warps of all parts, then 128 columns of a
-    row, then 32 columns with four parts side by side: latency is what counts, so all warps work with many loads in
-    flight.
+    lse_scale.
     """
-    first = (part - lo) * warps + warp
-    step = splits * warps
-    if rows * 2 > step:
-        _join_columns(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, 4, 4, lse_scale)
-    else:
-        if splits <= 32:
-            _join_columns(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, 1, 16, lse_scale)
-        else:
-            _join_parts(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, lse_scale)
+    first, step = warp * splits + part - lo, splits * warps  # neighbours go to different parts
+    ways = 32 - Int32(cute.arch.clz(splits - 1))  # log2 of the power of two that the parts fill up to
+    padded = Int32(1) << ways
+    loads, depth = Int32(16), cutlass.min(padded, Int32(16))
+    if padded > 4 and PER_ROW * rows * padded > 16 * step:  # not in one round
+        loads, depth = Int32(32), cutlass.min(padded, Int32(32))
+    for in_flight, depths in SHAPES.items():
+        for parts in depths:
+            if loads == in_flight and depth == parts:
+                _join_items(
+                    *(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways),
+                    *(in_flight, parts, lse_scale),
+                )
 
 
 @cute.jit
-def _vectors(row: cute.Tensor) -> cute.Tensor:
-    return cute.zipped_divide(row, (VECTOR,))  # (4, columns / 4)
+def _join_items(
+    partial_out: cute.Tensor,
+    partial_lse: cute.Tensor,
+    out: cute.Tensor,
+    lse: cute.Tensor,
+    origin: Int32,
+    rows: Int32,
+    lo: Int32,
+    splits: Int32,
+    first: Int32,
+    step: Int32,
+    ways: Int32,
+    loads: cutlass.Constexpr[int],
+    depth: cutlass.Constexpr[int],
+    lse_scale: cutlass.Constexpr,
+):
+    """A warp takes `tall` rows x `wide` vectors a lane. Where parts are more than `depth`, groups of lanes, 2^sides of
+    them, have parts of their own, and are added up at the end."""
+    tall = const_expr(max(1, loads // depth // PER_ROW))
+    wide = const_expr(loads // depth // tall)
+    cuts = const_expr((PER_ROW // wide).bit_length() - 1)  # log2 of a row's items, without sides
+    sides = ways - const_expr(depth.bit_length() - 1) if const_expr(loads == depth) else Int32(0)
+    lane = cute.arch.lane_idx()
+    group, column = lane >> (5 - sides), lane & ((Int32(32) >> sides) - 1)
+    end = origin + rows
+    last = (splits - 1 - group) >> sides  # a lane has parts lo + group + (d << sides) for d up to this
+    begins = _begins(group)  # only for d = 0
+    vectors = cute.zipped_divide(partial_out, (1, 1, VECTOR))  # (4, (slots, rows, columns / 4))
+    out_vectors = cute.zipped_divide(out, (1, VECTOR))
+    apart = cute.assume(slot_of(partial_out.stride[0], 0) << sides, divby=VECTOR)  # elements from d to d + 1
+    lse_apart = slot_of(partial_lse.stride[0], 0) << sides
+    for item in cutlass.range(first, ((rows + tall - 1) // tall << cuts) << sides, step, unroll=1):
+        row = origin + (item >> (cuts + sides)) * tall
+        at = ((item & ((Int32(1) << (cuts + sides)) - 1)) * wide << (5 - sides)) + column
+        weights = cute.make_rmem_tensor((depth, tall), Float32)
+        x = cute.make_rmem_tensor((VECTOR, depth, wide, tall), Float32)
+        for r in cutlass.range_constexpr(tall):
+            slot, from_row = slot_of(lo + group, 0), cutlass.min(row + r, end - 1)
+            own = partial_lse.iterator + cute.crd2idx((slot, from_row), partial_lse.layout)
+            lses = cute.make_tensor(own, cute.make_layout(depth, stride=lse_apart))
+            weights[0, r] = partial_lse[slot + begins, from_row]
+            for d in cutlass.range_constexpr(1, depth):
+                weights[d, r] = lses[cutlass.min(Int32(d), last)]
+            for w in cutlass.range_constexpr(wide):
+                own = vectors[None, (slot, from_row, at + 32 * w)].iterator
+                source = cute.make_tensor(own, cute.make_layout((VECTOR, depth), stride=(1, apart)))
+                cute.autovec_copy(vectors[None, (slot + begins, from_row, at + 32 * w)], x[None, 0, w, r])
+                for d in cutlass.range_constexpr(1, depth):
+                    cute.autovec_copy(source[None, cutlass.min(Int32(d), last)], x[None, d, w, r])
+        cute.arch.sync_warp()  # weights wait for the LSEs: all loads of O are on their way before that
+        tops, totals = cute.make_rmem_tensor(tall, Float32), cute.make_rmem_tensor(tall, Float32)
+        for r in cutlass.range_constexpr(tall):
+            tops[r], totals[r] = _weigh(weights[None, r], last, sides)
+        for r in cutlass.range_constexpr(tall):
+            scale = cute.arch.rcp_approx(totals[r]) if totals[r] > 0.0 else Float32(0.0)
+            for w in cutlass.range_constexpr(wide):
+                acc = cute.make_rmem_tensor(VECTOR, Float32)
+                acc.fill(0.0)
+                for d in cutlass.range_constexpr(depth):
+                    for c in cutlass.range_constexpr(VECTOR):
+                        acc[c] = acc[c] + weights[d, r] * x[c, d, w, r]
+                if const_expr(loads == depth):
+                    _reduce_groups(acc, sides, operator.add)
+                y = cute.make_rmem_tensor(VECTOR, out.element_type)
+                for c in cutlass.range_constexpr(VECTOR):
+                    y[c] = (acc[c] * scale).to(out.element_type)
+                if row + r < end and group == 0:
+                    cute.autovec_copy(y, out_vectors[None, (row + r, at + 32 * w)])
+        top, total = tops[0], totals[0]
+        for r in cutlass.range_constexpr(1, tall):  # a lane a row
+            if lane == r:
+                top, total = tops[r], totals[r]
+        if at == column and lane < tall and row + lane < end:  # the first columns
+            lse[row + lane] = (cute.math.log2(total, fastmath=True) + top) * lse_scale if total > 0.0 else Float32.inf
+
+
+@cute.jit
+def _weigh(weights: cute.Tensor, last: Int32, sides: Int32):
+    """LSEs to weights, relative to the largest of all parts. Returns that, and the sum of all weights."""
+    depth = const_expr(cute.size(weights))
+    one = cute.make_rmem_tensor(1, Float32)
+    one[0] = -Float32.inf
+    for d in cutlass.range_constexpr(depth):
+        weights[d] = weights[d] if d <= last else -Float32.inf
+        one[0] = cute.arch.fmax(one[0], weights[d])
+    _reduce_groups(one, sides, cute.arch.fmax)
+    top = one[0]
+    one[0] = Float32(0.0)
+    for d in cutlass.range_constexpr(depth):
+        weights[d] = cute.math.exp2(weights[d] - _finite(top), fastmath=True)
+        one[0] = one[0] + weights[d]
+    _reduce_groups(one, sides, operator.add)
+    return top, one[0]
+
+
+@cute.jit
+def _reduce_groups(values: cute.Tensor, sides: Int32, combine: cutlass.Constexpr):
+    """Over the groups of lanes, which the upper bits of a lane's number tell apart."""
+    for i in cutlass.range_constexpr(5):
+        if i < sides:
+            for v in cutlass.range_constexpr(cute.size(values)):
+                values[v] = combine(values[v], cute.arch.shuffle_sync_bfly(values[v], offset=16 >> i))
 
 
 @cute.jit
@@ -90,123 +205,3 @@ def _begins(j: Int32) -> Int32:
 def _finite(x: Float32) -> Float32:
     """0 for -inf: what no key was seen by, weighs nothing."""
     return x if x > -Float32.inf else Float32(0.0)
-
-
-@cute.jit
-def _store_lse(lse: cute.Tensor, row: Int32, total: Float32, top: Float32, scale: cutlass.Constexpr):
-    lse[row] = (cute.math.log2(total, fastmath=True) + top) * scale if total > 0.0 else Float32.inf
-
-
-@cute.jit
-def _join_columns(
-    partial_out: cute.Tensor,
-    partial_lse: cute.Tensor,
-    out: cute.Tensor,
-    lse: cute.Tensor,
-    origin: Int32,
-    rows: Int32,
-    lo: Int32,
-    splits: Int32,
-    first: Int32,
-    step: Int32,
-    width: cutlass.Constexpr,
-    depth: cutlass.Constexpr,
-    lse_scale: cutlass.Constexpr,
-):
-    """A warp takes `width` x 128 columns of a row, with the loads of `depth` parts in flight."""
-    lane = cute.arch.lane_idx()
-    per_row = partial_out.shape[2] // (128 * width)
-    for item in cutlass.range(first, rows * per_row, step, unroll=1):
-        row, at = origin + item // per_row, item % per_row * width
-        acc = cute.make_rmem_tensor((VECTOR, width), Float32)
-        acc.fill(0.0)
-        top, total = -Float32.inf, Float32(0.0)
-        for base in cutlass.range(0, splits, 32, unroll=1):
-            mine = -Float32.inf
-            if base + lane < splits:
-                mine = partial_lse[slot_of(lo + base + lane, _begins(base + lane)), row]
-            for start in cutlass.range(base, cutlass.min(base + 32, splits), depth, unroll=1):
-                x = cute.make_rmem_tensor((VECTOR, width, depth), Float32)
-                for d in cutlass.range_constexpr(depth):
-                    j = cutlass.min(start + d, splits - 1)
-                    source = _vectors(partial_out[slot_of(lo + j, _begins(j)), row, None])
-                    for w in cutlass.range_constexpr(width):
-                        cute.autovec_copy(source[None, (at + w) * 32 + lane], x[None, w, d])
-                new = top
-                for d in cutlass.range_constexpr(depth):
-                    theirs = cute.arch.shuffle_sync(mine, start + d - base)
-                    new = cute.arch.fmax(new, theirs if start + d < splits else -Float32.inf)
-                fade = cute.math.exp2(top - _finite(new), fastmath=True)
-                total = total * fade
-                for c in cutlass.range_constexpr(VECTOR * width):
-                    acc[c] = acc[c] * fade
-                for d in cutlass.range_constexpr(depth):
-                    theirs = cute.arch.shuffle_sync(mine, start + d - base)
-                    weight = cute.math.exp2(theirs - _finite(new), fastmath=True)
-                    weight = weight if start + d < splits else Float32(0.0)
-                    total = total + weight
-                    for c in cutlass.range_constexpr(VECTOR * width):
-                        acc[c] = acc[c] + weight * x[c + VECTOR * width * d]
-                top = new
-        scale = 1.0 / total if total > 0.0 else Float32(0.0)
-        for w in cutlass.range_constexpr(width):
-            y = cute.make_rmem_tensor(VECTOR, out.element_type)
-            for c in cutlass.range_constexpr(VECTOR):
-                y[c] = (acc[c, w] * scale).to(out.element_type)
-            cute.autovec_copy(y, _vectors(out[row, None])[None, (at + w) * 32 + lane])
-        if at == 0 and lane == 0:
-            _store_lse(lse, row, total, top, lse_scale)
-
-
-@cute.jit
-def _join_parts(
-    partial_out: cute.Tensor,
-    partial_lse: cute.Tensor,
-    out: cute.Tensor,
-    lse: cute.Tensor,
-    origin: Int32,
-    rows: Int32,
-    lo: Int32,
-    splits: Int32,
-    first: Int32,
-    step: Int32,
-    lse_scale: cutlass.Constexpr,
-):
-    """A warp takes 32 columns of a row: 8 lanes across them, 4 parts side by side, the loads of 32 parts in flight."""
-    lane = cute.arch.lane_idx()
-    per_row = partial_out.shape[2] // 32
-    for item in cutlass.range(first, rows * per_row, step, unroll=1):
-        row, at = origin + item // per_row, item % per_row * 8 + lane % 8
-        acc = cute.make_rmem_tensor(VECTOR, Float32)
-        acc.fill(0.0)
-        top, total = -Float32.inf, Float32(0.0)
-        for base in cutlass.range(0, splits, 32, unroll=1):
-            mine = -Float32.inf
-            if base + lane < splits:
-                mine = partial_lse[slot_of(lo + base + lane, _begins(base + lane)), row]
-            x = cute.make_rmem_tensor((VECTOR, 8), Float32)
-            for d in cutlass.range_constexpr(8):
-                j = cutlass.min(base + d * 4 + lane // 8, splits - 1)
-                cute.autovec_copy(_vectors(partial_out[slot_of(lo + j, _begins(j)), row, None])[None, at], x[None, d])
-            new = cute.arch.fmax(top, cute.arch.warp_reduction(mine, cute.arch.fmax))
-            fade = cute.math.exp2(top - _finite(new), fastmath=True)
-            weight = cute.math.exp2(mine - _finite(new), fastmath=True)
-            total = total * fade + weight
-            for c in cutlass.range_constexpr(VECTOR):
-                acc[c] = acc[c] * fade
-            for d in cutlass.range_constexpr(8):
-                theirs = cute.arch.shuffle_sync(weight, d * 4 + lane // 8)
-                for c in cutlass.range_constexpr(VECTOR):
-                    acc[c] = acc[c] + theirs * x[c, d]
-            top = new
-        total = cute.arch.warp_reduction(total, operator.add)
-        scale = 1.0 / total if total > 0.0 else Float32(0.0)
-        y = cute.make_rmem_tensor(VECTOR, out.element_type)
-        for c in cutlass.range_constexpr(VECTOR):
-            value = acc[c] + cute.arch.shuffle_sync_bfly(acc[c], offset=8)
-            value = value + cute.arch.shuffle_sync_bfly(value, offset=16)
-            y[c] = (value * scale).to(out.element_type)
-        if lane < 8:
-            cute.autovec_copy(y, _vectors(out[row, None])[None, at])
-        if item % per_row == 0 and lane == 0:
-            _store_lse(lse, row, total, top, lse_scale)

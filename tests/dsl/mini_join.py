@@ -1,0 +1,64 @@
+"""The join of MLA decode by itself, as a kernel module: every CTA is a part that has published already."""
+
+from __future__ import annotations
+
+import cuda.bindings.driver as cuda
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
+
+from cutegen.device import split_join
+
+WARPS = 8
+
+
+@cute.kernel
+def kernel(
+    partial_out: cute.Tensor,
+    partial_lse: cute.Tensor,
+    out: cute.Tensor,
+    lse: cute.Tensor,
+    origin: Int32,
+    rows: Int32,
+    lo: Int32,
+    splits: Int32,
+):
+    warp, part = cute.arch.thread_idx()[0] // 32, cute.arch.block_idx()[0]
+    split_join.join(partial_out, partial_lse, out, lse, origin, rows, lo + part, lo, splits, warp, WARPS, 1.0)
+
+
+@cute.jit
+def launch(
+    partial_out: cute.Tensor,
+    partial_lse: cute.Tensor,
+    out: cute.Tensor,
+    lse: cute.Tensor,
+    origin: Int32,
+    rows: Int32,
+    lo: Int32,
+    splits: Int32,
+    stream: cuda.CUstream,
+):
+    kernel(partial_out, partial_lse, out, lse, origin, rows, lo, splits).launch(
+        grid=[splits, 1, 1], block=[WARPS * 32, 1, 1], stream=stream
+    )
+
+
+def compile_kernel(tiling: object, options: str):
+    """Called as compiled(partial_out (slots, rows, 512), partial_lse (slots, rows), out (rows, 512), lse (rows,),
+    origin, rows, lo, splits), all f32."""
+    slots, rows = cute.sym_int(), cute.sym_int()
+
+    def stride():
+        return cute.sym_int64(divisibility=4)
+
+    return cute.compile(
+        launch,
+        make_fake_tensor(Float32, (slots, rows, 512), (stride(), stride(), 1), assumed_align=16),
+        make_fake_tensor(Float32, (slots, rows), (cute.sym_int64(), 1), assumed_align=4),
+        make_fake_tensor(Float32, (rows, 512), (stride(), 1), assumed_align=16),
+        make_fake_tensor(Float32, (rows,), (1,), assumed_align=4),
+        *(Int32(0) for _ in range(4)),
+        make_fake_stream(use_tvm_ffi_env_stream=True),
+        options=options,
+    )

@@ -1,0 +1,63 @@
+"""The join of MLA decode, executed on the PTX machine: each way to spread rows and parts over warps and lanes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+import torch
+from ptx_machine import Simulation
+from ptx_machine.host import missing_tool
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+
+
+@functools.cache
+def compiled_join() -> Callable[..., None]:
+    return Simulation(sm_count=132).load_kernel("mini_join", None, "sm_90a")
+
+
+def expect(partial_out: Any, partial_lse: Any, slots: list[int]) -> tuple[Any, Any]:
+    lse = partial_lse[slots].double() * torch.log(torch.tensor(2.0))
+    total = torch.logsumexp(lse, 0)
+    weights = torch.exp(lse - torch.where(total > -torch.inf, total, 0.0))
+    out = (weights[..., None] * partial_out[slots].double()).sum(0)
+    return out, torch.where(total > -torch.inf, total / torch.log(torch.tensor(2.0)), torch.inf)
+
+
+@pytest.mark.parametrize(
+    ("rows", "splits"),
+    [(64, 2), (3, 3), (5, 7), (16, 8), (20, 8), (64, 5), (9, 16), (33, 16), (64, 17), (32, 33), (1, 64), (2, 132)],
+)
+def test_join(rows: int, splits: int) -> None:
+    generator = torch.Generator().manual_seed(rows * splits)
+    origin, lo, behind = 2, 1, 1  # rows before and behind the block belong to others, and so do parts
+    slots = [2 * lo + 1, *range(2 * lo + 2, 2 * (lo + splits), 2)]
+    every = origin + rows + behind
+    partial_out = torch.full((2 * (lo + splits), every, 512), torch.nan)
+    partial_lse = torch.full((2 * (lo + splits), every), torch.nan)
+    block = slice(origin, origin + rows)
+    partial_out[slots, block] = torch.randn(len(slots), rows, 512, generator=generator)
+    partial_lse[slots, block] = 40 * torch.randn(len(slots), rows, generator=generator)
+    partial_lse[slots, origin] = -torch.inf  # a row that sees no key
+    partial_out[slots, origin] = 0.0
+    partial_lse[slots[-1], block] = -torch.inf  # a part without keys that the rows see
+    out, lse = torch.full((every, 512), -7.0), torch.full((every,), -7.0)
+    compiled_join()(partial_out, partial_lse, out, lse, origin, rows, lo, splits)
+    expected_out, expected_lse = expect(partial_out, partial_lse, slots)
+    torch.testing.assert_close(out[block].double(), expected_out[block], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lse[block].double(), expected_lse[block], rtol=1e-5, atol=1e-5)
+    for tensor in (out, lse):
+        assert (tensor[:origin] == -7.0).all()
+        assert (tensor[origin + rows :] == -7.0).all()
