@@ -24,6 +24,7 @@ def tiling(page_size: int = 16, cluster: int = 1, max_splits: int = 0) -> MlaTil
         producer_registers=24,
         consumer_registers=240,
         smem_bytes=222_000,
+        unit=2,
         overhead=1,
         join_ratio=1,
         max_splits=max_splits,

@@ -1,12 +1,13 @@
 """Which keys of which requests a CTA decodes, found by one warp from the lengths on the device.
 
-All keys are a list of units: pairs of key blocks, request after request. A part, which is one CTA per row block, takes
-a contiguous run of units; a request that several parts share is joined afterwards. Ways to cut that are compared:
+All keys are a list of units: pairs of key blocks, or single ones, request after request. A part, which is one CTA per
+row block, takes a contiguous run of units; a request that several parts share is joined afterwards. Ways to cut that
+are compared:
 
 - aligned: every part lies within one request, all parts about as long. One piece a part.
 - whole: every part takes as many requests as the others, all of them whole.
-- even: parts are equally long whatever they cut; a request costs `overhead` units beside its own. Up to two pieces of a
-  part belong to shared requests, which is charged with CUT units.
+- even: parts are equally long whatever they cut; a request costs `overhead` pairs beside its own. Up to two pieces of a
+  part belong to shared requests, which is charged with CUT pairs.
 
 Where no request may be cut and there are more of them than parts, `whole` has a second form: a request goes to the part
 in whose even share its middle lies. tests/property/test_split_schedule.py runs this file in plain Python.
@@ -23,7 +24,8 @@ FIRST, START, LAST, END = 0, 1, 2, 3
 FIRST_LO, FIRST_HI, LAST_HI = 4, 5, 6
 FIELDS = 8
 
-CUT = 4  # units; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
+PAIR = 128  # keys; costs are counted in pairs of key blocks whatever a unit is
+CUT = 4  # pairs; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
 LINE = 32  # entries of the block table in 128 bytes
 LINES = 128  # of a row of the block table that are prefetched: 4096 pages
 HELD = 5  # lengths that a lane loads at once; of batches up to 160 it keeps all while it looks for an aligned cut
@@ -83,9 +85,12 @@ def find_part(
 ):
     """Writes the fields above for `part` of `parts` to `found`, (FIELDS,) in shared memory. One whole warp calls it.
 
-    unit: keys of a unit. join_ratio: cost of a unit over the cost of joining one more part, so that a request of n
-    units is not cut finer than sqrt(n / join_ratio) units. max_splits: most parts of a request, 0 for no bound.
+    unit: keys of a unit. overhead: of a request, in pairs. join_ratio: cost of a pair over the cost of joining one
+    more part, so that a request of n pairs is not cut finer than sqrt(n / join_ratio) pairs. max_splits: most parts of
+    a request, 0 for no bound.
     """
+    pair = const_expr(PAIR // unit)  # units
+    overhead, cut = const_expr(overhead * pair), const_expr(CUT * pair)
     lane = cute.arch.lane_idx()
     batch = lengths.shape[0]
     total, longest = Int32(0), Int32(0)
@@ -100,7 +105,7 @@ def find_part(
     total = cute.arch.warp_redux_sync(total, "add")
     longest = cute.arch.warp_redux_sync(longest, "max")
     finest = Int32(1)
-    while finest * (finest + 1) * join_ratio < longest:
+    while finest * (finest + 1) * join_ratio < longest * pair:
         finest = finest + 1
     if const_expr(max_splits > 0):
         finest = cutlass.max(finest, (longest + max_splits - 1) // max_splits)
@@ -132,12 +137,12 @@ def find_part(
                 chunk = middle
             else:
                 low = middle + 1
-        aligned = chunk + overhead <= even + CUT or max_splits == 1
+        aligned = chunk + overhead <= even + cut or max_splits == 1
     each = (batch + parts - 1) // parts
     if aligned:
         _take_aligned(lengths, part, chunk, unit, lane, found)
     else:
-        if each * (longest + overhead) <= even + CUT:
+        if each * (longest + overhead) <= even + cut:
             first = cutlass.min(part * each, batch)
             _take(first, cutlass.min(first + each, batch), part, lane, found)
         else:

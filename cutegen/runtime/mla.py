@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ROW_BLOCK = 64  # query rows (query_len x heads) of one CTA: the rows of one warpgroup's WGMMA
-KEY_BLOCK = 64  # keys of one K buffer; a work unit is a pair of them
+KEY_BLOCK = 64  # keys of one K buffer; a step works on a pair of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,10 @@ class MlaTiling:
 
     cluster: CTAs (row blocks) that share loads of the cache by multicast. page_size: tokens of one cache page.
     threads: CTA size. producer_registers, consumer_registers: setmaxnreg values per thread. smem_bytes: size of
-    SharedStorage. overhead: what a request costs beside its key blocks, in pairs of blocks. join_ratio: cost of a pair
-    of blocks over cost of joining one more part, which bounds how finely a request is cut. max_splits: most parts of
-    one request, 0 for no bound. prefetch: pairs of blocks that are fetched to L2 ahead of their load.
+    SharedStorage. unit: key blocks that requests are cut by a multiple of, 1 or 2. overhead: what a request costs
+    beside its key blocks, in pairs of blocks. join_ratio: cost of a pair of blocks over cost of joining one more part,
+    which bounds how finely a request is cut. max_splits: most parts of one request, 0 for no bound. prefetch: pairs of
+    blocks that are fetched to L2 ahead of their load.
     """
 
     cluster: int
@@ -25,6 +26,7 @@ class MlaTiling:
     producer_registers: int
     consumer_registers: int
     smem_bytes: int
+    unit: int
     overhead: int
     join_ratio: int
     max_splits: int

@@ -57,6 +57,35 @@ def test_shipped_mla_decode(
     assert simulation.unknown() == []
 
 
+SINGLE = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: bf16
+heads: [1, 128]
+query_len: [1, 4]
+kv_cache: {page_size: 128}
+variant: seesaw
+scheduler: {unit: 1}
+"""
+
+
+def test_parts_of_single_blocks(tmp_path: Path) -> None:
+    """Parts of one block, of a pair and one, and of pairs, in pages of two blocks."""
+    spec = tmp_path / "single.yaml"
+    spec.write_text(SINGLE)
+    simulation = Simulation()
+    subject = load(spec, simulation)
+    for shape, draw, seed in (
+        (dims(9, 1, 3, 257), Draw("edges", peaked=True), 1),
+        (dims(1, 2, 16, 190), Draw(), 0),
+        (dims(3, 4, 20, 330), Draw("random", peaked=True), 4),
+    ):
+        simulation.seed = seed
+        assert_passes(subject, shape, draw=draw, seed=seed)
+    assert simulation.unknown() == []
+
+
 def assert_right(plan: Any, inputs: Any, outputs: Any) -> None:
     expected = plan.reference_fn(*inputs, precision="float64")
     for i, (found, reference) in enumerate(zip(outputs, expected)):

@@ -37,7 +37,7 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "lse": st.sampled_from(("{base: 2}", "{layout: bsh}", "{base: e, layout: bhs, empty: +inf}")),
     "variant": st.sampled_from(("auto", *VARIANTS)),
     "split_kv": st.sampled_from(("auto", "1", "{max: 32}", "{max: any}")),
-    "scheduler": st.sampled_from(("{overhead: 0}", "{join_ratio: 1024}", "{overhead: 64, join_ratio: 1}")),
+    "scheduler": st.sampled_from(("{overhead: 0}", "{unit: 1}", "{join_ratio: 1024}", "{overhead: 64, join_ratio: 1}")),
     "pipeline": st.integers(0, 1).map(lambda pairs: f"{{prefetch: {pairs}}}"),
     "warpgroups": st.builds("{{producer: {{registers: {}}}, consumer: {{registers: {}}}}}".format, low, high),
 }
@@ -45,6 +45,7 @@ REQUIRED = ("dtype", "heads", "query_len")
 LOCKED = {
     "variant": st.sampled_from((*VARIANTS, "swap_ab")),
     "split_kv.max": st.sampled_from(("any", 1, 7, 0, None)),
+    "scheduler.unit": st.integers(0, 3),
     "scheduler.overhead": st.integers(-1, 70),
     "warpgroups.producer.registers": low,
     "warpgroups.consumer.registers": high,
@@ -112,11 +113,11 @@ def test_any_lock_is_survived(text: str, locked: dict[str, Any]) -> None:
     assert not list(refusals(problem, candidate, SM90))
 
 
-@given(st.sampled_from(tuple(VARIANTS)), st.lists(st.integers(1, 2**31 - 1), min_size=6, max_size=6))
+@given(st.sampled_from(tuple(VARIANTS)), st.lists(st.integers(1, 2**31 - 1), min_size=7, max_size=7))
 @settings(max_examples=50)
 def test_rules_answer_for_any_numbers(variant: str, numbers: list[int]) -> None:
     problem = bind_mla(MLA)
-    fields = ("max_splits", "overhead", "join_ratio", "prefetch", "producer_registers", "consumer_registers")
+    fields = ("max_splits", "unit", "overhead", "join_ratio", "prefetch", "producer_registers", "consumer_registers")
     candidate = mla_candidate(problem, variant=variant, **dict(zip(fields, numbers)))
     assert_refusals_tell(refusals(problem, candidate, SM90))
     derive(problem, candidate)

@@ -25,12 +25,22 @@ CUTS = {"_take", "_take_aligned", "_take_even", "_take_whole"}
 class Part:
     """What one part does; stands for the kernel's `self`, `o` and split_join where its functions name them."""
 
-    def __init__(self, lengths: Sequence[int], work: Work) -> None:
-        self.seq_lens, self.work = lengths, work
+    def __init__(self, lengths: Sequence[int], work: Work, unit: int) -> None:
+        self.seq_lens, self.work, self.tiling = lengths, work, SimpleNamespace(unit=unit)
         self.published: list[int] = []  # counters, named by the part that a request begins in
         self.joins: list[tuple[int, int, int]] = []  # request, first and last part
         first, end = KERNEL["requests"](self, self)
         self.pieces = [(request, *KERNEL["span"](self, self, request)[1:]) for request in range(first, end)]
+        for _, lo, hi in self.pieces:
+            self.check_steps(lo, hi, unit)
+
+    def check_steps(self, lo: int, hi: int, unit: int) -> None:
+        """Steps take every block once, and past the end only one behind a request that is cut by pairs."""
+        blocks = []
+        for single, first, end in KERNEL["steps"](self, lo, hi):
+            for step in range(first, end):
+                blocks += [lo + 2 * step + i for i in range(1 if single else 2)]
+        assert blocks == list(range(lo, hi + (hi - lo) % 2 * (unit == 2)))
 
     def counter(self, o: Part, row_block: int, first: int) -> int:
         return first
@@ -66,7 +76,7 @@ SCHEDULE = device_functions(
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
 KERNEL = device_functions(
     ROOT / "generated" / "mla_decode_bf16_sm90a" / "kernel.py",
-    ("requests", "span", "join"),
+    ("requests", "span", "steps", "join"),
     warp=False,
     KEY_BLOCK=KEY_BLOCK,
     cute=SimpleNamespace(arch=SimpleNamespace(block_idx=lambda: (0, now.part, 0))),
@@ -75,28 +85,30 @@ KERNEL = device_functions(
 )
 
 
-def run_parts(lengths: Sequence[int], parts: int, overhead: int, join_ratio: int, max_splits: int) -> Iterator[Part]:
+def run_parts(
+    lengths: Sequence[int], parts: int, unit: int, overhead: int, join_ratio: int, max_splits: int
+) -> Iterator[Part]:
     for number in range(parts):
         work = Work()
         run_warp(
             SCHEDULE["find_part"],
-            *(Lengths(lengths), number, parts, 2 * KEY_BLOCK, overhead, join_ratio, max_splits, work),
+            *(Lengths(lengths), number, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits, work),
         )
-        part = Part(lengths, work)
+        part = Part(lengths, work, unit)
         now.part, now.published = number, part.published
         KERNEL["join"](part, part, 0)
         yield part
 
 
-def check_cut(lengths: Sequence[int], parts: int, overhead: int, join_ratio: int, max_splits: int) -> None:
-    ran = list(run_parts(lengths, parts, overhead, join_ratio, max_splits))
+def check_cut(lengths: Sequence[int], parts: int, unit: int, overhead: int, join_ratio: int, max_splits: int) -> None:
+    ran = list(run_parts(lengths, parts, unit, overhead, join_ratio, max_splits))
     slots = set()
     for request, length in enumerate(max(length, 0) for length in lengths):
         takers = [(number, lo, hi) for number, part in enumerate(ran) for r, lo, hi in part.pieces if r == request]
         blocks = -(-length // KEY_BLOCK)
         assert takers[0][1] == 0
         assert takers[-1][2] == blocks
-        assert all(hi == lo and hi % 2 == 0 for (_, _, hi), (_, lo, _) in pairwise(takers))  # whole units
+        assert all(hi == lo and hi % unit == 0 for (_, _, hi), (_, lo, _) in pairwise(takers))  # whole units
         assert all(lo < hi for _, lo, hi in takers) or length == 0
         assert len(takers) <= (max_splits or parts)
         first, last = takers[0][0], takers[-1][0]
@@ -130,17 +142,23 @@ LENGTHS = st.one_of(
 
 @settings(max_examples=200)
 @given(
-    LENGTHS, st.integers(1, 24) | st.integers(1, 132), st.integers(1, 8), st.sampled_from((1, 25)), st.integers(0, 5)
+    LENGTHS,
+    st.integers(1, 24) | st.integers(1, 132),
+    st.sampled_from((1, 2)),
+    st.integers(1, 8),
+    st.sampled_from((1, 25)),
+    st.integers(0, 5),
 )
-@example([0] * 400, 132, 2, 25, 0)
-@example([131_072] + [0] * 399, 132, 2, 25, 0)
-@example([1], 132, 1, 1, 0)
-@example([0] * 7 + [12_800], 10, 2, 1, 0)
-@example([1_000_000], 132, 2, 25, 0)
-@example([300, 40_000] * 80, 132, 2, 25, 0)
-@example([-2_000, 9_000, 4_000], 7, 2, 25, 0)
-def test_cut(lengths: list[int], parts: int, overhead: int, join_ratio: int, max_splits: int) -> None:
-    check_cut(lengths, parts, overhead, join_ratio, max_splits)
+@example([0] * 400, 132, 2, 2, 25, 0)
+@example([131_072] + [0] * 399, 132, 2, 2, 25, 0)
+@example([1], 132, 2, 1, 1, 0)
+@example([0] * 7 + [12_800], 10, 2, 2, 1, 0)
+@example([1_000_000], 132, 2, 2, 25, 0)
+@example([300, 40_000] * 80, 132, 2, 2, 25, 0)
+@example([4096], 132, 1, 2, 100, 0)
+@example([-2_000, 9_000, 4_000], 7, 2, 2, 25, 0)
+def test_cut(lengths: list[int], parts: int, unit: int, overhead: int, join_ratio: int, max_splits: int) -> None:
+    check_cut(lengths, parts, unit, overhead, join_ratio, max_splits)
 
 
 @pytest.mark.parametrize(
@@ -158,4 +176,4 @@ def test_every_way_to_cut(
 ) -> None:
     for name in CUTS - {cut, "_take" if cut == "_take_whole" else cut}:  # which takes by it
         monkeypatch.delitem(SCHEDULE, name)
-    check_cut(lengths, parts, 2, 25, max_splits)
+    check_cut(lengths, parts, 2, 2, 25, max_splits)

@@ -337,7 +337,7 @@ def test_mla_decode_is_tuned_beside_the_variant_that_a_problem_runs(
     shapes = [word for problem in problems for word in ("--shape", problem)]
     assert tune(spec, *shapes) == 0
     out = capsys.readouterr().out
-    assert "pruned 18 by `row-block-pairs`, such as: 1 row block of 64" in " ".join(out.split())
+    assert "pruned 24 by `row-block-pairs`, such as: 1 row block of 64" in " ".join(out.split())
     small, large = winners(spec)
     assert (small.calls, large.calls) == (
         {"batch": 1, "query_len": 1, "heads": 16, "kv_len": (251, 1000)},
@@ -352,7 +352,7 @@ def test_mla_decode_is_tuned_beside_the_variant_that_a_problem_runs(
     assert small.gain[1] == pytest.approx(11.2 / 9.1, rel=0.01)  # of seesaw, which prefetches nothing by itself
     assert large.gain
     assert large.gain[1] == pytest.approx(10.2 / 9.1, rel=0.01)  # of seesaw_2cta
-    assert len(made.built) == 37 - 1
+    assert len(made.built) == 49 - 1
     spec.write_text(MLA + "tune: {overhead: [2, 8]}\n")
     assert tune(spec, *shapes[:2], "--dry-run") == 0
     assert "listed in the spec" in capsys.readouterr().out

@@ -24,6 +24,7 @@ VARIANTS = (
 # Knob -> value and reason; docs/performance.md has what the other values gave.
 MEASURED: dict[str, tuple[object, str]] = {
     "max_splits": (ANY, "balances the SMs; 1 makes each request's result independent of the others"),
+    "unit": (2, "no half-used pairs of key blocks; single ones make parts of short requests shorter"),
     "overhead": (2, "loading Q, storing O and filling the pipeline take about as long as two pairs of blocks"),
     "join_ratio": (25, "a pair of key blocks takes about as long as joining 25 parts; 12 was slower"),
 }

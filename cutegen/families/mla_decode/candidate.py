@@ -10,6 +10,7 @@ from cutegen.families.knobs import Knob, integer, word
 CLUSTERS = {"seesaw": 1, "seesaw_2cta": 2}
 BOTH = "both"  # kernels of either, chosen at every call
 VARIANTS = (*CLUSTERS, BOTH)
+MAX_UNIT = 2  # key blocks: those of a step
 MAX_OVERHEAD = 64  # pairs of blocks; a request that costs more than 8192 keys beside its own is no request
 MAX_JOIN_RATIO = 1024
 MAX_PREFETCH = 1  # pairs of blocks: the K warp knows the pages of one pair ahead
@@ -20,12 +21,13 @@ ANY = "any"
 class Candidate:
     """Every knob with a value.
 
-    max_splits: most parts of one request, or ANY. overhead, join_ratio: as in MlaTiling. prefetch: too, but seesaw as
-    one of both fetches nothing ahead. *_registers: setmaxnreg per thread.
+    max_splits: most parts of one request, or ANY. unit, overhead, join_ratio: as in MlaTiling. prefetch: too, but
+    seesaw as one of both fetches nothing ahead. *_registers: setmaxnreg per thread.
     """
 
     variant: str
     max_splits: int | str
+    unit: int
     overhead: int
     join_ratio: int
     prefetch: int
@@ -53,6 +55,7 @@ def _splits(value: object) -> int | str:
 KNOBS: tuple[Knob, ...] = (
     Knob("variant", "variant", word(*VARIANTS)),
     Knob("max_splits", "split_kv.max", _splits),
+    Knob("unit", "scheduler.unit", integer(1, MAX_UNIT)),
     Knob("overhead", "scheduler.overhead", integer(1, MAX_OVERHEAD)),
     Knob("join_ratio", "scheduler.join_ratio", integer(1, MAX_JOIN_RATIO)),
     Knob("prefetch", "pipeline.prefetch", integer(0, MAX_PREFETCH)),

@@ -6,10 +6,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, MAX_PREFETCH
+from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, MAX_PREFETCH, MAX_UNIT
 from cutegen.spec.base import Auto, Bench, KernelSpec, Positive, Range, Section, knob
 from cutegen.spec.refusal import Finding, Refusal
 
+Unit = Annotated[int, Field(ge=1, le=MAX_UNIT)]
 Overhead = Annotated[int, Field(ge=1, le=MAX_OVERHEAD)]  # a request without keys needs a place in the list of work
 JoinRatio = Annotated[int, Field(ge=1, le=MAX_JOIN_RATIO)]
 Prefetch = Annotated[int, Field(ge=0, le=MAX_PREFETCH)]
@@ -46,6 +47,10 @@ class SplitKv(Section):
 class Scheduler(Section):
     """The costs by which keys are shared out evenly among the CTAs, on the device."""
 
+    unit: Unit | Auto = knob(
+        "64-key blocks that parts of a request are a multiple of: 2, or 1 for parts half as long where requests are "
+        "few and short."
+    )
     overhead: Overhead | Auto = knob("What a request costs beside its keys, in pairs of 64-key blocks.")
     join_ratio: JoinRatio | Auto = knob(
         "Cost of a pair of key blocks over that of joining one more part: bounds how finely a request is cut."
@@ -92,6 +97,7 @@ class Tune(Section):
     writes, else the default's. Nothing listed: variants and costs around the default's."""
 
     variant: list[Literal["seesaw", "seesaw_2cta"]] = Field(default=[], description="Candidates for `variant`.")
+    unit: list[Unit] = Field(default=[], description="Candidates for `scheduler.unit`.")
     overhead: list[Overhead] = Field(default=[], description="Candidates for `scheduler.overhead`.")
     join_ratio: list[JoinRatio] = Field(default=[], description="Candidates for `scheduler.join_ratio`.")
     prefetch: list[Prefetch] = Field(default=[], description="Candidates for `pipeline.prefetch`.")

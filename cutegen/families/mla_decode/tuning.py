@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 SEARCH: Mapping[str, tuple[Any, ...]] = {
     "variant": tuple(CLUSTERS),
     "prefetch": (0, 1),
+    "unit": (1, 2),
     "overhead": (1, 2, 4),
-    "join_ratio": (12, 25, 50),
+    "join_ratio": (25, 100),
 }
 
 
