@@ -29,6 +29,9 @@ def tiling(page_size: int = 16, cluster: int = 1, max_splits: int = 0) -> MlaTil
         join_ratio=1,
         max_splits=max_splits,
         prefetch=1,
+        pdl_wait=False,
+        pdl_trigger=False,
+        pdl_schedule_ahead=False,
     )
 
 

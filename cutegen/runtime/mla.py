@@ -17,7 +17,9 @@ class MlaTiling:
     SharedStorage. unit: key blocks that requests are cut by a multiple of, 1 or 2. overhead: what a request costs
     beside its key blocks, in pairs of blocks. join_ratio: cost of a pair of blocks over cost of joining one more part,
     which bounds how finely a request is cut. max_splits: most parts of one request, 0 for no bound. prefetch: pairs of
-    blocks that are fetched to L2 ahead of their load.
+    blocks that are fetched to L2 ahead of their load. pdl_wait: waits for the kernel before it, by programmatic
+    dependent launch. pdl_trigger: the next one may start when all CTAs have issued their last loads of K.
+    pdl_schedule_ahead: finds its part of the work before it waits.
     """
 
     cluster: int
@@ -31,6 +33,9 @@ class MlaTiling:
     join_ratio: int
     max_splits: int
     prefetch: int
+    pdl_wait: bool
+    pdl_trigger: bool
+    pdl_schedule_ahead: bool
 
 
 def row_blocks(rows: int, cluster: int) -> int:

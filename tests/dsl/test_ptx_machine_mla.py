@@ -67,11 +67,13 @@ query_len: [1, 4]
 kv_cache: {page_size: 128}
 variant: seesaw
 scheduler: {unit: 1}
+pdl: {wait: true, trigger: last_tile}
 """
 
 
 def test_parts_of_single_blocks(tmp_path: Path) -> None:
-    """Parts of one block, of a pair and one, and of pairs, in pages of two blocks."""
+    """Parts of one block, of a pair and one, and of pairs, in pages of two blocks. And memory, which may be scratch of
+    the kernel in front, is not touched before the wait for it."""
     spec = tmp_path / "single.yaml"
     spec.write_text(SINGLE)
     simulation = Simulation()
@@ -84,6 +86,12 @@ def test_parts_of_single_blocks(tmp_path: Path) -> None:
         simulation.seed = seed
         assert_passes(subject, shape, draw=draw, seed=seed)
     assert simulation.unknown() == []
+    code = [i.text for i in simulation.assemblers[0].program.instructions]
+    wait = code.index("griddepcontrol.wait")
+    touch = re.compile(r"(ld|st|atom|red|prefetch|cp)\.\S*(global|bulk\.tensor)")
+    touches = [i for i, text in enumerate(code) if touch.match(text)]
+    assert len(touches) > 50
+    assert wait < touches[0]
 
 
 def assert_right(plan: Any, inputs: Any, outputs: Any) -> None:

@@ -38,6 +38,7 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "variant": st.sampled_from(("auto", *VARIANTS)),
     "split_kv": st.sampled_from(("auto", "1", "{max: 32}", "{max: any}")),
     "scheduler": st.sampled_from(("{overhead: 0}", "{unit: 1}", "{join_ratio: 1024}", "{overhead: 64, join_ratio: 1}")),
+    "pdl": st.sampled_from(("{wait: true}", "{schedule_ahead: true}", "{wait: true, schedule_ahead: true}")),
     "pipeline": st.integers(0, 1).map(lambda pairs: f"{{prefetch: {pairs}}}"),
     "warpgroups": st.builds("{{producer: {{registers: {}}}, consumer: {{registers: {}}}}}".format, low, high),
 }

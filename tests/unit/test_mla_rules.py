@@ -34,6 +34,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      SM90),
     ("row-block-pairs", MLA.replace("[16, 128]", "64").replace("[1, 4]", "1"), {"variant": "both"},
      ("at most 64 rows", "use seesaw"), {"variant": "seesaw"}, SM90),
+    ("schedule-ahead", MLA, {"pdl_schedule_ahead": True}, ("pdl.wait is false", "wait: true"),
+     {"pdl_schedule_ahead": True, "pdl_wait": True}, SM90),
     ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "218 KiB", "99 KiB"), {}, SM120),
 ]  # fmt: skip
 

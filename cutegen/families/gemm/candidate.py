@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
+from cutegen.families.pdl import PDL_TRIGGERS
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.problem import GemmProblem
@@ -15,7 +16,6 @@ RASTER_ORDERS = ("along_m", "along_n")
 SCHEDULERS = ("static_persistent", "dynamic_persistent")
 # How the parts of a split k become one sum; the first two give the same bits every time.
 SPLIT_K_SUMS = ("ordered_turnstile", "ordered_parallel", "unordered_atomic")
-PDL_TRIGGERS = ("none", "last_tile")
 NEVER = "never"
 
 

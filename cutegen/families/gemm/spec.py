@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from cutegen.families.gemm.candidate import KNOBS
+from cutegen.families.pdl import Pdl
 from cutegen.families.tune_section import tune_section
 from cutegen.spec.base import (
     NAMES,
@@ -107,13 +108,6 @@ class Tma(Section):
         "for outputs such as `grad: grad + acc`, and the kernel reads none of it. `auto` is tma, but direct where a "
         "constant extent rules TMA out.",
     )
-
-
-class Pdl(Section):
-    """Programmatic dependent launch: overlap with the kernels before and after on the stream."""
-
-    wait: bool | Auto = knob("Wait for the kernel before this one, in the kernel.")
-    trigger: Literal["last_tile", "none"] | Auto = knob("When the next kernel may start.")
 
 
 class Groups(Section):

@@ -27,6 +27,9 @@ MEASURED: dict[str, tuple[object, str]] = {
     "unit": (2, "no half-used pairs of key blocks; single ones make parts of short requests shorter"),
     "overhead": (2, "loading Q, storing O and filling the pipeline take about as long as two pairs of blocks"),
     "join_ratio": (25, "a pair of key blocks takes about as long as joining 25 parts; 12 was slower"),
+    "pdl_wait": (False, "only a kernel before this one that triggers early needs it"),
+    "pdl_trigger": ("none", "safe for any kernel after this one"),
+    "pdl_schedule_ahead": (False, "lengths and table may be written by the kernel before this one"),
 }
 PRODUCER_REGISTERS = 24  # the load warps need no more
 

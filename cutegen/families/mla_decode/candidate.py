@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cutegen.families.knobs import Knob, integer, word
+from cutegen.families.knobs import Knob, boolean, integer, word
+from cutegen.families.pdl import PDL_TRIGGERS
 
 # kernel -> CTAs of its cluster
 CLUSTERS = {"seesaw": 1, "seesaw_2cta": 2}
@@ -22,7 +23,7 @@ class Candidate:
     """Every knob with a value.
 
     max_splits: most parts of one request, or ANY. unit, overhead, join_ratio: as in MlaTiling. prefetch: too, but
-    seesaw as one of both fetches nothing ahead. *_registers: setmaxnreg per thread.
+    seesaw as one of both fetches nothing ahead. pdl_*: too. *_registers: setmaxnreg per thread.
     """
 
     variant: str
@@ -31,6 +32,9 @@ class Candidate:
     overhead: int
     join_ratio: int
     prefetch: int
+    pdl_wait: bool
+    pdl_trigger: str
+    pdl_schedule_ahead: bool
     producer_registers: int
     consumer_registers: int
 
@@ -59,6 +63,9 @@ KNOBS: tuple[Knob, ...] = (
     Knob("overhead", "scheduler.overhead", integer(1, MAX_OVERHEAD)),
     Knob("join_ratio", "scheduler.join_ratio", integer(1, MAX_JOIN_RATIO)),
     Knob("prefetch", "pipeline.prefetch", integer(0, MAX_PREFETCH)),
+    Knob("pdl_wait", "pdl.wait", boolean),
+    Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
+    Knob("pdl_schedule_ahead", "pdl.schedule_ahead", boolean),
     Knob("producer_registers", "warpgroups.producer.registers", integer()),
     Knob("consumer_registers", "warpgroups.consumer.registers", integer()),
 )

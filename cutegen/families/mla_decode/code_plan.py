@@ -28,4 +28,6 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         tma_loads=queries + 1,
         multicast=numbers.cluster > 1,
         tma_stores=1,
+        pdl_wait=tiling.candidate.pdl_wait,
+        pdl_trigger=tiling.candidate.pdl_trigger != "none",
     )

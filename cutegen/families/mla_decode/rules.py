@@ -62,6 +62,22 @@ def _promised(extent: tuple[int, int]) -> range:
     return range(extent[0], extent[1] + 1)
 
 
+@BOOK.declare_form(
+    Rule(
+        "schedule-ahead",
+        "pdl.schedule_ahead goes with pdl.wait",
+        "Without the wait a kernel starts when the one before it has ended, and there is nothing to be ahead of.",
+        "pdl: {wait: false, schedule_ahead: true}",
+    ),
+    "pdl_schedule_ahead",
+    "pdl_wait",
+)
+def schedule_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    if c.pdl_wait or not c.pdl_schedule_ahead:
+        return None
+    return "pdl.wait is false: there is no wait to find parts before", "write `pdl: {wait: true, schedule_ahead: true}`"
+
+
 @BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers")
 def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
     return check_file(arch, THREADS, c.producer_registers, CONSUMERS, c.consumer_registers)

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, MAX_PREFETCH, MAX_UNIT
+from cutegen.families.pdl import Pdl
 from cutegen.spec.base import Auto, Bench, KernelSpec, Positive, Range, Section, knob
 from cutegen.spec.refusal import Finding, Refusal
 
@@ -62,6 +63,15 @@ class Pipeline(Section):
 
     prefetch: Prefetch | Auto = knob(
         "Pairs of key blocks that are fetched to L2 ahead of their load; of `variant: both`, only by seesaw_2cta."
+    )
+
+
+class MlaPdl(Pdl):
+    """Programmatic dependent launch: overlap with the kernels before and after on the stream."""
+
+    schedule_ahead: bool | Auto = knob(
+        "Find the parts of the work before the wait, too. The caller promises that seq_lens and block_table were "
+        "written before the kernel in front of this one could start."
     )
 
 
@@ -160,6 +170,7 @@ class MlaSpec(KernelSpec):
     )
     scheduler: Scheduler = Scheduler()
     pipeline: Pipeline = Pipeline()
+    pdl: MlaPdl = MlaPdl()
     warpgroups: Warpgroups = Warpgroups()
     bench: MlaBench = MlaBench()
     tune: Tune = Tune()

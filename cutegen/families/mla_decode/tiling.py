@@ -32,6 +32,9 @@ def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMla
         join_ratio=c.join_ratio,
         max_splits=0 if isinstance(c.max_splits, str) else c.max_splits,
         prefetch=c.prefetch,
+        pdl_wait=c.pdl_wait,
+        pdl_trigger=c.pdl_trigger != "none",
+        pdl_schedule_ahead=c.pdl_schedule_ahead,
     )
     return ResolvedMlaTiling(
         name=name,
@@ -62,6 +65,9 @@ def _sources(c: Candidate) -> dict[str, str]:
         "join_ratio": "scheduler.join_ratio",
         "max_splits": "split_kv.max" + (f" = {ANY}" if c.max_splits == ANY else ""),
         "prefetch": "pipeline.prefetch",
+        "pdl_wait": "pdl.wait",
+        "pdl_trigger": "pdl.trigger",
+        "pdl_schedule_ahead": "pdl.schedule_ahead",
     }
 
 
