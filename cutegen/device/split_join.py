@@ -29,6 +29,13 @@ def slot_of(part: Int32, begins: Int32) -> Int32:
 
 
 @cute.jit
+def first_column(vector: Int32) -> Int32:
+    """Column of the first value of a vector of a slot's row; the others are of this one + 1, + 8 and + 9. These are a
+    thread's own values of two neighbouring 8 x 8 fragments of an accumulator: it stores them at once, as they are."""
+    return 16 * (vector // 4) + 2 * (vector % 4)
+
+
+@cute.jit
 def publish(counter, thread: Int32):
     """Tells the other parts that this one's partial results are written. All of the group's threads have passed a
     barrier since they wrote them, so that a release by one is one of all (PTX ISA, causality order)."""
@@ -73,8 +80,8 @@ def join(
 ):
     """Joins this part's share of rows origin .. origin + rows, of at most 512 parts.
 
-    partial_out: (slots, rows, d) f32; partial_lse: (slots, rows) f32, base 2; out: (rows, d); lse: (rows,), scaled by
-    lse_scale.
+    partial_out: (slots, rows, d) f32, columns as `first_column` says; partial_lse: (slots, rows) f32, base 2; out:
+    (rows, d); lse: (rows,), scaled by lse_scale.
     """
     first, step = warp * splits + part - lo, splits * warps  # neighbours go to different parts
     ways = 32 - Int32(cute.arch.clz(splits - 1))  # log2 of the power of two that the parts fill up to
@@ -120,7 +127,7 @@ def _join_items(
     last = (splits - 1 - group) >> sides  # a lane has parts lo + group + (d << sides) for d up to this
     begins = _begins(group)  # only for d = 0
     vectors = cute.zipped_divide(partial_out, (1, 1, VECTOR))  # (4, (slots, rows, columns / 4))
-    out_vectors = cute.zipped_divide(out, (1, VECTOR))
+    out_pairs = cute.zipped_divide(out, (1, 2))  # (2, (rows, columns / 2))
     apart = cute.assume(slot_of(partial_out.stride[0], 0) << sides, divby=VECTOR)  # elements from d to d + 1
     lse_apart = slot_of(partial_lse.stride[0], 0) << sides
     for item in cutlass.range(first, ((rows + tall - 1) // tall << cuts) << sides, step, unroll=1):
@@ -155,11 +162,13 @@ def _join_items(
                         acc[c] = acc[c] + weights[d, r] * x[c, d, w, r]
                 if const_expr(loads == depth):
                     _reduce_groups(acc, sides, operator.add)
-                y = cute.make_rmem_tensor(VECTOR, out.element_type)
+                y = cute.make_rmem_tensor((2, VECTOR // 2), out.element_type)
                 for c in cutlass.range_constexpr(VECTOR):
                     y[c] = (acc[c] * scale).to(out.element_type)
                 if row + r < end and group == 0:
-                    cute.autovec_copy(y, out_vectors[None, (row + r, at + 32 * w)])
+                    pair = first_column(at + 32 * w) // 2
+                    for c in cutlass.range_constexpr(VECTOR // 2):
+                        cute.autovec_copy(y[None, c], out_pairs[None, (row + r, pair + 4 * c)])
         top, total = tops[0], totals[0]
         for r in cutlass.range_constexpr(1, tall):  # a lane a row
             if lane == r:

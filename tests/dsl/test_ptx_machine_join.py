@@ -28,11 +28,16 @@ def compiled_join() -> Callable[..., None]:
     return Simulation(sm_count=132).load_kernel("mini_join", None, "sm_90a")
 
 
+# Columns of a slot's row: two of a fragment, two of the next one, for each of four lanes.
+COLUMNS = [16 * i + 2 * lane + column for i in range(32) for lane in range(4) for column in (0, 1, 8, 9)]
+
+
 def expect(partial_out: Any, partial_lse: Any, slots: list[int]) -> tuple[Any, Any]:
     lse = partial_lse[slots].double() * torch.log(torch.tensor(2.0))
     total = torch.logsumexp(lse, 0)
     weights = torch.exp(lse - torch.where(total > -torch.inf, total, 0.0))
-    out = (weights[..., None] * partial_out[slots].double()).sum(0)
+    out = torch.empty(partial_out.shape[1:], dtype=torch.float64)
+    out[:, COLUMNS] = (weights[..., None] * partial_out[slots].double()).sum(0)
     return out, torch.where(total > -torch.inf, total / torch.log(torch.tensor(2.0)), torch.inf)
 
 
