@@ -76,11 +76,13 @@ def explain_dispatch(rows: Iterable[DispatchRow], note: str) -> Section:
 
 
 def of_each(tilings: Sequence[Instance], make: Callable[[Instance], Section]) -> list[Section]:
-    """A section for each instance, named in its title; one where all are the same."""
-    made = [make(tiling) for tiling in tilings]
-    if all(section == made[0] for section in made):
-        return made[:1]
-    return [replace(section, title=f"{section.title}, {t.name}") for section, t in zip(made, tilings)]
+    """A section for each instance, named in its title; instances with the same one share it."""
+    made: dict[Section, list[str]] = {}
+    for tiling in tilings:
+        made.setdefault(make(tiling), []).append(tiling.name)
+    if len(made) == 1:
+        return list(made)
+    return [replace(section, title=f"{section.title}, {', '.join(names)}") for section, names in made.items()]
 
 
 @dataclass(frozen=True, slots=True)

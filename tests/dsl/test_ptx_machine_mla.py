@@ -67,7 +67,6 @@ query_len: [1, 4]
 kv_cache: {page_size: 128}
 variant: seesaw
 scheduler: {unit: 1}
-pdl: {wait: true, trigger: last_tile}
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +105,13 @@ def test_what_cannot_be_read(options: tuple[str, ...], said: str, explain: Calla
 )
 def test_what_cannot_be_read_for_mla(options: tuple[str, ...], said: str, explain: Callable[..., str]) -> None:
     assert said in explain(MLA, *options, code=2)
+
+
+def test_the_work_of_single_key_blocks(explain: Callable[..., str]) -> None:
+    out = explain(MLA, "--shape", "batch=8,heads=16,query_len=2,kv_len=1000")
+    assert re.search(r"kernel +seesaw_unit_1\n", out)
+    assert "8 x 16 blocks of 64 keys, and 4 blocks' worth a request" in out
+    assert "2 blocks' worth a part" in out
 
 
 def test_constant_dims_are_a_shape(explain: Callable[..., str]) -> None:

@@ -45,9 +45,11 @@ def test_every_candidate_is_legal_where_row_blocks_come_in_pairs() -> None:
         ("split_kv: {max: 32}", {"split_kv.max": 32}),
         ("variant: seesaw_2cta", {"variant": "seesaw_2cta"}),
         ("scheduler: {overhead: 1, join_ratio: 7}", {"scheduler.overhead": 1, "scheduler.join_ratio": 7}),
+        ("scheduler: {unit: 1}", {"variant": "both", "scheduler.unit": 1}),
+        ("pdl: {wait: false, trigger: none}", {"pdl.wait": False, "pdl.trigger": "none"}),
         ("pipeline: {prefetch: 0}", {"pipeline.prefetch": 0}),
         ("warpgroups: {producer: {registers: 40}}", {"warpgroups.consumer.registers": 232}),
-        ("warpgroups: {consumer: {registers: 216}}", {"warpgroups.producer.registers": 24}),
+        ("warpgroups: {consumer: {registers: 224}}", {"warpgroups.producer.registers": 24}),
     ],
 )
 def test_written_knobs_are_constraints(knobs: str, expected: dict[str, object]) -> None:
@@ -80,15 +82,41 @@ def test_both_kernels_differ_in_what_they_share() -> None:
     assert replace(one, cluster=2, prefetch=1) == two
 
 
+def test_a_kernel_for_each_unit_where_some_calls_have_few_rows() -> None:
+    resolved = resolve_text(MLA).resolved
+    pairs, single, two = (t.numbers for t in resolved.tilings)
+    assert [t.name for t in resolved.tilings] == ["seesaw", "seesaw_unit_1", "seesaw_2cta"]
+    assert (pairs.unit, two.unit) == (2, 2)
+    assert single == replace(pairs, unit=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        (MLA.replace("[16", "[32"), "any"),
+        (MLA.replace("[16", "[33"), 2),
+        (MLA.replace("[1, 4]", "[3, 4]"), 2),
+        (MLA + "variant: seesaw\n", 2),
+        (MLA.replace("[16, 128]", "16"), 2),
+        (MLA + "scheduler: {unit: 2}\n", 2),
+    ],
+)
+def test_the_unit_is_open_where_it_can_matter(text: str, unit: object) -> None:
+    resolution = resolve_text(text)
+    assert values(resolution)["scheduler.unit"] == unit
+    assert ("seesaw_unit_1" in {row.tiling for row in resolution.resolved.dispatch}) == (unit == "any")
+
+
 @pytest.mark.parametrize(
     ("rows", "batch", "runs"),
     [
+        (1, 1, "seesaw_unit_1"), (32, 8, "seesaw_unit_1"), (33, 8, "seesaw"), (32, 9, "seesaw"),
         (16, 128, "seesaw"), (64, 128, "seesaw"), (65, 16, "seesaw_2cta"), (128, 15, "seesaw"),
         (128, 16, "seesaw_2cta"), (129, 128, "seesaw"), (192, 128, "seesaw"), (193, 16, "seesaw_2cta"),
         (512, 1, "seesaw"),
     ],
 )  # fmt: skip
-def test_two_ctas_run_full_gpus_with_paired_rows(rows: int, batch: int, runs: str) -> None:
+def test_the_kernel_goes_by_rows_and_batch(rows: int, batch: int, runs: str) -> None:
     assert dispatch(resolve_text(MLA).resolved.dispatch, {"rows": rows, "batch": batch, "query_len": 1}) == runs
 
 
@@ -135,6 +163,7 @@ def test_a_locked_variant_gives_way_when_a_promise_grows() -> None:
         ("split_kv.max", 0, "a positive integer or any"),
         ("split_kv.max", True, "a positive integer or any"),
         ("scheduler.overhead", 65, "an integer from 1 to 64"),
+        ("scheduler.unit", 3, "an integer from 1 to 2 or any"),
         ("variant", "swap_ab", "one of seesaw, seesaw_2cta"),
     ],
 )

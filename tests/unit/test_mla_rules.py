@@ -15,7 +15,7 @@ from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.hardware import ARCHS, Arch
 
-TWO = {"variant": "seesaw_2cta"}
+TWO = {"variant": "seesaw_2cta", "unit": 2}
 SM120 = ARCHS["sm_120a"]
 
 # (rule, spec, illegal knobs, what the reason and the remedy say, legal neighbour, arch that refuses)
@@ -25,8 +25,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
     ("register-values", MLA, {"producer_registers": 176}, ("176", "384", "168"), {}, SM90),
     ("register-file", MLA, {"producer_registers": 40}, ("40 + 2 x 240", "66560", "64512", "at most 232"),
      {"producer_registers": 40, "consumer_registers": 232}, SM90),
-    ("attention-registers", MLA, {"consumer_registers": 208}, ("128 + S 32 + P 16 = 176", "leave 32 of 40", "216"),
-     {"consumer_registers": 216}, SM90),
+    ("attention-registers", MLA, {"consumer_registers": 216}, ("128 + S 32 + P 16 = 176", "leave 40 of 48", "224"),
+     {"consumer_registers": 224}, SM90),
     ("row-block-pairs", MLA, TWO, ("heads 16 x query_len 1 = 16 rows = 1 block of 64", "multiple of 2"), {}, SM90),
     ("row-block-pairs", PAIRED.replace("128", "[64, 65]").replace("[1, 4]", "2"), TWO, ("heads 65", "= 3 blocks"), {},
      SM90),
@@ -34,8 +34,12 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      SM90),
     ("row-block-pairs", MLA.replace("[16, 128]", "64").replace("[1, 4]", "1"), {"variant": "both"},
      ("at most 64 rows", "use seesaw"), {"variant": "seesaw"}, SM90),
-    ("schedule-ahead", MLA, {"pdl_schedule_ahead": True}, ("pdl.wait is false", "wait: true"),
-     {"pdl_schedule_ahead": True, "pdl_wait": True}, SM90),
+    ("unit-any", MLA, {"variant": "seesaw", "unit": "any"}, ("seesaw is one kernel", "`variant: both`"),
+     {"variant": "both", "unit": "any"}, SM90),
+    ("unit-any", MLA.replace("[16", "[33"), {"unit": "any"}, ("at least 33 rows", "at most 32", "use unit 2"),
+     {"unit": 2}, SM90),
+    ("schedule-ahead", MLA, {"pdl_wait": False, "pdl_schedule_ahead": True}, ("pdl.wait is false", "wait: true"),
+     {"pdl_schedule_ahead": True}, SM90),
     ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "218 KiB", "99 KiB"), {}, SM120),
 ]  # fmt: skip
 

@@ -356,6 +356,10 @@ def test_mla_decode_is_tuned_beside_the_variant_that_a_problem_runs(
     spec.write_text(MLA + "tune: {overhead: [2, 8]}\n")
     assert tune(spec, *shapes[:2], "--dry-run") == 0
     assert "listed in the spec" in capsys.readouterr().out
+    spec.write_text(MLA + "variant: both\nscheduler: {unit: any}\n")
+    assert tune(spec, *shapes[:2], "--dry-run", "--json") == 0
+    proposed = json.loads(capsys.readouterr().out)[0]["candidates"]
+    assert {(c["knobs"]["variant"], c["knobs"]["scheduler.unit"]) for c in proposed} == {("seesaw", 1), ("seesaw", 2)}
 
 
 def test_a_dry_run_lists_candidates_and_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.families.decide import Choice
-from cutegen.families.mla_decode.candidate import ANY, BOTH, Candidate
+from cutegen.families.mla_decode.candidate import ANY, BOTH, MAX_UNIT, SINGLE_BATCH, SINGLE_ROWS, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rules import refusals
@@ -24,12 +24,14 @@ VARIANTS = (
 # Knob -> value and reason; docs/performance.md has what the other values gave.
 MEASURED: dict[str, tuple[object, str]] = {
     "max_splits": (ANY, "balances the SMs; 1 makes each request's result independent of the others"),
-    "unit": (2, "no half-used pairs of key blocks; single ones make parts of short requests shorter"),
     "overhead": (2, "loading Q, storing O and filling the pipeline take about as long as two pairs of blocks"),
-    "join_ratio": (25, "a pair of key blocks takes about as long as joining 25 parts; 12 was slower"),
-    "pdl_wait": (False, "only a kernel before this one that triggers early needs it"),
-    "pdl_trigger": ("none", "safe for any kernel after this one"),
-    "pdl_schedule_ahead": (False, "lengths and table may be written by the kernel before this one"),
+    "join_ratio": (100, "a pair of key blocks takes about as long as joining 100 parts; 25 was up to 5% slower"),
+    "pdl_wait": (True, "sets up while the kernel before this one ends, if that one triggers; touches no memory before"),
+    "pdl_trigger": (
+        "last_tile",
+        "2% in launches back to back; a kernel that may start early waits before it reads, others start at the end",
+    ),
+    "pdl_schedule_ahead": (False, "gave nothing, and lengths and table may be written by the kernel before this one"),
 }
 PRODUCER_REGISTERS = 24  # the load warps need no more
 
@@ -53,6 +55,7 @@ def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -
     if variant == BOTH:
         reason = "a winner is one kernel, and `variant: both` are two"
         return (Refusal("variant", ("variant",), reason, "use seesaw or seesaw_2cta", None, form=True),)
+    fixed = {"unit": MAX_UNIT, **fixed}
     found = choose(problem, fixed, arch)
     if not isinstance(found, Choice):
         found = choose(problem, {**fixed, "variant": BOTH}, arch) if variant == "seesaw_2cta" else found
@@ -66,6 +69,7 @@ def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
         if fixed.get("variant", variant) != variant:
             continue
         proposals = {"variant": (variant, why), **MEASURED, "prefetch": (prefetch, why_prefetch)}
+        proposals["unit"] = _unit(problem, variant)
         values = {field: value for field, (value, _) in proposals.items()}
         values |= {"producer_registers": producer, "consumer_registers": consumer}
         candidate = Candidate(**(values | dict(fixed)))  # type: ignore[arg-type]
@@ -75,6 +79,16 @@ def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
         reasons["consumer_registers"] = f"{held}; 1 + {CONSUMERS} warpgroups use up the register file"
         reasons["producer_registers"] = "what one warp needs that issues bulk copies; the consumers get the rest"
         yield Choice(candidate, reasons)
+
+
+def _unit(problem: MlaProblem, variant: str) -> tuple[int | str, str]:
+    """Value and reason."""
+    calls = f"at most {SINGLE_ROWS} rows and {SINGLE_BATCH} requests"
+    if variant != BOTH:
+        return MAX_UNIT, f"no half-used pairs of key blocks; single ones are quicker for {calls} alone"
+    if problem.rows[0] > SINGLE_ROWS:
+        return MAX_UNIT, f"single key blocks are quicker for {calls} alone, and every call has more rows"
+    return ANY, f"single key blocks for {calls}, up to 10% quicker; pairs, none of them half used, for others"
 
 
 def _registers(fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:

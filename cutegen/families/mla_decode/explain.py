@@ -19,7 +19,7 @@ from cutegen.families.explanation import (
     read_extents,
     roofline,
 )
-from cutegen.families.mla_decode.candidate import KNOBS, Candidate
+from cutegen.families.mla_decode.candidate import KNOBS, MAX_UNIT, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, derive
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor
 from cutegen.families.mla_decode.resolve import chooser
@@ -146,8 +146,12 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     tiling = next(t for t in resolved.tilings if t.name == name)
     numbers = tiling.numbers
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
-    pairs = -(-kv_len // (2 * KEY_BLOCK))
-    share = -(-batch * (pairs + numbers.overhead) // parts)
+    unit = numbers.unit
+    cuts, overhead = -(-kv_len // (unit * KEY_BLOCK)), numbers.overhead * MAX_UNIT // unit
+    share = -(-batch * (cuts + overhead) // parts)
+    units, said = "blocks", f"blocks of {KEY_BLOCK} keys"
+    if unit == MAX_UNIT:
+        units, said = "pairs", f"pairs of {KEY_BLOCK}-key blocks"
     flops, moved = traffic(problem, batch, rows, kv_len)
     padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
     kib = workspace_elements(rows, parts) * 4 // 1024
@@ -156,8 +160,8 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
         ("rows", f"{heads} heads x {query_len} = {rows}: {blocks} x {ROW_BLOCK}, {100 * rows // (blocks * ROW_BLOCK)}% "
                  "of them used"),
         ("CTAs", f"{blocks} row blocks x {parts} parts = {blocks * parts} of {device.sms} SMs"),
-        ("keys", f"{batch} x {pairs} pairs of {KEY_BLOCK}-key blocks, and {numbers.overhead} pairs' worth a request"),
-        ("even share", f"{share} pairs' worth a part; the device cuts near it, at requests where that is as fast"),
+        ("keys", f"{batch} x {cuts} {said}, and {overhead} {units}' worth a request"),
+        ("even share", f"{share} {units}' worth a part; the device cuts near it, at requests where that is as fast"),
         ("workspace", f"{kib} KiB"),
         *roofline(device, flops, moved, device.flops_16bit),
         ("with padded rows", f"{padded:.4g} us of tensor core"),

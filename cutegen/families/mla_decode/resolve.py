@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.mla_decode.auto import choose, choose_instance
-from cutegen.families.mla_decode.candidate import BOTH, KNOBS, Candidate
+from cutegen.families.mla_decode.candidate import KNOBS, SINGLE_BATCH, SINGLE_ROWS, Candidate, keep_single
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, ResolvedMla
 from cutegen.families.mla_decode.tiling import describe_tiling
 from cutegen.families.refusal import Refusal
-from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome
+from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome, When
 from cutegen.families.tuned import TunedRow, read_tuned
 from cutegen.hardware import ARCHS, Device
 
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 # Sharing loads pays from a batch on that fills the GPU, and with row blocks that pair up. Measured on an H200: 2 to 7%
 # faster at batch 32 and 128 with 128 heads, 4% slower at batch 1.
 _FULL = ("batch", ">=", 16)
-DISPATCH = (
-    DispatchRow((("rows", ">", 64), ("rows", "<=", 128), _FULL), "seesaw_2cta"),
-    DispatchRow((("rows", ">", 192), _FULL), "seesaw_2cta"),
-    DispatchRow((), "seesaw"),
-)
+SHARED_LOADS: tuple[When, ...] = ((("rows", ">", 64), ("rows", "<=", 128), _FULL), (("rows", ">", 192), _FULL))
+SINGLE_BLOCKS: When = (("rows", "<=", SINGLE_ROWS), ("batch", "<=", SINGLE_BATCH))
 
 
 def resolve(
@@ -41,13 +38,10 @@ def resolve(
     """
     arch = ARCHS[spec.arch]
     decided = decide(spec, doc, KNOBS, locked, chooser(spec, problem), (), "kernel")
-    written = written_knobs(spec, KNOBS)
-    if written.get("variant") == BOTH:  # a winner is one of the two
-        del written["variant"]
     read = read_tuned(
         tuned,
         KNOBS,
-        written,
+        keep_single(written_knobs(spec, KNOBS)),
         (*CALL_DIMS, LENGTH),
         complete=lambda fixed: choose_instance(problem, {"variant": decided.candidate.variant, **fixed}, arch),
         refuse=lambda c: None,
@@ -88,10 +82,19 @@ def _assemble(
         problem=problem,
         variant=cast(Literal["seesaw", "seesaw_2cta", "both"], c.variant),
         tilings=tilings,
-        dispatch=(*measured, *(DISPATCH if c.variant == BOTH else (DispatchRow((), c.variant),))),
+        dispatch=(*measured, *_default_rows(c, names)),
         decisions=decided.decisions,
         digest=kernel_digest(spec, doc.name, asdict(problem), decided.decisions, *numbers, *measured),
     )
+
+
+def _default_rows(c: Candidate, names: Mapping[Candidate, str]) -> Iterator[DispatchRow]:
+    """Which of the instances that are built without winners runs a call."""
+    default, *others = c.instances()
+    for other in others:
+        for when in SHARED_LOADS if other.cluster > 1 else (SINGLE_BLOCKS,):
+            yield DispatchRow(when, names[other])
+    yield DispatchRow((), names[default])
 
 
 def _instance_names(instances: Sequence[Candidate]) -> Iterator[str]:

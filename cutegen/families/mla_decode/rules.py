@@ -4,7 +4,7 @@ these."""
 from __future__ import annotations
 
 from cutegen.diagnostics import Rule
-from cutegen.families.mla_decode.candidate import BOTH, Candidate
+from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_BATCH, SINGLE_ROWS, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
@@ -15,7 +15,7 @@ from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 
 # What a consumer thread needs beside O, S and P: descriptors, row statistics, loop state. With 8 fewer the compiler
 # spills.
-OTHER_REGISTERS = 40
+OTHER_REGISTERS = 48
 
 refusals = BOOK.refusals
 
@@ -60,6 +60,31 @@ def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
 
 def _promised(extent: tuple[int, int]) -> range:
     return range(extent[0], extent[1] + 1)
+
+
+@BOOK.declare_form(
+    Rule(
+        "unit-any",
+        f"scheduler.unit: {ANY} goes with variant: {BOTH} and promises at most {SINGLE_ROWS} rows to some call",
+        "The package then has a third kernel, which cuts requests at single key blocks and runs calls with at most "
+        f"{SINGLE_ROWS} rows, query_len x heads, and {SINGLE_BATCH} requests. Other variants are one kernel, which has "
+        "one unit.",
+        "heads: 128\nscheduler: {unit: any}",
+    ),
+    "unit",
+    "variant",
+)
+def unit_any(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+    if c.unit != ANY:
+        return None
+    if c.variant != BOTH:
+        return f"{c.variant} is one kernel, with one unit", "write unit 2 or 1, or `variant: both`"
+    if problem.rows[0] > SINGLE_ROWS:
+        return (
+            f"every promised call has at least {problem.rows[0]} rows; single blocks are for at most {SINGLE_ROWS}",
+            "use unit 2",
+        )
+    return None
 
 
 @BOOK.declare_form(

@@ -48,9 +48,9 @@ class SplitKv(Section):
 class Scheduler(Section):
     """The costs by which keys are shared out evenly among the CTAs, on the device."""
 
-    unit: Unit | Auto = knob(
+    unit: Unit | Literal["any"] | Auto = knob(
         "64-key blocks that parts of a request are a multiple of: 2, or 1 for parts half as long where requests are "
-        "few and short."
+        "few and short; any, with `variant: both`: what suits the rows and batch of a call."
     )
     overhead: Overhead | Auto = knob("What a request costs beside its keys, in pairs of 64-key blocks.")
     join_ratio: JoinRatio | Auto = knob(

@@ -19,7 +19,9 @@ from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling
 
 
 def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMlaTiling:
+    """c: of one kernel, as Candidate.instances has them."""
     d = derive(problem, c)
+    assert isinstance(c.unit, int)
     numbers = MlaTiling(
         cluster=c.cluster,
         page_size=problem.page_size,
@@ -124,8 +126,9 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
     roles = []
     for group in range(CONSUMERS):
         first = WARPS_PER_WARPGROUP * group
+        single = " and single ones" if group == 0 and c.unit == 1 else ""
         does = (
-            f"block {group} of every pair: S = Q K^T, softmax, P to SMEM; columns {256 * group}.."
+            f"block {group} of every pair{single}: S = Q K^T, softmax, P to SMEM; columns {256 * group}.."
             f"{256 * group + 255} of O += P V of both blocks; then joins the parts of cut requests"
         )
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))

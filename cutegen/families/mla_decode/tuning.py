@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutegen.families.decide import written_knobs
 from cutegen.families.knobs import plain
-from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, Candidate
+from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, Candidate, keep_single
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, ResolvedMla
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.refusal import Refusal
@@ -48,10 +48,8 @@ class MlaSpace:
 
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
         """Those nearest to the default first: there is no cost model. All of them give the same bits every time."""
-        default, written = self.find_default(problem), written_knobs(self.spec, KNOBS)
-        if written.get("variant", self.resolved.variant) == BOTH:
-            written.pop("variant", None)
-        else:
+        default, written = self.find_default(problem), keep_single(written_knobs(self.spec, KNOBS))
+        if self.resolved.variant != BOTH:
             written["variant"] = self.resolved.variant
         listed = {field: getattr(self.spec.tune, field) for field in SEARCH}
         any_listed = any(listed.values())
