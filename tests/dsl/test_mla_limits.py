@@ -24,11 +24,9 @@ ONE, TWO = "variant: seesaw\n", "variant: seesaw_2cta\n"
 WIDE = PAIRED + TWO + "q: split\nlse: {base: 2, layout: bsh}\nkv_cache: {page_size: 16}\n"
 EDGES = {
     "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 224}}\n",
-    "most_registers": WIDE,
     "page_32": F16 + ONE + "kv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\n",
     "page_128": PAIRED + ONE + "kv_cache: {page_size: 128}\nsplit_kv: {max: 8}\nq: split\n",
     "far_ahead": F16 + TWO + "kv_cache: {page_size: 128}\npipeline: {prefetch: 1}\nmask: none\n",
-    "nothing_ahead": PAIRED + ONE + "kv_cache: {page_size: 16}\npipeline: {prefetch: 0}\n",
 }
 BEYOND = WIDE + "warpgroups: {consumer: {registers: 216}}\n"
 
