@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.hardware import ARCHS, Device
 
 BAR_WIDTH = 96  # characters of the picture
+# Names of instances that a title has room for; characters of a line of more.
+IN_TITLE, NAMES_WIDTH = 3, 100
 
 Instance = TypeVar("Instance", bound=ResolvedTiling[Any])
 
@@ -76,13 +79,21 @@ def explain_dispatch(rows: Iterable[DispatchRow], note: str) -> Section:
 
 
 def of_each(tilings: Sequence[Instance], make: Callable[[Instance], Section]) -> list[Section]:
-    """A section for each instance, named in its title; instances with the same one share it."""
+    """A section for each instance, named in its title; instances with the same one share it, and where these are many
+    their names stand below the title."""
     made: dict[Section, list[str]] = {}
     for tiling in tilings:
         made.setdefault(make(tiling), []).append(tiling.name)
     if len(made) == 1:
         return list(made)
-    return [replace(section, title=f"{section.title}, {', '.join(names)}") for section, names in made.items()]
+    return [_name(section, names) for section, names in made.items()]
+
+
+def _name(section: Section, names: Sequence[str]) -> Section:
+    if len(names) <= IN_TITLE:
+        return replace(section, title=f"{section.title}, {', '.join(names)}")
+    below = textwrap.wrap(", ".join(names), NAMES_WIDTH)
+    return replace(section, title=f"{section.title}, {len(names)} tilings", lines=(*below, *section.lines))
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,7 +271,7 @@ def test_mla_decode_dispatches_by_the_width_of_the_table(tmp_path: Path, monkeyp
     ]
     lock: Lock = resolve_text(MLA).lock.with_winners(MLA_TILINGS, rows)
     resolution = resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), lock)
-    assert [n for n in resolution.notes if "two is dropped" in n and "`variant: both` are two" in n]
+    assert [n for n in resolution.notes if "two is dropped" in n and "`variant: both` are several" in n]
     assert [n for n in resolution.notes if "units is dropped: seesaw is one kernel, with one unit" in n]
     resolved = resolution.resolved
     ahead, wide = "seesaw_overhead_4_prefetch_1", "seesaw_2cta_join_ratio_50"

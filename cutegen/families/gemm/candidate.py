@@ -95,7 +95,7 @@ def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
     idle = {
         "load_stages": c.load_stages == 0,
         "split_k_sum": c.split_k == 1,
-        "promote_every": not problem.mma.rounds and not problem.scaled_k,
+        "promote_every": not problem.promotable,
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 

@@ -199,6 +199,12 @@ class GemmProblem:
         return side == self.paired_dim and self.epilogue.pairing == "concatenated"
 
     @property
+    def promotable(self) -> bool:
+        """Whether sums have a reason to be kept in f32 registers: the tensor core rounds them, or scales change along
+        k."""
+        return bool(self.mma.rounds or self.scaled_k)
+
+    @property
     def paired(self) -> bool:
         """Whether outputs have half the columns of the product, each computed from a pair of accumulators."""
         return self.epilogue.pairing is not None

@@ -53,7 +53,7 @@ def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -
     rows."""
     variant = fixed.get("variant", "seesaw")
     if variant == BOTH:
-        reason = "a winner is one kernel, and `variant: both` are two"
+        reason = "a winner is one kernel, and `variant: both` are several"
         return (Refusal("variant", ("variant",), reason, "use seesaw or seesaw_2cta", None, form=True),)
     fixed = {"unit": MAX_UNIT, **fixed}
     found = choose(problem, fixed, arch)
