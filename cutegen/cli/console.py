@@ -57,8 +57,9 @@ def spec_file(path: Path) -> Path:
     if path.exists():
         return path
     folder = path.parent if path.parent.is_dir() else Path()
-    names = [p.name for p in specs_in(folder)]
-    hint = suggest(path.name, names) or "`cutegen list` shows the specs, `cutegen new gemm NAME` writes one"
+    inside = Path("specs", f"{path.stem}.yaml")
+    near = f"did you mean `{inside}`?" if inside.is_file() else suggest(path.name, [p.name for p in specs_in(folder)])
+    hint = near or "`cutegen list` shows the specs, `cutegen new gemm NAME` writes one"
     raise CutegenError(f"{path} does not exist", hint, exit_code=2)
 
 
@@ -68,7 +69,7 @@ def spec_files(paths: Iterable[Path]) -> list[Path]:
     for path in without_locks(paths):
         inside = specs_in(path) if path.is_dir() else [spec_file(path)]
         if not inside:
-            raise CutegenError(f"no spec (*.yaml) in the folder {path}", exit_code=2)
+            raise CutegenError(f"no spec (*.yaml) in the folder {path}", "name another folder, or a spec", exit_code=2)
         found.update(dict.fromkeys(inside))
     return list(found)
 

@@ -184,6 +184,9 @@ def _build(steps: _Steps, resolved: Any) -> bool:
     text = f"{', '.join(r.tiling for r in reports)}: {kept} of {len(checks)} contract checks hold, {seconds:.1f} s"
     steps.add("build", text + " (cached)" * (cached == len(reports)) + errors + broken, code=int(not ok),
               details=[r.to_json() for r in reports])  # fmt: skip
+    if not steps.as_json:
+        for check in (c for c in checks if c.ok is False):
+            console.note(f"{check.id}: {check.meaning}")
     return ok
 
 

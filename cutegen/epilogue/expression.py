@@ -20,6 +20,18 @@ from cutegen.epilogue.rules import (
     SLICE,
     UNKNOWN_OP,
 )
+from cutegen.epilogue.syntax import (
+    ALLOWED,
+    CHOICE,
+    ELSEWHERE,
+    FORMS,
+    SLICES,
+    SPLIT,
+    find_unpaired,
+    list_ops,
+    refuse_syntax,
+    shorten,
+)
 from cutegen.epilogue.tree import (
     MAX_F32,
     MIN_F32,
@@ -53,8 +65,6 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 # Columns of a block: whole subtiles of an epilogue, and no more than a tile has.
 BLOCKS = range(32, 257, 32)
 REDUCTIONS: dict[str, ReduceOp] = {"sum": "sum", "max": "max", "max_abs": "max_abs"}
-# What is called like an op and is no function of values alone.
-FORMS = {"stored": "stored(d)", "where": "where(acc > 0, acc, 0)"}
 
 
 def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *, gathers: bool = False) -> Expr | None:
@@ -62,12 +72,12 @@ def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *,
     gathers: whether `x[y]` with a name y is a gather, not a slice."""
     if len(text) > MAX_BYTES:
         said = f"the expression has {len(text)} characters; at most {MAX_BYTES} are allowed"
-        report(EXPRESSION, (0, 0), said, _SPLIT)
+        report(EXPRESSION, (0, 0), said, SPLIT)
         return None
     for offset, char in enumerate(text):
         # '#' would start a Python comment and hide what follows.
         if char in "#\\" or not char.isascii() or not (char.isprintable() or char.isspace()):
-            report(EXPRESSION, (offset, offset + 1), f"character {char!r} has no place in an expression", _ALLOWED)
+            report(EXPRESSION, (offset, offset + 1), f"character {char!r} has no place in an expression", ALLOWED)
             return None
     # A folded YAML scalar may hold line breaks; as blanks they keep every offset.
     line = "".join(" " if char.isspace() else char for char in text).rstrip()
@@ -83,31 +93,12 @@ def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *,
         inside = 0 < (error.offset or 0) <= len(source)
         at = indent + (error.offset or 0) - 1 if inside else max(len(line) - 1, 0)
         said = "cannot be read from here on" if inside else "ends too early" if source else "is empty"
-        if (unpaired := _find_unpaired(line)) is not None:
+        if (unpaired := find_unpaired(line)) is not None:
             at, said = unpaired
-        report(EXPRESSION, (at, at + 1), f"the expression {said}", _ALLOWED)
+        report(EXPRESSION, (at, at + 1), f"the expression {said}", ALLOWED)
     except (RecursionError, MemoryError, ValueError):
-        report(EXPRESSION, (0, len(text)), "the expression is nested too deeply to be read", _SPLIT)
+        report(EXPRESSION, (0, len(text)), "the expression is nested too deeply to be read", SPLIT)
     return None
-
-
-def _find_unpaired(text: str) -> tuple[int, str] | None:
-    """(column, what is wrong) of the first bracket that closes nothing, else of the last that is not closed."""
-    opened: list[int] = []
-    for at, char in enumerate(text):
-        if char in "([":
-            opened.append(at)
-        elif char in ")]":
-            if not opened or text[opened[-1]] + char not in ("()", "[]"):
-                return at, f"has a `{char}` that closes nothing"
-            opened.pop()
-    return (opened[-1], f"has a `{text[opened[-1]]}` that nothing closes") if opened else None
-
-
-_ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
-_CHOICE = "choose between two values: where(acc > 0, acc, 0)"
-_SLICES = "write acc[:, 0::2] and acc[:, 1::2], or acc[:, :n/2] and acc[:, n/2:]"
-_SPLIT = "name parts of it as locals: further keys under `epilogue`"
 
 
 class _Converter:
@@ -123,13 +114,13 @@ class _Converter:
     def span(self, node: ast.expr) -> Span:
         return self.indent + node.col_offset, self.indent + (node.end_col_offset or node.col_offset + 1)
 
-    def refuse(self, rule: str, node: ast.expr, message: str, remedy: str = _ALLOWED) -> None:
+    def refuse(self, rule: str, node: ast.expr, message: str, remedy: str = ALLOWED) -> None:
         self.report(rule, self.span(node), message, remedy)
 
     def value(self, node: ast.expr, depth: int) -> Expr | None:
         """The tree of what has to be an f32 value."""
         if isinstance(node, ast.Compare | ast.BoolOp) or _is_not(node):
-            self.refuse(CONDITION, node, "a condition is no value", _CHOICE)
+            self.refuse(CONDITION, node, "a condition is no value", CHOICE)
             return None
         return self.convert(node, depth)
 
@@ -143,7 +134,7 @@ class _Converter:
     def convert(self, node: ast.expr, depth: int) -> Expr | None:
         span = self.span(node)
         if depth > MAX_DEPTH and not isinstance(node, ast.Constant | ast.Name):
-            self.refuse(EXPRESSION, node, f"the expression nests deeper than {MAX_DEPTH} levels", _SPLIT)
+            self.refuse(EXPRESSION, node, f"the expression nests deeper than {MAX_DEPTH} levels", SPLIT)
             return None
         match node:
             case ast.Constant(value):
@@ -171,7 +162,7 @@ class _Converter:
                 return self.gather(node, index, depth)
             case ast.Subscript():
                 return self.slice(node)
-        self.refuse(*_refusal(node))
+        self.refuse(*refuse_syntax(node))
         return None
 
     def all(
@@ -197,17 +188,19 @@ class _Converter:
 
     def number(self, node: ast.Constant, value: object) -> Number | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self.refuse(EXPRESSION, node, f"`{_shorten(self.source(node))}` is not a number", _ALLOWED)
+            self.refuse(EXPRESSION, node, f"`{shorten(self.source(node))}` is not a number", ALLOWED)
             return None
         if not fits_f32(value):
-            said = f"{_shorten(self.source(node))} is out of the range of f32"
+            said = f"{shorten(self.source(node))} is out of the range of f32"
             self.refuse(NUMBER, node, said, f"0, or from {MIN_F32:.4g} to {MAX_F32:.4g}")
             return None
         return Number(float(value), self.span(node))
 
     def call(self, node: ast.Call, depth: int) -> Expr | None:
         if not isinstance(node.func, ast.Name):
-            self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", _list_ops())
+            plain = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            remedy = f"write {plain}(..)" if plain in OPS else list_ops()
+            self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", remedy)
             return None
         name = node.func.id
         if name in REDUCTIONS and (name not in OPS or any(map(self.is_dim, node.args[1:]))):
@@ -217,9 +210,8 @@ class _Converter:
             return None
         if node.keywords:
             first = node.keywords[0].value
-            self.refuse(
-                EXPRESSION, first, f"`{name}` takes its arguments by position, not by keyword", f"write {name}(x)"
-            )
+            said = f"`{name}` takes its arguments by position, not by keyword"
+            self.refuse(EXPRESSION, first, said, f"write {op.form() if op else FORMS[name]}")
             return None
         if name == "where":
             return self.where(node, depth)
@@ -250,7 +242,8 @@ class _Converter:
         variants = " or ".join(f"`{op}`" for op in names if op.startswith(f"{node.id}_"))
         hint = f"did you mean {variants}?" if variants else suggest(node.id, names)
         unread = "".join(f"; entry points cannot be read: {text}" for text in installed.unreadable)
-        self.refuse(UNKNOWN_OP, node, f"there is no op `{node.id}`", f"{hint} {_list_ops()}{unread}".strip())
+        remedy = ELSEWHERE.get(node.id) or f"{hint} {list_ops()}{unread}".strip()
+        self.refuse(UNKNOWN_OP, node, f"there is no op `{node.id}`", remedy)
         return None
 
     def is_dim(self, node: ast.expr) -> bool:
@@ -269,7 +262,7 @@ class _Converter:
         block = 0
         if size is not None:
             if not isinstance(size.value, int) or size.value not in BLOCKS:
-                said = f"blocks of {_shorten(self.source(size))} columns"
+                said = f"blocks of {shorten(self.source(size))} columns"
                 low, high, step = BLOCKS.start, BLOCKS[-1], BLOCKS.step
                 self.refuse(BLOCK, size, said, f"use a multiple of {step} from {low} to {high}")
                 return None
@@ -308,7 +301,7 @@ class _Converter:
         ellipsis = len(before) == 1 and isinstance(before[0], ast.Constant) and before[0].value is ...
         columns = _half(last) if whole or ellipsis else None
         if columns is None:
-            self.refuse(SLICE, node, "a slice takes every second column or one half of the columns", _SLICES)
+            self.refuse(SLICE, node, "a slice takes every second column or one half of the columns", SLICES)
             return None
         return Slice(node.value.id, *columns[:2], None if ellipsis else len(before), columns[2], self.span(node))
 
@@ -326,10 +319,6 @@ def _gather(tree: Expr, index: str, at: Span) -> Expr | None:
             first, second = _gather(left, index, at), _gather(right, index, at)
             return first and second and replace(tree, left=first, right=second)
     return None
-
-
-def _list_ops() -> str:
-    return f"ops: {', '.join((*OPS, *FORMS, *find_installed().offers))}"
 
 
 def _half(node: ast.expr) -> tuple[Pairing, int, str | None] | None:
@@ -350,27 +339,3 @@ def _half(node: ast.expr) -> tuple[Pairing, int, str | None] | None:
 
 def _is_not(node: ast.expr) -> bool:
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 24 else f"{text[:20]}..."
-
-
-def _refusal(node: ast.expr) -> tuple[str, ast.expr, str, str]:
-    """Rule, node, message and remedy for Python syntax that is no part of the language."""
-    match node:
-        case ast.IfExp():
-            return EXPRESSION, node, "a choice is written as a call", "write where(condition, x, y)"
-        case ast.Compare():
-            return EXPRESSION, node, "values are compared by < <= > >= == and !=", _CHOICE
-        case ast.BinOp(_, ast.Pow(), _):
-            return EXPRESSION, node, "there is no power operator", "write square(x) or x * x * x"
-        case ast.BinOp(_, ast.FloorDiv() | ast.Mod(), _):
-            return EXPRESSION, node, "there is no integer division and no remainder: values are f32", "write x / y"
-        case ast.UnaryOp(ast.UAdd(), _):
-            return EXPRESSION, node, "there is no unary plus", "drop the sign"
-        case ast.Attribute():
-            return EXPRESSION, node, "names have no attributes", "call ops by their plain name: tanh(x)"
-        case ast.Starred():
-            return EXPRESSION, node, "arguments are written one by one, without a star", _ALLOWED
-    return EXPRESSION, node, "this is no part of the expression language", _ALLOWED

@@ -41,6 +41,10 @@ class EpilogueOp:
     def accepts(self, count: int) -> bool:
         return count >= 2 if self.arguments is None else count == self.arguments
 
+    def form(self) -> str:
+        """A call of it, as an example."""
+        return f"{self.name}({', '.join('xyzuvw'[: self.arguments or 2])})"
+
     def arity_text(self) -> str:
         if self.arguments is None:
             return "two or more arguments"

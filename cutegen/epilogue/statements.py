@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from cutegen.diagnostics import suggest
-from cutegen.epilogue.expression import FORMS, parse_expression
+from cutegen.epilogue.expression import parse_expression
 from cutegen.epilogue.installed import find_installed, find_op
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.program import Assign, Report
@@ -21,6 +21,7 @@ from cutegen.epilogue.rules import (
     UNDEFINED_NAME,
     UNUSED_LOCAL,
 )
+from cutegen.epilogue.syntax import FORMS
 from cutegen.epilogue.tree import (
     Binary,
     Call,
@@ -120,8 +121,9 @@ def _check_reductions(
     """A reduction of all is the root of an output's tree, and is read by nothing."""
     for node in walk(tree):
         if isinstance(node, Reduce) and not node.block and (node is not tree or owner not in outputs):
+            said = "a reduction is part of a value" if node is not tree else f"the local `{owner}` is a reduction"
             remedy = "declare a tensor for it, and assign the reduction alone: r: sum(x, n)"
-            refuse(REDUCTION, node.span, "a reduction is part of a value", remedy)
+            refuse(REDUCTION, node.span, said, remedy)
         elif (
             isinstance(node, Name | Stored | Slice)
             and isinstance(read := trees.get(node.name), Reduce)

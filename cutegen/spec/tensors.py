@@ -30,8 +30,9 @@ CONTIGUOUS_DIM = register(Rule(
 ))  # fmt: skip
 
 _ALIASES = {
-    "bfloat16": "bf16", "float16": "f16", "half": "f16", "fp16": "f16", "float32": "f32", "float": "f32",
-    "fp32": "f32", "fp8": "e4m3", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "int8": "i8", "int32": "i32",
+    **{name.lower(): dtype.name for dtype in DTYPES.values() for name in (dtype.torch, dtype.cutlass)},
+    "half": "f16", "fp16": "f16", "float": "f32", "fp32": "f32", "fp8": "e4m3", "float8_e4m3": "e4m3",
+    "fp8_e4m3": "e4m3", "e4m3fn": "e4m3", "fp8_e5m2": "e5m2", "ue8m0": "e8m0", "s8": "i8", "s32": "i32",
 }  # fmt: skip
 _FORM = re.compile(r"\s*(?P<dtype>\w+)\s*(?P<shape>\[(?P<dims>[^\[\]]*)\])?\s*(?:@\s*(?P<at>\w+))?\s*(?P<opt>\?)?\s*")
 # The same form for JSON schema, whose expressions know no named groups.

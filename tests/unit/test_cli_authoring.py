@@ -82,6 +82,10 @@ def test_missing_specs_are_usage_errors(argument: str, folder: Path, capsys: pyt
 def test_missing_spec_suggests_the_one_that_exists(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["validate", "god.yaml"])
     assert "did you mean `good.yaml`?" in capsys.readouterr().err
+    Path("specs").mkdir(exist_ok=True)
+    Path("specs", "mine.yaml").touch()
+    assert main(["validate", "mine"]) == 2
+    assert "did you mean `specs/mine.yaml`?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", FAMILIES)

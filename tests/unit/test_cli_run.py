@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from test_bench import FakeDevice
 
+from cutegen.build.contract import Check
 from cutegen.cli import main
 from cutegen.run.subject import load_subject
 from cutegen.run.targets import open_target
@@ -130,6 +132,26 @@ def test_run_goes_as_far_as_it_can(
     captured = capsys.readouterr()
     assert "validate  failed" in captured.out
     assert "render" not in captured.out
+
+
+def test_run_says_what_a_broken_contract_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = SimpleNamespace(
+        ok=False,
+        tiling="t128x256x64",
+        checks=(Check("local-memory", "none", "8 B stack", False, "registers spill: use a smaller tile"),),
+        outcome=SimpleNamespace(seconds=1.0, cached=False, error=""),
+        to_json=dict,
+    )
+    monkeypatch.setattr("cutegen.build.build_kernels", lambda *_, **__: [broken])
+    monkeypatch.chdir(tmp_path)
+    spec = tmp_path / "gemm.yaml"
+    spec.write_text(SPEC.read_text())
+    assert main(["run", str(spec)]) == 1
+    out, err = capsys.readouterr()
+    assert "0 of 1 contract checks hold, 1.0 s; local-memory: planned none, found 8 B stack" in out
+    assert err == "local-memory: registers spill: use a smaller tile\n"
 
 
 def test_spec_sections_reach_the_target(tmp_path: Path) -> None:

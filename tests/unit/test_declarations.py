@@ -61,6 +61,16 @@ def test_every_finding_of_a_declaration_has_its_span(text: str, spans: list[str]
 
 
 @pytest.mark.parametrize(
+    ("text", "meant"),
+    [("float16", "f16"), ("BFloat16", "bf16"), ("float8_e4m3fn", "e4m3"), ("float8_e4m3", "e4m3"), ("ue8m0", "e8m0")],
+)
+def test_names_that_others_have_for_a_dtype(text: str, meant: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        parse_tensor(f"{text}[m, k]")
+    assert [f.remedy for f in caught.value.findings] == [f"did you mean `{meant}`?"]
+
+
+@pytest.mark.parametrize(
     "text", ["", "[m]", "bf16(m)", "bf16[m", "bf16 m", "bf16[m]]", "bf16[m]@", "a; import os", "bf16[m]@m@k"]
 )
 def test_syntax(text: str) -> None:

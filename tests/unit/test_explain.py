@@ -125,6 +125,31 @@ def test_a_shape_keeps_promises(explain: Callable[..., str]) -> None:
     assert "k=256, but the spec says it is from 64 to 128" in explain(text, "--shape", "m=64,k=256", code=2)
 
 
+def test_what_reductions_are_over(explain: Callable[..., str]) -> None:
+    out = explain("""\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[l, m, k]
+  b: bf16[l, n, k]
+  d: bf16[l, m, n]
+  by_row: f32[l, m]
+  by_column: f32[l, n]
+  each: f32[l]
+  whole: f32[]
+epilogue:
+  d: acc
+  by_row: sum(acc, n)
+  by_column: max(acc, m)
+  each: max_abs(acc, m, n)
+  whole: sum(acc, l, m, n)
+""")
+    said = {"by_row": "n, batched", "by_column": "m, batched", "each": "m and n, batched", "whole": "m and n and l"}
+    for name, over in said.items():
+        assert re.search(rf"{name} +f32 +one value for all {over}\n", out), name
+
+
 def test_every_rule_and_op_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     for word in (*all_rules(), *OPS):
         assert main(["explain", word]) == 0

@@ -103,9 +103,10 @@ class Binder:
         stated = [name for name in written.whole if name not in blocked]
         by_block = {name for name in inputs if placement.is_block_input(name)}
         roles = self.roles(operands, {*blocked, *by_block, *(mainloop.blocked if mainloop else ())}, stated, placement)
-        if outputs and not stated:
-            said = "a kernel that stores reductions alone is not supported yet"
-            self.report(rules.NOT_YET_SUPPORTED, ("epilogue",), said, "store the product, too", key=True)
+        if outputs and not stated and written.statements is not None:
+            said = "no output has rows and columns of the product: reductions alone are not supported yet"
+            remedy = "store the product, too: bf16[m, n], or bf16[m, n/2] of pairs of columns"
+            self.report(rules.NOT_YET_SUPPORTED, ("epilogue",), said, remedy, key=True)
         if roles is None or mainloop is None:
             return None
         groups = grouping.bind(operands, outputs, roles)
@@ -241,7 +242,7 @@ class Binder:
             if name not in inputs or name in self.spec.mainloop:
                 remedy = "drop the `?`; a spec of its own does without it"
                 self.report(OPTIONAL, ("tensors", name), f"`{name}` is no input of the epilogue alone", remedy)
-            elif (others := len(names)) > MAX_OPTIONAL:
+            elif (others := len(names)) > MAX_OPTIONAL and name == names[MAX_OPTIONAL]:
                 said = f"{others} optional operands are {2**others} kernels for each tiling; at most {2**MAX_OPTIONAL}"
                 self.report(OPTIONAL, ("tensors", name), said, "drop the `?` of some of them")
         if self.findings:

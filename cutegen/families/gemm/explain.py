@@ -91,7 +91,9 @@ def _problem(resolved: ResolvedGemm) -> Section:
         notes += " by TMA" * d.adds
         rows.append((d.name, str(d.dtype), "output" + _layout(d) + notes))
     for r in p.epilogue.reductions:
-        rows.append((r.name, str(r.dtype), f"one value for all {p.n.name}" + ", batched" * r.batched))
+        over = [dim.name for role, dim in (("m", p.m), ("n", p.n)) if role != r.kept]
+        over += [p.batch.name] if p.batch and not r.batched and not r.kept else []
+        rows.append((r.name, str(r.dtype), f"one value for all {' and '.join(over)}" + ", batched" * r.batched))
     for b in p.epilogue.block_outputs:
         what = f"one value for {b.divisor} columns, {b.major.upper()}-major"
         rows.append((b.name, str(b.dtype), what + ", batched" * b.batched))

@@ -93,7 +93,9 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
     if tree is None:
         return None
     if not isinstance(tree, Binary) or tree.op != "@":
-        refuse(rules.MAINLOOP, tree.span, "the mainloop is no product of two tensors", rules.WRITE_MAINLOOP)
+        beside = "; what becomes of the product stands under `epilogue`" * (not isinstance(tree, Name))
+        said = "the mainloop is no product of two tensors"
+        refuse(rules.MAINLOOP, tree.span, said, rules.WRITE_MAINLOOP + beside)
         return None
     for index, at in dict.fromkeys((node.index, node.at) for node in walk(tree) if isinstance(node, Gather)):
         if index not in tensors:

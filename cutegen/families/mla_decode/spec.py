@@ -116,7 +116,8 @@ class Tune(Section):
 def _refuse_bare_number(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and value != 1:
         message = f"`split_kv: {value}` could mean exactly or at most {value}; of numbers only 1 stands alone"
-        raise Refusal([Finding("bad-value", message, f"write {{max: {value}}} for at most {value} parts")])
+        remedy = f"write {{max: {value}}} for at most {value} parts" if value > 1 else "write 1, or {max: 8}"
+        raise Refusal([Finding("bad-value", message, remedy)])
     return value
 
 

@@ -1,0 +1,76 @@
+"""What looks like Python in an expression and is not: forms of our own, refused syntax, names from elsewhere."""
+
+from __future__ import annotations
+
+import ast
+
+from cutegen.epilogue.installed import find_installed
+from cutegen.epilogue.ops import OPS
+from cutegen.epilogue.rules import EXPRESSION
+
+# What is called like an op and is no function of values alone.
+FORMS = {"stored": "stored(d)", "where": "where(acc > 0, acc, 0)"}
+ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
+CHOICE = "choose between two values: where(acc > 0, acc, 0)"
+SLICES = "write acc[:, 0::2] and acc[:, 1::2], or acc[:, :n/2] and acc[:, n/2:]"
+SPLIT = "name parts of it as locals: further keys under `epilogue`"
+_PRODUCT = "the product is written a @ b, under `mainloop`, and called acc here"
+# What is said about ops that others have by another name.
+ELSEWHERE = {
+    **dict.fromkeys(("matmul", "mm", "bmm", "dot", "linear", "einsum"), _PRODUCT),
+    **{
+        name: f"did you mean `{op}`?"
+        for name, op in (
+            ("swish", "silu"),
+            ("clip", "clamp"),
+            ("logistic", "sigmoid"),
+            ("gelu_new", "gelu_tanh"),
+            ("amax", "max_abs"),
+            ("absmax", "max_abs"),
+        )
+    },
+}
+
+
+def find_unpaired(text: str) -> tuple[int, str] | None:
+    """(column, what is wrong) of the first bracket that closes nothing, else of the last that is not closed."""
+    opened: list[int] = []
+    for at, char in enumerate(text):
+        if char in "([":
+            opened.append(at)
+        elif char in ")]":
+            if not opened or text[opened[-1]] + char not in ("()", "[]"):
+                return at, f"has a `{char}` that closes nothing"
+            opened.pop()
+    return (opened[-1], f"has a `{text[opened[-1]]}` that nothing closes") if opened else None
+
+
+def list_ops() -> str:
+    return f"ops: {', '.join((*OPS, *FORMS, *find_installed().offers))}"
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= 24 else f"{text[:20]}..."
+
+
+def refuse_syntax(node: ast.expr) -> tuple[str, ast.expr, str, str]:
+    """Rule, node, message and remedy for Python syntax that is no part of the language."""
+    match node:
+        case ast.IfExp():
+            return EXPRESSION, node, "a choice is written as a call", "write where(condition, x, y)"
+        case ast.Compare():
+            return EXPRESSION, node, "values are compared by < <= > >= == and !=", CHOICE
+        case ast.BinOp(_, ast.Pow(), _):
+            return EXPRESSION, node, "there is no power operator", "write square(x) or x * x * x"
+        case ast.BinOp(_, ast.FloorDiv() | ast.Mod(), _):
+            return EXPRESSION, node, "there is no integer division and no remainder: values are f32", "write x / y"
+        case ast.UnaryOp(ast.UAdd(), _):
+            return EXPRESSION, node, "there is no unary plus", "drop the sign"
+        case ast.Attribute(attr="T" | "mT" | "t"):
+            remedy = "drop it: the names of dims say what is contracted, and their order how a tensor lies"
+            return EXPRESSION, node, "there is no transpose", remedy
+        case ast.Attribute():
+            return EXPRESSION, node, "names have no attributes", "call ops by their plain name: tanh(x)"
+        case ast.Starred():
+            return EXPRESSION, node, "arguments are written one by one, without a star", ALLOWED
+    return EXPRESSION, node, "this is no part of the expression language", ALLOWED
