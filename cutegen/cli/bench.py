@@ -91,7 +91,7 @@ def bench(
             load_suite(suite, suite_folder(path))
     with TemporaryDirectory(prefix="cutegen-") as scratch:
         opened = [open_target(path, Path(scratch) / str(i)) for i, path in enumerate(targets)]
-        settings = name_suite(settings, opened, shapes)
+        settings = name_baselines(name_suite(settings, opened, shapes), opened)
         command = repeat(targets, shapes, settings)
         report = bench_targets(opened, shapes, settings, lambda so_far: _keep(so_far, command, output))
     data = report.to_json(command)
@@ -276,6 +276,14 @@ def name_suite(settings: Settings, targets: Sequence[Target], shapes: Sequence[s
     """With the suite that a spec names, when neither another nor shapes were asked for."""
     named = next((t.suite.name for t in targets if t.suite), "")
     return settings if settings.suite or shapes else replace(settings, suite=named)
+
+
+def name_baselines(settings: Settings, targets: Sequence[Target]) -> Settings:
+    """With the baselines that the specs name, when none were asked for; with all, where one of the targets names none.
+    Plain Python files have none."""
+    lists = [t.baselines for t in targets if t.arch]
+    named = tuple(dict.fromkeys(name for names in lists for name in names)) if all(lists) else ()
+    return settings if settings.baselines else replace(settings, baselines=named)
 
 
 def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str:

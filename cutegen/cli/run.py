@@ -195,7 +195,7 @@ def _bench(steps: _Steps, target: Target) -> None:
     from cutegen.report.result import parse_result
     from cutegen.run.bench import Settings
 
-    settings = name_suite(Settings(baselines=target.baselines), [target], ())
+    settings = name_suite(Settings(baselines=target.baselines or ("torch",)), [target], ())
     report = bench_targets([target], (), settings)
     command = repeat([steps.spec], (), settings)
     result = parse_result(report.to_json(command))

@@ -122,7 +122,11 @@ def _check_reductions(
     for node in walk(tree):
         if isinstance(node, Reduce) and not node.block and (node is not tree or owner not in outputs):
             said = "a reduction is part of a value" if node is not tree else f"the local `{owner}` is a reduction"
-            remedy = "declare a tensor for it, and assign the reduction alone: r: sum(x, n)"
+            alone = f"{node.op}(x, {', '.join(node.over)})"
+            remedy = (
+                f"declare a tensor for it, and assign the reduction alone: r: {alone}; what the epilogue reads again "
+                f"is a value of blocks: {node.op}(x, n, 128)"
+            )
             refuse(REDUCTION, node.span, said, remedy)
         elif (
             isinstance(node, Name | Stored | Slice)

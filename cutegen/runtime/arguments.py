@@ -264,7 +264,10 @@ def _tensor_faults(
     elif value.device != place[1]:
         yield fault(f"is on {value.device}, but {place[0]} is on {place[1]}: move all to one device")
     if value.dim() != len(arg.dims):
-        yield fault(f"has shape {tuple(value.shape)} of rank {value.dim()}, needs {arg.text()} of rank {len(arg.dims)}")
+        said = f"has shape {tuple(value.shape)} of rank {value.dim()}, needs {arg.text()} of rank {len(arg.dims)}"
+        units = [axis for axis, extent in enumerate(value.shape) if extent == 1]
+        spare = value.dim() == len(arg.dims) + 1 and len(units) == 1
+        yield fault(f"{said}: pass {arg.name}.squeeze({units[0]})" if spare else said)
         return
     for axis, (dim, extent) in enumerate(zip(arg.dims, value.shape)):
         name, divisor = divided(dim)

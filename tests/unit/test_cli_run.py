@@ -263,6 +263,23 @@ def test_a_suite_leaves_out_kernels_with_other_dims(capsys: pytest.CaptureFixtur
     assert "no NVIDIA driver" not in capsys.readouterr().err
 
 
+def test_specs_name_the_baselines_that_no_option_names() -> None:
+    from cutegen.cli.bench import name_baselines
+    from cutegen.run.bench import Settings
+    from cutegen.run.targets import Target
+
+    def named(*lists: tuple[str, ...] | None, asked: tuple[str, ...] = ()) -> tuple[str, ...]:
+        targets = [
+            Target(SPEC, SPEC, "file", "") if names is None else Target(SPEC, SPEC, "spec", "sm_90a", baselines=names)
+            for names in lists
+        ]
+        return name_baselines(Settings(baselines=asked), targets).baselines
+
+    assert named(("torch",), None, ("torch", "quack")) == ("torch", "quack")
+    assert named(("torch",), ("quack",), asked=("nvmath",)) == ("nvmath",)
+    assert named(("torch",), ()) == named(None) == ()
+
+
 def test_a_bench_with_fewer_sms_is_repeated_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from cutegen.cli.bench import bench_targets, repeat
     from cutegen.run.bench import Settings

@@ -60,7 +60,7 @@ def test_what_is_not_written_is_auto() -> None:
         spec.scheduler, spec.pdl.wait, spec.tiling.swap_ab,
     )  # fmt: skip
     assert set(knobs) == {"auto"}
-    assert (spec.device, spec.m, spec.tma, spec.bench.baselines) == (None, [], {}, ["torch"])
+    assert (spec.device, spec.m, spec.tma, spec.bench.baselines) == (None, [], {}, [])
 
 
 def test_everything_can_be_written() -> None:

@@ -111,6 +111,15 @@ def test_reading_the_pages_is_the_floor(monkeypatch: pytest.MonkeyPatch) -> None
     assert (bound.share, bound.candidate.flops, bound.right) == (None, None, None)
 
 
+def test_specs_can_name_every_baseline() -> None:
+    from typing import get_args, get_type_hints
+
+    from cutegen.families.mla_decode.spec import MlaBench
+
+    (names,) = get_args(get_type_hints(MlaBench)["baselines"])
+    assert list(get_args(names)) == [b.name for b in MlaProving().list_baselines(Paged())]
+
+
 class TwoTokens(Paged):
     name, query_len = "two", 2
 

@@ -156,6 +156,7 @@ def rows(shape: tuple[int, int], pitch: int, start: int = 0) -> Any:
         (0, [1.0], TypeError, "a: is a list, needs a torch tensor"),
         (0, torch.zeros(24, 32), TypeError, "a: has dtype float32, needs bfloat16: pass a.to(torch.bfloat16)"),
         (0, torch.zeros(32).bfloat16(), ValueError, "a: has shape (32,) of rank 1, needs bfloat16[m, k] of rank 2"),
+        (0, torch.zeros(32, 1, 64).bfloat16(), ValueError, "needs bfloat16[m, k] of rank 2: pass a.squeeze(1)"),
         (0, rows((24, 32), 33), ValueError,
          "a: stride(0) is 33 elements = 66 bytes; TMA needs multiples of 16 bytes: pass a.contiguous()"),
         (0, rows((24, 32), 40, 1), ValueError, "a: data pointer is 2 bytes past a multiple of 16; TMA needs 16-byte "

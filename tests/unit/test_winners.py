@@ -118,6 +118,13 @@ def test_the_plan_dispatches_as_the_table_says(plan: Any, monkeypatch: pytest.Mo
     assert on(plan, monkeypatch).dispatch(m=1, n=4096, k=4096) == DEFAULT_KEY
 
 
+def test_dispatch_costs_less_than_a_microsecond(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = on(plan, monkeypatch, H200)
+    assert made.dispatch(0, m=64, n=4096, k=4096) == "t64x256x64"
+    times = timeit.repeat(lambda: made.dispatch(0, m=64, n=4096, k=4096), number=5000, repeat=9)
+    assert min(times) / 5000 < 1e-6  # 0.3 us where it was written
+
+
 def test_neighbours_with_one_tiling_are_one_row(plan: Any) -> None:
     assert plan.WINNERS[H200][4096, 4096] == (
         (64, "t64x256x64"),

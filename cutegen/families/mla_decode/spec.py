@@ -97,8 +97,8 @@ class Warpgroups(Section):
 class MlaBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
-    baselines: list[Literal["FlashMLA", "torch"]] = Field(  # type: ignore[assignment]
-        default=[], description="What to measure beside the kernel; what is not installed is skipped, with a word."
+    baselines: list[Literal["flash_mla", "flash_attn", "paged_read", "torch"]] = Field(  # type: ignore[assignment]
+        default=[], description="What to measure beside the kernel; not listed: all that fit."
     )
 
 
