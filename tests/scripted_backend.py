@@ -89,7 +89,7 @@ class ScriptedBackend:
 class ScriptedMeasuring:
     """Candidates of a package whose times are a function of their tilings. built: tilings by instance, as compiled.
 
-    breaks: (tiling) -> why it does not compile, or "".
+    breaks: (tiling) -> why it does not compile, or "". factor: of the time, by name.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class ScriptedMeasuring:
     ) -> None:
         self.log, self.seconds, self.device, self.driver, self.script = log, seconds, device, driver, script
         self.breaks: Callable[[Any], str] = lambda tiling: ""
+        self.factor: Callable[[str], float] = lambda name: 1.0
         self.built: list[str] = []
 
     def identify(self, arch: str) -> tuple[str, str]:
@@ -110,7 +111,7 @@ class ScriptedMeasuring:
     def station(self, package: Path) -> Station:
         plan = load_subject(package).plan
         assert plan
-        seconds = {name: self.seconds(tiling) for name, tiling in plan.tilings.items()}
+        seconds = {name: self.seconds(tiling) * self.factor(name) for name, tiling in plan.tilings.items()}
         return Station(
             FACTORY, (Script(self.log, {"cuBLAS": 9e-6, **seconds}, **{"device": self.device, **self.script}),)
         )

@@ -77,6 +77,10 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         if planned or facts.count(opcode):
             found = facts.count(opcode)
             yield Check(check, "at least 1" if planned else "none", str(found), bool(found) is planned, meaning)
+    if plan.pdl_wait and not plan.pdl_early:
+        early = ", ".join(f"{n} {op}" for op, n in facts.early.items()) or "none"
+        meaning = "memory is accessed that the kernel before it may still use: `griddepcontrol_wait` must come first"
+        yield Check("pdl-order", "no access before the wait", early, not facts.early, meaning)
     if plan.atomics:
         meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
         yield _present("atomics", facts.count("ATOMG", "REDG"), plan.atomics, meaning)

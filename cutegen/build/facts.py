@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,11 +19,16 @@ from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import Entry, KernelCache
 from cutegen.runtime.compile import CUBIN, PTX, REMARKS
 
-FORMAT = 1
+FORMAT = 2
 FACTS = "facts.json"
 
 # `/*0710*/  @!P0 SYNCS.ARRIVE.TRANS64 RZ, [R8+URZ], R9 ;`
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)([^;]*);")
+# Opcodes, up to the first dot, that access global memory (LD and ST any memory), or let the next kernel start.
+_EARLY = (
+    "LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG",
+    "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED", "PREEXIT",
+)  # fmt: skip
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _WARNING = re.compile(r"\((C75\d\d)\)\s+([^\n]*)")
 
@@ -32,8 +38,10 @@ class Facts:
     """One compiled kernel. registers: per thread at launch. stack_bytes, spill_*_bytes: local memory per thread.
 
     threads: the CTA size it is compiled for, None when it is dynamic. instructions, code_bytes: size of the SASS.
-    opcodes: how often each SASS opcode occurs. set_registers: the values of USETMAXREG, sorted. ptx_waits: number of
-    wgmma.wait_group. warnings: (code, text) of ptxas's C75xx messages, None where the DSL does not pass them on.
+    opcodes: how often each SASS opcode occurs. early: of those that access global memory or let the next kernel start,
+    how many stand before the wait for the kernel in front; none where there is no such wait. set_registers: the values
+    of USETMAXREG, sorted. ptx_waits: number of wgmma.wait_group. warnings: (code, text) of ptxas's C75xx messages, None
+    where the DSL does not pass them on.
     """
 
     entry: str
@@ -48,6 +56,7 @@ class Facts:
     set_registers: tuple[int, ...]
     ptx_waits: int
     warnings: tuple[tuple[str, str], ...] | None
+    early: dict[str, int]
 
     def count(self, *prefixes: str) -> int:
         """Instructions whose opcode is one of the prefixes or starts with one and a dot."""
@@ -83,6 +92,9 @@ def read_facts(cubin: bytes, sass: str, ptx: str, remarks: str | None) -> Facts:
         raise ValueError(f"the cubin holds {len(kernels)} kernels, expected one: {', '.join(k.name for k in kernels)}")
     kernel = kernels[0]
     instructions = _INSTRUCTION.findall(sass)
+    opcodes = [opcode for opcode, _ in instructions]
+    wait = next((i for i, opcode in enumerate(opcodes) if opcode.startswith("ACQBULK")), 0)
+    before_wait = opcodes[:wait]
     limits = [rest for opcode, rest in instructions if opcode.startswith("USETMAXREG")]  # "UP0, 0xe8" or "0x28"
     spills = _SPILLS.search(remarks or "")
     if remarks is not None and spills is None:
@@ -96,11 +108,16 @@ def read_facts(cubin: bytes, sass: str, ptx: str, remarks: str | None) -> Facts:
         spill_load_bytes=int(spills[2]) if spills else None,
         instructions=len(instructions),
         code_bytes=kernel.code_bytes,
-        opcodes=dict(sorted(Counter(opcode for opcode, _ in instructions).items())),
+        opcodes=_counted(opcodes),
+        early=_counted(op for op in before_wait if op.partition(".")[0] in _EARLY),
         set_registers=tuple(sorted(int(rest.split(",")[-1].strip(), 0) for rest in limits)),
         ptx_waits=len(re.findall(r"\bwgmma\.wait_group\b", ptx)),
         warnings=None if remarks is None else _warnings(remarks),
     )
+
+
+def _counted(opcodes: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(opcodes).items()))
 
 
 def _warnings(remarks: str) -> tuple[tuple[str, str], ...]:

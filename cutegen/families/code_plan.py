@@ -22,7 +22,8 @@ class CodePlan:
     alone. mma: every MMA instruction there is. tma_loads: at least that many places load by TMA; multicast: some of
     them to a whole cluster. tma_stores, tma_adds: at least that many places store, and add to memory, by TMA.
     pdl_wait, pdl_trigger: it waits for the kernel before it, and lets the next one start, by programmatic dependent
-    launch. atomics: at least that many places change global memory atomically.
+    launch; pdl_early: it reads before that wait what its caller promises to be written by then. atomics: at least that
+    many places change global memory atomically.
     """
 
     threads: int
@@ -35,5 +36,6 @@ class CodePlan:
     tma_stores: int
     pdl_wait: bool = False
     pdl_trigger: bool = False
+    pdl_early: bool = False
     atomics: int = 0
     tma_adds: int = 0

@@ -7,10 +7,26 @@ from typing import Literal
 from cutegen.spec.base import Auto, Section, knob
 
 PDL_TRIGGERS = ("none", "last_tile")
+# What `auto` decides, in every family.
+PDL_WAIT, PDL_TRIGGER = True, "last_tile"
+WHY_WAIT = "sets up while the kernel before this one ends, if that one triggers; touches no memory before"
+
+
+def why_trigger(gain: str) -> str:
+    """gain: what was measured of it, in launches of a kernel back to back."""
+    after = "a kernel that may start early waits before it reads, others start at the end"
+    return f"{gain} in launches back to back; {after}"
 
 
 class Pdl(Section):
     """Programmatic dependent launch: overlap with the kernels before and after on the stream."""
 
-    wait: bool | Auto = knob("Wait for the kernel before this one, in the kernel.")
-    trigger: Literal["last_tile", "none"] | Auto = knob("When the next kernel may start.")
+    wait: bool | Auto = knob(
+        "Start while the kernel before this one ends, where that one lets it, and wait in the kernel: no thread uses "
+        "global memory before."
+    )
+    trigger: Literal["last_tile", "none"] | Auto = knob(
+        "When the next kernel may start: `last_tile` when every CTA has asked for its last operands, `none` when this "
+        "one has ended. Write `none` in front of kernels that are launched with programmatic dependent launch and, "
+        "before they wait (`griddepcontrol.wait`), read outputs of this one or write what it uses."
+    )

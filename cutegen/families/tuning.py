@@ -40,6 +40,11 @@ class TuningSpace(Protocol):
         the order to try them; each once. unordered: also such whose bits may differ from run to run."""
         ...
 
+    def renew(self, candidate: Any, default: Any) -> Any:
+        """The candidate with those knobs of a default that no search varies: what a winner from before the default had
+        them would be today. The same where there is nothing to renew; rules may refuse it."""
+        ...
+
     def describe(self, candidate: Any) -> Mapping[str, object]:
         """All knobs of a candidate by dotted key, those that the spec writes as well: they may be open one day."""
         ...

@@ -59,6 +59,14 @@ def gather(
     return Pool(tuple(tried.values()), pruned, left_out)
 
 
+def gather_known(space: TuningSpace, winners: Sequence[Any], renewed: Sequence[Any], default: Any) -> Pool:
+    """Winners of the lock to measure again, and `renewed`, what `TuningSpace.renew` makes of them; no others."""
+    whys = dict.fromkeys(renewed, "a winner of the lock, with what the default has by now")
+    whys |= dict.fromkeys(winners, "a winner of the lock")
+    order = dict.fromkeys((*winners, *renewed))
+    return Pool(tuple(Proposal(c, space.describe(c), whys[c], ()) for c in order if c != default), (), 0)
+
+
 @dataclass(frozen=True, slots=True)
 class TuningPackage:
     """A package with an instance for each candidate. names: of the instances, by candidate, defaults included; keys:

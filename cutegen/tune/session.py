@@ -6,15 +6,16 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from cutegen import __version__
 from cutegen.build import build_kernels
 from cutegen.build.pool import default_workers
 from cutegen.diagnostics import CutegenError
+from cutegen.families.tuned import TunedRow
 from cutegen.files import write_text
 from cutegen.render import write_package
 from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_tuned, tuning_space
@@ -22,7 +23,7 @@ from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape
 from cutegen.runtime.sources import distribution_versions
 from cutegen.tune.attempt import Attempt, begin, compose_rest, recall
-from cutegen.tune.pool import MAX_CANDIDATES, Pool, TuningPackage, gather
+from cutegen.tune.pool import MAX_CANDIDATES, Pool, TuningPackage, gather, gather_known
 from cutegen.tune.report import ProblemReport, TuneReport
 from cutegen.tune.search import Clock, ProblemError, Search
 from cutegen.tune.stages import STAGES, planned_samples
@@ -136,18 +137,21 @@ class Session:
 
     def pool(self, problem: Shape, limit: int) -> Pool:
         """The candidates of a problem; winners of the lock are among them whatever the limit is."""
-        lock = self.resolution.lock
-        if self.options.confirm:
-            won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)
-            rows = [row for row in lock.tuned() if row.name == won.tiling][:1]
-        else:
-            rows = list({row.name: row for row in lock.tuned()}.values())
-        default = self.space.find_default(problem)
+        lock, default = self.resolution.lock, self.space.find_default(problem)
+        if not self.options.confirm:
+            known = self._legal(lock.tilings.values())
+            return gather(self.space, problem, known, default, limit, self.options.unordered)
+        won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)
+        winners = self._legal([lock.tilings[won.tiling]])
+        renewed = self._legal([self.space.describe(self.space.renew(c, default)) for c in winners])
+        return gather_known(self.space, winners, renewed, default)
+
+    def _legal(self, tilings: Iterable[Mapping[str, object]]) -> list[Any]:
+        """The candidates of tilings, in the words of a lock, that no rule refuses."""
+        rows = [TunedRow("", {}, f"tiling {i}", knobs) for i, knobs in enumerate(tilings)]
         outcome = resolve_tuned(self.resolution, rows)
-        names = set(outcome.instances.values())
-        known = [t.candidate for t in outcome.resolved.tilings if t.name in names]
-        limit = 0 if self.options.confirm else limit
-        return gather(self.space, problem, known, default, limit, self.options.unordered)
+        candidates = {t.name: t.candidate for t in outcome.resolved.tilings}
+        return [candidates[outcome.instances[row.name]] for row in rows if row.name in outcome.instances]
 
     def differences(self, problem: Shape, knobs: Mapping[str, object]) -> Mapping[str, object]:
         """The knobs that are not those of the problem's default."""
@@ -255,8 +259,10 @@ class Session:
 
     def _search(self, attempt: Attempt, station: Station, until: float, where: str) -> None:
         report = attempt.report
-        count = sum(t.fault is None for t in report.trials)
-        total, done = planned_samples(count), 0
+        confirm, count = self.options.confirm, sum(t.fault is None for t in report.trials)
+        # A winner needs a proof only; of two the better one is to be found first.
+        stages = STAGES if not confirm else STAGES[-1:] if count > 1 else ()
+        total, done = planned_samples(count, stages), 0
 
         def advance(samples: int) -> None:
             nonlocal done
@@ -264,12 +270,11 @@ class Session:
             self.on_progress(f"{where}, {_text(report.problem)}: measuring", done, total)
 
         advance(0)
-        confirm = self.options.confirm
         search = Search(
             station, self.store, report.problem, attempt.place, attempt.beside, until,
             confirm or self.options.fresh, self.options.clock, advance,
         )  # fmt: skip
-        report.best = search.run(report.trials, () if confirm else STAGES)
+        report.best = search.run(report.trials, stages)
         report.stopped, report.crowded, report.notes = search.stopped, search.crowded, tuple(search.notes)
 
     # -- the lock --

@@ -57,10 +57,10 @@ def samples(stage: Stage, candidates: int, companions: int = 2) -> int:
     return (candidates + companions * -(-candidates // HEAT)) * (stage.rounds + 1)
 
 
-def planned_samples(candidates: int) -> int:
+def planned_samples(candidates: int, stages: Sequence[Stage] = STAGES) -> int:
     """Slices that a search over so many candidates takes."""
     total = samples(PROOF, 1)
-    for stage in STAGES:
+    for stage in stages:
         total += samples(stage, candidates)
         candidates = min(candidates, survivors(stage, candidates))
     return total

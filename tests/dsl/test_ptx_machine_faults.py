@@ -92,6 +92,14 @@ BREAKS = [
     ("no proxy fence", r"fence\.proxy\.async\.shared::cta;", "", 0, "without fence.proxy.async"),
     ("an output slot is reused early", r"cp\.async\.bulk\.wait_group\.read\s+2;", "", 0, "wrong"),
     ("no wait at the end", r"cp\.async\.bulk\.wait_group\.read\s+0;", "", 0, "exits without having waited"),
+    ("no wait for the kernel in front", r"griddepcontrol\.wait;", "", 0, "is accessed, .* before griddepcontrol.wait"),
+    (
+        "a trigger before the wait",
+        r"griddepcontrol\.wait;",
+        "griddepcontrol.launch_dependents; griddepcontrol.wait;",
+        0,
+        "the next kernel let start, before griddepcontrol.wait",
+    ),
     ("no cluster barrier", r"barrier\.cluster\.wait;", "", 0, "no mbarrier is initialised|arrive twice"),
 ]
 

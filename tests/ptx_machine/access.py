@@ -62,6 +62,7 @@ def _gather(w: Any, space: str, addresses: Any, size: int, count: int, atomic: b
         if int(addresses.min()) < SHARED_WINDOW:
             raise PtxError("a generic load from parameters, or from several spaces, is not simulated")
         return _gather(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, count)
+    w.check_late()
     return w.cta.machine.memory.gather(addresses, size, count, None if atomic else w.agent)
 
 
@@ -72,6 +73,7 @@ def _scatter(w: Any, space: str, addresses: Any, size: int, values: Any, atomic:
     elif space == "generic" and int(addresses.max()) >= SHARED_WINDOW:
         _scatter(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, values)
     else:
+        w.check_late()
         w.cta.machine.memory.scatter(addresses, size, values, None if atomic else w.agent)
         w.cta.machine.note_event()
 

@@ -103,6 +103,7 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
 
 def issue_load(w: Any, destination: int, barrier: int, mask: int | None, chunks: Any, read: Any, text: str) -> None:
     """One copy for each CTA that gets it. The place is NaN from now on until the data come, one CTA at a time."""
+    w.check_late()
     w.agent.pc = w.pc - 1
     agent = w.agent.issue()
     ranks = [i for i in range(16) if mask >> i & 1] if mask is not None else [destination // CTA_WINDOW - 1]
@@ -204,6 +205,7 @@ def _plain_store(asm: Assembler, ins: Instruction) -> Closure:
 
 def issue_store(w: Any, chunks: Any, write: Any, text: str) -> None:
     """First the shared memory is read, later the global memory written."""
+    w.check_late()
     cta, machine, members = w.cta, w.cta.machine, w.open_bulk
     cta.shared.check_fenced(chunks, text, [w.index])  # the fence has to come before the store
     w.agent.pc = w.pc - 1

@@ -157,7 +157,17 @@ def _elect(asm: Assembler, ins: Instruction) -> Closure:
     return converged(run)
 
 
-@builds("setmaxnreg", "prefetch", "prefetchu", "griddepcontrol", "pmevent", "discard", "applypriority", "createpolicy")
+@builds("griddepcontrol")
+def _depend(asm: Assembler, ins: Instruction) -> Closure:
+    """The kernel in front has ended when this one waits for it; no kernel comes after."""
+
+    def wait(w: Any) -> None:
+        w.early = False
+
+    return converged(wait) if ins.opcode[1] == "wait" else lambda w: w.check_late()
+
+
+@builds("setmaxnreg", "prefetch", "prefetchu", "pmevent", "discard", "applypriority", "createpolicy")
 def _nothing(asm: Assembler, ins: Instruction) -> Closure:
     return converged(lambda w: None) if ins.opcode[0] == "setmaxnreg" else lambda w: None
 

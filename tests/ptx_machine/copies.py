@@ -44,6 +44,7 @@ def thread_copy(asm: Assembler, ins: Instruction) -> Closure:
     read = asm.source(rest[0], "b32") if rest else None
 
     def run(w: Any) -> None:
+        w.check_late()
         w.agent.pc = w.pc - 1
         copies = ThreadCopies(w.agent.issue())
         sizes = np.full(LANES, width) if read is None else w.r[read].astype(np.int64)

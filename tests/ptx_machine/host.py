@@ -28,7 +28,8 @@ _DTYPES = {
     "float8_e8m0fnu": (14, 8), "int16": (0, 16),
 }  # fmt: skip
 NONE, INT, FLOAT, TENSOR = 0, 1, 3, 7  # tvm/ffi/c_api.h, TVMFFITypeIndex
-CLUSTER = 4  # cudaLaunchAttributeClusterDimension
+# cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization
+CLUSTER, PROGRAMMATIC = 4, 6
 
 
 class _Any(ctypes.Structure):
@@ -168,7 +169,12 @@ class HostFunction:
         attributes = (_Attribute * found.count).from_address(found.attributes) if found.count else []
         cluster = [tuple(a.value[:3]) for a in attributes if a.id == CLUSTER]
         self._launch = Launch(
-            tuple(found.grid), cluster[0] if cluster else (1, 1, 1), tuple(found.block), found.shared_bytes, bytes(data)
+            tuple(found.grid),
+            cluster[0] if cluster else (1, 1, 1),
+            tuple(found.block),
+            found.shared_bytes,
+            bytes(data),
+            any(a.id == PROGRAMMATIC and a.value[0] for a in attributes),
         )
         return 0
 

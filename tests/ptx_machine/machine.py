@@ -28,13 +28,15 @@ _PACES = ("late", "eager", "random")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """grid, cluster, block: extents (x, y, z). shared_bytes: dynamic. parameters: the parameter space's bytes."""
+    """grid, cluster, block: extents (x, y, z). shared_bytes: dynamic. parameters: the parameter space's bytes.
+    programmatic: it may start before the kernel in front has ended (programmatic dependent launch)."""
 
     grid: tuple[int, int, int]
     cluster: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
     parameters: bytes
+    programmatic: bool = False
 
 
 class Cta:

@@ -17,8 +17,8 @@ class Warp:
     wait: (what, how it is said) while blocked, at instruction blocked_at. expired: the time limit of the wait that
     comes next has passed. rank: precedence where the scheduler is not fair. inflight: accumulators that WGMMAs have not
     written yet. bulk: groups of bulk copies, oldest first; open_bulk: the one that is not committed. copies: its
-    cp.async that no arrival waits for yet. polled: the turn that ended with a look at what another CTA may do, -1
-    for another end.
+    cp.async that no arrival waits for yet. early: the kernel in front may still run. polled: the turn that ended with a
+    look at what another CTA may do, -1 for another end.
     """
 
     def __init__(self, cta: Any, index: int, code: list[Closure], registers: list[Any]) -> None:
@@ -39,6 +39,7 @@ class Warp:
         self.open_bulk: list[Any] = []
         self.copies: list[Any] = []
         self.polled = -1
+        self.early = cta.machine.launch.programmatic
 
     def run(self, budget: int) -> None:
         """At most `budget` instructions, or until one ends the turn."""
@@ -63,6 +64,11 @@ class Warp:
     def resume(self) -> None:
         self.wait = None
         self.cta.machine.runnable.append(self)
+
+    def check_late(self) -> None:
+        """PtxError: global memory belongs to the kernel in front."""
+        if self.early:
+            raise PtxError("global memory is accessed, or the next kernel let start, before griddepcontrol.wait")
 
     # -- divergence --
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ FACTS = Facts(
     set_registers=(40, 232),
     ptx_waits=2,
     warnings=(),
+    early={},
 )
 
 
@@ -198,7 +200,7 @@ def test_facts_survive_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": 1, "warnings": 3}', "\xff"]
+    "text", ["", "[]", "{}", '{"format": 1}', '{"format": 2}', '{"format": 2, "warnings": 3}', "\xff"]
 )
 def test_other_facts_are_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
@@ -243,3 +245,38 @@ def test_dependent_launch_is_there_when_and_only_when_it_is_planned(check: str, 
     assert holds(check_contract(planned, found))
     for plan, facts in ((planned, FACTS), (PLAN, found)):
         assert [c.id for c in check_contract(plan, facts) if c.ok is False] == [check]
+
+
+def test_nothing_is_accessed_before_the_wait_but_what_the_spec_says() -> None:
+    waiting = replace(PLAN, pdl_wait=True)
+    facts = replace(FACTS, **opcodes(ACQBULK=1))  # type: ignore[arg-type]
+    assert "pdl-order" in [c.id for c in check_contract(waiting, facts)]
+    assert holds(check_contract(waiting, facts))
+    early = replace(facts, early={"LDG.E": 2})
+    (broken,) = [c for c in check_contract(waiting, early) if c.ok is False]
+    assert (broken.id, broken.found) == ("pdl-order", "2 LDG.E")
+    assert holds(check_contract(replace(waiting, pdl_early=True), early))
+
+
+LINE = "/*{:04x}*/   {} ;\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "early"),
+    [
+        (["UTMACCTL.PF [UR4]", "STS [R2], R3", "ACQBULK", "LDG.E R0, [R2]", "PREEXIT"], {}),
+        (["@!P0 LDG.E.64 R0, [R2]", "ACQBULK", "LDG.E R0, [R2]"], {"LDG.E.64": 1}),
+        (["UTMALDG.2D [UR8], [UR4]", "@P1 RED.E.ADD [R2], R3", "PREEXIT", "ACQBULK"],
+         {"PREEXIT": 1, "RED.E.ADD": 1, "UTMALDG.2D": 1}),
+        (["LDG.E R0, [R2]", "EXIT"], {}),
+    ],
+)  # fmt: skip
+def test_accesses_before_the_wait_are_read_from_the_code(
+    code: list[str], early: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = SimpleNamespace(name="k", registers=168, threads=(384, 1, 1), stack_bytes=0, code_bytes=64)
+    monkeypatch.setattr(facts_module, "read_cubin", lambda data: [kernel])
+    sass = "".join(LINE.format(16 * i, text) for i, text in enumerate(code))
+    facts = facts_module.read_facts(b"", sass, "", None)
+    assert facts.early == early
+    assert Facts.from_json(json.dumps(facts.to_json())) == facts

@@ -66,6 +66,31 @@ def test_a_name_that_is_taken_by_one_that_differs_more_is_told_apart_by_what_the
     ]
 
 
+NO_PDL = {"pdl_wait": False, "pdl_trigger": "none"}
+
+
+@pytest.mark.parametrize(
+    ("default", "other", "word"),
+    [
+        ({}, NO_PDL, "no_pdl"),
+        (NO_PDL, {}, "pdl"),
+        ({}, {"pdl_wait": False}, "no_pdl_wait"),
+        ({}, {"pdl_trigger": "none"}, "trigger_none"),
+        ({"pdl_trigger": "none"}, {"pdl_wait": False}, "no_pdl_wait_trigger_last_tile"),
+        ({"pdl_trigger": "none"}, NO_PDL, "no_pdl_wait"),
+    ],
+)
+def test_programmatic_launch_is_named_where_it_is_not_the_defaults(
+    default: dict[str, Any], other: dict[str, Any], word: str
+) -> None:
+    problem = bind_text(PLAIN)
+    kernels, _ = assemble(problem, candidate(problem, **default), [(SMALL, candidate(problem, **other))])
+    assert [(k.module, k.tilings[0].name) for k in kernels] == [
+        ("kernel", "t128x256x64"),
+        (f"kernel_{word}", f"t128x256x64_{word}"),
+    ]
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     document = load_text(PLAIN, "two_schedules", "two_schedules.yaml")

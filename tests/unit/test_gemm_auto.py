@@ -71,7 +71,9 @@ def test_every_schedule_and_consumer_count_is_reachable() -> None:
         ("warpgroups: {consumer: {registers: 240}}", {"warpgroups.producer.registers": 24}),
         ("pipeline: {stages: 2}", {"pipeline.epilogue_stages": 4}),
         ("pipeline: {epilogue_stages: 8}", {"pipeline.stages": 3}),
-        ("pdl: {wait: true, trigger: last_tile}", {"pdl.wait": True, "pdl.trigger": "last_tile"}),
+        ("pipeline: {stages: 3}", {"pdl.wait": True, "pdl.trigger": "last_tile"}),
+        ("pdl: {trigger: none}", {"pdl.wait": True, "pdl.trigger": "none"}),
+        ("pdl: {wait: false}", {"pdl.wait": False, "pdl.trigger": "last_tile"}),
     ],
 )
 def test_written_knobs_are_constraints(knobs: str, expected: dict[str, object]) -> None:

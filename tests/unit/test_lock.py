@@ -160,7 +160,7 @@ def test_a_damaged_lock_is_named_with_a_way_out(spec: Path, old: str, new: str, 
         ("pipeline.stages: {value: 4", "pipeline.stages: {value: true", "is not a positive integer"),
         ("pipeline.stages: {value: 4", "pipeline.stages: {value: -4", "is not a positive integer"),
         ('scheduler: {value: "static_persistent"', "scheduler: {value: [1]", "is not one of"),
-        ("pdl.wait: {value: false", "pdl.wait: {value: 0", "is not true or false"),
+        ("pdl.wait: {value: true", "pdl.wait: {value: 1", "is not true or false"),
         ('device: {value: "h200"', 'device: {value: "b200"', "no device of sm_90a"),
     ],
 )

@@ -65,7 +65,7 @@ bench: {shapes: [{m: 8, n: 8, k: 8}]}
 device: h200
 tma: {a: {multicast: 1, swizzle: 128}, b: {multicast: 2, swizzle: 128}}
 scheduler: static_persistent
-pdl: {wait: false, trigger: none}
+pdl: {wait: true, trigger: last_tile}
 # the end
 """
 

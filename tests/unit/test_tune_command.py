@@ -246,28 +246,6 @@ def test_what_was_proved_is_written_when_nothing_runs_any_more(
     assert [w.calls["m"] for w in winners(spec)] == [(17, 64)]
 
 
-def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    measuring()
-    assert tune(spec, "--confirm") == 2
-    assert "the lock has no winner for Scripted GPU" in capsys.readouterr().err
-    assert tune(spec, *SHAPE, "--shape", "m=512,n=4096,k=4096", "--candidates", "12") == 0
-    before = winners(spec)
-    made = measuring(driver="2.0")
-    capsys.readouterr()
-    assert tune(spec, "--shape", "m=16,n=1024,k=512", "--candidates", "1", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert len(result["stale"]) == 2
-    made = measuring(driver="2.0")
-    assert tune(spec, "--confirm") == 0
-    assert len(made.built) == 3  # the default, and a winner for each problem
-    after = winners(spec)
-    assert all("driver 2.0" in w.toolchain for w in after)
-    assert {(w.tiling, w.calls["m"]) for w in before} < {(w.tiling, w.calls["m"]) for w in after}
-    measuring(lambda tiling: 10e-6)
-    assert tune(spec, "--confirm") == 0
-    assert {w.tiling for w in winners(spec)} == {DEFAULT}
-
-
 def test_figures_taken_beside_another_process_are_not_trusted(
     spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from cutegen.families.resolved import DeviceRow, DispatchRow, When
 from cutegen.families.tuned import TunedRow
 
 Row: TypeAlias = "tuple[When, Candidate]"
+PDL_WORDS = {(True, "last_tile"): "pdl", (False, "none"): "no_pdl"}  # by (pdl.wait, pdl.trigger)
 
 
 def assemble(
@@ -72,10 +73,15 @@ def _instance_names(instances: Sequence[Candidate]) -> Iterable[str]:
 
 
 def _differences(c: Candidate, default: Candidate, names: Iterable[str]) -> Iterator[str]:
-    """A word for each knob among `names` in which `c` is not the default."""
+    """A word for each knob among `names` in which `c` is not the default; one for both of programmatic launch."""
+    pdl = [(x.pdl_wait, x.pdl_trigger) for x in (c, default)]
+    word = PDL_WORDS.get(pdl[0]) if set(pdl) == PDL_WORDS.keys() else None
     for name in names:
         value = getattr(c, name)
-        if value == getattr(default, name):
+        if value == getattr(default, name) or (word and name == "pdl_trigger"):
+            continue
+        if word and name == "pdl_wait":
+            yield word
             continue
         if isinstance(value, bool):
             yield name if value else f"no_{name}"

@@ -18,6 +18,7 @@ from cutegen.families.gemm.gather_rules import needed_registers
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.refusal import Refusal
 from cutegen.hardware import Arch, Device
 from cutegen.hardware.arch import SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS
@@ -134,8 +135,8 @@ def complete(
         settle("nothing to sum", split_k_sum="none")
     unknown = "no other tile holds the blocks" if c.swap_ab else "rows are taken to be many where no shape is known"
     settle("goes with the tile" if shapes else unknown, swap_ab=c.swap_ab)
-    settle("only a kernel before this one that triggers early needs it", pdl_wait=False)
-    settle("safe for any kernel after this one", pdl_trigger="none")
+    settle(WHY_WAIT, pdl_wait=PDL_WAIT)
+    settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
     return Choice(c, reasons)
 
 

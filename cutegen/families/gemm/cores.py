@@ -11,6 +11,7 @@ from cutegen.families.gemm.cost_model import Shape, Work, count_tiles, describe_
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
 from cutegen.hardware import ARCHS, Device
 
 # (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
@@ -183,6 +184,6 @@ def bare(core: Core, stages: int = MIN_STAGES) -> Candidate:
         stages=stages, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
         multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
         raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
-        split_k_sum=SPLIT_K_SUM if core.split_k > 1 else "none", pdl_wait=False, pdl_trigger="none",
+        split_k_sum=SPLIT_K_SUM if core.split_k > 1 else "none", pdl_wait=PDL_WAIT, pdl_trigger=PDL_TRIGGER,
         promote_every=NEVER,
     )  # fmt: skip

@@ -82,7 +82,6 @@ def _variations(
 ) -> Iterator[dict[str, Any]]:
     """Knobs, by Candidate field, in which a candidate may be better otherwise without the model knowing it."""
     work = describe_work(problem, shape, device)
-    yield {"pdl_wait": True, "pdl_trigger": "last_tile"}
     if c.split_k > 1:
         yield from ({"split_k_sum": s} for s in SPLIT_K_SUMS if s != c.split_k_sum and (unordered or s != UNORDERED))
     if c.load_stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,9 @@ class GemmSpace:
             if proposal.candidate not in seen:
                 seen.add(proposal.candidate)
                 yield proposal
+
+    def renew(self, candidate: Candidate, default: Candidate) -> Candidate:
+        return replace(candidate, pdl_wait=default.pdl_wait, pdl_trigger=default.pdl_trigger)
 
     def describe(self, candidate: Candidate) -> Mapping[str, object]:
         idle = idle_knobs(self.problem, candidate)

@@ -11,6 +11,7 @@ from cutegen.families.mla_decode.candidate import ANY, BOTH, MAX_UNIT, SINGLE_BA
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rules import refusals
+from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.refusal import Refusal
 from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
 
@@ -26,11 +27,8 @@ MEASURED: dict[str, tuple[object, str]] = {
     "max_splits": (ANY, "balances the SMs; 1 makes each request's result independent of the others"),
     "overhead": (2, "loading Q, storing O and filling the pipeline take about as long as two pairs of blocks"),
     "join_ratio": (100, "a pair of key blocks takes about as long as joining 100 parts; 25 was up to 5% slower"),
-    "pdl_wait": (True, "sets up while the kernel before this one ends, if that one triggers; touches no memory before"),
-    "pdl_trigger": (
-        "last_tile",
-        "2% in launches back to back; a kernel that may start early waits before it reads, others start at the end",
-    ),
+    "pdl_wait": (PDL_WAIT, WHY_WAIT),
+    "pdl_trigger": (PDL_TRIGGER, why_trigger("2%")),
     "pdl_schedule_ahead": (False, "gave nothing, and lengths and table may be written by the kernel before this one"),
 }
 PRODUCER_REGISTERS = 24  # the load warps need no more

@@ -30,4 +30,5 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         tma_stores=1,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
+        pdl_early=tiling.candidate.pdl_schedule_ahead,
     )

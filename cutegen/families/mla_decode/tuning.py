@@ -62,6 +62,9 @@ class MlaSpace:
             why = "listed in the spec" if any_listed else "beside the default"
             yield Proposal(candidate, self.describe(candidate), why, tuple(self._refuse(candidate, problem)))
 
+    def renew(self, candidate: Candidate, default: Candidate) -> Candidate:
+        return replace(candidate, pdl_wait=default.pdl_wait, pdl_trigger=default.pdl_trigger)
+
     def describe(self, candidate: Candidate) -> Mapping[str, object]:
         return {knob.key: plain(getattr(candidate, knob.field)) for knob in KNOBS}
 

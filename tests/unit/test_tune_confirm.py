@@ -1,0 +1,75 @@
+"""`cutegen tune --confirm`: winners measured again, where defaults or tools have changed; times are scripted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import PLAIN
+from scripted_backend import ScriptedMeasuring
+from tune_setup import SHAPE, lock_spec, script_measuring, tune, winners
+
+from cutegen.cli import main
+from cutegen.resolve import lock_path, read_lock, resolve_file
+from cutegen.resolve.winners import DEFAULT
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return lock_spec(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptedMeasuring]:
+    return script_measuring(tmp_path, monkeypatch)
+
+
+def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    measuring()
+    assert tune(spec, "--confirm") == 2
+    assert "the lock has no winner for Scripted GPU" in capsys.readouterr().err
+    assert tune(spec, *SHAPE, "--shape", "m=512,n=4096,k=4096", "--candidates", "12") == 0
+    before = winners(spec)
+    made = measuring(driver="2.0")
+    capsys.readouterr()
+    assert tune(spec, "--shape", "m=16,n=1024,k=512", "--candidates", "1", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["stale"]) == 2
+    made = measuring(driver="2.0")
+    assert tune(spec, "--confirm") == 0
+    assert len(made.built) == 3  # the default, and a winner for each problem
+    after = winners(spec)
+    assert all("driver 2.0" in w.toolchain for w in after)
+    assert {(w.tiling, w.calls["m"]) for w in before} < {(w.tiling, w.calls["m"]) for w in after}
+    measuring(lambda tiling: 10e-6)
+    assert tune(spec, "--confirm") == 0
+    assert {w.tiling for w in winners(spec)} == {DEFAULT}
+
+
+@pytest.mark.parametrize("faster_with_pdl", [True, False])
+def test_confirm_measures_winners_with_what_the_default_has_by_now(
+    spec: Path, measuring: Any, faster_with_pdl: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A winner from before the default had programmatic launch is timed as it is, and with it; the faster one stays."""
+    measuring()
+    spec.write_text(PLAIN + "pdl: {wait: false, trigger: none}\n")
+    assert tune(spec, *SHAPE, "--candidates", "4") == 0
+    (before,) = winners(spec)
+    spec.write_text(PLAIN)
+    assert main(["lock", str(spec), "--upgrade"]) == 0
+    default = resolve_file(spec).resolved.default.name
+    made = measuring()
+    made.factor = lambda name: 1.05 if ("_no_pdl" in name) is faster_with_pdl and name != default else 1.0
+    capsys.readouterr()
+    assert tune(spec, "--confirm") == 0
+    assert "measured beside another" not in capsys.readouterr().out
+    assert len(made.built) == 3  # the default, and two of the winner
+    (after,) = winners(spec)
+    assert (after.calls, after.beside != before.beside) == (before.calls, True)
+    lock = read_lock(lock_path(spec))
+    assert lock
+    assert lock.tilings[after.tiling]["pdl.wait"] is faster_with_pdl
+    assert ("_no_pdl" in after.tiling) is not faster_with_pdl
