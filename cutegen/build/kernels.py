@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build.contract import Check, check_contract, holds
+from cutegen.build.doctor import DSL_REMEDY
 from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm, noted_facts
 from cutegen.build.pool import default_workers, run_jobs
 from cutegen.build.worker import Job, Outcome, keep_artefacts
@@ -21,7 +22,6 @@ from cutegen.runtime.compile import instance_key
 from cutegen.runtime.sources import distribution_versions, dsl_version
 
 TIMEOUT_S = 300.0  # a kernel takes about 2 s; one that spills much, 20 s
-DSL_REMEDY = "pip install 'cutegen[dsl]'"
 
 
 @dataclass(frozen=True, slots=True)

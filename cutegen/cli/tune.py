@@ -183,10 +183,11 @@ def _progress() -> Any:
 
 
 def _say(report: TuneReport, command: str) -> None:
+    from cutegen.run.shapes import shape_text
     from cutegen.tune.report import HEADER
 
     for problem in report.problems:
-        console.say(f"\n{' '.join(f'{d}={n}' for d, n in problem.problem.items())}: {problem.verdict()}")
+        console.say(f"\n{shape_text(problem.problem)}: {problem.verdict()}")
         rows = list(problem.rows())
         if rows:
             console.say(console.table(HEADER, rows))
@@ -210,11 +211,11 @@ def _list_candidates(session: Session, problems: Sequence[Shape], limit: int, as
     if as_json:
         console.print_json([_pool_json(problem, pool) for problem, pool in pools])
         return 0
+    from cutegen.run.shapes import shape_text
     from cutegen.tune.report import describe_knobs
 
     for problem, pool in pools:
-        text = " ".join(f"{d}={n}" for d, n in problem.items())
-        console.say(f"{text}: {len(pool.tried)} candidates, {pool.left_out} more rank behind them")
+        console.say(f"{shape_text(problem)}: {len(pool.tried)} candidates, {pool.left_out} more rank behind them")
         rows = [
             (number, describe_knobs(session.differences(problem, proposal.knobs)), proposal.why)
             for number, proposal in enumerate(pool.tried, 1)

@@ -26,7 +26,8 @@ from typing import Any
 
 from cutegen.runtime.arguments import range_fault
 from cutegen.runtime.cache import default_root
-from cutegen.runtime.mla_plan import LATENT_DIM, QUERY_DIM, MlaPlan
+from cutegen.runtime.mla_inputs import LATENT_DIM, QUERY_DIM
+from cutegen.runtime.mla_plan import MlaPlan
 
 # FlashMLA's buffers, which callers copy: eight int32 for each part of the work, and a prefix sum over the batch.
 METADATA_WIDTH = 8

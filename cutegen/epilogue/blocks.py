@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutegen.epilogue.ops import FUNCTIONS
-from cutegen.epilogue.program import Assign, EpilogueProgram, Operand, Report
-from cutegen.epilogue.rules import BLOCK, NOT_YET_SUPPORTED
+from cutegen.epilogue.program import ACCUMULATORS, Assign, EpilogueProgram, Operand, Report
+from cutegen.epilogue.rules import BLOCK, MAX_PAIRS, NOT_YET_SUPPORTED
 from cutegen.epilogue.tree import (
     Binary,
     Call,
@@ -30,9 +30,6 @@ from cutegen.epilogue.tree import (
     reads,
     walk,
 )
-
-MAX_PAIRS = 128  # of columns, in a tile
-_ACCUMULATORS = ("acc", "acc_0", "acc_1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def find_elements(statements: Sequence[Assign], operands: Sequence[Operand]) -> 
 
 
 def _elements(statements: Sequence[Assign], operands: Sequence[Operand]) -> set[str]:
-    found = {*_ACCUMULATORS, *(o.name for o in operands if o.kind in ("row_vector", "tile"))}
+    found = {*ACCUMULATORS, *(o.name for o in operands if o.kind in ("row_vector", "tile"))}
     for s in statements:
         nodes = list(_outside(s.expr))
         if any(isinstance(node, Slice) or (isinstance(node, Name | Stored) and node.name in found) for node in nodes):
@@ -150,7 +147,7 @@ class _Planner:
 
     def __init__(self, program: EpilogueProgram) -> None:
         self.program = program
-        self.taken = {*FUNCTIONS, *_ACCUMULATORS, *(o.name for o in program.operands)}
+        self.taken = {*FUNCTIONS, *ACCUMULATORS, *(o.name for o in program.operands)}
         self.taken |= {s.name for s in program.statements}
         self.reduced: dict[str, Reduce] = {}
         self.statements: list[Assign] = []
@@ -159,7 +156,7 @@ class _Planner:
             if s.name not in self.reduced:
                 self.statements.append(replace(s, expr=expr))
         self.elements = _elements(self.statements, program.operands)
-        self.accumulators = [name for name in _ACCUMULATORS if (name == "acc") == (program.pairing is None)]
+        self.accumulators = [name for name in ACCUMULATORS if (name == "acc") == (program.pairing is None)]
 
     def tell_scaled_apart(self) -> Iterator[Assign]:
         """The statements, with the scaled accumulators of a mainloop under names of their own."""
@@ -172,7 +169,7 @@ class _Planner:
 
         for s in self.program.statements:
             expr = rename(s.expr)
-            if s.name in _ACCUMULATORS:
+            if s.name in ACCUMULATORS:
                 names[s.name] = self.fresh(f"scaled_{s.name}")
             yield replace(s, name=names.get(s.name, s.name), expr=expr)
 
@@ -209,7 +206,7 @@ class _Planner:
         free = {name for name in names if name not in self.elements and name not in late}
         once = late - self.elements
         before = self.closure([r for node in self.reduced.values() for r in reads(node.value)], {*names} - late)
-        tiles = {o.name for o in self.program.operands if o.kind == "tile"}
+        tiles = {o.name for o in self.program.tiles}
         tiles_before = any(tiles.intersection(reads(e)) for e in self.contributions(before))
         gone = {*self.accumulators, *(tiles if tiles_before else ())}
         known = [*self.accumulators, *sorted(gone & tiles), *(s.name for s in before if s.name in self.elements)]

@@ -12,8 +12,11 @@ from cutegen.epilogue.installed import Unusable, find_installed, load_op
 from cutegen.epilogue.ops import OPS, EpilogueOp
 from cutegen.epilogue.rules import (
     BLOCK,
+    BLOCKS,
     CONDITION,
     EXPRESSION,
+    MAX_DEPTH,
+    MAX_EXPRESSION,
     NUMBER,
     OP_ARITY,
     OP_PACKAGE,
@@ -55,23 +58,18 @@ from cutegen.epilogue.tree import (
     fits_f32,
 )
 
-MAX_BYTES = 1024
-MAX_DEPTH = 64
-
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@"}
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-# Columns of a block: whole subtiles of an epilogue, and no more than a tile has.
-BLOCKS = range(32, 257, 32)
 REDUCTIONS: dict[str, ReduceOp] = {"sum": "sum", "max": "max", "max_abs": "max_abs"}
 
 
 def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *, gathers: bool = False) -> Expr | None:
     """The tree of one expression, or None after reporting every reason why there is none. dims: what may be reduced.
     gathers: whether `x[y]` with a name y is a gather, not a slice."""
-    if len(text) > MAX_BYTES:
-        said = f"the expression has {len(text)} characters; at most {MAX_BYTES} are allowed"
+    if len(text) > MAX_EXPRESSION:
+        said = f"the expression has {len(text)} characters; at most {MAX_EXPRESSION} are allowed"
         report(EXPRESSION, (0, 0), said, SPLIT)
         return None
     for offset, char in enumerate(text):

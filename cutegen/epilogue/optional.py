@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from cutegen.epilogue.program import Assign, EpilogueProgram, Report
+from cutegen.epilogue.program import ACCUMULATORS, Assign, EpilogueProgram, Report
 from cutegen.epilogue.rules import OPTIONAL
 from cutegen.epilogue.scaling import find_scaled
 from cutegen.epilogue.tree import Binary, Call, Expr, Name, Negate, Slice, Span, children, map_children, reads, walk
-
-_ACC = frozenset({"acc", "acc_0", "acc_1"})
 
 
 class Unclear(Exception):
@@ -73,7 +71,7 @@ class _Omission:
 
     missing: set[str]
     scalars: set[str]
-    with_acc: set[str] = field(default_factory=lambda: set(_ACC))
+    with_acc: set[str] = field(default_factory=lambda: set(ACCUMULATORS))
 
     def note(self, name: str, left: Expr | None) -> None:
         """A statement's name means what is left of its expression."""

@@ -9,6 +9,7 @@ from cutegen.dtypes import DType
 from cutegen.epilogue.tree import Expr, Pairing, Reduce, ReduceOp, Span, walk
 
 Path = tuple[str | int, ...]
+ACCUMULATORS = ("acc", "acc_0", "acc_1")  # names that statements read: the product, or a pair of a gated one
 OperandKind = Literal["host_scalar", "device_scalar", "row_vector", "column_vector", "tile", "block_input"]
 
 
@@ -152,6 +153,11 @@ class EpilogueProgram:
         )
 
     @property
+    def tiles(self) -> tuple[Operand, ...]:
+        """Operands that one warp loads, an epilogue tile at a time."""
+        return tuple(o for o in self.operands if o.kind == "tile")
+
+    @property
     def updated(self) -> tuple[str, ...]:
         """Outputs that are read, too."""
         return tuple(o.updates for o in self.operands if o.updates)
@@ -164,5 +170,4 @@ class EpilogueProgram:
     @property
     def tile_switches(self) -> tuple[str, ...]:
         """Scalars of which one is not 0 where any tile is read; () where some tile always is."""
-        tiles = [o.name for o in self.operands if o.kind == "tile"]
-        return tuple(dict.fromkeys(s for _, s in self.scaled)) if len(self.scaled) == len(tiles) else ()
+        return tuple(dict.fromkeys(s for _, s in self.scaled)) if len(self.scaled) == len(self.tiles) else ()

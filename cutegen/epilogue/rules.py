@@ -5,6 +5,11 @@ from __future__ import annotations
 from cutegen.diagnostics import Rule, register
 from cutegen.diagnostics import rules as shared
 
+MAX_EXPRESSION, MAX_DEPTH = 1024, 64  # characters, and levels of nesting
+MAX_STATEMENTS = 64
+BLOCKS = range(32, 257, 32)  # columns of a block: whole subtiles of an epilogue, and no more than a tile has
+MAX_PAIRS = 128  # of columns, in a tile
+
 NOT_YET_SUPPORTED = shared.NOT_YET_SUPPORTED.id
 
 
@@ -15,8 +20,8 @@ def _rule(id: str, summary: str, explanation: str, example: str = "") -> str:
 EXPRESSION = _rule(
     "expression-syntax",
     "an expression uses names, numbers, + - * /, comparisons, parentheses and ops",
-    "Expressions are parsed against a whitelist and never run. At most 1,024 ASCII characters, nested at most 64 deep; "
-    "no strings, attributes, keywords, powers, lambdas or comprehensions.",
+    f"Expressions are parsed against a whitelist and never run. At most {MAX_EXPRESSION:,} ASCII characters, nested at "
+    f"most {MAX_DEPTH} deep; no strings, attributes, keywords, powers, lambdas or comprehensions.",
     "d: gelu_tanh(acc + bias) * 0.5",
 )
 CONDITION = _rule(
@@ -72,7 +77,7 @@ UNUSED_LOCAL = _rule(
 )
 STATEMENTS = _rule(
     "epilogue-size",
-    "an epilogue has at most 64 assignments",
+    f"an epilogue has at most {MAX_STATEMENTS} assignments",
     "Each live value takes a register per element in every epilogue thread.",
 )
 REDUCTION = _rule(
@@ -87,10 +92,12 @@ REDUCTION = _rule(
 )
 BLOCK = _rule(
     "reduction-block",
-    "a block has 32 to 256 columns, in steps of 32, and all blocks of an epilogue as many",
+    f"a block has {BLOCKS[0]} to {BLOCKS[-1]} columns, in steps of {BLOCKS.step}, "
+    "and all blocks of an epilogue as many",
     "`s: max_abs(x, n, 128)` gives one value for each row and 128 columns of x, which the rest of the epilogue can "
-    "read: a thread holds pieces of 32 columns, and a tile of up to 256 columns holds whole blocks. The value that is "
-    "reduced depends on no other block's value. In a gated product blocks have up to 128 pairs.",
+    f"read: a thread holds pieces of {BLOCKS.step} columns, and a tile of up to {BLOCKS[-1]} columns holds whole "
+    "blocks. The value that is reduced depends on no other block's value. In a gated product blocks have up to "
+    f"{MAX_PAIRS} pairs.",
     "tensors: {q: 'e4m3[m, n]', s: 'f32[m, n/128]'}\nepilogue: {s: 'max_abs(acc, n, 100) / 448', q: acc / s}",
 )
 REDUCE_ADD = _rule(

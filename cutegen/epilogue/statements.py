@@ -14,6 +14,7 @@ from cutegen.epilogue.rules import (
     CONSTANT,
     CYCLE,
     EXPRESSION,
+    MAX_STATEMENTS,
     OUTPUT_WITHOUT_ACC,
     REDUCTION,
     STATEMENTS,
@@ -40,8 +41,6 @@ from cutegen.epilogue.tree import (
     reads,
     walk,
 )
-
-MAX_STATEMENTS = 64
 
 
 def parse_epilogue(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.measured import FORMAT, VERSION
+from cutegen.run.shapes import shape_text
 
 MAX_BYTES = 256 << 20
 REMEDY = "measure again: cutegen bench SPEC... -o FILE"
@@ -73,7 +74,7 @@ class _Problem(_Part):
 
     @property
     def dims(self) -> str:
-        return " ".join(f"{d}={n}" for d, n in self.shape.items())
+        return shape_text(self.shape)
 
     @property
     def title(self) -> str:

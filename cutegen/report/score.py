@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cutegen.diagnostics import CutegenError
 from cutegen.report.result import FORMAT, describe_fault, load_result, read_json
+from cutegen.run.shapes import shape_text
 
 # The tiling's name, or knobs by dotted path in place of the default's.
 Instance = str | Mapping[str, object]
@@ -147,7 +148,7 @@ def _tuned_problems(tuned: _Tuned) -> Iterator[TimedProblem]:
             default = median(samples)
             found = [Timed("default", kernel, {}, default)]
             found += [Timed(c.name, kernel, c.knobs, default / c.speed.median) for c in timed if c.speed]
-        title = " ".join(f"{d}={n}" for d, n in problem.problem.items())
+        title = shape_text(problem.problem)
         yield TimedProblem(title, problem.problem, tuple(found))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.families.knobs import plain
 from cutegen.families.registry import load_family
 from cutegen.families.resolved import Outcome
 from cutegen.families.tuned import TunedRow
@@ -55,7 +56,7 @@ def resolve_document(
     outcome = family.resolve(spec, doc, problem, decisions, lock.tuned() if lock else ())
     notes = list(outcome.notes)
     digest = meaning(doc)
-    made = {d.key: (_plain(d.value), d.reason) for d in outcome.resolved.decisions if d.origin != "spec"}
+    made = {d.key: (plain(d.value), d.reason) for d in outcome.resolved.decisions if d.origin != "spec"}
     if lock and not upgrade:
         known = {note.partition(":")[0] for note in notes}
         notes += [
@@ -113,7 +114,3 @@ def _check_locked(doc: SpecDocument, lock: Lock | None, digest: str, notes: list
         raise CutegenError(f"the lock of {doc.path} does not hold:\n  " + "\n  ".join(notes), remedy)
     if lock.spec != digest:
         raise CutegenError(f"the lock of {doc.path} is stale: the spec has changed since it was written", remedy)
-
-
-def _plain(value: object) -> object:
-    return [_plain(v) for v in value] if isinstance(value, tuple) else value

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutegen.run.cases import CaseResult
 from cutegen.run.judge import OutputError
-from cutegen.run.shapes import Shape
+from cutegen.run.shapes import Shape, shape_text
 from cutegen.run.worker import CASE_SECONDS, OnCase, run_cases
 
 # A file may decline strides it does not take, and what needs a GPU is skipped for kernels that run on the CPU.
@@ -53,7 +53,7 @@ class CheckReport:
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         for r in self.results:
-            shape = " ".join(f"{d}={n}" for d, n in r.case.shape.items())
+            shape = shape_text(r.case.shape)
             cells = ("", "", "", "")
             if r.errors:
                 e = max(r.errors, key=lambda e: e.mismatches or e.max_error / (e.allowed or 1))

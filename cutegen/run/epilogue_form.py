@@ -9,7 +9,6 @@ were interleaved: which columns belong together makes no other work.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from cutegen.runtime.arguments import TensorArg
@@ -73,11 +72,6 @@ def find_operand(plan: KernelPlan, kind: str) -> TensorArg | None:
     """The first operand of a kind."""
     kinds = operand_kinds(plan)
     return next((a for a in plan.inputs if isinstance(a, TensorArg) and kinds.get(a.name) == kind), None)
-
-
-def is_operand(name: str) -> bool:
-    """`tile`, `row2`: a name that suites use for an operand."""
-    return re.sub(r"(?<=\D)\d+$", "", name) in KINDS
 
 
 def _roles(plan: KernelPlan) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.dtypes import DTYPES
 from cutegen.run.epilogue_form import PLAIN, epilogue_form
-from cutegen.run.shapes import Shape
+from cutegen.run.shapes import Shape, shape_text
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import TensorArg, range_fault
 from cutegen.runtime.plan import KernelPlan
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        dims = " ".join(f"{d}={n}" for d, n in self.shape.items())
+        dims = shape_text(self.shape)
         return f"{self.name}: {dims}" if self.name else dims
 
     def to_json(self) -> dict[str, Any]:

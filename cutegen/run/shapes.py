@@ -28,6 +28,11 @@ BENCH_SHAPES = (
 BENCH_BATCH = 8
 
 
+def shape_text(shape: Mapping[str, int]) -> str:
+    """ "m=4096 n=4096 k=64"."""
+    return " ".join(f"{dim}={extent}" for dim, extent in shape.items())
+
+
 def read_shape(text: str) -> Shape:
     """ "m=4096,n=4096,k=64" as extents by dim. CutegenError (exit 2): it is no list of those, or names a dim twice."""
     shape: Shape = {}

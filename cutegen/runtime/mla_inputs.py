@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-QUERY_DIM = 576
+LATENT_DIM, ROPE_DIM = 512, 64  # of a row of the cache, the latent part first
+QUERY_DIM = LATENT_DIM + ROPE_DIM
 # What a page table may hold past a request's pages: a serving stack leaves old or marked entries there.
 GARBAGE = (2_147_480_000, -1, -(2**31))
 # Pages of the pool that belong to nobody, and columns of the table past the longest request.

@@ -40,7 +40,7 @@ or capture launch_fn with scratch of your own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance, attention_tolerance, logsumexp_tolerance
@@ -57,12 +57,11 @@ from cutegen.runtime.arguments import (
 from cutegen.runtime.base import Table
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.mla import ROW_BLOCK, parts_of, row_blocks, semaphore_count, workspace_elements
-from cutegen.runtime.mla_inputs import EQUAL, Draw, draw_inputs
+from cutegen.runtime.mla_faults import find_later_faults, rows_merge, too_many_rows
+from cutegen.runtime.mla_inputs import EQUAL, LATENT_DIM, QUERY_DIM, ROPE_DIM, Draw, draw_inputs
 from cutegen.runtime.mla_reference import attend
 from cutegen.runtime.scratch import OwnScratch
 
-LATENT_DIM, ROPE_DIM = 512, 64
-QUERY_DIM = LATENT_DIM + ROPE_DIM
 _OPEN: Extent = (1, None)
 
 
@@ -116,7 +115,7 @@ class MlaPlan(MeasuredPlan):
             TensorArg("workspace", "float32", ("workspace",), contiguous=0),
             TensorArg("semaphores", "int32", ("semaphores",), contiguous=0, align=4, zeroed=True),
         )
-        self._sizes = Table(lambda key: self._size(*key))
+        self._sizes = Table(lambda key: self.size(*key))
         self._own_scratch = OwnScratch(_make_scratch)
         super().__init__(on_miss, sms)
 
@@ -160,11 +159,11 @@ class MlaPlan(MeasuredPlan):
     def least_sms(self, key: str) -> int:
         return int(self.tilings[key].cluster)
 
-    def _size(self, sm_count: int, key: str, rows: int) -> tuple[int, int, int]:
+    def size(self, sm_count: int, key: str, rows: int) -> tuple[int, int, int]:
         """(parts, elements of the workspace, counters) of a launch on that many SMs."""
         cluster = self.tilings[key].cluster
         if row_blocks(rows, cluster) > sm_count:
-            raise ValueError(f"{self.name}: {_too_many_rows(rows, cluster)}; {sm_count} are to be used")
+            raise ValueError(f"{self.name}: {too_many_rows(rows, cluster)}; {sm_count} are to be used")
         return _scratch_sizes(cluster, rows, sm_count)
 
     # -- what a call allocates --
@@ -294,7 +293,7 @@ class MlaPlan(MeasuredPlan):
                     or not (values[cache].shape[0] and values[cache + 1].shape[1])
                     or values[-2].numel() < elements
                     or values[-1].numel() < counters
-                    or (query_len > 1 and not all(_rows_merge(values[i]) for i in merged))
+                    or (query_len > 1 and not all(rows_merge(values[i]) for i in merged))
                 ):
                     raise ValueError("arguments")  # named below
                 if batch:
@@ -315,57 +314,12 @@ class MlaPlan(MeasuredPlan):
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
         faults = find_faults(self.extents, args, values, self.device, "")
-        return faults or list(self._later_faults({a.name: v for a, v in zip(args, values)}))
-
-    def _later_faults(self, values: dict[str, Any]) -> Iterator[Fault]:
-        """What the declarations cannot say, for arguments that fit them."""
-        q, scale = values[self.queries[0].name], values["softmax_scale"]
-        batch, query_len, heads, _ = q.shape
-        if not 0.0 < scale < math.inf:
-            yield Fault(ValueError, f"softmax_scale: is {scale}, needs a positive finite number")
-        for name in (*(a.name for a in self.queries), "out"):
-            if batch and query_len > 1 and name in values and not _rows_merge(values[name]):
-                token, head = values[name].stride()[1:3]
-                yield Fault(
-                    ValueError,
-                    f"{name}: stride(1) is {token} elements, needs heads * stride(2) = {heads} * {head} = "
-                    f"{heads * head}: tokens and heads are one dimension of rows; pass {name}.contiguous()",
-                )
-        for name, dim in (("kv_cache", "pages"), ("block_table", "max_pages")):
-            axis = 0 if dim == "pages" else 1
-            if batch and values[name].shape[axis] == 0:
-                yield Fault(ValueError, f"{name}: shape[{axis}] ({dim}) is 0; keep one page for requests of length 0")
-        if "semaphores" in values:
-            yield from self._scratch_faults(values, query_len * heads, batch, query_len)
-
-    def _scratch_faults(self, values: dict[str, Any], rows: int, batch: int, query_len: int) -> Iterator[Fault]:
-        device = values[self.queries[0].name].get_device()
-        key = self.choose(device, batch, query_len, rows // query_len, values["block_table"].shape[1])
-        cluster, sm_count = self.tilings[key].cluster, self._sm_counts[device]
-        if row_blocks(rows, cluster) > sm_count:
-            text = f"{self.queries[0].name}: {_too_many_rows(rows, cluster)}; the device has {sm_count}"
-            yield Fault(ValueError, text)
-            return
-        parts, elements, counters = self._size(sm_count, key, rows)
-        for name, needed in (("workspace", elements), ("semaphores", counters)):
-            if (have := values[name].numel()) < needed:
-                yield Fault(
-                    ValueError,
-                    f"{name}: has {have} elements; {rows} rows in {parts} parts need {needed}: "
-                    f"size it by workspace_shapes({batch}, {rows})",
-                )
+        return faults or list(find_later_faults(self, {a.name: v for a, v in zip(args, values)}))
 
 
 def _scratch_sizes(cluster: int, rows: int, sm_count: int) -> tuple[int, int, int]:
     parts = parts_of(rows, cluster, sm_count)
     return parts, workspace_elements(rows, parts), semaphore_count(rows, cluster, parts)
-
-
-def _too_many_rows(rows: int, cluster: int) -> str:
-    return (
-        f"{rows} rows (query_len * heads) are {row_blocks(rows, cluster)} blocks of {ROW_BLOCK}, which run at the same "
-        "time, each on an SM of its own"
-    )
 
 
 def _make_scratch(device: Any, sizes: tuple[int, ...]) -> tuple[Any, Any]:
@@ -376,12 +330,6 @@ def _make_scratch(device: Any, sizes: tuple[int, ...]) -> tuple[Any, Any]:
         torch.empty(workspace, dtype=torch.float32, device=device),
         torch.zeros(counters, dtype=torch.int32, device=device),
     )
-
-
-def _rows_merge(tensor: Any) -> bool:
-    """Tokens and heads of [batch, query_len, heads, dim] lie in memory as one dimension of rows."""
-    _, token, head, _ = tensor.stride()
-    return bool(token == tensor.shape[2] * head)
 
 
 def _bounds(extent: Extent) -> tuple[int, float]:

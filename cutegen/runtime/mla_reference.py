@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cutegen.runtime.mla_inputs import LATENT_DIM
+
 
 def attend(
     q: Any,
@@ -15,7 +17,7 @@ def attend(
     *,
     causal: bool,
     dtype: Any,
-    latent_dim: int = 512,
+    latent_dim: int = LATENT_DIM,
 ) -> tuple[Any, Any]:
     """(out [batch, query_len, heads, latent_dim], lse [batch, query_len, heads], natural logarithm), both in `dtype`.
 
@@ -54,7 +56,7 @@ def attend_dense(
     softmax_scale: float,
     *,
     causal: bool,
-    latent_dim: int = 512,
+    latent_dim: int = LATENT_DIM,
 ) -> Any:
     """The output alone, in the dtype of the queries, by a dense copy of the cache: nothing waits for the device."""
     import torch

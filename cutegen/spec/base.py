@@ -9,14 +9,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.config import JsonDict
 
 from cutegen.diagnostics import Rule, register, suggest
+from cutegen.epilogue.rules import MAX_EXPRESSION
 from cutegen.hardware import DEVICES
 from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
 from cutegen.spec.names import IDENTIFIER
 from cutegen.spec.refusal import Finding, Refusal
 from cutegen.spec.tensors import TENSOR_PATTERN, TensorDecl, parse_tensor
-
-MAX_EXPRESSION = 1024
 
 EMPTY_RANGE = register(Rule(
     "empty-range", "a range is [low, high] with low <= high",
@@ -53,7 +52,7 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def drop_nothing(cls, data: Any) -> Any:
+    def drop_empty(cls, data: Any) -> Any:
         """A key without a value counts as absent where it may be: a section whose lines are all commented out."""
         if not isinstance(data, dict):
             return data

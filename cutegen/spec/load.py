@@ -26,10 +26,7 @@ from cutegen.files import LOCK_SUFFIX
 from cutegen.spec import text_rules as rules
 from cutegen.spec.document import Data, Node, SpecDocument
 from cutegen.spec.names import name_problem
-
-MAX_BYTES = 256 * 1024
-MAX_DEPTH = 32
-MAX_DIGITS = 18  # any such number fits 64 bits
+from cutegen.spec.text_rules import MAX_BYTES, MAX_DEPTH, MAX_DIGITS
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

@@ -2,13 +2,17 @@
 
 from cutegen.diagnostics import Rule, register
 
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 32
+MAX_DIGITS = 18  # any such number fits 64 bits
+
 SPEC_NAME = register(Rule(
     "spec-name", "the file name is an identifier",
     "The stem of the file is the name of the kernel and of the generated Python package.",
     "specs/gemm-bf16.yaml",
 ))  # fmt: skip
 FILE_SIZE = register(Rule(
-    "file-size", "a spec has at most 256 KiB",
+    "file-size", f"a spec has at most {MAX_BYTES // 1024} KiB",
     "A spec is a page of text. The bound keeps a wrong file from occupying the parser.",
 ))  # fmt: skip
 FILE_ENCODING = register(Rule(
@@ -67,12 +71,12 @@ YAML_DOCUMENT = register(Rule(
     "cutegen: 1\n---\ncutegen: 1",
 ))  # fmt: skip
 YAML_DEPTH = register(Rule(
-    "yaml-depth", "at most 32 levels of nesting",
+    "yaml-depth", f"at most {MAX_DEPTH} levels of nesting",
     "No section of a spec is deeper than five levels.",
 ))  # fmt: skip
 YAML_NUMBER = register(Rule(
     "yaml-number", "numbers fit 64 bits",
-    "An integer has at most 18 digits, and a number with a point or an exponent must be finite.",
+    f"An integer has at most {MAX_DIGITS} digits, and a number with a point or an exponent must be finite.",
     "dims: {n: 100000000000000000000}",
 ))  # fmt: skip
 KEY_TYPE = register(Rule(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.intervals import Interval, round_orders, speed_ratio
-from cutegen.run.shapes import Shape
+from cutegen.run.shapes import Shape, shape_text
 from cutegen.tune.stages import PROOF, STAGES, WORTHWHILE, Stage, heats, samples, survivors
 from cutegen.tune.station import CandidateFault, Opened, Station
 from cutegen.tune.store import Fault, Place, Timing, TimingStore
@@ -170,7 +170,9 @@ class Search:
             try:
                 self.opened = self.station.open(self.problem, self.default.name)
             except CandidateFault as fault:
-                raise ProblemError(f"{_text(self.problem)}: the problem cannot be set up: {fault.reason}") from None
+                raise ProblemError(
+                    f"{shape_text(self.problem)}: the problem cannot be set up: {fault.reason}"
+                ) from None
             if self.opened.reason:
                 self._note(f"no baseline: {self.opened.reason}")
         for trial in trials:
@@ -199,7 +201,9 @@ class Search:
         self._lost += fault.lost
         if trial is None:
             reason = f"the baseline {fault.kind}: {fault.reason}"
-            raise ProblemError(f"{_text(self.problem)}: {reason}", "run `cutegen doctor`, and look at `nvidia-smi`")
+            raise ProblemError(
+                f"{shape_text(self.problem)}: {reason}", "run `cutegen doctor`, and look at `nvidia-smi`"
+            )
         kind = fault.kind
         self._blame(
             trial, Fault("hung" if kind == "hung" else "crashed" if kind == "crashed" else "failed", fault.reason)
@@ -208,7 +212,7 @@ class Search:
     def _blame(self, trial: Trial, fault: Fault) -> None:
         if trial is self.default:
             remedy = "run `cutegen check` on the spec: the tuner compares with the default, which must work"
-            raise ProblemError(f"{_text(self.problem)}: the default kernel: {fault.kind}: {fault.reason}", remedy)
+            raise ProblemError(f"{shape_text(self.problem)}: the default kernel: {fault.kind}: {fault.reason}", remedy)
         trial.fault, trial.stored = fault, False
         self.store.keep_fault(trial.kernel, self.place, fault)
 
@@ -247,10 +251,6 @@ class Search:
         if keep and not self.crowded:
             self.store.keep_timing(trial.kernel, self.default.kernel, self.place, stage.key, timing)
         return timing
-
-
-def _text(problem: Shape) -> str:
-    return " ".join(f"{d}={n}" for d, n in problem.items())
 
 
 def iterate_ranked(trials: Sequence[Trial]) -> Iterator[Trial]:

@@ -8,7 +8,7 @@ import pytest
 
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.spec import KeyPath, SpecDocument, load_document, load_text
-from cutegen.spec.load import MAX_BYTES
+from cutegen.spec.text_rules import MAX_BYTES
 
 
 def load(text: str) -> SpecDocument:

@@ -15,7 +15,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
     m, n, k = numbers.tile
     sharing = warpgroups_per_tile(tiling.candidate)
     mma_k = arch.mma_k(problem.a.dtype)
-    tiles = [o for o in problem.kernel_epilogue.operands if o.kind == "tile"]
+    tiles = problem.kernel_epilogue.tiles
     return CodePlan(
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),

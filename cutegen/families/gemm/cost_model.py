@@ -145,7 +145,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
         spread_rows(problem, shape),
         problem.a.dtype.bytes,
         sum(o.dtype.bytes for o in program.outputs),
-        sum(o.dtype.bytes for o in program.operands if o.kind == "tile"),
+        sum(o.dtype.bytes for o in program.tiles),
         extra.flops,
         2 if extra.paired else 1,
         moved,

@@ -21,11 +21,8 @@ VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
 EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
-PARTIAL_BYTES = 4  # partial sums are f32
 QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
 WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
-
-
 GATHER_CHUNK = 16  # bytes of one copy by a thread
 GATHER_LANES = 8  # threads that copy one row, at most: 128 bytes
 SWIZZLE_PERIOD = 8  # rows after which any swizzle repeats
@@ -127,19 +124,6 @@ def block_values(problem: GemmProblem, c: Candidate) -> int:
     return total
 
 
-def stored_bytes(problem: GemmProblem, c: Candidate) -> int:
-    """Bytes of outputs that one CTA tile stores."""
-    rows, columns = output_tile(problem, c)
-    return rows * columns * sum(o.dtype.bytes for o in problem.kernel_epilogue.outputs)
-
-
-def loaded_bytes(problem: GemmProblem, c: Candidate) -> int:
-    """Bytes of tiles that the epilogue of one CTA tile loads."""
-    widths = sum(o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile")
-    rows, columns = output_tile(problem, c)
-    return rows * columns * widths
-
-
 def group_table(problem: GemmProblem) -> tuple[int, int]:
     """(entries, columns) of the table of groups: whole warps of entries, and the columns that the form needs."""
     assert problem.groups
@@ -154,14 +138,9 @@ def group_step(c: Candidate, groups: RowGroups) -> int:
     return c.tile[axis] * c.cluster[axis]
 
 
-def loads_tiles(problem: GemmProblem) -> bool:
-    """Whether a warp loads tiles for the epilogue."""
-    return any(o.kind == "tile" for o in problem.kernel_epilogue.operands)
-
-
 def gather_warps(problem: GemmProblem, c: Candidate) -> int:
     """Warps of the producer warpgroup that copy gathered rows, the last ones; 0 without a gather."""
-    others = 1 + loads_tiles(problem) + dynamic(c)
+    others = 1 + bool(problem.kernel_epilogue.tiles) + dynamic(c)
     return min(GATHER_WARPS, WARPS_PER_WARPGROUP - others) if problem.gather else 0
 
 
@@ -229,7 +208,7 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
     fields: list[tuple[str, int, int, str]] = [
         ("ab_barriers", 2 * c.stages * MBARRIER_BYTES, MBARRIER_BYTES, f"full and empty mbarriers of {c.stages} stages")
     ]
-    if any(o.kind == "tile" for o in program.operands):
+    if program.tiles:
         what = f"full and empty mbarriers of {c.load_stages} stages"
         fields.append(("load_barriers", 2 * c.load_stages * MBARRIER_BYTES, MBARRIER_BYTES, what))
     if problem.groups:
@@ -272,10 +251,9 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
     for out in program.outputs:
         what = f"{out.dtype} ({sub_m}, {sub_n}) x {c.store_stages} stages{per_group}"
         fields.append((f"s_{out.name}", sub_m * sub_n * out.dtype.bytes * c.store_stages * groups, TENSOR_ALIGN, what))
-    for o in program.operands:
-        if o.kind == "tile":
-            what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
-            fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))
+    for o in program.tiles:
+        what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
+        fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))
     return lay_out_struct(fields)
 
 
@@ -286,7 +264,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     rows, columns = output_tile(problem, c)
     sub_m, sub_n = epilogue_tile(problem, c)
     regions, smem_bytes = smem_map(problem, c)
-    loads = loads_tiles(problem)
+    loads = bool(problem.kernel_epilogue.tiles)
     covers = (tile_m * c.cluster[0], tile_n * c.cluster[1])
     return Derived(
         epilogue_tile=(sub_m, sub_n),
@@ -295,7 +273,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         threads=threads(c),
         accumulator_registers=accumulators(c),
         stage_bytes=slot_bytes(problem, c) - gathered_bytes(problem, c),
-        load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.operands if o.kind == "tile"),
+        load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.tiles),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
         queue_readers=1 + loads + gather_warps(problem, c) + WARPS_PER_WARPGROUP * c.consumers if dynamic(c) else 0,
         covers=(covers[1], covers[0]) if c.swap_ab else covers,

@@ -30,6 +30,7 @@ from cutegen.families.gemm.text.groups import explain_groups
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import dispatch
 from cutegen.hardware import ARCHS, DEVICES
+from cutegen.hardware.arch import WARPGROUP_THREADS
 
 SUM_IS = {
     "ordered_turnstile": "each part adds to the sum of those before it; the same bits every time",
@@ -132,14 +133,14 @@ def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
     c, arch = tiling.candidate, ARCHS[resolved.arch]
     d = derive(*kernel_frame(resolved.problem, c))
     launch = arch.launch_registers(d.threads)
-    used = 128 * (c.producer_registers + c.consumers * c.consumer_registers)
+    used = WARPGROUP_THREADS * (c.producer_registers + c.consumers * c.consumer_registers)
     rest = c.consumer_registers - d.accumulator_registers
     return Section(
         "Registers",
         (
             f"a consumer thread: {d.accumulator_registers} accumulators + {rest} for the rest = {c.consumer_registers}",
-            f"the CTA: 128 x ({c.producer_registers} + {c.consumers} x {c.consumer_registers}) = {used} "
-            f"of the {launch * d.threads} it is launched with",
+            f"the CTA: {WARPGROUP_THREADS} x ({c.producer_registers} + {c.consumers} x {c.consumer_registers}) "
+            f"= {used} of the {launch * d.threads} it is launched with",
         ),
     )
 

@@ -95,7 +95,7 @@ def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if problem.mma.accumulator.name == "i32" and n > I8_TILE_N[0]:
         return f"tile n = {n} of an i8 product is over {I8_TILE_N[0]} and not a multiple of {I8_TILE_N[1]}", remedy
     program = problem.kernel_epilogue
-    tiles: list[Operand | Output] = [*program.outputs, *(o for o in program.operands if o.kind == "tile")]
+    tiles: list[Operand | Output] = [*program.outputs, *program.tiles]
     thin = next((t for t in tiles if t.major == "n" and step * t.dtype.bytes < ROW_BYTES), None)
     if thin is None:
         return None
@@ -350,7 +350,7 @@ def epilogue_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "load_stages",
 )
 def load_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    if not any(o.kind == "tile" for o in problem.kernel_epilogue.operands):
+    if not problem.kernel_epilogue.tiles:
         reason = f"{c.load_stages} load stages, but the epilogue loads no (m, n) tensor"
         return None if c.load_stages == 0 else (reason, "remove `load_stages`")
     if 1 <= c.load_stages <= MAX_STAGES:

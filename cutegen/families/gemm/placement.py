@@ -291,7 +291,7 @@ class Placement:
             remedy += f"; or store it by threads: `tma: {{{tensor.tensor}: {{store: direct}}}}`"
         self.refuse(rules.TMA_ALIGNMENT, tensor.tensor, f"{said}, no multiple of {unit}", remedy)
 
-    def check_pairs(self, problem_b: MatrixOperand, program: EpilogueProgram, n: ProblemDim) -> None:
+    def check_pairs(self, b: MatrixOperand, program: EpilogueProgram, n: ProblemDim) -> None:
         """What the columns of a gated product ask of tensors."""
         tensors: tuple[Operand | Output, ...] = (*program.operands, *program.outputs)
         for tensor in tensors:
@@ -303,9 +303,9 @@ class Placement:
             stored = [o for o in program.outputs if not o.direct]
             by_tma: tuple[MatrixOperand | Operand | Output, ...] = (*program.operands, *stored)
             whole = [t for t in by_tma if t.major == "n" and not (isinstance(t, Operand | Output) and t.half)]
-            for t in (*([problem_b] if problem_b.major == "n" else []), *whole):
+            for t in (*([b] if b.major == "n" else []), *whole):
                 said = f"every second column of `{t.tensor}` cannot be moved by TMA"
-                by_k = f"store it [{n.name}, k], or" if t is problem_b else f"declare two tensors with {n.name}/2, or"
+                by_k = f"store it [{n.name}, k], or" if t is b else f"declare two tensors with {n.name}/2, or"
                 halves = f"acc[:, :{n.name}/2], acc[:, {n.name}/2:]"
                 self.refuse(rules.PAIRED_COLUMNS, t.tensor, said, f"{by_k} slice halves: {halves}")
 

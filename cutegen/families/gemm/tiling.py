@@ -56,10 +56,6 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
     return ResolvedGemmTiling(name, numbers, sources, d.smem, pipelines, roles, knobs, module=module)
 
 
-def _tiles(problem: GemmProblem) -> list[str]:
-    return [o.name for o in problem.kernel_epilogue.operands if o.kind == "tile"]
-
-
 def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     """For each field of GemmTiling the spec key, or the formula with its numbers."""
     tile_m, tile_n, tile_k = c.tile
@@ -72,7 +68,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     if problem.gather:
         operands = f"{tile_n} x {width_b} B" if problem.gather.along == "m" else f"{tile_m} x {width_a} B"
     columns = "half of tile n" if problem.paired_dim == "n" else "tile n"
-    loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.operands if o.kind == "tile")
+    loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.tiles)
     return {
         "tile": "tiling.tile",
         "cluster": "tiling.cluster",
@@ -119,7 +115,8 @@ def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     )
     partials = f"f32 {c.tile[0]} x {c.tile[1]} x {size} CTAs x {tiles} for each cluster tile"
     gather = f" + {gather_warps(problem, c)} gather warps" if problem.gather else ""
-    readers = f"{1 + bool(_tiles(problem))} load warps{gather} + {c.consumers} x {WARPS_PER_WARPGROUP} consumer warps"
+    loads = 1 + bool(problem.kernel_epilogue.tiles)
+    readers = f"{loads} load warps{gather} + {c.consumers} x {WARPS_PER_WARPGROUP} consumer warps"
     sources = {
         "split_k": "tiling.split_k",
         "queue_stages": "tiles that readers of the queue may be apart",
@@ -146,8 +143,8 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
             "ab", "TmaAsync", producer, consumers, c.stages, d.stage_bytes, full, f"{d.empty_arrivals} warps arrive"
         )
     ]
-    if tiles := _tiles(problem):
-        full = f"1 arrival and {d.load_bytes} bytes by TMA ({', '.join(tiles)})"
+    if tiles := problem.kernel_epilogue.tiles:
+        full = f"1 arrival and {d.load_bytes} bytes by TMA ({', '.join(t.name for t in tiles)})"
         empty = f"{group_warps} warps arrive"
         plans.append(
             PipelinePlan("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, empty)
@@ -172,7 +169,7 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
 
 def scheduler_warp(problem: GemmProblem) -> int:
     """The warp that claims tiles in a dynamic schedule: the first that loads nothing."""
-    return 2 if _tiles(problem) else 1
+    return 2 if problem.kernel_epilogue.tiles else 1
 
 
 def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
@@ -181,8 +178,8 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     loaded = operands + ([] if problem.gathers_row_scale else scale)
     load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
     roles = [Role("load warp", (0, 0), c.producer_registers, load)]
-    if tiles := _tiles(problem):
-        what = f"loads epilogue tiles of {' and '.join(tiles)} by TMA"
+    if tiles := problem.kernel_epilogue.tiles:
+        what = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"
         roles.append(Role("tile load warp", (1, 1), c.producer_registers, what))
     first_idle = scheduler_warp(problem)
     if dynamic(c):

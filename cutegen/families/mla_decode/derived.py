@@ -18,14 +18,14 @@ TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and 
 WORD = 4  # bytes of an f32 or i32
 WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 THREADS = WARPGROUP_THREADS * (CONSUMERS + 1)
-BOTH = WARPGROUP_THREADS * CONSUMERS
+CONSUMING = WARPGROUP_THREADS * CONSUMERS
 # A pair's tiles are given back in groups, each by the warpgroup that reads them last: (buffer, warpgroup, tiles).
 # V is the first eight tiles; tile 8 holds P of the buffer's block, which the other warpgroup reads.
 FREE_ORDER = ((0, 0, (0, 1, 2, 3)), (0, 1, (4, 5, 6, 7, 8)), (1, 1, (4, 5, 6, 7)), (1, 0, (0, 1, 2, 3, 8)))
 NAMED_BARRIERS = (
-    NamedBarrier(1, "P_READY_0", BOTH, "P of warpgroup 0's block and its row references are in SMEM"),
-    NamedBarrier(2, "P_READY_1", BOTH, "P of warpgroup 1's block and its row references are in SMEM"),
-    NamedBarrier(3, "BOTH", BOTH, "both consumers are done with a request, or with a step of joining its parts"),
+    NamedBarrier(1, "P_READY_0", CONSUMING, "P of warpgroup 0's block and its row references are in SMEM"),
+    NamedBarrier(2, "P_READY_1", CONSUMING, "P of warpgroup 1's block and its row references are in SMEM"),
+    NamedBarrier(3, "BOTH", CONSUMING, "both consumers are done with a request, or with a step of joining its parts"),
     NamedBarrier(4, "OWN_0", WARPGROUP_THREADS, "warpgroup 0 on its own: zeroed keys, or O staged for its TMA store"),
     NamedBarrier(5, "OWN_1", WARPGROUP_THREADS, "warpgroup 1 on its own: zeroed keys, or O staged for its TMA store"),
 )

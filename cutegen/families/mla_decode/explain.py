@@ -27,6 +27,7 @@ from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.families.resolved import dispatch
 from cutegen.families.wish import answer_wish
 from cutegen.hardware import ARCHS, DEVICES
+from cutegen.hardware.arch import WARPGROUP_THREADS
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, parts_of, row_blocks, workspace_elements
 
 if TYPE_CHECKING:
@@ -124,16 +125,17 @@ def _barriers(tiling: ResolvedMlaTiling) -> Section:
 def _registers(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> Section:
     numbers, arch = tiling.numbers, ARCHS[resolved.arch]
     columns = resolved.problem.latent_dim // CONSUMERS
-    output, score = ROW_BLOCK * columns // 128, ROW_BLOCK * KEY_BLOCK // 128
-    rest = numbers.consumer_registers - output - score
-    used = 128 * (numbers.producer_registers + CONSUMERS * numbers.consumer_registers)
+    output, score = (ROW_BLOCK * width // WARPGROUP_THREADS for width in (columns, KEY_BLOCK))
+    producer, consumer = numbers.producer_registers, numbers.consumer_registers
+    rest = consumer - output - score
+    used = WARPGROUP_THREADS * (producer + CONSUMERS * consumer)
     launched = arch.launch_registers(numbers.threads) * numbers.threads
     return Section(
         "Registers",
         (
-            f"a consumer thread: O {output} + S {score} + {rest} for P and the rest = {numbers.consumer_registers}",
-            f"the CTA: 128 x ({numbers.producer_registers} + {CONSUMERS} x {numbers.consumer_registers}) = {used} "
-            f"of the {launched} it is launched with",
+            f"a consumer thread: O {output} + S {score} + {rest} for P and the rest = {consumer}",
+            f"the CTA: {WARPGROUP_THREADS} x ({producer} + {CONSUMERS} x {consumer}) "
+            f"= {used} of the {launched} it is launched with",
         ),
     )
 

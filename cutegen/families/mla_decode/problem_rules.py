@@ -8,8 +8,8 @@ from cutegen.diagnostics import Rule, register
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.refusal import Finding
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
+from cutegen.runtime.mla_inputs import LATENT_DIM, ROPE_DIM
 
-LATENT_DIM, ROPE_DIM = 512, 64
 PAGE_SIZES = (16, 32, 64, 128)
 MAX_HEADS = 128
 MAX_QUERY_LEN = 16

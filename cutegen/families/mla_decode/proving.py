@@ -9,8 +9,8 @@ from typing import Any
 from cutegen.dtypes import DTYPES
 from cutegen.families.proving import Baseline, Problem
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
-from cutegen.runtime.mla_inputs import EDGES, Draw
-from cutegen.runtime.mla_plan import LATENT_DIM, MlaPlan
+from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
+from cutegen.runtime.mla_plan import MlaPlan
 from cutegen.runtime.mla_reference import attend_dense
 
 ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")

@@ -8,16 +8,8 @@ from dataclasses import dataclass
 from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 from cutegen.families.gemm.text.reductions import ReductionsText
-from cutegen.families.gemm.text.work import WorkText
+from cutegen.families.gemm.text.work import FakeText, WorkText
 from cutegen.render.layout import bracketed
-
-
-@dataclass(frozen=True, slots=True)
-class FakeText:
-    """A symbolic argument of the host function, as source; text: of it, for a reader."""
-
-    text: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,7 @@ def arguments_text(problem: GemmProblem, reductions: ReductionsText, work: WorkT
         fakes=(
             *(_fake(name, shapes) for name in problem.arguments),
             *map(_reduction_scratch, reductions.scratch),
-            *(FakeText(x.text, x.value) for x in work.fakes),
+            *work.fakes,
         ),
         dtypes=frozenset(s.dtype.cutlass for s in shapes.values()),
     )

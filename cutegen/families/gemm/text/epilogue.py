@@ -59,8 +59,7 @@ def inputs_text(
     problem: GemmProblem, tile: OutputTileText, consumers: ConsumersText, groups: GroupText | None
 ) -> InputsText:
     """In the kernel's frame."""
-    operands = problem.kernel_epilogue.operands
-    tiles = [o for o in operands if o.kind == "tile"]
+    operands, tiles = problem.kernel_epilogue.operands, problem.kernel_epilogue.tiles
     batch_is_read = (groups and groups.ragged) or any(o.batched for o in tiles)
     return InputsText(
         tiles=tuple(tile_text(o, groups, problem.paired_dim) for o in tiles),

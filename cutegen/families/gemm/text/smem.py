@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.families.gemm.derived import SLAB_ROWS
+from cutegen.families.gemm.derived import SCALE_ALIGN, SLAB_ROWS, TENSOR_ALIGN, VECTOR_ALIGN
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
@@ -16,9 +16,6 @@ from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.families.gemm.text.reductions import ReductionsText
 from cutegen.families.gemm.text.tensors import MatrixText
 from cutegen.families.gemm.text.work import WorkText
-
-VECTOR_ALIGNMENT, TMA_ALIGNMENT, SWIZZLE_ALIGNMENT = 16, 128, 1024
-"""Bytes: for wide accesses of threads, for a box of TMA, and for the largest swizzle pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +49,8 @@ def smem_text(
     """own: what is no ring."""
     scales = [f"s_{mainloop.row_scale.name}"] if mainloop.row_scale else []
     tiles = [(f"s_{t.name}", t.dtype) for t in (*outputs.every, *inputs.tiles)]
-    rings = [*((name, "Float32", TMA_ALIGNMENT) for name in scales)]
-    rings += [(name, dtype, SWIZZLE_ALIGNMENT) for name, dtype in (("sA", a.dtype), ("sB", b.dtype), *tiles)]
+    rings = [*((name, "Float32", SCALE_ALIGN) for name in scales)]
+    rings += [(name, dtype, TENSOR_ALIGN) for name, dtype in (("sA", a.dtype), ("sB", b.dtype), *tiles)]
     words = ["the operand rings", *(["the scales"] if scales else []), "the output rings"]
     words += ["the loaded epilogue tiles"] if inputs.tiles else []
     return SmemText(
@@ -81,12 +78,12 @@ def plain_storage(
     if inputs.tiles:
         yield StorageText("load_barriers", "Int64", "2 * t.load_stages", 0)
     if groups:
-        yield StorageText("group_table", "Int32", f"GROUPS * {groups.columns}", VECTOR_ALIGNMENT)
+        yield StorageText("group_table", "Int32", f"GROUPS * {groups.columns}", VECTOR_ALIGN)
     if work.dynamic:
         yield StorageText("queue_barriers", "Int64", "2 * t.queue_stages + 1", 0)
         yield StorageText("queue_indices", "Int32", "t.queue_stages", 0)
     for v in inputs.vectors:
-        yield StorageText(f"s_{v.name}", "Float32", v.smem_size, VECTOR_ALIGNMENT)
+        yield StorageText(f"s_{v.name}", "Float32", v.smem_size, VECTOR_ALIGN)
     if reductions.outputs:
         yield StorageText("s_ticket", "Int32", reductions.ticket_size, 0)
     if blocks and blocks.along_m:

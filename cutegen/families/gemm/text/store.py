@@ -42,7 +42,7 @@ def store_parameters(problem: GemmProblem, consumers: ConsumersText, groups: Gro
     found += [Parameter("begin", "Int32"), Parameter("end", "Int32")] if groups and groups.ragged else []
     found += [Parameter("slot", "Int32")]
     found += [Parameter("group", "Int32")] if consumers.pingpong else []
-    if any(o.kind == "tile" for o in program.operands):
+    if program.tiles:
         found.append(Parameter("loaded", "pipeline.PipelineState"))
     return tuple(found)
 

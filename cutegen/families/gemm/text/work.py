@@ -13,8 +13,8 @@ from cutegen.runtime.gemm import SCRATCH, GemmTiling
 
 
 @dataclass(frozen=True, slots=True)
-class ScratchText:
-    """One scratch argument of `fake_arguments`."""
+class FakeText:
+    """A symbolic argument of the host function, as source; text: of it, for a reader."""
 
     text: str
     value: str
@@ -48,7 +48,7 @@ class WorkText:
     counter: str
     scheduler_warp: int
     scratch: tuple[str, ...]
-    fakes: tuple[ScratchText, ...]
+    fakes: tuple[FakeText, ...]
     device_modules: tuple[str, ...]
 
 
@@ -86,7 +86,7 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     )
 
 
-def _fake(s: TensorArg) -> ScratchText:
+def _fake(s: TensorArg) -> FakeText:
     kind = {"float32": "Float32", "int32": "Int32"}[s.dtype]
     parts = (kind, f'(cute.sym_int(symbol="{s.name}"),)', "(1,)", f"assumed_align={s.align}")
-    return ScratchText(s.text(), bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
+    return FakeText(s.text(), bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))

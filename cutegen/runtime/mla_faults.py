@@ -1,0 +1,66 @@
+"""What is wrong with a call of MLA decode, beside what its declarations say. Only a call that fails comes here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cutegen.runtime.arguments import Fault
+from cutegen.runtime.mla import ROW_BLOCK, row_blocks
+
+if TYPE_CHECKING:
+    from cutegen.runtime.mla_plan import MlaPlan
+
+
+def find_later_faults(plan: MlaPlan, values: Mapping[str, Any]) -> Iterator[Fault]:
+    """What the declarations cannot say, for arguments that fit them."""
+    q, scale = values[plan.queries[0].name], values["softmax_scale"]
+    batch, query_len, heads, _ = q.shape
+    if not 0.0 < scale < math.inf:
+        yield Fault(ValueError, f"softmax_scale: is {scale}, needs a positive finite number")
+    for name in (*(a.name for a in plan.queries), "out"):
+        if batch and query_len > 1 and name in values and not rows_merge(values[name]):
+            token, head = values[name].stride()[1:3]
+            yield Fault(
+                ValueError,
+                f"{name}: stride(1) is {token} elements, needs heads * stride(2) = {heads} * {head} = "
+                f"{heads * head}: tokens and heads are one dimension of rows; pass {name}.contiguous()",
+            )
+    for name, dim in (("kv_cache", "pages"), ("block_table", "max_pages")):
+        axis = 0 if dim == "pages" else 1
+        if batch and values[name].shape[axis] == 0:
+            yield Fault(ValueError, f"{name}: shape[{axis}] ({dim}) is 0; keep one page for requests of length 0")
+    if "semaphores" in values:
+        yield from _scratch_faults(plan, values, query_len * heads, batch, query_len)
+
+
+def _scratch_faults(plan: MlaPlan, values: Mapping[str, Any], rows: int, batch: int, query_len: int) -> Iterator[Fault]:
+    device = values[plan.queries[0].name].get_device()
+    key = plan.choose(device, batch, query_len, rows // query_len, values["block_table"].shape[1])
+    cluster, sm_count = plan.tilings[key].cluster, plan._sm_counts[device]
+    if row_blocks(rows, cluster) > sm_count:
+        text = f"{plan.queries[0].name}: {too_many_rows(rows, cluster)}; the device has {sm_count}"
+        yield Fault(ValueError, text)
+        return
+    parts, elements, counters = plan.size(sm_count, key, rows)
+    for name, needed in (("workspace", elements), ("semaphores", counters)):
+        if (have := values[name].numel()) < needed:
+            yield Fault(
+                ValueError,
+                f"{name}: has {have} elements; {rows} rows in {parts} parts need {needed}: "
+                f"size it by workspace_shapes({batch}, {rows})",
+            )
+
+
+def too_many_rows(rows: int, cluster: int) -> str:
+    return (
+        f"{rows} rows (query_len * heads) are {row_blocks(rows, cluster)} blocks of {ROW_BLOCK}, which run at the same "
+        "time, each on an SM of its own"
+    )
+
+
+def rows_merge(tensor: Any) -> bool:
+    """Tokens and heads of [batch, query_len, heads, dim] lie in memory as one dimension of rows."""
+    _, token, head, _ = tensor.stride()
+    return bool(token == tensor.shape[2] * head)
