@@ -17,6 +17,7 @@ import click
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, targets_argument
 from cutegen.diagnostics import CutegenError
+from cutegen.files import write_text
 from cutegen.run.patience import SECONDS
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ def bench(
         for text in () if as_json else comparison[2]:
             console.say(text)
     if output:  # last: a result is on the screen when it cannot be written
-        from cutegen.files import write_text
-
         write_text(output, _as_text(data))
     write_pictures(result, html, svg)
     return code
@@ -189,8 +188,6 @@ def _score(file: Path, specs: Sequence[Path], as_json: bool) -> None:
 
 
 def write_pictures(result: Result, html: Path | None, svg: Path | None) -> None:
-    from cutegen.files import write_text
-
     if html or svg:
         from cutegen.report.page import render_chart, render_page
 
@@ -202,8 +199,6 @@ def write_pictures(result: Result, html: Path | None, svg: Path | None) -> None:
 def _keep(report: BenchReport, command: str, output: Path | None) -> None:
     """What a suite has measured so far, so that a run that is stopped leaves it."""
     if output and report.suite:
-        from cutegen.files import write_text
-
         with suppress(OSError):  # told at the end
             write_text(output, _as_text(report.to_json(command)))
 

@@ -20,7 +20,7 @@ from cutegen.files import write_text
 from cutegen.render import write_package
 from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_tuned, tuning_space
 from cutegen.resolve.winners import DEFAULT, Winner
-from cutegen.run.shapes import Shape
+from cutegen.run.shapes import Shape, shape_text
 from cutegen.runtime.sources import distribution_versions
 from cutegen.tune.attempt import Attempt, begin, compose_rest, recall
 from cutegen.tune.pool import MAX_CANDIDATES, Pool, TuningPackage, gather, gather_known
@@ -210,7 +210,7 @@ class Session:
     def _prepare(self, problems: Sequence[Shape], pools: Sequence[Pool]) -> tuple[list[Attempt], TuningPackage | None]:
         """The problems with what the store knows of them, and the package of what is to be measured, if anything is."""
         defaults = [self.space.find_default(p) for p in problems]
-        places = [Place(_text(p), self.device, self.report.driver) for p in problems]
+        places = [Place(shape_text(p), self.device, self.report.driver) for p in problems]
         attempts = begin(self.resolution, problems, pools, defaults, places)
         for attempt in attempts if not self.options.fresh else ():
             recall(attempt, self.store, verdict=not self.options.confirm)
@@ -267,7 +267,7 @@ class Session:
         def advance(samples: int) -> None:
             nonlocal done
             done = min(done + samples, total)
-            self.on_progress(f"{where}, {_text(report.problem)}: measuring", done, total)
+            self.on_progress(f"{where}, {shape_text(report.problem)}: measuring", done, total)
 
         advance(0)
         search = Search(
@@ -327,7 +327,3 @@ def _check_writable(path: Path) -> None:
     for place in (path, path.parent) if path.exists() else (path.parent,):
         if not os.access(place, os.W_OK):
             raise CutegenError(f"{place} cannot be written", "winners go into the lock: change its permissions", 2)
-
-
-def _text(problem: Shape) -> str:
-    return " ".join(f"{d}={n}" for d, n in problem.items())

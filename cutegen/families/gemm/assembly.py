@@ -47,7 +47,7 @@ def assemble(
 def _omit(problem: GemmProblem, kernel: GemmKernel, omitted: tuple[str, ...]) -> GemmKernel:
     """The module beside another that does without optional operands, and without their ring where it is empty."""
     rest, end = without(problem, omitted), suffix(omitted)
-    loads = any(o.kind == "tile" for o in rest.kernel_epilogue.operands)
+    loads = rest.kernel_epilogue.tiles
     module = kernel.module + end
     tilings = []
     for t in kernel.tilings:

@@ -13,8 +13,9 @@ from cutegen.families.gemm.candidate import NEVER, Candidate
 from cutegen.families.gemm.cores import RASTER_GROUP, SPLIT_K_SUM, SPLIT_MARGIN, Core, bare, propose_cores
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
-from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, multicast_a, multicast_b
+from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES
 from cutegen.families.gemm.gather_rules import needed_registers
+from cutegen.families.gemm.load_rules import multicast_a, multicast_b
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
@@ -184,7 +185,7 @@ def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arc
 
 def _rings(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> Candidate:
     """The first of RINGS that leaves its A/B stages, the most of those, then epilogue slots from what SMEM is left."""
-    loads = any(o.kind == "tile" for o in problem.kernel_epilogue.operands)
+    loads = problem.kernel_epilogue.tiles
     most = min(RING_GROWTH, max(1, derive(problem, c).subtiles))
 
     def fits(c: Candidate, stages: int) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic
 from cutegen.epilogue import (
-    Assign,
     BlockOutput,
     EpilogueProgram,
     Operand,
@@ -18,25 +16,21 @@ from cutegen.epilogue import (
     check_blocks,
     check_columns,
     drop_added,
-    find_in_place,
     find_pairing,
     find_scaled,
     name_roles,
     old_name,
     omit,
-    parse_epilogue,
-    separate_in_place,
     split_pairs,
 )
-from cutegen.epilogue.expression import REDUCTIONS
 from cutegen.epilogue.rules import OPTIONAL
-from cutegen.epilogue.tree import Reduce, Span, reads
+from cutegen.epilogue.tree import Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.block_scales import check_halves, place_block_scales
 from cutegen.families.gemm.gathering import see_gathered
 from cutegen.families.gemm.grouping import Grouping
-from cutegen.families.gemm.made_names import check_installed_ops, check_made_names
+from cutegen.families.gemm.made_names import check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.omission import MAX_OPTIONAL
@@ -44,28 +38,11 @@ from cutegen.families.gemm.placement import Placement
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, RowGather
 from cutegen.families.gemm.roles import Roles, find_roles
 from cutegen.families.gemm.storing import let_tma_add, stores_directly
+from cutegen.families.gemm.written import Written, read_epilogue
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import KeyPath, SpecDocument, TensorDecl
-
-
-_REDUCES = re.compile(rf"\s*({'|'.join(REDUCTIONS)})\s*\(")
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What an epilogue says before dims have roles. statements: None after a finding; those of the mainloop's scales
-    come first. inputs, outputs: tensors, in declared order; updated: outputs that are read, too.
-
-    sums: outputs that are one value for all rows or columns; whole: the others."""
-
-    statements: tuple[Assign, ...] | None
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    updated: tuple[str, ...]
-    sums: Mapping[str, Reduce]
-    whole: tuple[str, ...]
 
 
 class Binder:
@@ -97,19 +74,11 @@ class Binder:
                 return None
             self.tensors, self.gathered_rows = seen
         placement = Placement(self.tensors, self.doc, self.report)
-        written = self.read_epilogue(mainloop, claimed, placement)
-        statements, inputs, outputs, updated = written.statements, written.inputs, written.outputs, written.updated
-        blocked = {name for name in written.whole if placement.has_blocks(name)}
-        stated = [name for name in written.whole if name not in blocked]
-        by_block = {name for name in inputs if placement.is_block_input(name)}
-        roles = self.roles(operands, {*blocked, *by_block, *(mainloop.blocked if mainloop else ())}, stated, placement)
-        if outputs and not stated and written.statements is not None:
-            said = "no output has rows and columns of the product: reductions alone are not supported yet"
-            remedy = "store the product, too: bf16[m, n], or bf16[m, n/2] of pairs of columns"
-            self.report(rules.NOT_YET_SUPPORTED, ("epilogue",), said, remedy, key=True)
+        written = read_epilogue(self.spec, mainloop, claimed, placement, self.report)
+        roles = self.roles(mainloop, written, placement)
         if roles is None or mainloop is None:
             return None
-        groups = grouping.bind(operands, outputs, roles)
+        groups = grouping.bind(operands, written.outputs, roles)
         if grouping.faults:
             return None
         roles = replace(roles, flat=groups is not None and groups.flat)
@@ -121,11 +90,54 @@ class Binder:
         a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
         placement.check_mma(a, b)
         self.check_accumulator(a, b)
-        extents, pairing = {"m": m, "n": n, "k": k}, find_pairing(statements or ())
+        extents = {"m": m, "n": n, "k": k}
+        fitting = replace(written, inputs=tuple(name for name in written.inputs if name not in refused))
+        program = self.program(fitting, placement, roles, extents, (a, b))
+        self.check_program(program, written, placement, extents, (a, b), batch is not None and not roles.flat)
+        aliases = self.aliases(program)
+        optional = self.optional(program, written.inputs)
+        if groups:
+            grouping.check_outputs(program.outputs, groups)
+            self.check_group_epilogue(program, roles)
+        along_k = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
+        a_scale, b_scale = place_block_scales(along_k, self.tensors, roles, extents, self.refuse_mainloop)
+        if b_scale and program.pairing == "concatenated":
+            span = next(s.span for s in along_k if s.name == b_scale.name)
+            check_halves(b_scale, n, span, self.refuse_mainloop)
+        by_tma = [o for o in program.outputs if not o.direct and o.name not in written.updated]
+        tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
+        for tensor in tensors:
+            placement.check_alignment(tensor, program.pairing, extents)
+        gather = self.gather(mainloop, roles, m)
+        if self.findings:
+            return None
+        program = name_roles(program, roles.role_of)
+        return GemmProblem(
+            m, n, k, batch, a, b, program, split_pairs(drop_added(program)),
+            tuple(name for name in self.spec.tensors if name not in written.outputs or name in written.updated),
+            written.outputs,
+            batch_invariant=self.spec.invariance == "batch", groups=groups,
+            scales=tuple(s.name for s in mainloop.scales),
+            a_scale=a_scale, b_scale=b_scale, aliases=aliases,
+            optional=optional, gather=gather,
+        )  # fmt: skip
+
+    def program(
+        self,
+        written: Written,
+        placement: Placement,
+        roles: Roles,
+        extents: Mapping[str, ProblemDim],
+        operands: tuple[MatrixOperand, MatrixOperand],
+    ) -> EpilogueProgram:
+        """The epilogue of the tensors that fit; the others are reported. extents: of m, n and k. operands: of the
+        product."""
+        statements = written.statements or ()
+        pairing = find_pairing(statements)
         stored = [o for name in written.whole if (o := placement.output(name, roles))]
         program = EpilogueProgram(
-            statements or (),
-            tuple(self.operands(placement, [name for name in inputs if name not in refused], updated, roles)),
+            statements,
+            tuple(self.operands(placement, written, roles)),
             tuple(
                 replace(o, direct=stores_directly(self.spec, o, pairing, extents))
                 for o in stored
@@ -135,68 +147,29 @@ class Binder:
             tuple(filter(None, (placement.reduction(name, expr, roles) for name, expr in written.sums.items()))),
             block_outputs=tuple(o for o in stored if isinstance(o, BlockOutput)),
         )
-        program = placement.let_pad(let_tma_add(self.spec, program, self.report), a, b, updated)
-        program = replace(program, scaled=find_scaled(program.statements, program.operands))
-        bound = len(program.operands), len(stored) + len(program.reductions)
-        if statements and bound == (len(inputs) + len(updated), len(outputs)):
-            self.check_statements(program, placement, n, batch is not None and not roles.flat, a.dtype.name != "i8")
+        program = placement.let_pad(let_tma_add(self.spec, program, self.report), *operands, written.updated)
+        return replace(program, scaled=find_scaled(program.statements, program.operands))
+
+    def check_program(
+        self,
+        program: EpilogueProgram,
+        written: Written,
+        placement: Placement,
+        extents: Mapping[str, ProblemDim],
+        operands: tuple[MatrixOperand, MatrixOperand],
+        batched: bool,
+    ) -> None:
+        """What its tensors and statements ask of one another, and of names in the kernel."""
+        m, n, (a, b) = extents["m"], extents["n"], operands
+        stored = len(program.outputs) + len(program.block_outputs) + len(program.reductions)
+        read = len(written.inputs) + len(written.updated)
+        if written.statements and (len(program.operands), stored) == (read, len(written.outputs)):
+            self.check_statements(program, placement, n, batched, a.dtype.name != "i8")
         for operand in program.operands:
             if operand.kind == "block_input":
                 placement.check_block_input(operand, program, m, n)
         placement.check_pairs(b, program, n)
         check_made_names(self.spec, program, self.report)
-        aliases = self.aliases(program)
-        optional = self.optional(program, inputs)
-        if groups:
-            grouping.check_outputs(program.outputs, groups)
-            self.check_group_epilogue(program, roles)
-        along_k = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
-        a_scale, b_scale = place_block_scales(along_k, self.tensors, roles, extents, self.refuse_mainloop)
-        if b_scale and pairing == "concatenated":
-            span = next(s.span for s in along_k if s.name == b_scale.name)
-            check_halves(b_scale, n, span, self.refuse_mainloop)
-        by_tma = [o for o in program.outputs if not o.direct and o.name not in updated]
-        tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
-        for tensor in tensors:
-            placement.check_alignment(tensor, pairing, extents)
-        gather = self.gather(mainloop, roles, m)
-        arguments = tuple(name for name in self.spec.tensors if name not in outputs or name in updated)
-        if self.findings:
-            return None
-        program = name_roles(program, roles.role_of)
-        return GemmProblem(
-            m, n, k, batch, a, b, program, split_pairs(drop_added(program)), arguments, tuple(outputs),
-            batch_invariant=self.spec.invariance == "batch", groups=groups,
-            scales=tuple(s.name for s in mainloop.scales),
-            a_scale=a_scale, b_scale=b_scale, aliases=aliases,
-            optional=optional, gather=gather,
-        )  # fmt: skip
-
-    def read_epilogue(self, mainloop: Mainloop | None, claimed: str | None, placement: Placement) -> Written:
-        """claimed: the tensor that tells groups."""
-        reads, own, gathered = (mainloop.reads, mainloop.own, mainloop.gathered) if mainloop else ((), (), ())
-        own = (*own, *([claimed] if claimed else []))
-        assignments = self.assignments(reads, claimed)
-        rest = [name for name in self.spec.tensors if name not in own]
-        outputs = [name for name in rest if name in assignments]
-        inputs = [name for name in rest if name not in assignments]
-        dims = list(self.spec.dim_names())
-        read = [name for name in inputs if name not in gathered]
-        statements = parse_epilogue(assignments, read, outputs, self.report, (*own, *gathered, *dims), dims)
-        check_installed_ops(self.spec, statements or (), self.report)
-        updated = tuple(name for name in outputs if name in find_in_place(statements or ()))
-        if mainloop and statements is not None:
-            statements = (*mainloop.scaled(), *separate_in_place(statements))
-            if outputs:
-                self.check_used(statements, inputs)
-        roots = {s.name: s.expr for s in statements or () if isinstance(s.expr, Reduce)}
-        sums = {name: roots[name] for name in outputs if name in roots and not roots[name].block}
-        reduced = set(sums)
-        if statements is None:  # after findings: what looks like a reduction is not judged as a tile
-            looks = (name for name in outputs if _REDUCES.match(assignments[name]))
-            reduced = {name for name in looks if not placement.has_blocks(name)}
-        whole = tuple(name for name in outputs if name not in reduced)
-        return Written(statements, tuple(inputs), tuple(outputs), updated, sums, whole)
 
     def check_statements(
         self, program: EpilogueProgram, placement: Placement, n: ProblemDim, batched: bool, floating: bool
@@ -211,13 +184,11 @@ class Binder:
             expr = next(s.expr for s in program.statements if s.name == o.name)
             placement.check_block(o, program, n, expr.span)
 
-    def operands(
-        self, placement: Placement, inputs: list[str], updated: tuple[str, ...], roles: Roles
-    ) -> Iterator[Operand]:
+    def operands(self, placement: Placement, written: Written, roles: Roles) -> Iterator[Operand]:
         """What the epilogue reads: inputs, then outputs that it updates. What does not fit is reported."""
-        for name in (*inputs, *updated):
+        for name in (*written.inputs, *written.updated):
             if operand := placement.operand(name, roles):
-                yield replace(operand, name=old_name(name), updates=name) if name in updated else operand
+                yield replace(operand, name=old_name(name), updates=name) if name in written.updated else operand
 
     def gather(self, mainloop: Mainloop, roles: Roles, m: ProblemDim) -> RowGather | None:
         if mainloop.gather is None:
@@ -278,32 +249,6 @@ class Binder:
         else:
             self.report(rule, ("tensors",), message, remedy, key=True)
 
-    def assignments(self, operands: tuple[str, ...], claimed: str | None) -> dict[str, str]:
-        """The epilogue as written, or `acc` for the one tensor that is neither read by the mainloop (operands) nor
-        tells groups (claimed)."""
-        written = self.spec.epilogue
-        rest = [name for name in self.spec.tensors if name not in (*operands, claimed)]
-        if not written and len(rest) == 1:
-            return {rest[0]: "acc"}
-        for name in operands:
-            if name in written:
-                said = f"`{name}` is read by the mainloop, by tiles that may be computed after this is stored"
-                self.report(rules.IN_PLACE, ("epilogue", name), said, "assign another tensor", key=True)
-        if not set(rest) & set(written) and (written or operands):
-            said = "no tensor is assigned" if written or not rest else f"which of {', '.join(rest)} is the output?"
-            remedy = "declare the output under `tensors` and assign it under `epilogue`, such as d: acc"
-            self.report(rules.NO_OUTPUT, ("epilogue",) if written else ("tensors",), said, remedy, key=True)
-        return {name: text for name, text in written.items() if name not in operands}
-
-    def check_used(self, statements: tuple[Assign, ...], inputs: list[str]) -> None:
-        read = {name for statement in statements for name in reads(statement.expr)}
-        for name in inputs:
-            if name not in read:
-                remedy = "remove it, or use it in `mainloop` or `epilogue`"
-                self.report(
-                    rules.UNUSED_TENSOR, ("tensors", name), f"nothing reads or assigns `{name}`", remedy, key=True
-                )
-
     def check_scales(self, mainloop: Mainloop, roles: Roles) -> set[str]:
         """Names of the scales with a finding."""
         refused = set()
@@ -315,13 +260,22 @@ class Binder:
                 refused.add(scale.name)
         return refused
 
-    def roles(
-        self, operands: tuple[str, ...], blocked: Collection[str], outputs: list[str], placement: Placement
-    ) -> Roles | None:
+    def roles(self, mainloop: Mainloop | None, written: Written, placement: Placement) -> Roles | None:
+        """What dims are to the product, by its operands and the first output that has a value for each of its elements;
+        None after a finding."""
+        operands: tuple[str, ...] = mainloop.operands if mainloop else ()
+        blocked = {name for name in written.whole if placement.has_blocks(name)}
+        outputs = [name for name in written.whole if name not in blocked]
+        blocked |= {name for name in written.inputs if placement.is_block_input(name)}
+        blocked |= {*(mainloop.blocked if mainloop else ())}
         dims = {
             name: placement.dims(name, divided=name not in operands, blocks=name in blocked)
             for name in self.spec.tensors
         }
+        if written.outputs and not outputs and written.statements is not None:
+            said = "no output has rows and columns of the product: reductions alone are not supported yet"
+            remedy = "store the product, too: bf16[m, n], or bf16[m, n/2] of pairs of columns"
+            self.report(rules.NOT_YET_SUPPORTED, ("epilogue",), said, remedy, key=True)
         if not operands or not outputs:
             return None
         names = (*operands, outputs[0])

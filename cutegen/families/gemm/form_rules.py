@@ -1,4 +1,5 @@
-"""Rules about the form of a GEMM's knobs: each number on its own, and beside those that give it meaning."""
+"""Rules about the form of a GEMM's knobs: each number on its own, and beside those that give it meaning. `load_rules`
+has those about how A and B are loaded."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import math
 from cutegen.diagnostics import Rule
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, group_step, threads, warpgroups_per_tile
+from cutegen.families.gemm.derived import MMA_ROWS, threads, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding, near
@@ -19,8 +20,6 @@ I8_TILE_N = (32, 16)  # of i8 operands: instructions with more columns than the 
 ROW_BYTES = 16  # the least that a row of an epilogue tile has, for TMA and in layouts of shared memory
 PAIRED_STEP_N = 32  # the same for pairs of columns
 MAX_TILE_M = 384  # with more, registers leave fewer than 64 columns
-CLUSTER_EXTENTS = (1, 2, 4)
-MAX_CLUSTER = 4
 SWIZZLES = (128, 64, 32)  # bytes of a swizzled row that TMA, WGMMA and stmatrix agree on
 MIN_STAGES = 2
 MAX_STAGES = 16
@@ -184,130 +183,6 @@ def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         f"tile k = {k} is not a multiple of {step}, the K extent of one {arch.mma} of {problem.a.dtype}",
         f"use {near(k, step, step, 256)}; {SWIZZLES[0] // problem.a.dtype.bytes} fills a 128-byte row",
     )
-
-
-def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Finding:
-    operand, axis, width = (problem.a, 0, c.swizzle_a) if side == "a" else (problem.b, 1, c.swizzle_b)
-    if width not in SWIZZLES:
-        return f"swizzle {width} of `{operand.name}` is not one of {', '.join(map(str, SWIZZLES))} bytes", "use 128"
-    mode = "k" if operand.major == "k" else "mn"[axis]
-    part = "half of " * (problem.paired_dim == mode)
-    extent = contiguous_extent(problem, c, side)
-    row = extent * operand.dtype.bytes
-    if row % width == 0:
-        return None
-    narrower = [w for w in SWIZZLES if row % w == 0]
-    step = width // operand.dtype.bytes
-    other = f", or swizzle {narrower[0]}" if narrower else ""
-    return (
-        f"`{operand.name}` is {mode.upper()}-major: {part}tile {mode} = {extent} x {operand.dtype.bytes} B = {row} B "
-        f"is not a multiple of the {width}-byte swizzled row",
-        f"use a tile {mode} that is a multiple of {2 * step if part else step}{other}",
-    )
-
-
-_SWIZZLE = Rule(
-    "swizzle",
-    "the contiguous tile extent of A and B is a whole number of swizzled rows",
-    "TMA writes and the MMA reads SMEM in rows of 128, 64 or 32 bytes along the contiguous mode: k for a K-major "
-    "operand, m or n for an M- or N-major one. The tile must hold a whole number of them.",
-    "tma: {a: {swizzle: 128}}\ntiling: {tile: [128, 256, 32]}",
-)
-
-
-@BOOK.declare_fit(_SWIZZLE, "swizzle_a", "tile")
-def swizzle_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return _swizzle(problem, c, "a")
-
-
-@BOOK.declare_fit(_SWIZZLE, "swizzle_b", "tile")
-def swizzle_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return _swizzle(problem, c, "b")
-
-
-@BOOK.declare_form(
-    Rule(
-        "cluster",
-        "a cluster is 1, 2 or 4 CTAs along m and along n, and at most 4 in all",
-        "CTAs of a cluster share their loads by multicast. More than 4 CTAs leave SMs idle when the GPU's groups of "
-        "SMs are not full.",
-        "tiling: {cluster: [4, 2]}",
-    ),
-    "cluster",
-)
-def cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    m, n = c.cluster
-    if m in CLUSTER_EXTENTS and n in CLUSTER_EXTENTS and m * n <= MAX_CLUSTER:
-        return None
-    reason = f"cluster {m} x {n} = {m * n} CTAs; each extent is 1, 2 or 4 and the product at most {MAX_CLUSTER}"
-    return reason, "use [2, 1], [1, 2] or [1, 1]"
-
-
-_MULTICAST = Rule(
-    "multicast",
-    "an operand is multicast to all CTAs of the cluster that share it, in slices of at least 8 rows",
-    "CTAs along n share A, CTAs along m share B. Each of them loads its slice of the tile and sends it to all of them. "
-    "A slice holds whole swizzle atoms: 8 rows of a K-major operand, one swizzled row of an M- or N-major one.",
-    "tiling: {cluster: [2, 1]}\ntma: {a: {multicast: 2}}",
-)
-
-
-def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Finding:
-    operand, axis, value = (problem.a, 0, c.multicast_a) if side == "a" else (problem.b, 1, c.multicast_b)
-    along, peers = ("n", c.cluster[1]) if side == "a" else ("m", c.cluster[0])
-    if value == 1:
-        return None
-    if operand is problem.gathered:
-        return f"`{operand.name}` is gathered: each CTA copies its own rows, without TMA", "use 1"
-    if value != peers:
-        have = f"the cluster {list(c.cluster)} has {peers} CTA{'s' * (peers != 1)} along {along} to share it"
-        return f"multicast {value} of `{operand.name}`, but {have}", f"use {peers}" + " or 1" * (peers > 1)
-    width = c.swizzle_a if side == "a" else c.swizzle_b
-    step = 8 if operand.major == "k" else width // operand.dtype.bytes
-    extent = c.tile[axis]
-    if extent % (peers * step) == 0:
-        return None
-    return (
-        f"multicast of `{operand.name}` to {peers} CTAs cuts tile {'mn'[axis]} = {extent} into slices of "
-        f"{extent / peers:g}, not a multiple of {step}",
-        f"use a tile {'mn'[axis]} that is a multiple of {peers * step}, or multicast 1",
-    )
-
-
-@BOOK.declare_fit(_MULTICAST, "multicast_a", "cluster", "tile")
-def multicast_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return _multicast(problem, c, "a")
-
-
-@BOOK.declare_fit(_MULTICAST, "multicast_b", "cluster", "tile")
-def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return _multicast(problem, c, "b")
-
-
-@BOOK.declare_form(
-    Rule(
-        "group-alignment",
-        "the tiles of a cluster never exceed what groups are aligned to",
-        "With `groups: {labels: ...}` a tile takes its group from the label of its first row, so all of its rows, and "
-        "all rows of the cluster's tiles, must be of that group or padding: `align` is a multiple of the tile's extent "
-        "along the rows times the cluster's. That is m, or n with swap_ab.",
-        "groups: {labels: group, align: 64}\ntiling: {tile: [128, 256, 64]}",
-    ),
-    "tile",
-    "cluster",
-    "swap_ab",
-)
-def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    groups = problem.groups
-    if groups is None or groups.form != "labels" or groups.align % group_step(c, groups) == 0:
-        return None
-    axis = "mn".index(groups.along)
-    tile, peers = c.tile[axis], c.cluster[axis]
-    rows = f"tile {groups.along} = {tile}" + (
-        f" x {peers} CTAs of a cluster = {tile * peers} rows" if peers > 1 else ""
-    )
-    fits = f"use a tile {groups.along} that divides {groups.align}" + " and no cluster along it" * (peers > 1)
-    return f"{rows}, but groups begin at multiples of {groups.align} rows", f"{fits}, or align groups to more rows"
 
 
 @BOOK.declare_form(

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cutegen.families.gemm import budget_rules, form_rules, gather_rules, invariance, promotion_rules, work_rules
+from cutegen.families.gemm import (
+    budget_rules,
+    form_rules,
+    gather_rules,
+    invariance,
+    load_rules,
+    promotion_rules,
+    work_rules,
+)
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.orientation import EXCHANGED, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
@@ -13,7 +21,16 @@ from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Refusal
 from cutegen.hardware.arch import Arch
 
-__all__ = ["budget_rules", "form_rules", "gather_rules", "invariance", "promotion_rules", "refusals", "work_rules"]
+__all__ = [
+    "budget_rules",
+    "form_rules",
+    "gather_rules",
+    "invariance",
+    "load_rules",
+    "promotion_rules",
+    "refusals",
+    "work_rules",
+]
 
 
 def refusals(problem: GemmProblem, c: Candidate, arch: Arch) -> Iterator[Refusal]:

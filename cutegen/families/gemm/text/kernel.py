@@ -107,7 +107,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.tiles_read_if else set()
-    optional = {
+    device_modules = {
+        "accumulator": True,
         "block_input": inputs.blocks,
         "direct_store": outputs.by_threads,
         "pairs": problem.paired,
@@ -115,11 +116,13 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "reduction": reductions.outputs or blocks,
         "row_gather": gather,
         "row_groups": groups,
+        "tma": True,
         "vector": inputs.vectors,
+        **dict.fromkeys(work.device_modules, True),
     }
-    device_modules = ("accumulator", "tma", *(name for name, used in optional.items() if used), *work.device_modules)
+    imported = [name for name, used in device_modules.items() if used]
     return KernelText(
-        module=module_text(resolved, kernel, given, problem, cutlass_names, device_modules),
+        module=module_text(resolved, kernel, given, problem, cutlass_names, imported),
         arguments=arguments,
         host=host_text(problem, a, b, groups, own_parameters),
         smem=smem_text(
