@@ -127,16 +127,7 @@ def flash_mla_with_kvcache(
         descale_q=descale_q,
         descale_k=descale_k,
     )
-    if head_dim_v != LATENT_DIM:
-        raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
-    for name, value in (("q", q), ("k_cache", k_cache)):
-        if not hasattr(value, "dim"):
-            raise TypeError(f"flash_mla: {name} is {type(value).__name__}, needs a torch tensor")
-    if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
-        raise ValueError(
-            f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
-            f"[batch, seq_len_q, heads, {QUERY_DIM}] and [pages, page_size, 1, {QUERY_DIM}]"
-        )
+    _check_shapes(q, k_cache, head_dim_v)
     batch, query_len, heads, _ = q.shape
     page_size = k_cache.shape[1]
     metadata = tile_scheduler_metadata if isinstance(tile_scheduler_metadata, FlashMLASchedMeta) else None
@@ -233,6 +224,20 @@ def _refuse(**unsupported: Any) -> None:
     for name, value in unsupported.items():
         if value is not None and value is not False:
             raise NotImplementedError(f"flash_mla: {name} is not supported: dense decode over bf16 or f16 only")
+
+
+def _check_shapes(q: Any, k_cache: Any, head_dim_v: int) -> None:
+    """What must hold before a plan can be asked for the rest."""
+    if head_dim_v != LATENT_DIM:
+        raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
+    for name, value in (("q", q), ("k_cache", k_cache)):
+        if not hasattr(value, "dim"):
+            raise TypeError(f"flash_mla: {name} is {type(value).__name__}, needs a torch tensor")
+    if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
+        raise ValueError(
+            f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
+            f"[batch, seq_len_q, heads, {QUERY_DIM}] and [pages, page_size, 1, {QUERY_DIM}]"
+        )
 
 
 def _compare(metadata: FlashMLASchedMeta, num_splits: Any, config: FlashMLASchedMeta.Config) -> None:

@@ -46,7 +46,7 @@ def main() -> int:
         subject = load(options.path, simulation)
         shape = complete(subject, shape, "shape")
     except CutegenError as error:
-        parser.error(error.report())
+        parser.error(error.report().removeprefix("error: "))
     draw: Any = None
     if isinstance(subject.plan, GroupedPlan):
         draw = Deal(options.rows)

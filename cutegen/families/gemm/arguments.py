@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from cutegen.dtypes import DTYPES, DType
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
@@ -54,60 +55,23 @@ class TensorShape:
 
 def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     """Every tensor argument by name; host scalars are not among them."""
-    extents = {"m": problem.m, "n": problem.n, "k": problem.k}
-    paired = problem.paired_dim
-
-    def shape(
-        t: MatrixOperand | Operand | Output | BlockOutput | Reduction,
-        roles: str,
-        major: str | None,
-        *,
-        tma: bool,
-        wide: bool = False,
-    ) -> TensorShape:
-        half = isinstance(t, Operand | Output | Reduction) and t.half
-        own = {**extents, paired: extents[paired].over(HALF)} if half else extents
-        if isinstance(t, Operand) and t.kind == "block_input":
-            whole, parts = (problem.m, problem.n), zip(t.block, t.up)
-            own = {r: d.over(b, up=up) if b > 1 else d for r, d, (b, up) in zip("mn", whole, parts)}
-        if isinstance(t, BlockOutput):
-            cut = "m" if problem.transposed else "n"
-            own = {**extents, cut: extents[cut].over(t.divisor, up=t.up)}
-        if problem.gather and problem.gathers(t.name):
-            own = {**own, problem.gather.along: problem.gather.extent}
-        kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
-        dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
-        contiguous = t.axes[roles.index(major or roles) if roles else 0] if t.axes else None
-        step = 1
-        if tma and not isinstance(t, BlockOutput | Reduction):
-            step = elements_per_step(t, paired) // (HALF if half and t.major == paired else 1)
-        return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
-
-    def scale_shape(s: BlockScale, rows: ProblemDim) -> TensorShape:
-        gathered = problem.gather if problem.gathers(s.name) else None
-        along_rows = gathered.extent if gathered else rows if s.by_row else rows.over(s.rows, up=s.up[0])
-        ordered = [along_rows, problem.k.over(s.depth, up=s.up[1]), *([problem.batch] if problem.batch else [])]
-        dims = tuple(ordered[s.axes.index(axis)] for axis in range(len(s.axes)))
-        steps: tuple[int, ...] = ()
-        if problem.scaled_halves and not s.by_row:  # as many blocks in one half as in the other
-            steps = tuple(HALF if axis == s.axes[0] else 1 for axis in range(len(dims)))
-        by_tma = s.by_row and not gathered
-        return TensorShape(s.name, s.dtype, dims, s.axes[s.k_major], (), by_tma, 1, steps=steps)
-
-    program = problem.epilogue
-    shapes = [shape(problem.a, "mk", problem.a.major, tma=True), shape(problem.b, "nk", problem.b.major, tma=True)]
+    program, shape = problem.epilogue, partial(_shape, problem)
+    shapes = [
+        shape(problem.a, "mk", problem.a.major, tma=True),
+        shape(problem.b, "nk", problem.b.major, tma=True),
+    ]
     if problem.a_scale:
-        shapes.append(scale_shape(problem.a_scale, problem.m))
+        shapes.append(_scale_shape(problem, problem.a_scale, problem.m))
     if problem.b_scale:
-        shapes.append(scale_shape(problem.b_scale, problem.n))
+        shapes.append(_scale_shape(problem, problem.b_scale, problem.n))
     for o in program.operands:
         if o.kind != "host_scalar" and not o.updates:
             shapes.append(shape(o, _ROLES.get(o.kind, o.present), o.inner or o.major, tma=o.kind == "tile"))
     if problem.gather:
-        named = (extents[problem.gather.along],)
+        named = (problem.extents[problem.gather.along],)
         shapes.append(TensorShape(problem.gather.index, DTYPES["i32"], named, 0, (0,), tma=False, multiple=1))
     if problem.groups:
-        rows = extents[problem.groups.along] if problem.groups.form == "labels" else problem.batch
+        rows = problem.extents[problem.groups.along] if problem.groups.form == "labels" else problem.batch
         assert rows
         shapes.append(TensorShape(problem.groups.tensor, DTYPES["i32"], (rows,), 0, (0,), tma=False, multiple=1))
     for d in program.outputs:
@@ -117,6 +81,49 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     shapes += [shape(o, "mn", o.major, tma=o.major == rows_dim, wide=True) for o in program.block_outputs]
     shapes += [shape(r, r.kept, None, tma=False) for r in program.reductions]
     return {s.name: s for s in shapes}
+
+
+def _shape(
+    problem: GemmProblem,
+    t: MatrixOperand | Operand | Output | BlockOutput | Reduction,
+    roles: str,
+    major: str | None,
+    *,
+    tma: bool,
+    wide: bool = False,
+) -> TensorShape:
+    """roles: of its dims, of which `major` is contiguous, in the order of its axes but for the batch."""
+    extents, paired = problem.extents, problem.paired_dim
+    half = isinstance(t, Operand | Output | Reduction) and t.half
+    own = {**extents, paired: extents[paired].over(HALF)} if half else extents
+    if isinstance(t, Operand) and t.kind == "block_input":
+        whole, parts = (problem.m, problem.n), zip(t.block, t.up)
+        own = {r: d.over(b, up=up) if b > 1 else d for r, d, (b, up) in zip("mn", whole, parts)}
+    if isinstance(t, BlockOutput):
+        cut = "m" if problem.transposed else "n"
+        own = {**extents, cut: extents[cut].over(t.divisor, up=t.up)}
+    if problem.gather and problem.gathers(t.name):
+        own = {**own, problem.gather.along: problem.gather.extent}
+    kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
+    dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
+    contiguous = t.axes[roles.index(major or roles) if roles else 0] if t.axes else None
+    step = 1
+    if tma and not isinstance(t, BlockOutput | Reduction):
+        step = elements_per_step(t, paired) // (HALF if half and t.major == paired else 1)
+    return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
+
+
+def _scale_shape(problem: GemmProblem, s: BlockScale, rows: ProblemDim) -> TensorShape:
+    """rows: of the operand that it scales."""
+    gathered = problem.gather if problem.gathers(s.name) else None
+    along_rows = gathered.extent if gathered else rows if s.by_row else rows.over(s.rows, up=s.up[0])
+    ordered = [along_rows, problem.k.over(s.depth, up=s.up[1]), *([problem.batch] if problem.batch else [])]
+    dims = tuple(ordered[s.axes.index(axis)] for axis in range(len(s.axes)))
+    steps: tuple[int, ...] = ()
+    if problem.scaled_halves and not s.by_row:  # as many blocks in one half as in the other
+        steps = tuple(HALF if axis == s.axes[0] else 1 for axis in range(len(dims)))
+    by_tma = s.by_row and not gathered
+    return TensorShape(s.name, s.dtype, dims, s.axes[s.k_major], (), by_tma, 1, steps=steps)
 
 
 def formula(problem: GemmProblem) -> str:

@@ -102,14 +102,9 @@ def complete(
         row = contiguous_extent(problem, c, side) * operand.dtype.bytes
         width = next((w for w in SWIZZLES if row % w == 0), SWIZZLES[-1])
         settle(f"the widest that divides a tile row of {row} B", **{f"swizzle_{side}": width})
-    for side, rule, peers, along in (("a", multicast_a, c.cluster[1], "n"), ("b", multicast_b, c.cluster[0], "m")):
-        whole: dict[str, Any] = {f"multicast_{side}": peers}
-        gathered = problem.gather is not None and problem.gathered is (problem.a if side == "a" else problem.b)
-        if peers > 1 and rule(problem, replace(c, **whole), arch) is None:
-            settle(f"{peers} CTAs of the cluster along {along} share it", **whole)
-        else:
-            alone = "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
-            settle(alone, **{f"multicast_{side}": 1})
+    for side in ("a", "b"):
+        peers, why = _multicast(problem, c, side, arch)
+        settle(why, **{f"multicast_{side}": peers})
     producer, consumer = _registers(problem, c, fixed, arch)
     reason = f"{accumulators(c)} accumulators a thread"
     if producer + c.consumers * consumer == arch.launch_registers(threads(c)) * threads(c) // WARPGROUP_THREADS:
@@ -139,6 +134,18 @@ def complete(
     settle(WHY_WAIT, pdl_wait=PDL_WAIT)
     settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
     return Choice(c, reasons)
+
+
+def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tuple[int, str]:
+    """How many CTAs of the cluster share a load of that operand, and why; all that can, or none."""
+    operand, rule, peers, along = (
+        (problem.a, multicast_a, c.cluster[1], "n") if side == "a" else (problem.b, multicast_b, c.cluster[0], "m")
+    )
+    shared: dict[str, Any] = {f"multicast_{side}": peers}
+    if peers > 1 and rule(problem, replace(c, **shared), arch) is None:
+        return peers, f"{peers} CTAs of the cluster along {along} share it"
+    gathered = operand is problem.gathered
+    return 1, "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
 
 
 def _why_split(problem: GemmProblem, c: Candidate, shapes: Sequence[Shape]) -> str:

@@ -158,6 +158,10 @@ class GemmProblem:
         return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
 
     @property
+    def extents(self) -> dict[str, ProblemDim]:
+        return {"m": self.m, "n": self.n, "k": self.k}
+
+    @property
     def gathered(self) -> MatrixOperand | None:
         """The operand whose rows an index names."""
         return None if self.gather is None else self.a if self.gather.along == "m" else self.b

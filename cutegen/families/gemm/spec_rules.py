@@ -95,7 +95,6 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
     """For each dim that is contiguous in a TMA-moved tensor, or that a scale or an input cuts into whole blocks: the
     elements it must be a multiple of, and that tensor."""
     steps: dict[str, tuple[int, str]] = {problem.n.name: (HALF, problem.outputs[0])} if problem.paired else {}
-    dims = {"m": problem.m, "n": problem.n, "k": problem.k}
     for scale, rows in ((problem.a_scale, problem.m), (problem.b_scale, problem.n)):
         if scale is None:
             continue
@@ -115,7 +114,7 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
     for tensor in tensors:
         if tensor.major is None:
             continue
-        name, step = dims[tensor.major].name, elements_per_step(tensor, problem.paired_dim)
+        name, step = problem.extents[tensor.major].name, elements_per_step(tensor, problem.paired_dim)
         if step > steps.get(name, (1, ""))[0]:
             steps[name] = (step, tensor.tensor)
     return steps
