@@ -21,6 +21,20 @@ dtype: bf16
 heads: [16, 128]
 query_len: [1, 4]
 """
+# Parts of single blocks, pages of two; the parts of Q in two tensors.
+SINGLE = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: bf16
+heads: [1, 128]
+query_len: [1, 4]
+kv_cache: {page_size: 128}
+q: split
+variant: seesaw
+split_kv: {max: 8}
+scheduler: {unit: 1}
+"""
 PAIRED = MLA.replace("[16, 128]", "128")  # an even number of row blocks, whatever query_len
 
 

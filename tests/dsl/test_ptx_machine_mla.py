@@ -13,7 +13,9 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from ptx_machine import Simulation, assert_passes, load, run
+from gemm_specs import resolve_text
+from mla_specs import SINGLE
+from ptx_machine import Simulation, assert_passes, load, load_resolution, run
 from ptx_machine.host import missing_tool
 
 from cutegen.run.subject import Subject
@@ -26,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
 ROOT = Path(__file__).parents[2]
-BF16, MTP, F16 = (f"mla_decode_{kind}_sm90a" for kind in ("bf16", "bf16_mtp", "f16"))
+BF16, F16 = (f"mla_decode_{kind}_sm90a" for kind in ("bf16", "f16"))
 
 
 def dims(batch: int, query_len: int, heads: int, kv_len: int) -> dict[str, int]:
@@ -43,7 +45,7 @@ def loaded(name: str, **options: Any) -> Subject:
         (BF16, "seesaw", dims(9, 1, 3, 257), Draw("edges", peaked=True), 0, 4),
         (BF16, "seesaw", dims(1, 2, 16, 900), Draw(), 1, 4),  # one request in four parts
         (F16, "seesaw_2cta", dims(3, 1, 128, 300), Draw("random", pitch=True), 2, 4),
-        (MTP, "seesaw_2cta", dims(4, 2, 17, 3), Draw("edges"), 3, 4),
+        (BF16, "seesaw_2cta", dims(4, 2, 17, 3), Draw("edges"), 3, 4),
         (BF16, "seesaw", dims(3, 4, 20, 200), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(2, 3, 16, 64), Draw("empty"), 5, 4),
         (BF16, "seesaw", dims(1, 1, 2, 34 * 64), Draw(), 2, 34),  # in more parts than a warp has lanes
@@ -57,26 +59,11 @@ def test_shipped_mla_decode(
     assert simulation.unknown() == []
 
 
-SINGLE = """\
-cutegen: 1
-kernel: mla_decode
-arch: sm_90a
-dtype: bf16
-heads: [1, 128]
-query_len: [1, 4]
-kv_cache: {page_size: 128}
-variant: seesaw
-scheduler: {unit: 1}
-"""
-
-
-def test_parts_of_single_blocks(tmp_path: Path) -> None:
+def test_parts_of_single_blocks() -> None:
     """Parts of one block, of a pair and one, and of pairs, in pages of two blocks. And memory, which may be scratch of
     the kernel in front, is not touched before the wait for it."""
-    spec = tmp_path / "single.yaml"
-    spec.write_text(SINGLE)
     simulation = Simulation()
-    subject = load(spec, simulation)
+    subject = load_resolution(resolve_text(SINGLE, name="single"), simulation)  # which test_mla_limits.py builds, too
     for shape, draw, seed in (
         (dims(9, 1, 3, 257), Draw("edges", peaked=True), 1),
         (dims(1, 2, 16, 190), Draw(), 0),
