@@ -87,7 +87,7 @@ def compose(resolution: Resolution, proposals: Sequence[Proposal], defaults: Seq
     rendered = render_package(resolved)
     names = {p.candidate: outcome.instances[row.name] for p, row in zip(proposals, rows)}
     names |= {c: next(t.name for t in resolved.tilings if t.candidate == c) for c in defaults}
-    modules = {t.module: _code(rendered.files[f"{t.module}.py"]) for t in resolved.tilings}
+    modules = {module: _code(rendered.files[f"{module}.py"]) for module in {t.module for t in resolved.tilings}}
     root = Path("generated") / resolved.name
     keys = {
         t.name: instance_key(
