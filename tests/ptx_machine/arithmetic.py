@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, VIEW, Assembler, Closure, builds, put, raw
+from .assembler import LANES, VIEW, Assembler, Closure, builds, columns, put, raw
 from .floats import half_view, pack_halves, unpack_halves
-from .parser import Instruction, PtxError, Vector
+from .parser import Immediate, Instruction, PtxError, Vector
 
 
 def _kind(ins: Instruction) -> str:
@@ -21,8 +21,17 @@ def _emit(asm: Assembler, ins: Instruction, function: Any, kinds: tuple[str, ...
     sources = [asm.source(o, k) for o, k in zip(ins.operands[1:], kinds)]
     views = [VIEW[k] for k in kinds]
     stored = raw(result)
-    if {*views, stored} == {stored} and len(sources) == 2:  # nothing to be seen as another type
-        (a, b) = sources
+    same = {*views, stored} == {stored}  # nothing to be seen as another type
+    if same and len(sources) == 1:
+        (a,) = sources
+
+        def run(w: Any) -> None:
+            r = w.r
+            value = function(r[a])
+            r[target] = value if w.mask is None else np.where(w.mask, value, r[target])
+
+    elif same and len(sources) == 2:
+        a, b = sources
 
         def run(w: Any) -> None:
             r = w.r
@@ -33,21 +42,25 @@ def _emit(asm: Assembler, ins: Instruction, function: Any, kinds: tuple[str, ...
         (a,), (ta,) = sources, views
 
         def run(w: Any) -> None:
-            put(w, target, function(w.r[a].view(ta)).view(stored))
+            r = w.r
+            value = function(r[a].view(ta)).view(stored)
+            r[target] = value if w.mask is None else np.where(w.mask, value, r[target])
 
     elif len(sources) == 2:
         (a, b), (ta, tb) = sources, views
 
         def run(w: Any) -> None:
             r = w.r
-            put(w, target, function(r[a].view(ta), r[b].view(tb)).view(stored))
+            value = function(r[a].view(ta), r[b].view(tb)).view(stored)
+            r[target] = value if w.mask is None else np.where(w.mask, value, r[target])
 
     else:
         (a, b, c), (ta, tb, tc) = sources, views
 
         def run(w: Any) -> None:
             r = w.r
-            put(w, target, function(r[a].view(ta), r[b].view(tb), r[c].view(tc)).view(stored))
+            value = function(r[a].view(ta), r[b].view(tb), r[c].view(tc)).view(stored)
+            r[target] = value if w.mask is None else np.where(w.mask, value, r[target])
 
     return run
 
@@ -158,6 +171,10 @@ def _shift(asm: Assembler, ins: Instruction) -> Closure:
     kind, name = _kind(ins), ins.opcode[0]
     function = np.left_shift if name == "shl" else np.right_shift
     view, bits = VIEW[kind], int(kind[1:])
+    amount = ins.operands[2]
+    if isinstance(amount, Immediate) and 0 <= amount.bits < bits:
+        by = view(amount.bits)
+        return _emit(asm, ins, lambda a: function(a, by), (kind,), kind)
 
     def shift(a: Any, amount: Any) -> Any:
         clamped = np.minimum(amount, bits).astype(view)
@@ -326,11 +343,11 @@ def _move(asm: Assembler, ins: Instruction) -> Closure:
     destination, origin = ins.operands
     if isinstance(origin, Vector):
         part = f"b{int(kind[1:]) // len(origin.items)}"
-        target, sources, dtype = asm.target(destination), [asm.source(o, part) for o in origin.items], raw(kind)
+        target, sources = asm.target(destination), [asm.source(o, part) for o in origin.items]
+        narrow, dtype = raw(part), raw(kind)
 
         def pack(w: Any) -> None:
-            joined = np.stack([w.r[s] for s in sources], 1)
-            put(w, target, joined.view(dtype)[:, 0])
+            put(w, target, columns(w, sources, narrow).view(dtype)[:, 0])
 
         return pack
     if isinstance(destination, Vector):
@@ -347,9 +364,10 @@ def _move(asm: Assembler, ins: Instruction) -> Closure:
     timer = getattr(origin, "name", "") in ("%globaltimer", "%clock64", "%clock")
 
     def copy(w: Any) -> None:
-        if timer:
-            put(w, target, np.full(LANES, w.cta.machine.turns, raw(kind)))
-        else:
-            put(w, target, w.r[slot])
+        r = w.r
+        r[target] = r[slot] if w.mask is None else np.where(w.mask, r[slot], r[target])
 
-    return copy
+    def tell_time(w: Any) -> None:
+        put(w, target, np.full(LANES, w.cta.machine.turns, raw(kind)))
+
+    return tell_time if timer else copy

@@ -221,8 +221,7 @@ class SharedMemory:
         """(chunks, 16) bytes, through the async proxy, in the name of all the agents, which `warps` issued."""
         self.check_fenced(chunks, what, warps)
         if self.shadow:
-            for agent in agents:
-                self.shadow.read(chunks, CHUNK // UNIT, agent)
+            self.shadow.read(chunks, CHUNK // UNIT, *agents)
         return self.chunks[chunks]
 
     def write_async(self, chunks: Any, data: Any, agent: Agent) -> None:

@@ -80,6 +80,9 @@ class Runs:
         return self._views[width]
 
 
+STAMP = 1 << 20  # an access is noted as epoch * STAMP + instruction
+
+
 class Shadow:
     """Who wrote each unit of a memory last, and who has read it since.
 
@@ -88,48 +91,57 @@ class Shadow:
 
     def __init__(self, units: int, name: Callable[[int], str], describe: Callable[[int, int], str]) -> None:
         self.units, self.name, self.describe = units, name, describe
-        # Who wrote, the epoch of that write, its instruction.
-        self.writers = Runs(np.zeros(units, np.int32), np.zeros(units, np.int64), np.zeros(units, np.int32))
-        self.readers: dict[int, Runs] = {}  # per actor: epoch, instruction
-        self.latest: dict[int, int] = {}  # newest epoch in there
+        self.writers = Runs(np.zeros(units, np.int32), np.zeros(units, np.int64))  # who wrote, and the write's stamp
+        self.readers: dict[int, Runs] = {}  # per actor: stamps
+        self.latest: Any = None  # per actor, the newest epoch in there
 
-    def read(self, runs: Any, width: int, agent: Agent) -> None:
-        """runs: the numbers of runs of `width` units."""
-        self._check_writers(runs, width, agent, "reads")
-        if agent.actor not in self.readers:
-            self.readers[agent.actor] = Runs(np.zeros(self.units, np.int64), np.zeros(self.units, np.int32))
-        epochs, places = self.readers[agent.actor].of(width)
-        epochs[runs], places[runs] = agent.epoch, agent.pc
-        self.latest[agent.actor] = max(self.latest.get(agent.actor, 0), agent.epoch)
+    def read(self, runs: Any, width: int, *agents: Agent) -> None:
+        """By all the agents. runs: the numbers of runs of `width` units."""
+        self._check_writers(runs, width, "reads", *agents)
+        if self.latest is None:
+            self.latest = np.zeros(len(agents[0].clock), np.int64)
+        for agent in agents:
+            if agent.actor not in self.readers:
+                self.readers[agent.actor] = Runs(np.zeros(self.units, np.int64))
+            (stamps,) = self.readers[agent.actor].of(width)
+            stamps[runs] = agent.epoch * STAMP + agent.pc
+            if self.latest[agent.actor] < agent.epoch:
+                self.latest[agent.actor] = agent.epoch
 
     def write(self, runs: Any, width: int, agent: Agent) -> None:
-        self._check_writers(runs, width, agent, "writes")
-        for actor, latest in self.latest.items():
-            known = agent.clock[actor]
-            if latest > known:
-                epochs, places = self.readers[actor].of(width)
-                late = epochs[runs] > known
-                if actor == agent.actor:  # the same copy
-                    late &= epochs[runs] != agent.epoch
-                if np.count_nonzero(late):
-                    self._tell(runs, late, agent, "writes", actor, places, "read")
-        writer, written, wrote_at = self.writers.of(width)
-        writer[runs], written[runs], wrote_at[runs] = agent.actor, agent.epoch, agent.pc
+        self._check_writers(runs, width, "writes", agent)
+        if self.latest is not None:
+            for actor in np.flatnonzero(self.latest > agent.clock).tolist():
+                self._check_reader(actor, runs, width, agent)
+        writer, written = self.writers.of(width)
+        writer[runs], written[runs] = agent.actor, agent.epoch * STAMP + agent.pc
 
-    def _check_writers(self, runs: Any, width: int, agent: Agent, verb: str) -> None:
-        writer, written, wrote_at = self.writers.of(width)
-        writers, epochs = writer[runs], written[runs]
-        late = agent.clock[writers] < epochs
+    def _check_reader(self, actor: int, runs: Any, width: int, agent: Agent) -> None:
+        (stamps,) = self.readers[actor].of(width)
+        found = stamps.take(runs, 0)
+        late = found >= (agent.clock[actor] + 1) * STAMP
+        if actor == agent.actor:  # the same copy
+            late &= found // STAMP != agent.epoch
         if np.count_nonzero(late):
-            late &= (writers != agent.actor) | (epochs != agent.epoch)  # not the same copy
-            if np.count_nonzero(late):
-                self._tell(runs, late, agent, verb, int(writers[late][0]), wrote_at, "wrote")
+            self._tell(runs, late, agent, "writes", actor, stamps, "read")
 
-    def _tell(self, runs: Any, late: Any, agent: Agent, verb: str, actor: int, places: Any, past: str) -> None:
-        width = places[0].size
+    def _check_writers(self, runs: Any, width: int, verb: str, *agents: Agent) -> None:
+        writer, written = self.writers.of(width)
+        writers, found = writer.take(runs, 0), written.take(runs, 0)
+        known = agents[0].clock if len(agents) == 1 else np.minimum.reduce([agent.clock for agent in agents])
+        if not np.count_nonzero(((known + 1) * STAMP).take(writers) <= found):
+            return
+        for agent in agents:
+            late = ((agent.clock + 1) * STAMP).take(writers) <= found
+            late &= (writers != agent.actor) | (found // STAMP != agent.epoch)  # not the same copy
+            if np.count_nonzero(late):
+                self._tell(runs, late, agent, verb, int(writers[late][0]), written, "wrote")
+
+    def _tell(self, runs: Any, late: Any, agent: Agent, verb: str, actor: int, stamps: Any, past: str) -> None:
+        width = stamps[0].size
         unit = int((np.asarray(runs)[..., None] * width + np.arange(width))[late.reshape(*np.shape(runs), width)][0])
-        places = places.reshape(-1)
-        here, there = self.describe(agent.actor, agent.pc), self.describe(actor, int(places[unit]))
+        here = self.describe(agent.actor, agent.pc)
+        there = self.describe(actor, int(stamps.reshape(-1)[unit]) % STAMP)
         raise PtxError(f"race: {here} {verb} {self.name(unit)}; {there} {past} it, and nothing orders the two")
 
 

@@ -6,6 +6,7 @@ it. Accumulators are NaN in the registers until then, so code that looks too ear
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -167,18 +168,10 @@ class Shape:
 
     def _operand(self, cta: Any, product: Product, descriptor: int, extent: int, mn_major: bool, kind: str) -> Any:
         """(extent, k) values that a descriptor names."""
-        size = _BYTES[kind]
-        key = (descriptor >> 62, descriptor >> 16 & 0x3FFF, descriptor >> 32 & 0x3FFF, extent, mn_major, size)
-        offsets = _offsets(*key, self.k)
-        if descriptor >> 49 & 7:
-            raise PtxError("a WGMMA descriptor with a base offset is not simulated")
-        address = ((descriptor & 0x3FFF) << 4) + offsets
-        address ^= (address >> 7 & _SWIZZLE[descriptor >> 62]) << 4
-        low, high = int(address.min()), int(address.max()) + size
+        low, high, chunks, words = _places(descriptor, extent, mn_major, _BYTES[kind], self.k)
         cta.shared.check(low, high)
-        chunks = np.unique(address // CHUNK)
         cta.shared.read_async(chunks, "WGMMA", product.agents, product.warps)
-        return self._values(cta.shared.words[size][address // size], kind)
+        return self._values(cta.shared.words[_BYTES[kind]].take(words), kind)
 
 
 def _sum_fp8(a: Any, b: Any, old: Any) -> Any:
@@ -191,26 +184,32 @@ def _sum_fp8(a: Any, b: Any, old: Any) -> Any:
         return (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(old / unit)) * unit
 
 
-_cache: dict[Any, Any] = {}
+@functools.lru_cache(maxsize=1024)
+def _places(descriptor: int, extent: int, mn_major: bool, size: int, k: int) -> tuple[int, int, Any, Any]:
+    """Where elements of `size` bytes lie that a descriptor names: the first byte, the end, chunks of 16 bytes, and
+    numbers of words (extent, k)."""
+    if descriptor >> 49 & 7:
+        raise PtxError("a WGMMA descriptor with a base offset is not simulated")
+    mode = descriptor >> 62
+    offsets = _offsets(mode, descriptor >> 16 & 0x3FFF, descriptor >> 32 & 0x3FFF, extent, mn_major, size, k)
+    address = ((descriptor & 0x3FFF) << 4) + offsets
+    address ^= (address >> 7 & _SWIZZLE[mode]) << 4
+    return int(address.min()), int(address.max()) + size, np.unique(address // CHUNK), address // size
 
 
+@functools.cache
 def _offsets(mode: int, leading: int, stride: int, extent: int, mn_major: bool, size: int, k: int) -> Any:
     """(extent, k) byte offsets before swizzling: core matrices are 8 rows of 16 bytes, of `span` bytes when swizzled;
     leading and stride (in 16 bytes) say how far the next one is."""
-    key = (mode, leading, stride, extent, mn_major, size, k)
-    if key not in _cache:
-        span, leading, stride = _SPANS[mode], leading * 16, stride * 16
-        i, j = np.arange(extent)[:, None], np.arange(k)[None, :]
-        if mn_major:
-            per = span // size  # elements along M or N that lie together
-            far, near = (stride, leading) if mode == 0 else (leading, stride)
-            offsets = i % per * size + i // per * far + j % 8 * span + j // 8 * near
-        else:
-            byte = j * size
-            beyond = byte // CHUNK * leading + byte % CHUNK if mode == 0 else byte
-            offsets = i % 8 * span + i // 8 * stride + beyond
-        _cache[key] = offsets
-    return _cache[key]
+    span, leading, stride = _SPANS[mode], leading * 16, stride * 16
+    i, j = np.arange(extent)[:, None], np.arange(k)[None, :]
+    if mn_major:
+        per = span // size  # elements along M or N that lie together
+        far, near = (stride, leading) if mode == 0 else (leading, stride)
+        return i % per * size + i // per * far + j % 8 * span + j // 8 * near
+    byte = j * size
+    beyond = byte // CHUNK * leading + byte % CHUNK if mode == 0 else byte
+    return i % 8 * span + i // 8 * stride + beyond
 
 
 @builds("wgmma")
