@@ -114,7 +114,7 @@ def test_strides_may_be_refused_by_a_file_but_nothing_else(tmp_path: Path) -> No
 
 
 def test_hang_is_reported_and_the_rest_still_runs(tmp_path: Path) -> None:
-    path = mutate(tmp_path, (LOAD, LOAD + "\n    while a.shape[0] == 13: pass"))
+    path = mutate(tmp_path, (LOAD, LOAD + "\n    import time\n    while a.shape[0] == 13: time.sleep(1)"))
     report = check_kernel(path, timeout=5)
     by_name = {r.case.name: r for r in report.results if r.case.mode == "numerics"}
     assert by_name["below a tile"].status == "hang"
