@@ -179,6 +179,13 @@ EDGES |= {
     + PINGPONG
     + "tiling: {swap_ab: true, tile: [128, 96, 128], split_k: 2}\n",
 }
+# Both x, which is stored, and y are needed again after a block of y was reduced.
+TWICE = (
+    PLAIN.replace("  d:", "  pre: bf16[m, n]\n  s: f32[m, n/64]\n  top: f32[]\n  d:")
+    + "epilogue:\n  pre: acc\n  y: gelu_tanh(acc)\n  s: max_abs(y, n, 64) / 448\n  d: y / s\n"
+    + "  top: max_abs(y, m, n)\ntiling: {tile: [128, 256, 64]}\n"
+)
+EDGES["most_values_computed_twice"] = TWICE
 EDGES |= {
     "gathered_by_two_warps": gathered(FUSED) + "tiling: {tile: [256, 176, 64]}\n",
     "gathered_by_one_warp": gathered(FUSED) + DYNAMIC + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\n",

@@ -44,7 +44,8 @@ class BlockReduction:
 class Passes:
     """before, once, after: statements. kept: (accumulator, the value that takes its place), of those that `after`
     reads. given: values of `once` that `after` reads or that are stored. inverses: (value, name of its inverse), of
-    those that `after` divides by. tiles_before: whether tiles are read in `before` and not in `after`."""
+    those that `after` divides by. tiles_before: whether tiles are read in `before` and not in `after`. repeated: values
+    of an element that `after` computes again beside kept ones that it needs as well: compilers keep those, too."""
 
     reduced: tuple[BlockReduction, ...]
     before: tuple[Assign, ...]
@@ -54,6 +55,7 @@ class Passes:
     given: tuple[str, ...]
     inverses: tuple[tuple[str, str], ...]
     tiles_before: bool
+    repeated: int
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -219,6 +221,8 @@ class _Planner:
             few = f"only {room} can keep a value" if keep else "an i32 accumulator can keep none of them"
             return f"{listed} would be read again after the block is reduced, and {few}"
         kept, after = chosen
+        again = {s.name for s in after if s in before}
+        needed = self.frontier([s for s in after if s.name not in again], wanted, {*again, *kept})
         given = {r for s in after for r in reads(s.expr) if r in once} | {o.name for o in self.program.block_outputs}
         inverses = tuple((name, self.fresh(f"inverse_{name}")) for name in self.divisors(after, once))
         contributions = tuple(
@@ -234,6 +238,7 @@ class _Planner:
             given=tuple(name for name in (*self.reduced, *names) if name in given),
             inverses=inverses,
             tiles_before=tiles_before,
+            repeated=max(0, len(needed) - len(kept)),
         )
 
     def choose(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from gemm_specs import EDGES, PLAIN, resolve_text
+from gemm_specs import EDGES, PLAIN, TWICE, resolve_text
 
 from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
@@ -26,6 +26,7 @@ BEYOND: dict[str, tuple[ModuleType, str]] = {
         "warpgroups: {consumer: {count: 2, registers: 240}, producer: {registers: 24}}\n",
     ),
     "MMA_REGISTERS": (budget_rules, PLAIN + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 256, 64]}\n"),
+    "REPEATED_REGISTERS": (budget_rules, TWICE.replace("64)", "128)").replace("n/64", "n/128")),
     "SCALED_ROW_REGISTERS": (gather_rules, EDGES["gathered_scales_by_one_warp"]),
 }
 

@@ -38,7 +38,7 @@ def test_each_pass_computes_what_the_next_one_needs() -> None:
 def test_what_is_expensive_takes_the_place_of_the_accumulator() -> None:
     text = QUANTISED + "epilogue: {x: gelu_erf(acc), y: x * 2, s: 'max_abs(y, n, 128)', q: y / (s + 1)}\n"
     found, problem = passes(text)
-    assert found.kept == (("acc", "y"),)
+    assert (found.kept, found.repeated) == ((("acc", "y"),), 0)
     assert once_lines(problem.kernel_epilogue, found) == (
         "divisor_of_q = s + 1.0",
         "inverse_divisor_of_q = exact_inverse(divisor_of_q)",
@@ -48,6 +48,7 @@ def test_what_is_expensive_takes_the_place_of_the_accumulator() -> None:
     found, problem = passes(both)
     assert found.kept == (("acc", "x"),)
     assert after_lines(problem.kernel_epilogue, found)[0] == "y = x * 2.0"
+    assert found.repeated == 1
 
 
 def test_a_gated_product_has_room_for_two() -> None:
@@ -56,6 +57,7 @@ def test_a_gated_product_has_room_for_two() -> None:
     found, _ = passes(text)
     assert {name for _, name in found.kept} == {"h_0", "h_1"}  # x is computed again from them
     assert [place for place, _ in found.kept] == ["acc_0", "acc_1"]
+    assert found.repeated == 1
 
 
 def test_names_made_are_free() -> None:

@@ -14,6 +14,7 @@ from gemm_specs import (
     LABELS,
     PLAIN,
     SM90,
+    TWICE,
     bind_text,
     candidate,
     resolve_text,
@@ -235,6 +236,20 @@ def test_auto_keeps_to_the_alignment_of_labelled_groups() -> None:
         chosen = values(resolve_text(LABELS.replace("group}", f"group, align: {align}}}")))
         assert chosen["tiling.tile"] == tile
         assert chosen["tiling.cluster"] == (1, 2)  # along the rows CTAs past a group's end would idle
+
+
+def test_blocks_that_no_other_tile_holds_are_rows() -> None:
+    text = PLAIN.replace("d: bf16[m, n]", "s: f32[m, n/256]\n  d: bf16[m, n/2]")
+    text += "epilogue: {x: 'silu(acc[:, :n/2]) * acc[:, n/2:]', s: 'max_abs(x, n, 128)', d: x / s}\n"
+    eight_bits = text.replace("a: bf16", "a: e4m3").replace("b: bf16", "b: e4m3")
+    twice = text.replace("  s:", "  h: bf16[m, n]\n  s:").replace("{x:", "{h: acc, x:")
+    found = [decided(spec) for spec in (text, eight_bits, twice)]
+    assert [d["tiling.swap_ab"] for d in found] == [False, True, True]
+    tiles: list[Any] = [d["tiling.tile"] for d in found]
+    assert (tiles[0][1], tiles[1][0], tiles[2][0]) == (256, 256, 256)
+    free = TWICE.replace("tiling:", "#")
+    assert decided(free)["tiling.tile"] == (128, 256, 64)
+    assert decided(free.replace("64)", "128)").replace("n/64", "n/128"))["tiling.tile"] == (128, 128, 64)
 
 
 def test_expected_rows_of_a_group_steer_the_tile() -> None:

@@ -11,6 +11,7 @@ from cutegen.families.gemm.derived import (
     block_values,
     derive,
     part_registers,
+    repeated_values,
     slot_bytes,
     smem_map,
     threads,
@@ -31,19 +32,25 @@ SPLIT_REGISTERS, SPLIT_SCALE_REGISTERS = 8, 16
 # Values of inputs with blocks that OTHER_REGISTERS has room for; with 192 accumulators, 12 values compiled without a
 # spill, and 21 did not.
 FREE_BLOCK_VALUES = 8
+# More where a value of blocks has the epilogue compute elements twice, beside the values that are kept for it: with 128
+# accumulators and 64 such values, kernels with 240 registers spilled; with 32 they did not.
+REPEATED_REGISTERS = 32
 # What ptxas asks for beside the accumulators of one MMA instruction; it fails with C7602 where they do not fit.
 MMA_REGISTERS = 26
 
 
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers that a consumer needs beside the accumulators; where columns have scales of their own, a thread holds
-    those of its columns, two of every eight; where the epilogue has inputs with blocks, those of a subtile."""
+    those of its columns, two of every eight; where the epilogue has inputs with blocks, those of a subtile; where it
+    computes values twice, those of a block."""
     by_column = problem.row_scale is not None and problem.row_scale[1] == "n"
     split = 0
     if c.split_k > 1:
         split = SPLIT_REGISTERS if c.schedule == "cooperative" else SPLIT_SCALE_REGISTERS if problem.scaled_k else 0
     blocks = max(0, block_values(problem, c) - FREE_BLOCK_VALUES)
-    return OTHER_REGISTERS + split + blocks + (c.tile[1] // 4 if by_column else 0)
+    repeated = repeated_values(problem, c)
+    repeated += REPEATED_REGISTERS if repeated else 0
+    return OTHER_REGISTERS + split + blocks + repeated + (c.tile[1] // 4 if by_column else 0)
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -73,7 +80,8 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers, more with split-K or blocks",
         "The accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
         "thread and warpgroup; where sums are promoted, tile n / 2 more for the 64 rows that the tensor core is at. "
-        "Descriptors, loop state and the epilogue need the rest; with less, the compiler spills.",
+        "Descriptors, loop state and the epilogue need the rest; with less, the compiler spills. Where outputs need "
+        "both what a block's value is reduced of and what that is computed from, it keeps both for a whole block.",
         "tiling: {tile: [256, 256, 64]}",
     ),
     "tile",
@@ -89,11 +97,13 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
         return None
     part = f" + {part_registers(c)} of the part to promote" if c.promotes else ""
     low, high, step = TILE_N
-    narrower = (replace(c, tile=(c.tile[0], n, c.tile[2])) for n in range(high, low - 1, -step))
+    if problem.epilogue.block and not problem.transposed:
+        low = step = problem.epilogue.block * (2 if problem.paired else 1)
+    narrower = (replace(c, tile=(c.tile[0], n, c.tile[2])) for n in range(high // step * step, low - 1, -step))
     fits = (x.tile[1] for x in narrower if accumulators(x) + other_registers(problem, x) <= c.consumer_registers)
     widest = next(fits, 0)
     widest_n = f"with tile m = {c.tile[0]} the widest tile n is {widest}"
-    remedy = widest_n if widest else "use a smaller tile m"
+    remedy = widest_n if widest else "use a smaller tile m" + ", or `swap_ab`" * (step > TILE_N[2])
     return (
         f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}){part} = {needed} accumulator registers a thread, "
         f"{c.consumer_registers} - {others} for the rest = {limit}",

@@ -83,9 +83,10 @@ def propose_cores(
     """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster."""
     low, high, step = TILE_N
     found: dict[Core, tuple[str, str]] = {}
-    # Pairs of blocks take 256 columns, for which a part to promote leaves no registers; as rows they have room.
-    no_room = bool(problem.paired and problem.epilogue.block and problem.scaled_k) and "tile" not in fixed
-    for swap_ab in (False, True) if shapes or no_room else (False,):
+    # Blocks, pairs of which take up to 256 columns, may leave no registers for a part to promote, or for values that
+    # are computed twice; as rows they have room.
+    wide = bool(problem.epilogue.block) and "tile" not in fixed
+    for swap_ab in (False, True) if shapes or wide else (False,):
         # Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own.
         cores = sorted(CORES, key=lambda core: problem.promotable and core[0] == "pingpong")
         if shapes:

@@ -124,6 +124,16 @@ def block_values(problem: GemmProblem, c: Candidate) -> int:
     return total
 
 
+def repeated_values(problem: GemmProblem, c: Candidate) -> int:
+    """Values that a thread computes in both passes over the columns that are reduced at once: a block, or those of a
+    transposed tile. The compiler keeps them from the first pass for the second."""
+    if not problem.kernel_epilogue.block:
+        return 0
+    rows, columns = output_tile(problem, c)
+    width = columns if problem.transposed else problem.kernel_epilogue.block
+    return block_passes(problem).repeated * rows * width // (WARPGROUP_THREADS * warpgroups_per_tile(c))
+
+
 def group_table(problem: GemmProblem) -> tuple[int, int]:
     """(entries, columns) of the table of groups: whole warps of entries, and the columns that the form needs."""
     assert problem.groups
