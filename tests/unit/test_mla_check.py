@@ -19,9 +19,10 @@ NAMES = tuple(dict.fromkeys(c.name for c in list_cases(plan_subject(CpuMla(), Pa
 LARGE = ("one request, many parts", "long tail", "more requests than SMs")
 
 
-def run_all(plan: CpuMla, names: Any = NAMES) -> list[CaseResult]:
+def run_all(plan: CpuMla, names: Any = NAMES, mode: str = "") -> list[CaseResult]:
     subject = plan_subject(plan, Path("mla"))
-    return [run_case(subject, case, seed) for seed, case in enumerate(list_cases(subject)) if case.name in names]
+    cases = [c for c in list_cases(subject) if c.name in names and mode in ("", c.mode)]
+    return [run_case(subject, case, seed) for seed, case in enumerate(cases)]
 
 
 def words(results: list[CaseResult]) -> str:
