@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build.contract import Check, check_contract, holds
-from cutegen.build.doctor import DSL_REMEDY
 from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm, noted_facts
 from cutegen.build.pool import default_workers, run_jobs
 from cutegen.build.worker import Job, Outcome, keep_artefacts
@@ -22,6 +21,7 @@ from cutegen.runtime.compile import instance_key
 from cutegen.runtime.sources import distribution_versions, dsl_version
 
 TIMEOUT_S = 300.0  # a kernel takes about 2 s; one that spills much, 20 s
+COMPILER_REMEDY = "pip install 'cutegen[dsl]'"  # all that compiling needs; `doctor` names the parts that are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _from_cache(task: _Task, keep: Path | None) -> Outcome | None:
 
 def _require_toolchain() -> None:
     if dsl_version() is None:
-        raise CutegenError("compiling needs nvidia-cutlass-dsl, which is not installed", DSL_REMEDY, exit_code=2)
+        raise CutegenError("compiling needs nvidia-cutlass-dsl, which is not installed", COMPILER_REMEDY, exit_code=2)
     if find_nvdisasm() is None:
         raise CutegenError("the build contract needs nvdisasm, which is not found", NVDISASM_REMEDY, exit_code=2)
 
