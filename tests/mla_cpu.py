@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from cutegen.runtime.arguments import find_faults
-from cutegen.runtime.mla import MlaTiling
+from cutegen.runtime.mla import MlaTiling, workspace_elements
 from cutegen.runtime.mla_plan import MlaPlan
 
 PARTS_KEYS = 512
@@ -70,7 +70,7 @@ def run(
         cache = cache.as_strided(cache.shape, (cache.shape[1] * cache.stride(1), cache.stride(1), 1))
     batch, tokens, heads, _ = q.shape
     rows = tokens * heads
-    slots = workspace[: 2 * parts * rows * 513].view(-1, rows, 513)
+    slots = workspace[: workspace_elements(rows, parts)].view(-1, rows, 258)
     if fault == "workspace":
         workspace.as_strided((1,), (1,), workspace.storage_offset() + workspace.numel()).zero_()
     for b in range(batch):
@@ -86,7 +86,9 @@ def run(
         for i, start in enumerate(cuts):
             stop = length if i == len(cuts) - 1 else cuts[i + 1]
             o, total = piece(q[b].float(), keys[start:stop], scale, seen - start, out.dtype)
-            slots[i, :, :512], slots[i, :, 512] = o.view(rows, 512), total.view(rows)
+            largest = o.view(rows, 512).abs().amax(-1).clamp(min=1e-30)
+            values_of(slots)[i] = o.view(rows, 512) / largest[:, None]
+            slots[i, :, 256], slots[i, :, 257] = total.view(rows), largest
             semaphores[i] += 1
         count = len(cuts) + (fault == "stale slot")
         join(out[b], lse, b, slots[:count], tokens, heads, plan)
@@ -95,6 +97,10 @@ def run(
         out *= 1 + 2.0**-8
     if fault == "chance" and batch:
         out += torch.randn(()).to(out.dtype) * 1e-3
+
+
+def values_of(slots: Any) -> Any:
+    return slots[:, :, :256].view(torch.float16)
 
 
 def piece(q: Any, keys: Any, scale: float, seen: Any, dtype: Any) -> tuple[Any, Any]:
@@ -108,9 +114,9 @@ def piece(q: Any, keys: Any, scale: float, seen: Any, dtype: Any) -> tuple[Any, 
 
 
 def join(out: Any, lse: Any, b: int, slots: Any, tokens: int, heads: int, plan: CpuMla) -> None:
-    total = torch.logsumexp(slots[..., 512], 0)
-    weights = torch.exp(slots[..., 512] - torch.where(total > -math.inf, total, 0.0))
-    joined = (weights[..., None] * slots[..., :512]).sum(0)
+    total = torch.logsumexp(slots[..., 256], 0)
+    weights = torch.exp(slots[..., 256] - torch.where(total > -math.inf, total, 0.0)) * slots[..., 257]
+    joined = (weights[..., None] * values_of(slots).float()).sum(0)
     out.copy_(joined.view(tokens, heads, 512).to(out.dtype))
     total = torch.where(total > -math.inf, total, math.inf).view(tokens, heads)
     if plan.fault == "lse of nothing":

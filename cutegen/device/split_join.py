@@ -1,4 +1,4 @@
-"""Joins the partial results of a request that several parts decoded: out = sum of 2^(lse_j - lse) out_j.
+"""Joins the partial results of a request that several parts decoded: out = sum of 2^(lse_j - lse) factor_j out_j.
 
 Part `lo` holds the beginning of the request, in its second slot; parts after it up to `hi` hold theirs in their first.
 All of them wait for each other and join a share of the rows each, in an order that does not depend on timing.
@@ -14,12 +14,13 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr
 from cutlass._mlir.dialects import llvm
 
-VECTOR = 4  # f32 values of one load
-PER_ROW = 4  # loads of a warp that a row of 512 columns takes
-# Loads of O that a thread has in flight -> parts that may be among them. With fewer parts a thread takes more columns,
-# or rows; with more, lanes lie side by side over the parts. 32 loads are 128 registers, as many as the accumulator of O
-# had: so much 64 rows need for one round. 16 keep twice as many warps busy where rows are few.
-SHAPES = {16: (2, 4, 8, 16), 32: (8, 16, 32)}
+VECTOR = 8  # f16 values of one load
+PER_ROW = 2  # loads of a warp that a row of 512 columns takes
+# Loads of O that a thread has in flight, and parts that may be among them. With fewer parts a thread takes more
+# columns, or rows; with more, lanes lie side by side over the parts. 16 loads are what 64 rows need for one round; 8
+# keep more warps busy where rows are few. Few requests in many parts come first: every test that fails is a jump over
+# code to a line of it that the SM has not fetched yet.
+SHAPES = ((16, 16), (8, 8), (16, 8), (16, 4), (16, 2))
 
 
 @cute.jit
@@ -30,9 +31,9 @@ def slot_of(part: Int32, begins: Int32) -> Int32:
 
 @cute.jit
 def first_column(vector: Int32) -> Int32:
-    """Column of the first value of a vector of a slot's row; the others are of this one + 1, + 8 and + 9. These are a
-    thread's own values of two neighbouring 8 x 8 fragments of an accumulator: it stores them at once, as they are."""
-    return 16 * (vector // 4) + 2 * (vector % 4)
+    """Column of the first value of a vector of a slot's row; the others are this one + 1, + 8, + 9, + 16 and so on: a
+    thread's own values of four neighbouring 8 x 8 fragments of an accumulator, which it stores as they are."""
+    return 32 * (vector // 4) + 2 * (vector % 4)
 
 
 @cute.jit
@@ -78,24 +79,53 @@ def join(
     warps: cutlass.Constexpr,
     lse_scale: cutlass.Constexpr,
 ):
-    """Joins this part's share of rows origin .. origin + rows, of at most 512 parts.
+    """Joins this part's share of rows origin .. origin + rows, of at most 256 parts.
 
-    partial_out: (slots, rows, d) f32, columns as `first_column` says; partial_lse: (slots, rows) f32, base 2; out:
-    (rows, d); lse: (rows,), scaled by lse_scale.
+    partial_out: (slots, rows, d) f16, columns as `first_column` says; partial_lse: (slots, rows, 2) f32, the LSE in
+    base 2 and a factor of the row's values; out: (rows, d); lse: (rows,), scaled by lse_scale.
     """
     first, step = warp * splits + part - lo, splits * warps  # neighbours go to different parts
     ways = 32 - Int32(cute.arch.clz(splits - 1))  # log2 of the power of two that the parts fill up to
     padded = Int32(1) << ways
-    loads, depth = Int32(16), cutlass.min(padded, Int32(16))
-    if padded > 4 and PER_ROW * rows * padded > 16 * step:  # not in one round
-        loads, depth = Int32(32), cutlass.min(padded, Int32(32))
-    for in_flight, depths in SHAPES.items():
-        for parts in depths:
-            if loads == in_flight and depth == parts:
-                _join_items(
-                    *(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways),
-                    *(in_flight, parts, lse_scale),
-                )
+    loads = Int32(16)
+    if padded >= 8 and PER_ROW * rows * padded <= 8 * step:  # one round of 8 is enough
+        loads = Int32(8)
+    _join_as(
+        *(SHAPES, loads, cutlass.min(padded, loads)),
+        *(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways, lse_scale),
+    )
+
+
+@cute.jit
+def _join_as(
+    shapes: cutlass.Constexpr,
+    loads: Int32,
+    depth: Int32,
+    partial_out: cute.Tensor,
+    partial_lse: cute.Tensor,
+    out: cute.Tensor,
+    lse: cute.Tensor,
+    origin: Int32,
+    rows: Int32,
+    lo: Int32,
+    splits: Int32,
+    first: Int32,
+    step: Int32,
+    ways: Int32,
+    lse_scale: cutlass.Constexpr,
+):
+    """With the one of `shapes` that has these loads and this depth."""
+    if loads == shapes[0][0] and depth == shapes[0][1]:
+        _join_items(
+            *(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways),
+            *(*shapes[0], lse_scale),
+        )
+    else:
+        if const_expr(len(shapes) > 1):
+            _join_as(
+                *(shapes[1:], loads, depth),
+                *(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways, lse_scale),
+            )
 
 
 @cute.jit
@@ -120,7 +150,7 @@ def _join_items(
     tall = const_expr(max(1, loads // depth // PER_ROW))
     wide = const_expr(loads // depth // tall)
     cuts = const_expr((PER_ROW // wide).bit_length() - 1)  # log2 of a row's items, without sides
-    sides = ways - const_expr(depth.bit_length() - 1) if const_expr(loads == depth) else Int32(0)
+    sides = ways - const_expr(depth.bit_length() - 1) if const_expr(depth == loads) else Int32(0)
     lane = cute.arch.lane_idx()
     group, column = lane >> (5 - sides), lane & ((Int32(32) >> sides) - 1)
     end = origin + rows
@@ -129,19 +159,20 @@ def _join_items(
     vectors = cute.zipped_divide(partial_out, (1, 1, VECTOR))  # (4, (slots, rows, columns / 4))
     out_pairs = cute.zipped_divide(out, (1, 2))  # (2, (rows, columns / 2))
     apart = cute.assume(slot_of(partial_out.stride[0], 0) << sides, divby=VECTOR)  # elements from d to d + 1
-    lse_apart = slot_of(partial_lse.stride[0], 0) << sides
+    pairs = cute.zipped_divide(partial_lse, (1, 1, 2))  # (2, (slots, rows, 1))
+    lse_apart = cute.assume(slot_of(partial_lse.stride[0], 0) << sides, divby=2)
     for item in cutlass.range(first, ((rows + tall - 1) // tall << cuts) << sides, step, unroll=1):
         row = origin + (item >> (cuts + sides)) * tall
         at = ((item & ((Int32(1) << (cuts + sides)) - 1)) * wide << (5 - sides)) + column
-        weights = cute.make_rmem_tensor((depth, tall), Float32)
-        x = cute.make_rmem_tensor((VECTOR, depth, wide, tall), Float32)
+        norms = cute.make_rmem_tensor((2, depth, tall), Float32)  # of each part: LSE, and what its values are times
+        x = cute.make_rmem_tensor((VECTOR, depth, wide, tall), partial_out.element_type)
         for r in cutlass.range_constexpr(tall):
             slot, from_row = slot_of(lo + group, 0), cutlass.min(row + r, end - 1)
-            own = partial_lse.iterator + cute.crd2idx((slot, from_row), partial_lse.layout)
-            lses = cute.make_tensor(own, cute.make_layout(depth, stride=lse_apart))
-            weights[0, r] = partial_lse[slot + begins, from_row]
+            own = pairs[None, (slot, from_row, 0)].iterator
+            source = cute.make_tensor(own, cute.make_layout((2, depth), stride=(1, lse_apart)))
+            cute.autovec_copy(pairs[None, (slot + begins, from_row, 0)], norms[None, 0, r])
             for d in cutlass.range_constexpr(1, depth):
-                weights[d, r] = lses[cutlass.min(Int32(d), last)]
+                cute.autovec_copy(source[None, cutlass.min(Int32(d), last)], norms[None, d, r])
             for w in cutlass.range_constexpr(wide):
                 own = vectors[None, (slot, from_row, at + 32 * w)].iterator
                 source = cute.make_tensor(own, cute.make_layout((VECTOR, depth), stride=(1, apart)))
@@ -151,7 +182,7 @@ def _join_items(
         cute.arch.sync_warp()  # weights wait for the LSEs: all loads of O are on their way before that
         tops, totals = cute.make_rmem_tensor(tall, Float32), cute.make_rmem_tensor(tall, Float32)
         for r in cutlass.range_constexpr(tall):
-            tops[r], totals[r] = _weigh(weights[None, r], last, sides)
+            tops[r], totals[r] = _weigh(norms[None, None, r], last, sides)
         for r in cutlass.range_constexpr(tall):
             scale = cute.arch.rcp_approx(totals[r]) if totals[r] > 0.0 else Float32(0.0)
             for w in cutlass.range_constexpr(wide):
@@ -159,8 +190,8 @@ def _join_items(
                 acc.fill(0.0)
                 for d in cutlass.range_constexpr(depth):
                     for c in cutlass.range_constexpr(VECTOR):
-                        acc[c] = acc[c] + weights[d, r] * x[c, d, w, r]
-                if const_expr(loads == depth):
+                        acc[c] = acc[c] + norms[1, d, r] * x[c, d, w, r].to(Float32)
+                if const_expr(depth == loads):
                     _reduce_groups(acc, sides, operator.add)
                 y = cute.make_rmem_tensor((2, VECTOR // 2), out.element_type)
                 for c in cutlass.range_constexpr(VECTOR):
@@ -178,20 +209,22 @@ def _join_items(
 
 
 @cute.jit
-def _weigh(weights: cute.Tensor, last: Int32, sides: Int32):
-    """LSEs to weights, relative to the largest of all parts. Returns that, and the sum of all weights."""
-    depth = const_expr(cute.size(weights))
+def _weigh(norms: cute.Tensor, last: Int32, sides: Int32):
+    """Turns each part's factor into what its values weigh, relative to the largest LSE of all parts. Returns that, and
+    the sum of all weights, which is without the factors. norms: (2, depth)."""
+    depth = const_expr(cute.size(norms, mode=[1]))
     one = cute.make_rmem_tensor(1, Float32)
     one[0] = -Float32.inf
     for d in cutlass.range_constexpr(depth):
-        weights[d] = weights[d] if d <= last else -Float32.inf
-        one[0] = cute.arch.fmax(one[0], weights[d])
+        norms[0, d] = norms[0, d] if d <= last else -Float32.inf
+        one[0] = cute.arch.fmax(one[0], norms[0, d])
     _reduce_groups(one, sides, cute.arch.fmax)
     top = one[0]
     one[0] = Float32(0.0)
     for d in cutlass.range_constexpr(depth):
-        weights[d] = cute.math.exp2(weights[d] - _finite(top), fastmath=True)
-        one[0] = one[0] + weights[d]
+        weight = cute.math.exp2(norms[0, d] - _finite(top), fastmath=True)
+        norms[1, d] = norms[1, d] * weight
+        one[0] = one[0] + weight
     _reduce_groups(one, sides, operator.add)
     return top, one[0]
 

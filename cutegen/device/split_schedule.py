@@ -19,40 +19,49 @@ from cutlass import Boolean, Int32, const_expr
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 FIRST, START, LAST, END = 0, 1, 2, 3
-# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI. Without
-# meaning, and maybe never written, where the part has no keys of that request.
-FIRST_LO, FIRST_HI, LAST_HI = 4, 5, 6
+# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI. LENGTH: of the
+# first request, in keys. Without meaning, and maybe never written, where the part has no keys of that request.
+FIRST_LO, FIRST_HI, LAST_HI, LENGTH = 4, 5, 6, 7
 FIELDS = 8
 
 PAIR = 128  # keys; costs are counted in pairs of key blocks whatever a unit is
 CUT = 4  # pairs; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
 LINE = 32  # entries of the block table in 128 bytes
 LINES = 128  # of a row of the block table that are prefetched: 4096 pages
-HELD = 5  # lengths that a lane loads at once; of batches up to 160 it keeps all while it looks for an aligned cut
+HELD = 5  # lengths of a lane: the trips to memory and the sums of a warp are those of WARP requests
+WARP = 160  # lengths that a warp holds; all of a batch up to that, while it looks for an aligned cut
 
 
 @cute.jit
-def _units(lengths: cute.Tensor, request: Int32, unit: cutlass.Constexpr) -> Int32:
-    units = Int32(0)
-    if request < lengths.shape[0]:
-        units = _units_of(lengths[request], unit)
-    return units
+def _load_lengths(lengths: cute.Tensor, base: Int32, lane: Int32, held: cute.Tensor):
+    """Lengths of requests base + 32 * i + lane, 0 past the batch. A negative length counts as 0: parts must agree on
+    what they wait for, whatever the lengths are. All CTAs read the same few lines at once, so none is read in vain."""
+    batch = lengths.shape[0]
+    held.fill(0)
+    for i in cutlass.range_constexpr(HELD):  # all loads before the first use
+        if base + 32 * i + lane < batch:
+            held[i] = lengths[base + 32 * i + lane]
+    for i in cutlass.range_constexpr(HELD):
+        held[i] = cutlass.max(held[i], Int32(0))
 
 
 @cute.jit
-def _units_of(length: Int32, unit: cutlass.Constexpr) -> Int32:
-    """A negative length counts as 0: parts must agree on what they wait for, whatever the lengths are."""
-    return (cutlass.max(length, Int32(0)) + unit - 1) // unit
-
-
-@cute.jit
-def _prefix_sum(x: Int32, lane: Int32) -> Int32:
-    """Inclusive sum over the lanes up to this one."""
+def _prefix_sums(x: cute.Tensor, lane: Int32):
+    """Of the elements 32 * i + lane in x[i]: sums of all up to each, and of all. HELD sums of a warp side by side."""
+    upto = cute.make_rmem_tensor(HELD, Int32)
+    for i in cutlass.range_constexpr(HELD):
+        upto[i] = x[i]
     for step in cutlass.range_constexpr(5):
-        below = cute.arch.shuffle_sync_up(x, 1 << step)
-        if lane >= (1 << step):
-            x = x + below
-    return x
+        for i in cutlass.range_constexpr(HELD):
+            below = cute.arch.shuffle_sync_up(upto[i], 1 << step)
+            if lane >= (1 << step):
+                upto[i] = upto[i] + below
+    total = Int32(0)
+    for i in cutlass.range_constexpr(HELD):
+        row = cute.arch.shuffle_sync(upto[i], 31)
+        upto[i] = upto[i] + total
+        total = total + row
+    return upto, total
 
 
 @cute.jit
@@ -95,15 +104,16 @@ def find_part(
     batch = lengths.shape[0]
     total, longest = Int32(0), Int32(0)
     held = cute.make_rmem_tensor(HELD, Int32)
-    for base in cutlass.range(0, batch, 32 * HELD, unroll=1):
-        for i in cutlass.range_constexpr(HELD):  # all loads before the first use: one trip to memory, not HELD
-            held[i] = lengths[cutlass.min(base + 32 * i + lane, batch - 1)]
+    for base in cutlass.range(0, batch, WARP, unroll=1):
+        _load_lengths(lengths, base, lane, held)
         for i in cutlass.range_constexpr(HELD):
-            held[i] = _units_of(held[i], unit) if base + 32 * i + lane < batch else Int32(0)
-            total = total + held[i]
-            longest = cutlass.max(longest, held[i])
+            units = (held[i] + unit - 1) // unit
+            total = total + units
+            longest = cutlass.max(longest, units)
     total = cute.arch.warp_redux_sync(total, "add")
     longest = cute.arch.warp_redux_sync(longest, "max")
+    each = (batch + parts - 1) // parts
+    share = cutlass.max(parts // batch, Int32(1))
     finest = Int32(1)
     while finest * (finest + 1) * join_ratio < longest * pair:
         finest = finest + 1
@@ -121,30 +131,28 @@ def find_part(
 
     aligned = Boolean(False)
     chunk = Int32(1)
-    if batch <= cutlass.min(parts, Int32(32 * HELD)):  # then `held` has the units of all of them
+    if batch <= cutlass.min(parts, Int32(WARP)):  # then `held` has the lengths of all of them
         # The shortest chunk with which every request has parts of its own lies between these two; `chunk` itself always
         # serves. They are equal when all lengths are and parts are a multiple of the batch.
         low = cutlass.max((total + parts - 1) // parts, finest)
-        share = parts // batch
         chunk = cutlass.max((longest + share - 1) // share, low)
         while low < chunk:
             middle = (low + chunk) // 2
             used = Int32(0)
             for i in cutlass.range_constexpr(HELD):
                 if 32 * i + lane < batch:
-                    used = used + cutlass.max((held[i] + middle - 1) // middle, Int32(1))
+                    used = used + _pieces(held[i], unit, middle)
             if cute.arch.warp_redux_sync(used, "add") <= parts:
                 chunk = middle
             else:
                 low = middle + 1
         aligned = chunk + overhead <= even + cut or max_splits == 1
-    each = (batch + parts - 1) // parts
     if aligned:
-        _take_aligned(lengths, part, chunk, unit, lane, found)
+        _take_aligned(held, batch, part, chunk, unit, lane, found)
     else:
         if each * (longest + overhead) <= even + cut:
             first = cutlass.min(part * each, batch)
-            _take(first, cutlass.min(first + each, batch), part, lane, found)
+            _take(lengths, first, cutlass.min(first + each, batch), part, lane, found)
         else:
             if const_expr(max_splits == 1):
                 _take_whole(lengths, part, parts, even, unit, overhead, lane, found)
@@ -153,42 +161,48 @@ def find_part(
 
 
 @cute.jit
-def _take(first: Int32, last: Int32, part: Int32, lane: Int32, found: cute.Tensor):
+def _pieces(length: Int32, unit: cutlass.Constexpr, chunk: Int32) -> Int32:
+    """Parts of a request of which none has more than `chunk` units."""
+    return cutlass.max(((length + unit - 1) // unit + chunk - 1) // chunk, Int32(1))
+
+
+@cute.jit
+def _take(lengths: cute.Tensor, first: Int32, last: Int32, part: Int32, lane: Int32, found: cute.Tensor):
     """Whole requests, first up to last."""
     if lane == 0:
         found[FIRST] = first
         found[LAST] = last
         found[FIRST_LO] = part
         found[FIRST_HI] = part
+        found[LENGTH] = cutlass.max(lengths[cutlass.min(first, lengths.shape[0] - 1)], Int32(0))
 
 
 @cute.jit
 def _take_aligned(
-    lengths: cute.Tensor, part: Int32, chunk: Int32, unit: cutlass.Constexpr, lane: Int32, found: cute.Tensor
+    held: cute.Tensor, batch: Int32, part: Int32, chunk: Int32, unit: cutlass.Constexpr, lane: Int32, found: cute.Tensor
 ):
-    batch = lengths.shape[0]
-    before = Int32(0)
-    for base in cutlass.range(0, batch, 32, unroll=1):
-        request = base + lane
-        units = _units(lengths, request, unit)
-        count = Int32(0)
-        if request < batch:
-            count = cutlass.max((units + chunk - 1) // chunk, Int32(1))
-        upto = _prefix_sum(count, lane)
-        first = before + upto - count
-        if first <= part and part < first + count:
-            size = (units + count - 1) // count
-            start = (part - first) * size
-            found[FIRST] = request
-            found[START] = start
-            found[FIRST_LO] = first
-            found[FIRST_HI] = first + count - 1
-            if start + size < units:
-                found[LAST] = request
-                found[END] = start + size
-            else:
-                found[LAST] = request + 1
-        before = before + cute.arch.shuffle_sync(upto, 31)
+    counts = cute.make_rmem_tensor(HELD, Int32)
+    for i in cutlass.range_constexpr(HELD):
+        counts[i] = _pieces(held[i], unit, chunk) if 32 * i + lane < batch else Int32(0)
+    upto, _ = _prefix_sums(counts, lane)
+    request, first, count, length = Int32(-1), Int32(0), Int32(1), Int32(0)
+    for i in cutlass.range_constexpr(HELD):
+        if upto[i] - counts[i] <= part and part < upto[i]:
+            request, first, count, length = 32 * i + lane, upto[i] - counts[i], counts[i], held[i]
+    if request >= 0:
+        units = (length + unit - 1) // unit
+        size = (units + count - 1) // count
+        start = (part - first) * size
+        found[FIRST] = request
+        found[START] = start
+        found[FIRST_LO] = first
+        found[FIRST_HI] = first + count - 1
+        found[LENGTH] = length
+        if start + size < units:
+            found[LAST] = request
+            found[END] = start + size
+        else:
+            found[LAST] = request + 1
 
 
 @cute.jit
@@ -204,25 +218,29 @@ def _take_even(
     batch = lengths.shape[0]
     begin, end = part * even, part * even + even
     before = Int32(0)
-    for base in cutlass.range(0, batch, 32, unroll=1):
-        request = base + lane
-        units = _units(lengths, request, unit)
-        cost = Int32(0)
-        if request < batch:
-            cost = units + overhead
-        upto = _prefix_sum(cost, lane)
-        origin = before + upto - cost
-        last = (origin + overhead + units - 1) // even
-        if origin <= begin and begin < origin + cost:
-            found[FIRST] = request
-            found[START] = cutlass.max(begin - origin - overhead, Int32(0))
-            found[FIRST_LO] = (origin + overhead) // even
-            found[FIRST_HI] = last
-        if origin <= end and end < origin + cost:
-            found[LAST] = request
-            found[END] = cutlass.max(end - origin - overhead, Int32(0))
-            found[LAST_HI] = last
-        before = before + cute.arch.shuffle_sync(upto, 31)
+    held = cute.make_rmem_tensor(HELD, Int32)
+    for base in cutlass.range(0, batch, WARP, unroll=1):
+        _load_lengths(lengths, base, lane, held)
+        costs = cute.make_rmem_tensor(HELD, Int32)
+        for i in cutlass.range_constexpr(HELD):
+            cost = (held[i] + unit - 1) // unit + overhead
+            costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
+        upto, total = _prefix_sums(costs, lane)
+        for i in cutlass.range_constexpr(HELD):
+            request = base + 32 * i + lane
+            beyond = before + upto[i]
+            origin = beyond - costs[i]
+            if origin <= begin and begin < beyond:
+                found[FIRST] = request
+                found[START] = cutlass.max(begin - origin - overhead, Int32(0))
+                found[FIRST_LO] = (origin + overhead) // even
+                found[FIRST_HI] = (beyond - 1) // even
+                found[LENGTH] = held[i]
+            if origin <= end and end < beyond:
+                found[LAST] = request
+                found[END] = cutlass.max(end - origin - overhead, Int32(0))
+                found[LAST_HI] = (beyond - 1) // even
+        before = before + total
 
 
 @cute.jit
@@ -240,19 +258,23 @@ def _take_whole(
     batch = lengths.shape[0]
     first, last = Int32(batch), Int32(batch)
     before = Int32(0)
-    for base in cutlass.range(0, batch, 32, unroll=1):
-        request = base + lane
-        cost = Int32(0)
-        if request < batch:
-            cost = _units(lengths, request, unit) + overhead
-        upto = _prefix_sum(cost, lane)
-        owner = cutlass.min((before + upto - (cost + 1) // 2) // even, parts - 1)
-        if request < batch:
-            if owner >= part:
-                first = cutlass.min(first, request)
-            if owner > part:
-                last = cutlass.min(last, request)
-        before = before + cute.arch.shuffle_sync(upto, 31)
+    held = cute.make_rmem_tensor(HELD, Int32)
+    for base in cutlass.range(0, batch, WARP, unroll=1):
+        _load_lengths(lengths, base, lane, held)
+        costs = cute.make_rmem_tensor(HELD, Int32)
+        for i in cutlass.range_constexpr(HELD):
+            cost = (held[i] + unit - 1) // unit + overhead
+            costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
+        upto, total = _prefix_sums(costs, lane)
+        for i in cutlass.range_constexpr(HELD):
+            request = base + 32 * i + lane
+            owner = cutlass.min((before + upto[i] - (costs[i] + 1) // 2) // even, parts - 1)
+            if request < batch:
+                if owner >= part:
+                    first = cutlass.min(first, request)
+                if owner > part:
+                    last = cutlass.min(last, request)
+        before = before + total
     first = cute.arch.warp_redux_sync(first, "min")
     last = cute.arch.warp_redux_sync(last, "min")
-    _take(first, last, part, lane, found)
+    _take(lengths, first, last, part, lane, found)

@@ -49,8 +49,8 @@ def parts_of(rows: int, cluster: int, sm_count: int) -> int:
 
 
 def workspace_elements(rows: int, parts: int) -> int:
-    """f32 elements for the partial results of cut requests: per part two slots of (512 values and an LSE) a row."""
-    return 2 * parts * rows * 513
+    """f32 elements for the partial results of cut requests: per part two slots, of 512 f16 values and two f32 a row."""
+    return 2 * parts * rows * (512 // 2 + 2)
 
 
 def semaphore_count(rows: int, cluster: int, parts: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cuda.bindings.driver as cuda
 import cutlass.cute as cute
-from cutlass import Float32, Int32
+from cutlass import Float16, Float32, Int32
 from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
 from cutegen.device import split_join
@@ -45,17 +45,17 @@ def launch(
 
 
 def compile_kernel(tiling: object, options: str):
-    """Called as compiled(partial_out (slots, rows, 512), partial_lse (slots, rows), out (rows, 512), lse (rows,),
-    origin, rows, lo, splits), all f32."""
+    """Called as compiled(partial_out (slots, rows, 512) f16, partial_lse (slots, rows, 2), out (rows, 512),
+    lse (rows,), origin, rows, lo, splits); what is not f16 is f32."""
     slots, rows = cute.sym_int(), cute.sym_int()
 
     def stride():
-        return cute.sym_int64(divisibility=4)
+        return cute.sym_int64(divisibility=8)
 
     return cute.compile(
         launch,
-        make_fake_tensor(Float32, (slots, rows, 512), (stride(), stride(), 1), assumed_align=16),
-        make_fake_tensor(Float32, (slots, rows), (cute.sym_int64(), 1), assumed_align=4),
+        make_fake_tensor(Float16, (slots, rows, 512), (stride(), stride(), 1), assumed_align=16),
+        make_fake_tensor(Float32, (slots, rows, 2), (cute.sym_int64(divisibility=2), 2, 1), assumed_align=8),
         make_fake_tensor(Float32, (rows, 512), (stride(), 1), assumed_align=16),
         make_fake_tensor(Float32, (rows,), (1,), assumed_align=4),
         *(Int32(0) for _ in range(4)),

@@ -28,16 +28,23 @@ def compiled_join() -> Callable[..., None]:
     return Simulation(sm_count=132).load_kernel("mini_join", None, "sm_90a")
 
 
-# Columns of a slot's row: two of a fragment, two of the next one, for each of four lanes.
-COLUMNS = [16 * i + 2 * lane + column for i in range(32) for lane in range(4) for column in (0, 1, 8, 9)]
+# Columns of a slot's row: two of a fragment, two of each of the next three, for each of four lanes.
+COLUMNS = [
+    32 * i + 2 * lane + 8 * fragment + column
+    for i in range(16)
+    for lane in range(4)
+    for fragment in range(4)
+    for column in (0, 1)
+]
 
 
 def expect(partial_out: Any, partial_lse: Any, slots: list[int]) -> tuple[Any, Any]:
-    lse = partial_lse[slots].double() * torch.log(torch.tensor(2.0))
+    lse, factors = partial_lse[slots].double().unbind(-1)
+    lse = lse * torch.log(torch.tensor(2.0))
     total = torch.logsumexp(lse, 0)
     weights = torch.exp(lse - torch.where(total > -torch.inf, total, 0.0))
     out = torch.empty(partial_out.shape[1:], dtype=torch.float64)
-    out[:, COLUMNS] = (weights[..., None] * partial_out[slots].double()).sum(0)
+    out[:, COLUMNS] = ((weights * factors)[..., None] * partial_out[slots].double()).sum(0)
     return out, torch.where(total > -torch.inf, total / torch.log(torch.tensor(2.0)), torch.inf)
 
 
@@ -50,14 +57,14 @@ def test_join(rows: int, splits: int) -> None:
     origin, lo, behind = 2, 1, 1  # rows before and behind the block belong to others, and so do parts
     slots = [2 * lo + 1, *range(2 * lo + 2, 2 * (lo + splits), 2)]
     every = origin + rows + behind
-    partial_out = torch.full((2 * (lo + splits), every, 512), torch.nan)
-    partial_lse = torch.full((2 * (lo + splits), every), torch.nan)
+    partial_out = torch.full((2 * (lo + splits), every, 512), torch.nan, dtype=torch.float16)
+    partial_lse = torch.full((2 * (lo + splits), every, 2), torch.nan)
     block = slice(origin, origin + rows)
-    partial_out[slots, block] = torch.randn(len(slots), rows, 512, generator=generator)
-    partial_lse[slots, block] = 40 * torch.randn(len(slots), rows, generator=generator)
-    partial_lse[slots, origin] = -torch.inf  # a row that sees no key
+    partial_out[slots, block] = torch.randn(len(slots), rows, 512, generator=generator).half()
+    partial_lse[slots, block] = 40 * torch.randn(len(slots), rows, 2, generator=generator)
+    partial_lse[slots, origin, 0] = -torch.inf  # a row that sees no key
     partial_out[slots, origin] = 0.0
-    partial_lse[slots[-1], block] = -torch.inf  # a part without keys that the rows see
+    partial_lse[slots[-1], block, 0] = -torch.inf  # a part without keys that the rows see
     out, lse = torch.full((every, 512), -7.0), torch.full((every,), -7.0)
     compiled_join()(partial_out, partial_lse, out, lse, origin, rows, lo, splits)
     expected_out, expected_lse = expect(partial_out, partial_lse, slots)

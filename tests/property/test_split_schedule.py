@@ -69,9 +69,16 @@ class Lengths(list[int]):
         return (len(self),)
 
 
+class Registers(list[int]):
+    def fill(self, value: int) -> None:
+        self[:] = [value] * len(self)
+
+
 now = SimpleNamespace(part=0, published=[])
 SCHEDULE = device_functions(
-    DEVICE / "split_schedule.py", warp=True, cute=SimpleNamespace(make_rmem_tensor=lambda size, dtype: [0] * size)
+    DEVICE / "split_schedule.py",
+    warp=True,
+    cute=SimpleNamespace(make_rmem_tensor=lambda size, dtype: Registers([0] * size)),
 )
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
 KERNEL = device_functions(
@@ -79,7 +86,8 @@ KERNEL = device_functions(
     ("requests", "span", "steps", "join"),
     warp=False,
     KEY_BLOCK=KEY_BLOCK,
-    cute=SimpleNamespace(arch=SimpleNamespace(block_idx=lambda: (0, now.part, 0))),
+    cute=SimpleNamespace(arch=SimpleNamespace(block_idx=lambda: (0, now.part, 0), barrier=lambda **_: None)),
+    FOUND=None,
     split_schedule=SimpleNamespace(**{name: SCHEDULE[name] for name in SCHEDULE if name.isupper()}),
     split_join=SimpleNamespace(publish=lambda counter, thread: now.published.append(counter)),
 )

@@ -355,7 +355,7 @@ def _move(asm: Assembler, ins: Instruction) -> Closure:
         targets, origin_slot, dtype = [asm.target(o) for o in destination.items], asm.source(origin, kind), raw(part)
 
         def unpack(w: Any) -> None:
-            parts = w.r[origin_slot].view(dtype).reshape(LANES, -1)
+            parts = np.ascontiguousarray(w.r[origin_slot]).view(dtype).reshape(LANES, -1)
             for i, target in enumerate(targets):
                 put(w, target, parts[:, i].copy())
 

@@ -93,9 +93,9 @@ def test_a_kernel_for_each_unit_where_some_calls_have_few_rows() -> None:
 @pytest.mark.parametrize(
     ("text", "unit"),
     [
-        (MLA.replace("[16", "[32"), "any"),
-        (MLA.replace("[16", "[33"), 2),
-        (MLA.replace("[1, 4]", "[3, 4]"), 2),
+        (MLA.replace("[16", "[64"), "any"),
+        (MLA.replace("[16", "[65"), 2),
+        (MLA.replace("[1, 4]", "[5, 6]"), 2),
         (MLA + "variant: seesaw\n", 2),
         (MLA.replace("[16, 128]", "16"), 2),
         (MLA + "scheduler: {unit: 2}\n", 2),
@@ -111,6 +111,7 @@ def test_the_unit_is_open_where_it_can_matter(text: str, unit: object) -> None:
     ("rows", "batch", "runs"),
     [
         (1, 1, "seesaw_unit_1"), (32, 8, "seesaw_unit_1"), (33, 8, "seesaw"), (32, 9, "seesaw"),
+        (33, 1, "seesaw_unit_1"), (64, 1, "seesaw_unit_1"), (64, 2, "seesaw"), (65, 1, "seesaw"),
         (16, 128, "seesaw"), (64, 128, "seesaw"), (65, 16, "seesaw_2cta"), (128, 15, "seesaw"),
         (128, 16, "seesaw_2cta"), (129, 128, "seesaw"), (192, 128, "seesaw"), (193, 16, "seesaw_2cta"),
         (512, 1, "seesaw"),
@@ -130,7 +131,8 @@ def test_shared_memory_is_laid_out_as_the_struct_is() -> None:
     d = derive(problem, mla_candidate(problem))
     assert [(r.name, r.offset, r.bytes) for r in d.smem] == [
         ("full_q", 0, 8), ("empty_q", 8, 8), ("full_k", 16, 144), ("empty_k", 160, 32), ("work", 192, 32),
-        ("references", 224, 512), ("changed", 736, 32), ("sums", 768, 512), ("sQ", 2048, 73728), ("sK", 75776, 147456),
+        ("references", 224, 512), ("changed", 736, 32), ("sums", 768, 512), ("tops", 1280, 512),
+        ("sQ", 2048, 73728), ("sK", 75776, 147456),
     ]  # fmt: skip
 
 

@@ -193,7 +193,7 @@ def test_no_requests_launch_nothing(plan: CpuMla) -> None:
         (5, lambda o: o[:, :1], ValueError, "out: shape[1] is 1, but query_len is 2 (from q)"),
         (5, lambda o: o.transpose(1, 2).contiguous().transpose(1, 2), ValueError, "out: stride(1) is 512 el"),
         (6, lambda s: s.mT.contiguous(), ValueError, "lse: shape[1] is 2, but heads is 4 (from q)"),
-        (7, lambda w: w[:100], ValueError, "workspace: has 100 elements; 8 rows in 4 parts need 32832: size it"),
+        (7, lambda w: w[:100], ValueError, "workspace: has 100 elements; 8 rows in 4 parts need 16512: size it"),
         (8, lambda s: s[:3], ValueError, "semaphores: has 3 elements; 8 rows in 4 parts need 4: size it by"),
         (8, lambda s: s.float(), TypeError, "semaphores: has dtype float32, needs int32"),
     ],

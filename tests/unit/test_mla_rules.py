@@ -36,7 +36,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      ("at most 64 rows", "use seesaw"), {"variant": "seesaw"}, SM90),
     ("unit-any", MLA, {"variant": "seesaw", "unit": "any"}, ("seesaw is one kernel", "`variant: both`"),
      {"variant": "both", "unit": "any"}, SM90),
-    ("unit-any", MLA.replace("[16", "[33"), {"unit": "any"}, ("at least 33 rows", "at most 32", "use unit 2"),
+    ("unit-any", MLA.replace("[16", "[65"), {"unit": "any"}, ("at least 65 rows", "at most 64", "use unit 2"),
      {"unit": 2}, SM90),
     ("schedule-ahead", MLA, {"pdl_wait": False, "pdl_schedule_ahead": True}, ("pdl.wait is false", "wait: true"),
      {"pdl_schedule_ahead": True}, SM90),

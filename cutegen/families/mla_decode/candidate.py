@@ -15,8 +15,13 @@ BOTH = "both"  # kernels of either, chosen at every call
 VARIANTS = (*CLUSTERS, BOTH)
 MAX_UNIT = 2  # key blocks: those of a step
 # The calls that `unit: any` gives single key blocks: at most so many rows, of at most so many requests. Measured on an
-# H200: up to 10% faster with 1024 keys and 3% with 4096; elsewhere mostly slower.
-SINGLE_ROWS, SINGLE_BATCH = 32, 8
+# H200: up to 11% faster with 1024 keys and 4% with 4096, up to 2% slower with 16384; elsewhere mostly slower.
+SINGLE_BLOCKS = ((32, 8), (64, 1))
+SINGLE_ROWS = max(rows for rows, _ in SINGLE_BLOCKS)
+SINGLE_CALLS = " or ".join(
+    f"at most {rows} rows of " + ("one request" if batch == 1 else f"at most {batch} requests")
+    for rows, batch in SINGLE_BLOCKS
+)
 MAX_OVERHEAD = 64  # pairs of blocks; a request that costs more than 8192 keys beside its own is no request
 MAX_JOIN_RATIO = 1024
 MAX_PREFETCH = 1  # pairs of blocks: the K warp knows the pages of one pair ahead

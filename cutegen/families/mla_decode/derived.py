@@ -73,6 +73,7 @@ def smem_map(problem: MlaProblem) -> tuple[tuple[SmemRegion, ...], int]:
             ("references", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): of the exponents of each row"),
             ("changed", 8 * WORD, WORD, "i32 (4, 2): whether a warp's references moved"),
             ("sums", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): row sums of P"),
+            ("tops", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): largest |O| of each row"),
             ("sQ", ROW_BLOCK * width * dtype.bytes, TENSOR_ALIGN, f"{dtype} ({ROW_BLOCK}, {width}); O on its way out"),
             (
                 "sK",

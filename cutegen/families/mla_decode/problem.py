@@ -88,7 +88,7 @@ class MlaProblem:
     def scratch(self) -> tuple[MlaTensor, ...]:
         """Buffers of the caller, behind the outputs: see cutegen.runtime.mla for their sizes."""
         return (
-            MlaTensor("workspace", DTYPES["f32"], ("2 x parts x rows x 513",), "partial results of cut requests"),
+            MlaTensor("workspace", DTYPES["f32"], ("2 x parts x rows x 258",), "partial results of cut requests"),
             MlaTensor("semaphores", DTYPES["i32"], ("row blocks x parts",), "zero at first, left zero by every launch"),
         )
 

@@ -69,7 +69,10 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         name=resolved.name,
         title=f"MLA decode for {resolved.arch}: {problem.dtype}, pages of {problem.page_size}, split-KV in one launch.",
         overview=tuple(_overview(resolved)),
-        cutlass_names=(*sorted({problem.dtype.cutlass, "Boolean", "Float32", "Int16", "Int32", "Int64"}), "const_expr"),
+        cutlass_names=(
+            *sorted({problem.dtype.cutlass, "Boolean", "Float16", "Float32", "Int16", "Int32", "Int64"}),
+            "const_expr",
+        ),
         dtype=problem.dtype.cutlass,
         short_dtype=problem.dtype.name,
         queries=tuple(_queries(resolved)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.mla_decode.auto import choose, choose_instance
-from cutegen.families.mla_decode.candidate import KNOBS, SINGLE_BATCH, SINGLE_ROWS, Candidate, keep_single
+from cutegen.families.mla_decode.candidate import KNOBS, SINGLE_BLOCKS, Candidate, keep_single
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, ResolvedMla
 from cutegen.families.mla_decode.tiling import describe_tiling
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # faster at batch 32 and 128 with 128 heads, 4% slower at batch 1.
 _FULL = ("batch", ">=", 16)
 SHARED_LOADS: tuple[When, ...] = ((("rows", ">", 64), ("rows", "<=", 128), _FULL), (("rows", ">", 192), _FULL))
-SINGLE_BLOCKS: When = (("rows", "<=", SINGLE_ROWS), ("batch", "<=", SINGLE_BATCH))
+FEW_ROWS: tuple[When, ...] = tuple((("rows", "<=", rows), ("batch", "<=", batch)) for rows, batch in SINGLE_BLOCKS)
 
 
 def resolve(
@@ -92,7 +92,7 @@ def _default_rows(c: Candidate, names: Mapping[Candidate, str]) -> Iterator[Disp
     """Which of the instances that are built without winners runs a call."""
     default, *others = c.instances()
     for other in others:
-        for when in SHARED_LOADS if other.cluster > 1 else (SINGLE_BLOCKS,):
+        for when in SHARED_LOADS if other.cluster > 1 else FEW_ROWS:
             yield DispatchRow(when, names[other])
     yield DispatchRow((), names[default])
 

@@ -4,7 +4,7 @@ these."""
 from __future__ import annotations
 
 from cutegen.diagnostics import Rule
-from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_BATCH, SINGLE_ROWS, Candidate
+from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_CALLS, SINGLE_ROWS, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
@@ -66,9 +66,8 @@ def _promised(extent: tuple[int, int]) -> range:
     Rule(
         "unit-any",
         f"scheduler.unit: {ANY} goes with variant: {BOTH} and promises at most {SINGLE_ROWS} rows to some call",
-        "The package then has a third kernel, which cuts requests at single key blocks and runs calls with at most "
-        f"{SINGLE_ROWS} rows, query_len x heads, and {SINGLE_BATCH} requests. Other variants are one kernel, which has "
-        "one unit.",
+        "The package then has a third kernel, which cuts requests at single key blocks and runs calls with "
+        f"{SINGLE_CALLS}; rows are query_len x heads. Other variants are one kernel, which has one unit.",
         "heads: 128\nscheduler: {unit: any}",
     ),
     "unit",
