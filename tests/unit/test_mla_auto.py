@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.resolved import dispatch
 from cutegen.resolve import Lock, pin_decisions
 from cutegen.runtime.mla import MlaTiling
+
+ROOT = Path(__file__).parents[2]
 
 
 def numbers(text: str) -> list[MlaTiling]:
@@ -147,7 +151,19 @@ def test_every_tile_is_freed_once_by_someone_who_reads_it() -> None:
     freed = sorted((g.buffer, tile) for g in tiling.free_groups for tile in g.tiles)
     assert freed == [(buffer, tile) for buffer in (0, 1) for tile in range(9)]
     assert {g.arrivals for g in tiling.free_groups} == {8}  # four warps of both CTAs
-    assert len({b.id for b in tiling.named_barriers}) == len(tiling.named_barriers)
+
+
+def test_named_barriers_are_those_of_the_kernel() -> None:
+    text = (ROOT / "generated" / "mla_decode_bf16_sm90a" / "kernel.py").read_text(encoding="utf-8")
+    ids = {name: int(number) for name, number in re.findall(r"^([A-Z_]+) = (\d+)", text, re.MULTILINE)}
+    calls = re.findall(r"barrier_id=([A-Z_]+)( \+ \w+)?, number_of_threads=(\d+)", text)
+    used = {
+        (ids[name] + i, f"{name}_{i}" if each else name, int(threads))
+        for name, each, threads in calls
+        for i in range(2 if each else 1)
+    }
+    (tiling,) = resolve_text(PAIRED + "variant: seesaw_2cta\n").resolved.tilings
+    assert used == {(b.id, b.name, b.threads) for b in tiling.named_barriers}
 
 
 def test_a_locked_variant_gives_way_when_a_promise_grows() -> None:

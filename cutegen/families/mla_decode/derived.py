@@ -28,6 +28,7 @@ NAMED_BARRIERS = (
     NamedBarrier(3, "BOTH", CONSUMING, "both consumers are done with a request, or with a step of joining its parts"),
     NamedBarrier(4, "OWN_0", WARPGROUP_THREADS, "warpgroup 0 on its own: zeroed keys, or O staged for its TMA store"),
     NamedBarrier(5, "OWN_1", WARPGROUP_THREADS, "warpgroup 1 on its own: zeroed keys, or O staged for its TMA store"),
+    NamedBarrier(6, "FOUND", CONSUMING + 2 * WARP_THREADS, "barriers are initialised, and the CTA's part is found"),
 )
 
 
