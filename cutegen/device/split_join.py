@@ -156,7 +156,7 @@ def _join_items(
     end = origin + rows
     last = (splits - 1 - group) >> sides  # a lane has parts lo + group + (d << sides) for d up to this
     begins = _begins(group)  # only for d = 0
-    vectors = cute.zipped_divide(partial_out, (1, 1, VECTOR))  # (4, (slots, rows, columns / 4))
+    vectors = cute.zipped_divide(partial_out, (1, 1, VECTOR))  # (8, (slots, rows, columns / 8))
     out_pairs = cute.zipped_divide(out, (1, 2))  # (2, (rows, columns / 2))
     apart = cute.assume(slot_of(partial_out.stride[0], 0) << sides, divby=VECTOR)  # elements from d to d + 1
     pairs = cute.zipped_divide(partial_lse, (1, 1, 2))  # (2, (slots, rows, 1))
