@@ -91,41 +91,21 @@ def join(
     if padded >= 8 and PER_ROW * rows * padded <= 8 * step:  # one round of 8 is enough
         loads = Int32(8)
     _join_as(
-        *(SHAPES, loads, cutlass.min(padded, loads)),
-        *(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways, lse_scale),
+        SHAPES,
+        *(loads, cutlass.min(padded, loads)),
+        (partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways, lse_scale),
     )
 
 
 @cute.jit
-def _join_as(
-    shapes: cutlass.Constexpr,
-    loads: Int32,
-    depth: Int32,
-    partial_out: cute.Tensor,
-    partial_lse: cute.Tensor,
-    out: cute.Tensor,
-    lse: cute.Tensor,
-    origin: Int32,
-    rows: Int32,
-    lo: Int32,
-    splits: Int32,
-    first: Int32,
-    step: Int32,
-    ways: Int32,
-    lse_scale: cutlass.Constexpr,
-):
-    """With the one of `shapes` that has these loads and this depth."""
-    if loads == shapes[0][0] and depth == shapes[0][1]:
-        _join_items(
-            *(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways),
-            *(*shapes[0], lse_scale),
-        )
+def _join_as(shapes: cutlass.Constexpr, loads: Int32, depth: Int32, arguments: tuple):
+    """`_join_items` with the one of `shapes` that has these loads and this depth."""
+    shape, *others = shapes
+    if loads == shape[0] and depth == shape[1]:
+        _join_items(*arguments, *shape)
     else:
-        if const_expr(len(shapes) > 1):
-            _join_as(
-                *(shapes[1:], loads, depth),
-                *(partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways, lse_scale),
-            )
+        if const_expr(others):
+            _join_as(others, loads, depth, arguments)
 
 
 @cute.jit
@@ -141,9 +121,9 @@ def _join_items(
     first: Int32,
     step: Int32,
     ways: Int32,
+    lse_scale: cutlass.Constexpr,
     loads: cutlass.Constexpr[int],
     depth: cutlass.Constexpr[int],
-    lse_scale: cutlass.Constexpr,
 ):
     """A warp takes `tall` rows x `wide` vectors a lane. Where parts are more than `depth`, groups of lanes, 2^sides of
     them, have parts of their own, and are added up at the end."""

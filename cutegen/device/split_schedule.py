@@ -28,8 +28,7 @@ PAIR = 128  # keys; costs are counted in pairs of key blocks whatever a unit is
 CUT = 4  # pairs; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
 LINE = 32  # entries of the block table in 128 bytes
 LINES = 128  # of a row of the block table that are prefetched: 4096 pages
-HELD = 5  # lengths of a lane: the trips to memory and the sums of a warp are those of WARP requests
-WARP = 160  # lengths that a warp holds; all of a batch up to that, while it looks for an aligned cut
+HELD = 5  # lengths of a lane: a warp loads and sums 160 at once, and keeps those of a batch up to that
 
 
 @cute.jit
@@ -43,6 +42,11 @@ def _load_lengths(lengths: cute.Tensor, base: Int32, lane: Int32, held: cute.Ten
             held[i] = lengths[base + 32 * i + lane]
     for i in cutlass.range_constexpr(HELD):
         held[i] = cutlass.max(held[i], Int32(0))
+
+
+@cute.jit
+def _units(length: Int32, unit: cutlass.Constexpr) -> Int32:
+    return (length + unit - 1) // unit
 
 
 @cute.jit
@@ -104,10 +108,10 @@ def find_part(
     batch = lengths.shape[0]
     total, longest = Int32(0), Int32(0)
     held = cute.make_rmem_tensor(HELD, Int32)
-    for base in cutlass.range(0, batch, WARP, unroll=1):
+    for base in cutlass.range(0, batch, 32 * HELD, unroll=1):
         _load_lengths(lengths, base, lane, held)
         for i in cutlass.range_constexpr(HELD):
-            units = (held[i] + unit - 1) // unit
+            units = _units(held[i], unit)
             total = total + units
             longest = cutlass.max(longest, units)
     total = cute.arch.warp_redux_sync(total, "add")
@@ -131,7 +135,7 @@ def find_part(
 
     aligned = Boolean(False)
     chunk = Int32(1)
-    if batch <= cutlass.min(parts, Int32(WARP)):  # then `held` has the lengths of all of them
+    if batch <= cutlass.min(parts, Int32(32 * HELD)):  # then `held` has the lengths of all of them
         # The shortest chunk with which every request has parts of its own lies between these two; `chunk` itself always
         # serves. They are equal when all lengths are and parts are a multiple of the batch.
         low = cutlass.max((total + parts - 1) // parts, finest)
@@ -163,7 +167,7 @@ def find_part(
 @cute.jit
 def _pieces(length: Int32, unit: cutlass.Constexpr, chunk: Int32) -> Int32:
     """Parts of a request of which none has more than `chunk` units."""
-    return cutlass.max(((length + unit - 1) // unit + chunk - 1) // chunk, Int32(1))
+    return cutlass.max((_units(length, unit) + chunk - 1) // chunk, Int32(1))
 
 
 @cute.jit
@@ -190,7 +194,7 @@ def _take_aligned(
         if upto[i] - counts[i] <= part and part < upto[i]:
             request, first, count, length = 32 * i + lane, upto[i] - counts[i], counts[i], held[i]
     if request >= 0:
-        units = (length + unit - 1) // unit
+        units = _units(length, unit)
         size = (units + count - 1) // count
         start = (part - first) * size
         found[FIRST] = request
@@ -219,11 +223,11 @@ def _take_even(
     begin, end = part * even, part * even + even
     before = Int32(0)
     held = cute.make_rmem_tensor(HELD, Int32)
-    for base in cutlass.range(0, batch, WARP, unroll=1):
+    for base in cutlass.range(0, batch, 32 * HELD, unroll=1):
         _load_lengths(lengths, base, lane, held)
         costs = cute.make_rmem_tensor(HELD, Int32)
         for i in cutlass.range_constexpr(HELD):
-            cost = (held[i] + unit - 1) // unit + overhead
+            cost = _units(held[i], unit) + overhead
             costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
         upto, total = _prefix_sums(costs, lane)
         for i in cutlass.range_constexpr(HELD):
@@ -259,11 +263,11 @@ def _take_whole(
     first, last = Int32(batch), Int32(batch)
     before = Int32(0)
     held = cute.make_rmem_tensor(HELD, Int32)
-    for base in cutlass.range(0, batch, WARP, unroll=1):
+    for base in cutlass.range(0, batch, 32 * HELD, unroll=1):
         _load_lengths(lengths, base, lane, held)
         costs = cute.make_rmem_tensor(HELD, Int32)
         for i in cutlass.range_constexpr(HELD):
-            cost = (held[i] + unit - 1) // unit + overhead
+            cost = _units(held[i], unit) + overhead
             costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
         upto, total = _prefix_sums(costs, lane)
         for i in cutlass.range_constexpr(HELD):
