@@ -14,7 +14,7 @@ WHY_WAIT = "sets up while the kernel before this one ends, if that one triggers;
 
 def why_trigger(gain: str) -> str:
     """gain: what was measured of it, in launches of a kernel back to back."""
-    after = "a kernel that may start early waits before it reads, others start at the end"
+    after = "a kernel launched to start early has to wait before it reads, others start at the end"
     return f"{gain} in launches back to back; {after}"
 
 
