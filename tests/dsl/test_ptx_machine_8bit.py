@@ -31,6 +31,7 @@ def test_an_edge_over_several_tiles_per_cta(name: str) -> None:
     assert_passes(load_resolution(resolution, Simulation(sm_count=2)), {"m": 304, "n": 272, "k": 272})
 
 
+ONE = "warpgroups: {consumer: {count: 1}}\n"
 GATED = BLOCKS.replace("m, n]", "m, n/2]")
 PAIRS = "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\n"
 HALVES = "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
@@ -50,6 +51,8 @@ BLOCKED: dict[str, tuple[str, dict[str, int]]] = {
         + "tiling: {swap_ab: true, tile: [128, 32, 128], cluster: [1, 1]}\n",
         {"m": 70, "n": 1280, "k": 272},
     ),
+    # A warp holds the scales of 32 blocks of k at a time, and loads the next 32 meanwhile.
+    "many": (BLOCKS + "tiling: {tile: [64, 64, 128]}\n" + ONE, {"m": 40, "n": 72, "k": 8976}),
     "batch": (BATCHED + PINGPONG + "tiling: {tile: [64, 64, 128]}\n", {"l": 3, "m": 70, "n": 136, "k": 272}),
     "batch_transposed": (
         BATCHED.replace("sb: f32[l, ceil(n/128), ceil(k/128)]", "sb: f32[ceil(k/128), ceil(n/128)]")

@@ -55,8 +55,9 @@ def test_scaled_mm_group_by_group(tmp_path: Path) -> None:
         (group_scaled(LABELS), "m_grouped_fp8_gemm_nt_contiguous"),
         (gathered_scales(group_scaled(LABELS)), "m_grouped_fp8_gemm_nt_contiguous"),
         (group_scaled(COUNTS), "m_grouped_fp8_gemm_nt_masked"),
+        (group_scaled(COUNTS), "fp8_m_grouped_gemm_nt_masked"),
     ],
-    ids=["labels", "gathered", "counts"],
+    ids=["labels", "gathered", "counts", "counts, the other name"],
 )
 def test_deep_gemm_gets_its_layouts(text: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def product(a: Any, b: Any, d: Any, index: Any, *expected: int) -> None:
@@ -94,14 +95,22 @@ def test_scales_that_libraries_do_not_take_are_a_reason_to_skip(tmp_path: Path) 
         bound(plan, "torch._scaled_mm", m=64, n=64, k=128, g=2)
 
 
-@pytest.mark.parametrize("text", [LABELS, COUNTS, OFFSETS], ids=["labels", "counts", "offsets"])
+GATHERED = gathered_scales(group_scaled(LABELS))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [group_scaled(LABELS), group_scaled(COUNTS), group_scaled(OFFSETS), GATHERED],
+    ids=["labels", "counts", "offsets", "gathered"],
+)
 def test_groups_of_any_size_go_to_cublas_in_multiples_of_its_rows(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
-    plan = plan_of(group_scaled(text), tmp_path)
+    plan = plan_of(text, tmp_path)
     torch.manual_seed(0)
-    _, launch, d, expected = bound(plan, "torch._scaled_mm", m=252, n=144, k=512, g=3)
+    rows = {"t": 90} if plan.gathered else {}
+    _, launch, d, expected = bound(plan, "torch._scaled_mm", m=252, n=144, k=512, g=3, **rows)
     launch()
     idle = expected == 0.0
     assert torch.allclose(d.float().masked_fill(idle, 0.0), expected, rtol=0.01, atol=0.01)

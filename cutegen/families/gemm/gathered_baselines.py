@@ -24,6 +24,7 @@ def after_gather(plan: KernelPlan, baselines: Iterable[Baseline]) -> Iterator[Ba
 def _gather_first(plan: KernelPlan, inner: Bind) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         apart, gather = gather_apart(plan, inputs)
+        gather()  # some prepare values when they are bound: cuBLAS wants scales of blocks in a layout of its own
         launch = inner(apart, outputs)
 
         def run() -> Any:

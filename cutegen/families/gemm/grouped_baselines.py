@@ -147,7 +147,9 @@ def _bind_deep_gemm(plan: GroupedPlan) -> Bind:
             contiguous = getattr(library, f"m_grouped_{kind}_gemm_nt_contiguous")
             return lambda: contiguous(a, b, x.d, x.index)
         expected = max(1, int(x.index.clamp(0, x.a.shape[1]).float().mean().ceil()))
-        masked = getattr(library, f"m_grouped_{kind}_gemm_nt_masked")
+        # Releases have one of these names, or both.
+        name = f"m_grouped_{kind}_gemm_nt_masked"
+        masked = getattr(library, name, None) or getattr(library, f"{kind}_m_grouped_gemm_nt_masked")
         return lambda: masked(a, b, x.d, x.index, expected)
 
     return bind

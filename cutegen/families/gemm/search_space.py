@@ -16,6 +16,7 @@ from cutegen.families.gemm.auto import candidates, finish
 from cutegen.families.gemm.candidate import RASTER_ORDERS, SPLIT_K_SUMS, Candidate
 from cutegen.families.gemm.cores import Core
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
+from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
@@ -87,8 +88,10 @@ def _variations(
     if c.load_stages:
         yield from ({"load_stages": stages} for stages in LOAD_STAGES if stages != c.load_stages)
     if estimate(c, work, device).waves == 1:
-        return  # every CTA has one tile: no order to change
+        return  # every CTA has one tile: no order to change, and nothing to store meanwhile
     yield {"scheduler": "dynamic_persistent"}
+    if (slots := derive(problem, c).subtiles) > c.store_stages:
+        yield {"store_stages": slots}  # a whole tile, for fewer A/B stages: no subtile waits for another's store
     yield from ({"raster_order": order} for order in RASTER_ORDERS if order != c.raster_order)
     axis = RASTER_ORDERS.index(c.raster_order)
     along = -(-kernel_shape(work.shape, c)[axis] // c.tile[axis])

@@ -106,13 +106,14 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     own_parameters = kernel_parameters((a, b), mainloop, inputs, outputs, blocks, reductions, groups, gather, work)
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
-    cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.tiles_read_if else set()
+    cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.tiles_read_if or mainloop.promoted_k else set()
     device_modules = {
         "accumulator": True,
         "block_input": inputs.blocks,
         "direct_store": outputs.by_threads,
+        "lane_scales": mainloop.block_scale,
         "pairs": problem.paired,
-        "pipeline_state": consumers.pingpong,
+        "pipeline_state": consumers.pingpong or mainloop.promoted_k,
         "reduction": reductions.outputs or blocks,
         "row_gather": gather,
         "row_groups": groups,

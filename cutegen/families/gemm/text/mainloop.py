@@ -34,21 +34,16 @@ class RowScaleText:
 class BlockScaleText:
     """A scale with one factor for several rows of its operand and a block of k, which warpgroups read.
 
-    modes: of the tensor; batch: what follows the coordinates of blocks in it. find: statements that find the block of
-    columns of a tile, `block_n`, or where a warpgroup works on several, `count` of them, as list `blocks`; index: what
-    the latter are told apart by, "wave" of 64 rows or "half" of the columns.
+    modes: of the tensor; batch: what follows the coordinates of blocks in it. find: statements that list as `blocks`
+    the block of columns of a tile, or the several that a warpgroup works on; index: what the latter are told apart by,
+    "wave" of 64 rows or "half" of the columns, else "0".
     """
 
     name: str
     modes: str
     batch: str
     find: tuple[str, ...]
-    index: str = ""
-    count: str = ""
-
-    @property
-    def several(self) -> bool:
-        return bool(self.index)
+    index: str
 
     @property
     def halves(self) -> bool:
@@ -140,14 +135,14 @@ def _block_scale(problem: GemmProblem) -> BlockScaleText | None:
     extent, last = f"o.m_{scale.name}.shape[0]", "A tile that only fills up a cluster lies beyond the last block."
     lines: tuple[str, ...] = (
         f"# {last}",
-        f"block_n = cutlass.min(n * t.tile[1] // {scale.rows}, {extent} - 1)",
+        f"blocks = [cutlass.min(n * t.tile[1] // {scale.rows}, {extent} - 1)]",
     )
-    index, count = "", ""
+    index = "0"
     if side == "m":
-        index, count = "wave", "waves"
+        index = "wave"
         lines = (f"# 64 rows lie in one block. {last}", *_blocks_of_waves(problem, scale.rows, extent))
     elif problem.scaled_halves:
-        index, count = "half", "2"
+        index = "half"
         lines = (
             f"# The columns of a pair lie half of all blocks apart. {last}",
             f"blocks_of_half = {extent} // 2",
@@ -155,7 +150,7 @@ def _block_scale(problem: GemmProblem) -> BlockScaleText | None:
             "blocks = [of_first, of_first + blocks_of_half]",
         )
     batch = ", batch" if scale.batched else ""
-    return BlockScaleText(scale.name, scale_modes(scale, side), batch, lines, index, count)
+    return BlockScaleText(scale.name, scale_modes(scale, side), batch, lines, index)
 
 
 def _blocks_of_waves(problem: GemmProblem, rows: int, extent: str) -> tuple[str, ...]:
