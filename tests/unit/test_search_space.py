@@ -12,6 +12,7 @@ from gemm_specs import FUSED, H200, PLAIN, SM90, bind_text, resolve_text
 
 from cutegen.families.gemm.cores import FINE_N, MIN_PART
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
+from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.search_space import Found, explore
 from cutegen.resolve import tuning_space
 from cutegen.run.suite import load_suite, shipped_suites
@@ -72,6 +73,9 @@ def test_a_variation_differs_in_what_it_says_and_what_follows_from_it() -> None:
     assert varied.why.endswith("; varied: scheduler")
     static = [replace(f.candidate, scheduler="dynamic_persistent") for f in found if f.kind != varied.kind]
     assert varied.candidate in static
+    whole = next(f.candidate for f in first(Shape(4096, 7168, 2048)) if f.kind == ("store_stages",))
+    assert whole.store_stages == derive(bind_text(PLAIN), whole).subtiles > 4
+    assert not any(f.kind == ("store_stages",) for f in first(Shape(16, 4096, 4096)))  # one tile a CTA
     loads = {f.candidate.load_stages for f in first(Shape(4096, 4096, 4096), FUSED)}
     assert {2, 4} <= loads
 
