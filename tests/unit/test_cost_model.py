@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import COUNTS, FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_text
+from gemm_specs import BLOCKS, COUNTS, FP8, FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_text
 
 from cutegen.cli import main
 from cutegen.families.gemm.auto import candidates
@@ -45,6 +45,20 @@ def test_nothing_is_faster_than_memory() -> None:
         work = describe_work(P, shape, H200)
         for choice in candidates(P, {}, SM90, H200, [shape]):
             assert estimate(choice.candidate, work, H200).clocks >= START_CLOCKS + work.memory
+
+
+def test_the_tensor_core_rests_while_a_lone_warpgroup_promotes() -> None:
+    shape, tile = Shape(4096, 7168, 2048), (128, 128, 128)
+
+    def clocks(text: str = FP8, **knobs: Any) -> int:
+        return model(shape, text, **{"tile": tile, "promote_every": 4, **knobs}).busy
+
+    fast = clocks(promote_every="never")
+    assert clocks() == fast  # one adds while the other's MMAs run
+    assert clocks(schedule="pingpong") > 1.2 * clocks(schedule="pingpong", promote_every="never")
+    assert clocks(consumers=1, promote_every=2) > clocks(consumers=1) > clocks(consumers=1, promote_every="never")
+    transposed = {"tile": (256, 64, 128), "swap_ab": True, "schedule": "pingpong"}
+    assert clocks(BLOCKS, **transposed) > clocks(**transposed)  # a factor for each column, where rows have scales
 
 
 def test_waves_that_are_not_full_cost_as_full_ones() -> None:
@@ -224,3 +238,12 @@ def test_ranking_lists_each_core_once() -> None:
     cores = [core(c) for c in legal_candidates(resolved, Shape(512, 4096, 4096))]
     assert len(cores) == len(set(cores)) > 100
     assert not any(next(refusals(P, c, SM90), None) for c in legal_candidates(resolved, Shape(512, 4096, 4096)))
+
+
+def test_cores_are_ranked_with_the_promotion_they_will_have() -> None:
+    shape, problem = Shape(4096, 7168, 2048), bind_text(FP8)
+    shared = Core("cooperative", 2, (256, 128, 128), (1, 2), swap_ab=False, split_k=1)
+    alone = Core("pingpong", 2, (128, 128, 128), (2, 1), swap_ab=False, split_k=1)
+    stages = {shared: 4, alone: 6}
+    assert next(iter(rank(problem, stages, H200, [shape]))) == shared
+    assert next(iter(rank(problem, stages, H200, [shape], promote_every="never"))) == alone

@@ -14,7 +14,7 @@ from bench_results import result
 
 from cutegen.cli import main
 from cutegen.families.gemm import FAMILY
-from cutegen.families.gemm.cores import Core, bare, rank
+from cutegen.families.gemm.cores import Core, rank, sketch
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.hardware import DEVICES
 from cutegen.report.score import WITHIN, Pick, Score, Timed, TimedProblem, describe_score, load_timed, score_model
@@ -62,7 +62,8 @@ def measured() -> list[Ranked]:
         assert len(us) == len(times)
         stages = dict(kernels[i] for i, _ in times)
         order = list(rank(problem, stages, device, [shape]))
-        modelled = [estimate(bare(core, stages[core]), work, device).clocks * 1e6 / device.clock_hz for core in order]
+        sketches = [sketch(problem, core, stages[core], device) for core in order]
+        modelled = [estimate(c, work, device).clocks * 1e6 / device.clock_hz for c in sketches]
         found.append(Ranked(run, dtype, shape, [us[core] for core in order], modelled))
     return found
 

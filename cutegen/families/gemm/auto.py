@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import most_stages, other_registers
-from cutegen.families.gemm.candidate import NEVER, Candidate
-from cutegen.families.gemm.cores import RASTER_GROUP, SPLIT_K_SUM, SPLIT_MARGIN, Core, bare, propose_cores
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.cores import RASTER_GROUP, SPLIT_K_SUM, SPLIT_MARGIN, Core, bare, promotion, propose_cores
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES
@@ -30,7 +29,6 @@ REGISTERS = {1: ((40, 232), (40, 240)), 2: ((40, 232), (24, 240)), 3: ((32, 160)
 RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
 RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
-PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
 
 
 def choose(
@@ -96,7 +94,7 @@ def complete(
     settle(why_tile, tile=c.tile)
     settle("goes with the tile", schedule=c.schedule, consumers=c.consumers)
     settle(why_cluster, cluster=c.cluster)
-    every, reason = _promotion(problem, c, arch)
+    every, reason = promotion(problem, c, arch)
     settle(reason, promote_every=every)
     for side, operand in (("a", problem.a), ("b", problem.b)):
         row = contiguous_extent(problem, c, side) * operand.dtype.bytes
@@ -156,18 +154,6 @@ def _why_split(problem: GemmProblem, c: Candidate, shapes: Sequence[Shape]) -> s
     if problem.batch_invariant:
         return "`invariance: batch` allows no other"
     return f"no split gains {SPLIT_MARGIN}%" if shapes else "no shape is known; a split pays where tiles are few"
-
-
-def _promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int | str, str]:
-    """(promote_every, reason)."""
-    if problem.scaled_k:
-        every = max(1, problem.scaled_k // arch.mma_k(problem.a.dtype))
-        return every, f"scales change every {problem.scaled_k} elements of k"
-    if not problem.mma.rounds:
-        return NEVER, f"sums are in {problem.mma.accumulator}"
-    mma_k = arch.mma_k(problem.a.dtype)
-    every = math.gcd(max(1, c.tile[2] // mma_k), PROMOTED_K // mma_k)
-    return every, f"every {every * mma_k} elements of k: the tensor core keeps some 14 bits of a sum of fp8 products"
 
 
 def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:

@@ -3,7 +3,9 @@ are known."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cutegen.families.gemm.candidate import NEVER, Candidate
@@ -12,7 +14,7 @@ from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, T
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
-from cutegen.hardware import ARCHS, Device
+from cutegen.hardware import ARCHS, Arch, Device
 
 # (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
 CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
@@ -63,6 +65,7 @@ SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
 SPLIT_K_SUM = "ordered_parallel"
 SPLIT_MARGIN = 5  # percent of time that a split has to save
+PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
 EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, for judging them before they are complete
 
 
@@ -106,7 +109,8 @@ def propose_cores(
     if "split_k" not in fixed and problem.groups is None:
         found |= {split: found[core] for core in found for split in _splits(core, works, device)}
     stages = {core: fixed.get("stages") or _stages(problem, core, device) for core in found}
-    return {core: (why, why) for core, why in rank(problem, stages, device, shapes).items()}
+    ranked = rank(problem, stages, device, shapes, fixed.get("promote_every"))
+    return {core: (why, why) for core, why in ranked.items()}
 
 
 def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int], str]]:
@@ -135,13 +139,20 @@ def _splits(core: Core, works: Sequence[Work], device: Device) -> Iterator[Core]
         yield core._replace(split_k=parts)
 
 
-def rank(problem: GemmProblem, stages: Mapping[Core, int], device: Device, shapes: Sequence[Shape]) -> dict[Core, str]:
+def rank(
+    problem: GemmProblem,
+    stages: Mapping[Core, int],
+    device: Device,
+    shapes: Sequence[Shape],
+    promote_every: int | str | None = None,
+) -> dict[Core, str]:
     """The cores, given with the stages of their rings, ordered by the cost model, with its reason: by the sum over
     shapes of clocks / fewest clocks, then by what an SM loads and by its work, which tell candidates apart that all
     wait for memory. A split has to win by a margin: it needs scratch, and results then depend on the split. Equals, of
-    which there are many, come in an order of their own: see _prefer."""
+    which there are many, come in an order of their own: see _prefer. promote_every: where it is given."""
     works = [describe_work(problem, shape, device) for shape in shapes]
-    estimates = [[estimate(bare(core, stages[core]), work, device) for work in works] for core in stages]
+    sketches = [sketch(problem, core, stages[core], device, promote_every) for core in stages]
+    estimates = [[estimate(c, work, device) for work in works] for c in sketches]
     best = [min(row[i].clocks for row in estimates) for i in range(len(works))]
     scores = []
     for core, row in zip(stages, estimates):
@@ -155,6 +166,26 @@ def rank(problem: GemmProblem, stages: Mapping[Core, int], device: Device, shape
         waves = f"{e.tiles // split} tiles{parts} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
         reasons[cores[i]] = f"cost model for {shapes[-1]}: {waves}, bound by {e.bound}"
     return reasons
+
+
+def promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int | str, str]:
+    """(promote_every, reason), as `auto` has it."""
+    if problem.scaled_k:
+        every = max(1, problem.scaled_k // arch.mma_k(problem.a.dtype))
+        return every, f"scales change every {problem.scaled_k} elements of k"
+    if not problem.mma.rounds:
+        return NEVER, f"sums are in {problem.mma.accumulator}"
+    mma_k = arch.mma_k(problem.a.dtype)
+    every = math.gcd(max(1, c.tile[2] // mma_k), PROMOTED_K // mma_k)
+    return every, f"every {every * mma_k} elements of k: the tensor core keeps some 14 bits of a sum of fp8 products"
+
+
+def sketch(
+    problem: GemmProblem, core: Core, stages: int, device: Device, promote_every: int | str | None = None
+) -> Candidate:
+    """What the cost model judges of a core: the ring it will have, and how its sums are promoted."""
+    c = bare(core, stages)
+    return replace(c, promote_every=promote_every or promotion(problem, c, ARCHS[device.arch])[0])
 
 
 def _prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cutegen.epilogue import cost
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import NEVER, Candidate
 from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
@@ -40,6 +40,8 @@ LANES = 128  # f32 operations an SM begins in a clock, for the epilogue
 EPILOGUE_TRIPS = 3  # times that an epilogue's bytes pass shared memory, with what waiting adds
 POWER_BYTES_PER_CLOCK = 1280  # operands from L2 to one SM, for which the tensor core rests a clock
 LENT_PERCENT = 50  # of the power of SMs without a tile, which the others take
+MMA_BYTES = 32  # of a row of an operand, which one MMA reads
+PROMOTION_CLOCKS = 60  # from the end of a part's MMAs to the next ones of its warpgroup, besides adding the part
 START_CLOCKS = 6300  # to launch, to fill the first ring and to drain the last store: 3.4 us
 TILE_CLOCKS = 300  # between a tile's last MMA and its epilogue
 CLUSTER_CLOCKS = 50  # until the CTAs of a cluster have met
@@ -126,7 +128,7 @@ class Work(NamedTuple):
     """What a shape takes, whatever runs it. width: bytes of an operand's element. stored, loaded: bytes of tiles for
     each element of the output; flops: of the epilogue, for each as well; paired: accumulators that make one. moved:
     bytes of device memory when every tensor moves once; memory: the clocks that this takes, and no candidate is
-    faster."""
+    faster. row_scaled: whether each row and block of k has a scale."""
 
     shape: Shape
     width: int
@@ -136,6 +138,7 @@ class Work(NamedTuple):
     paired: int
     moved: int
     memory: int
+    row_scaled: bool
 
 
 def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
@@ -150,6 +153,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
         2 if extra.paired else 1,
         moved,
         moved * device.clock_hz // device.hbm_bytes_per_s,
+        problem.row_scale is not None,
     )
 
 
@@ -205,6 +209,7 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
         (max(flops * sm_clocks // device.flops_16bit, kept_up), "tensor core"),
         (operands, "shared memory"),
     )
+    mma += _promotion(c, work, mma)
     outside = (tile_m + tile_n - sum(inside)) * row
     fill = sum(inside) * row // FILL_BYTES_PER_CLOCK + outside // ZERO_BYTES_PER_CLOCK
     both = max(mma, fill) + min(mma, fill) * SHARED_PERCENT // 100
@@ -215,6 +220,19 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
     epilogue = TILE_CLOCKS + EPILOGUE_TRIPS * moved // SMEM_BYTES_PER_CLOCK + work.flops * made // LANES
     join = _sum_costs(c, area * ACCUMULATOR_BYTES)
     return _Tile(k_tiles * (core + K_TILE_CLOCKS), bound, epilogue, join, k_tiles * fetched + moved)
+
+
+def _promotion(c: Candidate, work: Work, mma: int) -> int:
+    """Clocks of a k tile in which the tensor core rests while sums are promoted: a warpgroup's next MMAs wait for that,
+    those of others on the same tile do not. mma: clocks of all MMAs of the k tile."""
+    if c.promote_every == NEVER:
+        return 0
+    waves, parts = c.tile[0] // MMA_ROWS, max(1, c.tile[2] * work.width // (MMA_BYTES * int(c.promote_every)))
+    sharing = c.consumers if c.schedule == "cooperative" else 1
+    add = PROMOTION_CLOCKS + MMA_ROWS * c.tile[1] // LANES
+    if work.row_scaled and c.swap_ab:
+        add *= 2  # rows are columns of the tile: a thread reads and multiplies a factor for each of its own
+    return max(0, add - (sharing - 1) * mma // (waves * parts)) * parts * waves // sharing
 
 
 def _sum_costs(c: Candidate, partial: int) -> int:
