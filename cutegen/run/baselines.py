@@ -23,7 +23,13 @@ def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
     yield from after_gather(plan, _list_products(plan))
     if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN:
         unfused = "cuBLAS, then each epilogue op"
-        yield Baseline("torch eager", unfused, _bind_eager(plan), complete=False, library="torch eager")
+        yield Baseline(
+            "torch eager",
+            unfused,
+            _bind_reference(plan, lambda: plan._reference),
+            complete=False,
+            library="torch eager",
+        )
         compiled = "what Inductor makes of the reference"
         yield Baseline("torch.compile", compiled, _bind_compiled(plan), complete=False, library="torch.compile")
 
@@ -101,8 +107,14 @@ def _bind_addmm(product: Product, addend: TensorArg) -> Bind:
     return bind
 
 
-def _bind_eager(plan: KernelPlan) -> Bind:
-    return lambda inputs, outputs: lambda: plan._reference(*inputs)
+def _bind_reference(plan: KernelPlan, reference: Callable[[], Callable[..., Any]]) -> Bind:
+    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
+        if any(inputs[plan.inputs.index(a)].element_size() == 1 for a in Product(plan).operands()):
+            # Asked all the same, Inductor's workers print pages before they fail.
+            raise ValueError("PyTorch multiplies 8-bit operands with torch._scaled_mm and torch._int_mm only")
+        return lambda: reference()(*inputs)
+
+    return bind
 
 
 def _bind_compiled(plan: KernelPlan) -> Bind:
@@ -113,4 +125,4 @@ def _bind_compiled(plan: KernelPlan) -> Bind:
         torch._dynamo.reset()  # one shape at a time, and no limit on how many
         return torch.compile(plan._reference, dynamic=False)
 
-    return lambda inputs, outputs: lambda: compiled()(*inputs)
+    return _bind_reference(plan, compiled)

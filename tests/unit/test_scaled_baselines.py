@@ -55,6 +55,17 @@ def test_scaled_mm_computes_the_same(text: str, how: str, tmp_path: Path) -> Non
     assert torch.allclose(outputs[0].float(), plan.reference_fn(*inputs).float(), rtol=0.01, atol=0.01)
 
 
+def test_the_reference_is_no_baseline_of_operands_that_torch_mm_does_not_take(tmp_path: Path) -> None:
+    plan = plan_of(scaled("f32[m]", "f32[n]") + "epilogue: {d: relu(acc)}\n", tmp_path)
+    inputs = plan.prepare_inputs(**SHAPE)
+    outputs = plan.allocate_outputs(*inputs)
+    references = [b for b in list_baselines(plan) if b.name in ("torch eager", "torch.compile")]
+    assert len(references) == 2
+    for baseline in references:
+        with pytest.raises(ValueError, match="8-bit operands with torch"):
+            baseline.bind(inputs, outputs)
+
+
 def test_scales_that_it_does_not_take_are_a_reason_to_skip(tmp_path: Path) -> None:
     plan = plan_of(scaled("f32[m]", "f32[]"), tmp_path)
     inputs = plan.prepare_inputs(**SHAPE)
