@@ -24,7 +24,12 @@ ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "performance.md").read_text()
 SAID = " ".join(DOCS.split())
 MEASURED = json.loads((ROOT / "docs" / "measurements" / "gemm_h200.json").read_text())
-KERNELS = {"bf16": "gemm_bf16_sm90a", "e4m3": "gemm_e4m3_tensor_sm90a"}
+KERNELS = {
+    "bf16": "gemm_bf16_sm90a",
+    "e4m3": "gemm_e4m3_tensor_sm90a",
+    "e4m3 rows": "gemm_e4m3_rowcol_sm90a",
+    "e4m3 blocks": "gemm_e4m3_block128_sm90a",
+}
 FIRST = (5, 10)  # candidates that a quick tune might measure
 
 
