@@ -1,7 +1,5 @@
-"""Scales along k that the lanes of a warp hold, 32 of a row of blocks at a time: one load brings them, 32 blocks ahead.
-
-Read one by one, each a step ahead, they made a warpgroup wait for memory between two MMAs.
-"""
+"""Scales along k that the lanes of a warp hold, 32 of a row of blocks at a time: one load brings them, 32 blocks ahead,
+so that no warpgroup waits for memory between two MMAs."""
 
 import cutlass
 import cutlass.cute as cute
@@ -11,7 +9,7 @@ LANES = 32
 
 
 def fetch(rows: list[cute.Tensor], first: Int32) -> cute.Tensor:
-    """(rows): of `LANES` scales of each row from block `first` on, that of the caller's lane; past the end the last."""
+    """For each row the scale of block `first` + the caller's lane; past the end the last one."""
     values = cute.make_rmem_tensor(len(rows), Float32)
     refill(values, rows, first)
     return values
@@ -30,8 +28,10 @@ def spread(values: cute.Tensor, block: Int32) -> list[Float32]:
 
 @cute.jit
 def advance(values: cute.Tensor, ahead: cute.Tensor, rows: list[cute.Tensor], first: Int32, taken: Int32) -> None:
-    """After `taken` blocks from `first` on: those held are all taken every `LANES` blocks, those ahead become them, and
-    others are loaded."""
+    """After every `LANES` blocks taken, the scales ahead become the ones held, and the next are loaded.
+
+    first: the block that `values` were fetched from; taken: blocks since.
+    """
     if taken % LANES == 0:
         values.store(ahead.load())
         refill(ahead, rows, first + taken + LANES)

@@ -53,6 +53,10 @@ BLOCKED: dict[str, tuple[str, dict[str, int]]] = {
     ),
     # A warp holds the scales of 32 blocks of k at a time, and loads the next 32 meanwhile.
     "many": (BLOCKS + "tiling: {tile: [64, 64, 128]}\n" + ONE, {"m": 40, "n": 72, "k": 8976}),
+    "many_of_several_rows": (
+        BLOCKS + "tiling: {swap_ab: true, tile: [256, 16, 128], cluster: [1, 1], split_k: 2}\n",
+        {"m": 16, "n": 264, "k": 9104},
+    ),
     "batch": (BATCHED + PINGPONG + "tiling: {tile: [64, 64, 128]}\n", {"l": 3, "m": 70, "n": 136, "k": 272}),
     "batch_transposed": (
         BATCHED.replace("sb: f32[l, ceil(n/128), ceil(k/128)]", "sb: f32[ceil(k/128), ceil(n/128)]")
@@ -79,9 +83,14 @@ def test_halves_that_are_no_whole_blocks_are_refused() -> None:
     assert fault.text == "sb: shape[0] (n/128) is 3, needs a multiple of 2: n a multiple of 256"
 
 
+ASKED = r"mbarrier\.test_wait\.\S+\s+(%p\d+), \[%r\d+\], %r\d+;"
+
+
 @pytest.mark.parametrize(
     ("pattern", "replacement"),
     [
+        # The next slot is taken for full.
+        (ASKED, r"setp.eq.u32 \1, 0, 0;"),
         # The first MMA of a part goes on with the last part's sum.
         (r"(mov\.b32\s+%r\d+), 0;(?=\s*// begin inline asm\s*\{\s*\.reg \.pred p;)", r"\1, 1;"),
         # The part is added before it is there.
@@ -95,4 +104,9 @@ def test_a_wrong_promotion_is_seen(pattern: str, replacement: str) -> None:
         return changed
 
     subject = load_resolution(resolve_text(FP8), Simulation(sm_count=2, mutate=mutate))
-    assert run(subject, {"m": 128, "n": 128, "k": 256}).status in ("wrong", "raised")
+    assert run(subject, {"m": 128, "n": 128, "k": 1024}).status in ("wrong", "raised")
+
+
+def test_a_slot_that_was_not_full_when_asked_about_is_awaited() -> None:
+    simulation = Simulation(sm_count=2, mutate=lambda text: re.sub(ASKED, r"setp.ne.u32 \1, 0, 0;", text))
+    assert_passes(load_resolution(resolve_text(FP8), simulation), {"m": 128, "n": 128, "k": 1024})

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from gemm_specs import FUSED, H200, PLAIN, SM90, bind_text, resolve_text
+from gemm_specs import EDGES, FUSED, H200, PLAIN, SM90, bind_text, resolve_text
 
 from cutegen.families.gemm.cores import FINE_N, MIN_PART
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
@@ -76,6 +76,9 @@ def test_a_variation_differs_in_what_it_says_and_what_follows_from_it() -> None:
     whole = next(f.candidate for f in first(Shape(4096, 7168, 2048)) if f.kind == ("store_stages",))
     assert whole.store_stages == derive(bind_text(PLAIN), whole).subtiles > 4
     assert not any(f.kind == ("store_stages",) for f in first(Shape(16, 4096, 4096)))  # one tile a CTA
+    for text in (EDGES["odd_columns"], EDGES["odd_everything"]):  # some tiles have more parts than a ring has slots
+        found = explore(bind_text(text), {}, SM90, H200, Shape(4096, 7168, 2048), False)
+        assert not any(f.refusals for f in found if f.kind == ("store_stages",))
     loads = {f.candidate.load_stages for f in first(Shape(4096, 4096, 4096), FUSED)}
     assert {2, 4} <= loads
 

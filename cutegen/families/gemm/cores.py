@@ -149,7 +149,8 @@ def rank(
     """The cores, given with the stages of their rings, ordered by the cost model, with its reason: by the sum over
     shapes of clocks / fewest clocks, then by what an SM loads and by its work, which tell candidates apart that all
     wait for memory. A split has to win by a margin: it needs scratch, and results then depend on the split. Equals, of
-    which there are many, come in an order of their own: see _prefer. promote_every: where it is given."""
+    which there are many, come in an order of their own: see _prefer. promote_every: the written one; None: what `auto`
+    takes."""
     works = [describe_work(problem, shape, device) for shape in shapes]
     sketches = [sketch(problem, core, stages[core], device, promote_every) for core in stages]
     estimates = [[estimate(c, work, device) for work in works] for c in sketches]

@@ -1,14 +1,16 @@
 """How long a candidate would take for a shape: integer arithmetic that ranks candidates, no promise of a time.
 
 A persistent kernel runs in waves of as many CTAs as there are SMs. Its SMs take, tile after tile, the slowest of what a
-k tile needs: the tensor core, what TMA writes into shared memory, the way of a stage around the ring. Meanwhile memory
-delivers. The kernel takes the longer of the two and a part of the other, which overlap and yet disturb each other.
+k tile needs: the tensor core, which may rest while sums are promoted, what TMA writes into shared memory, the way of a
+stage around the ring. Meanwhile memory delivers. The kernel takes the longer of the two and a part of the other, which
+overlap and yet disturb each other.
 
 Times are in clocks of the data sheet's rate, whatever the clock is. The tensor core has the rate that it keeps up
 among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
 
 The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
-exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: EPILOGUE_TRIPS, LANES, LENT_PERCENT.
+exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK, MMA_BYTES. By hand: EPILOGUE_TRIPS, LANES, LENT_PERCENT,
+PROMOTION_CLOCKS.
 """
 
 from __future__ import annotations

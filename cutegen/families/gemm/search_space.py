@@ -17,6 +17,7 @@ from cutegen.families.gemm.candidate import RASTER_ORDERS, SPLIT_K_SUMS, Candida
 from cutegen.families.gemm.cores import Core
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.families.gemm.derived import derive
+from cutegen.families.gemm.form_rules import MAX_STAGES
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
@@ -90,7 +91,8 @@ def _variations(
     if estimate(c, work, device).waves == 1:
         return  # every CTA has one tile: no order to change, and nothing to store meanwhile
     yield {"scheduler": "dynamic_persistent"}
-    if (slots := derive(problem, c).subtiles) > c.store_stages:
+    by_tma = any(not o.direct for o in problem.kernel_epilogue.outputs)
+    if by_tma and c.store_stages < (slots := derive(problem, c).subtiles) <= MAX_STAGES:
         yield {"store_stages": slots}  # a whole tile, for fewer A/B stages: no subtile waits for another's store
     yield from ({"raster_order": order} for order in RASTER_ORDERS if order != c.raster_order)
     axis = RASTER_ORDERS.index(c.raster_order)

@@ -52,11 +52,12 @@ class BlockScaleText:
 
 @dataclass(frozen=True, slots=True)
 class MainloopText:
-    """template: of the method `accumulate`. mma_op, mma_dtypes: class in cute.nvgpu.warpgroup and the operand dtypes it
-    takes. mma_k: elements of k in one MMA. sum_dtype: what the tensor core sums in; acc_dtype: of the whole sum.
-    to_f32, part_to_f32: what makes a value of the whole sum, and one of what the tensor core summed, f32.
-    promoted_blocks: MMAs between promotions, promoted_k: their elements. row_scale, block_scale: scales that vary along
-    k; scaled_at: what `accumulate` needs for them: parameters, and what they are given.
+    """template: of the method `accumulate`, and of `add_tile` where sums are promoted. mma_op, mma_dtypes: class in
+    cute.nvgpu.warpgroup and the operand dtypes it takes. mma_k: elements of k in one MMA. sum_dtype: what the tensor
+    core sums in; acc_dtype: of the whole sum. to_f32, part_to_f32: what makes a value of the whole sum, and one of what
+    the tensor core summed, f32. promoted_blocks: MMAs between promotions, promoted_k: their elements. row_scale,
+    block_scale: scales that vary along k; scaled_at: what `accumulate` needs for them: parameters, and what they are
+    given.
     """
 
     template: str
