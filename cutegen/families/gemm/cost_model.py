@@ -9,8 +9,7 @@ Times are in clocks of the data sheet's rate, whatever the clock is. The tensor 
 among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
 
 The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
-exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK, MMA_BYTES. By hand: EPILOGUE_TRIPS, LANES, LENT_PERCENT,
-PROMOTION_CLOCKS.
+exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: EPILOGUE_TRIPS, LANES, LENT_PERCENT, PROMOTION_CLOCKS.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from cutegen.families.gemm.candidate import NEVER, Candidate
 from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.hardware import Device
+from cutegen.hardware import ARCHS, Device
 
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
 FILL_BYTES_PER_CLOCK = 96  # that TMA writes into shared memory
@@ -42,7 +41,6 @@ LANES = 128  # f32 operations an SM begins in a clock, for the epilogue
 EPILOGUE_TRIPS = 3  # times that an epilogue's bytes pass shared memory, with what waiting adds
 POWER_BYTES_PER_CLOCK = 1280  # operands from L2 to one SM, for which the tensor core rests a clock
 LENT_PERCENT = 50  # of the power of SMs without a tile, which the others take
-MMA_BYTES = 32  # of a row of an operand, which one MMA reads
 PROMOTION_CLOCKS = 60  # from the end of a part's MMAs to the next ones of its warpgroup, besides adding the part
 START_CLOCKS = 6300  # to launch, to fill the first ring and to drain the last store: 3.4 us
 TILE_CLOCKS = 300  # between a tile's last MMA and its epilogue
@@ -130,7 +128,7 @@ class Work(NamedTuple):
     """What a shape takes, whatever runs it. width: bytes of an operand's element. stored, loaded: bytes of tiles for
     each element of the output; flops: of the epilogue, for each as well; paired: accumulators that make one. moved:
     bytes of device memory when every tensor moves once; memory: the clocks that this takes, and no candidate is
-    faster. row_scaled: whether each row and block of k has a scale."""
+    faster. mma_k: elements of k in one MMA. row_scaled: whether each row and block of k has a scale."""
 
     shape: Shape
     width: int
@@ -140,6 +138,7 @@ class Work(NamedTuple):
     paired: int
     moved: int
     memory: int
+    mma_k: int
     row_scaled: bool
 
 
@@ -155,6 +154,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
         2 if extra.paired else 1,
         moved,
         moved * device.clock_hz // device.hbm_bytes_per_s,
+        ARCHS[device.arch].mma_k(problem.a.dtype),
         problem.row_scale is not None,
     )
 
@@ -229,7 +229,7 @@ def _promotion(c: Candidate, work: Work, mma: int) -> int:
     those of others on the same tile do not. mma: clocks of all MMAs of the k tile."""
     if c.promote_every == NEVER:
         return 0
-    waves, parts = c.tile[0] // MMA_ROWS, max(1, c.tile[2] * work.width // (MMA_BYTES * int(c.promote_every)))
+    waves, parts = c.tile[0] // MMA_ROWS, max(1, c.tile[2] // (work.mma_k * int(c.promote_every)))
     sharing = c.consumers if c.schedule == "cooperative" else 1
     add = PROMOTION_CLOCKS + MMA_ROWS * c.tile[1] // LANES
     if work.row_scaled and c.swap_ab:
