@@ -246,7 +246,7 @@ def _bind(
         try:
             own = complete(subject, shape, "shape")
             sets = len(kernels[0].inputs) if kernels else None
-            kernels.append(bind_kernel(subject, own, device, 2 * len(subjects) + 1, sets))
+            kernels.append(bind_kernel(subject, own, device, 2 * len(subjects) + 1, sets, alike=kernels))
         except (CutegenError, TypeError, ValueError, RuntimeError, AssertionError) as error:
             skipped[subject.name] = f"{type(error).__name__}: {error}"
     if not kernels:

@@ -14,7 +14,7 @@ from cutegen.report import table
 from cutegen.report.result import Result, parse_result
 from cutegen.run.baselines import list_baselines
 from cutegen.run.bench import BenchReport, Settings, measure, warm_up
-from cutegen.run.candidates import count_sets
+from cutegen.run.candidates import bind_kernel, count_sets
 from cutegen.run.device import Rates
 from cutegen.run.environment import Reading
 from cutegen.run.row import Row
@@ -193,6 +193,25 @@ def test_kernels_with_the_same_dims_share_a_problem() -> None:
     assert by_name["residual"].speed.median == pytest.approx(0.5, rel=0.02)
     with pytest.raises(CutegenError, match="nothing named 'cublas' was measured"):
         measured(plain, settings=replace(SETTINGS, against="cublas"))
+
+
+def test_kernels_that_take_the_same_get_the_same_inputs() -> None:
+    """Where work depends on values, as with labelled rows, kernels with inputs of their own would not be comparable."""
+    memory, bound = FakeDevice(), []
+    for plan in (CpuPlan(), ResidualPlan(), CpuPlan()):
+        bound.append(bind_kernel(plan_subject(plan, Path(plan.name)), SHAPE, memory, 7, 3, alike=bound))
+    first, other, twin = bound
+    assert twin.inputs is first.inputs
+    assert other.inputs is not first.inputs
+    mine, theirs = (candidate.results[0][0] for candidate in (first, twin))
+    assert mine.data_ptr() != theirs.data_ptr()
+    for c in (first, twin):
+        c.launch_all()
+        c.judge()
+    assert first.right
+    assert twin.right
+    assert twin.references is first.references
+    assert len(first.references) == 2
 
 
 def test_wrong_results_are_told() -> None:
