@@ -12,6 +12,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 
 IDENTITY = {"sum": 0.0, "max": -math.inf, "max_abs": 0.0}
+LOADS = 16  # partial results of a thread that are on their way at once: a trip to L2 takes longer than 16 loads
 
 
 def join(op: str, x, y):
@@ -205,6 +206,25 @@ def publish_tile(
 
 
 @cute.jit
+def join_line(
+    partials: cute.Tensor,
+    first: Int32,
+    step: Int32,
+    count: Int32,
+    op: cutlass.Constexpr,
+):
+    """The `count` partial results at first, first + step, ..., joined in this order."""
+    total = Float32(IDENTITY[op])
+    for done in cutlass.range(0, count, LOADS, unroll=1):
+        values = cute.make_rmem_tensor(LOADS, Float32)
+        for i in cutlass.range_constexpr(LOADS):
+            values[i] = partials[first + cutlass.min(done + i, count - 1) * step]
+        for i in cutlass.range_constexpr(LOADS):
+            total = join(op, total, cutlass.select_(done + i < count, values[i], Float32(IDENTITY[op])))
+    return total
+
+
+@cute.jit
 def join_tiles(
     partials: cute.Tensor,
     out: cute.Tensor,
@@ -218,9 +238,8 @@ def join_tiles(
     op: cutlass.Constexpr,
 ):
     """out[index]: the results of `tiles` tiles from `first` on, a share of them in order by each thread."""
-    total = Float32(IDENTITY[op])
-    for tile in cutlass.range(thread, tiles, threads, unroll=1):
-        total = join(op, total, partials[first + tile])
+    share = (tiles - thread + threads - 1) // threads
+    total = join_line(partials, first + thread, Int32(threads), share, op)
     total = join_group(total, smem, thread, barrier, threads, op)
     if thread == 0:
         out[index] = total
@@ -268,7 +287,4 @@ def join_rows(
     of the product, or its columns."""
     for i in cutlass.range(thread, extent, threads, unroll=1):
         if origin + i < out.shape[0]:
-            total = Float32(IDENTITY[op])
-            for tile in cutlass.range(tiles, unroll=1):
-                total = join(op, total, partials[first + tile * rows + origin + i])
-            out[origin + i] = total
+            out[origin + i] = join_line(partials, first + origin + i, rows, tiles, op)

@@ -91,6 +91,14 @@ def test_reductions(name: str) -> None:
     assert_passes(subject, shape, draw=Deal("even") if "g" in shape else None)
 
 
+def test_more_tiles_than_a_thread_has_loads_on_their_way() -> None:
+    from cutegen.device.reduction import LOADS  # imports the CuTe DSL
+
+    text = HEAD + ALL_KINDS + "tiling: {tile: [64, 16, 64], cluster: [1, 1]}\n"
+    shape = {"m": 72, "n": 16 * (LOADS + 3), "k": 8}
+    assert_passes(load_resolution(resolve_text(text), Simulation(sm_count=4)), shape)
+
+
 def test_totals_have_equal_bits_in_any_order_of_events() -> None:
     for seed in (0, 1):
         subject = load_resolution(resolve_text(HEAD + SPECS["transposed"][0]), Simulation(sm_count=4, seed=seed))

@@ -9,7 +9,8 @@ Times are in clocks of the data sheet's rate, whatever the clock is. The tensor 
 among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
 
 The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
-exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: EPILOGUE_TRIPS, LANES, LENT_PERCENT, PROMOTION_CLOCKS.
+exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: EPILOGUE_TRIPS, LANES, LENT_PERCENT, PROMOTION_CLOCKS,
+REDUCTION_CLOCKS.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ LENT_PERCENT = 50  # of the power of SMs without a tile, which the others take
 PROMOTION_CLOCKS = 60  # from the end of a part's MMAs to the next ones of its warpgroup, besides adding the part
 START_CLOCKS = 6300  # to launch, to fill the first ring and to drain the last store: 3.4 us
 TILE_CLOCKS = 300  # between a tile's last MMA and its epilogue
+REDUCTION_CLOCKS = 3900  # of a tile whose reductions go on in others: to publish, count and hear whether it is the last
 CLUSTER_CLOCKS = 50  # until the CTAs of a cluster have met
 SPLIT_CLOCKS = 3100  # to hand a partial tile on: a fence, a counter and a poll in L2
 PARTIAL_BYTES_PER_CLOCK = 45  # of partial sums, written or read by a CTA
@@ -128,7 +130,8 @@ class Work(NamedTuple):
     """What a shape takes, whatever runs it. width: bytes of an operand's element. stored, loaded: bytes of tiles for
     each element of the output; flops: of the epilogue, for each as well; paired: accumulators that make one. moved:
     bytes of device memory when every tensor moves once; memory: the clocks that this takes, and no candidate is
-    faster. mma_k: elements of k in one MMA. row_scaled: whether each row and block of k has a scale."""
+    faster. mma_k: elements of k in one MMA. row_scaled: whether each row and block of k has a scale. reduces: whether
+    reductions join the results of several tiles."""
 
     shape: Shape
     width: int
@@ -140,6 +143,7 @@ class Work(NamedTuple):
     memory: int
     mma_k: int
     row_scaled: bool
+    reduces: bool
 
 
 def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
@@ -156,6 +160,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
         moved * device.clock_hz // device.hbm_bytes_per_s,
         ARCHS[device.arch].mma_k(problem.a.dtype),
         problem.row_scale is not None,
+        bool(program.reductions),
     )
 
 
@@ -220,6 +225,7 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
     made = area // work.paired
     moved = made * (work.stored + work.loaded)
     epilogue = TILE_CLOCKS + EPILOGUE_TRIPS * moved // SMEM_BYTES_PER_CLOCK + work.flops * made // LANES
+    epilogue += REDUCTION_CLOCKS if work.reduces else 0
     join = _sum_costs(c, area * ACCUMULATOR_BYTES)
     return _Tile(k_tiles * (core + K_TILE_CLOCKS), bound, epilogue, join, k_tiles * fetched + moved)
 
