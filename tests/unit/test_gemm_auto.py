@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from gemm_specs import (
+    BLOCKS,
     COUNTS,
     FAST,
     FP8,
@@ -23,8 +24,9 @@ from gemm_specs import (
 
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.auto import REGISTERS, Choice, candidates, choose
+from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cores import CLUSTERS, CORES
-from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
+from cutegen.families.gemm.cost_model import REDUCTION_CLOCKS, Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.form_rules import CONSUMERS
 from cutegen.families.gemm.rules import refusals
 
@@ -149,6 +151,42 @@ def test_sums_of_fp8_are_promoted_unless_the_spec_says_otherwise(text: str, tile
     found = values(resolve_text(text))
     assert list(found["tiling.tile"]) == tile  # type: ignore[call-overload]
     assert found.get("accumulate.promote_every") == every
+
+
+@pytest.mark.parametrize(
+    ("text", "rings"),
+    [
+        (BLOCKS, (3, 8)),  # a fourth stage would leave room for 3 slots
+        (BLOCKS + "tiling: {tile: [128, 128, 128]}\n", (5, 4)),
+        (BLOCKS + "tiling: {tile: [64, 32, 128]}\n", (16, 2)),
+        (BLOCKS + "pipeline: {stages: 4}\n", (4, 3)),
+        (BLOCKS + "pipeline: {epilogue_stages: 2}\n", (4, 2)),
+        (FP8, (4, 4)),
+        (FAST, (4, 4)),
+    ],
+)
+def test_stores_of_promoted_sums_come_before_a_fourth_stage(text: str, rings: tuple[int, int]) -> None:
+    found = decided(text)
+    assert (found["pipeline.stages"], found["pipeline.epilogue_stages"]) == rings
+
+
+def test_a_reduction_that_goes_on_in_other_tiles_waits_beside_the_mmas_of_another_warpgroup() -> None:
+    rows = PLAIN.replace("  d:", "  r: f32[m]\n  d:") + "epilogue: {d: acc, r: 'max(acc, n)'}\n"
+    found = decided(rows)
+    assert (found["warpgroups.schedule"], found["tiling.tile"]) == ("pingpong", (128, 192, 64))
+    assert decided(rows.replace("bf16[m, k]", "e4m3[m, k]").replace("bf16[n, k]", "e4m3[n, k]"))[
+        "warpgroups.schedule"
+    ] == "cooperative"  # fmt: skip
+    shape, plain, reducing = Shape(4096, 4096, 4096), bind_text(PLAIN), bind_text(rows)
+    c = candidate(plain, schedule="cooperative", tile=(128, 256, 64), cluster=(2, 1))
+    beside = candidate(plain, schedule="pingpong", tile=(128, 192, 64), cluster=(2, 1))
+
+    def added(c: Candidate) -> int:
+        without, having = (estimate(c, describe_work(p, shape, H200), H200).clocks for p in (plain, reducing))
+        return having - without
+
+    assert added(c) >= 4 * REDUCTION_CLOCKS  # in each of 4 waves
+    assert REDUCTION_CLOCKS <= added(beside) < 2 * REDUCTION_CLOCKS  # after the last
 
 
 def test_eight_bits_double_the_rate_and_halve_the_bytes() -> None:

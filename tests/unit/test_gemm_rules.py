@@ -127,7 +127,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
      ("copies 16 rows", "16 + 32", "not 40", "use 48"), {"producer_registers": 48, "consumer_registers": 224}),
     ("gather-registers", gathered(FUSED), {"scheduler": "dynamic_persistent"}, ("copies 32 rows", "use 64"), {}),
     ("gather-registers", gathered_scales(BLOCKS), PINGPONG | {"tile": (128, 128, 128), "producer_registers": 48},
-     ("copies 16 rows", "scales of 2", "16 + 38", "not 48", "use 56"), {"producer_registers": 56}),
+     ("copies 16 rows", "scales of 2", "16 + 40", "not 48", "use 56"), {"producer_registers": 56}),
     ("multicast", gathered(PLAIN), {"cluster": (1, 2), "multicast_a": 2}, ("`a` is gathered", "use 1"),
      {"cluster": (1, 2), "multicast_a": 1, "multicast_b": 1}),
     ("accumulator-registers", BLOCKS, {"swap_ab": True, "tile": (128, 192, 128)}, ("232 - 80", "tile n is 160"), {}),

@@ -27,6 +27,9 @@ from cutegen.hardware.arch import SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THR
 REGISTERS = {1: ((40, 232), (40, 240)), 2: ((40, 232), (24, 240)), 3: ((32, 160),)}
 # (stored, loaded) epilogue slots to begin with, and the A/B stages that must remain: loads are waited for, stores not.
 RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
+# Where sums are promoted, tiles are cooperative and their MMAs take half the time: the epilogue in between weighs more
+# than an A/B stage beyond the third.
+PROMOTED_RINGS = ((4, 4, 4), (4, 2, 3), *RINGS)
 RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
 
@@ -111,7 +114,7 @@ def complete(
     rings = _rings(problem, c, fixed, arch)
     full = "the most that fits SMEM beside the epilogue's rings"
     settle("as many as a ring may have" if rings.stages == MAX_STAGES else full, stages=rings.stages)
-    settle(f"2, and up to {RING_GROWTH} from SMEM that is left", store_stages=rings.store_stages)
+    settle(_why_stores(problem, rings), store_stages=rings.store_stages)
     settle(f"{RING_GROWTH} where 4 A/B stages remain, else 2", load_stages=rings.load_stages)
     along_n = bool(shapes) and sum(s.n > s.m for s in shapes) * 2 < len(shapes)
     why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
@@ -176,16 +179,31 @@ def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arc
     return producer, fixed.get("consumer_registers", min(left, MAX_CONSUMER_REGISTERS))
 
 
+def _why_stores(problem: GemmProblem, c: Candidate) -> str:
+    if not c.promotes:
+        return f"2, and up to {RING_GROWTH} from SMEM that is left"
+    if c.store_stages >= derive(problem, c).subtiles:
+        return "a whole tile's: no subtile waits for the store of another"
+    first, _, stages = PROMOTED_RINGS[1]
+    return f"{first} where {stages} A/B stages remain, and more from SMEM that is left"
+
+
 def _rings(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> Candidate:
-    """The first of RINGS that leaves its A/B stages, the most of those, then epilogue slots from what SMEM is left."""
+    """The first rings that leave their A/B stages, the most of those, then epilogue slots from what SMEM is left."""
     loads = problem.kernel_epilogue.tiles
-    most = min(RING_GROWTH, max(1, derive(problem, c).subtiles))
+    subtiles = max(1, derive(problem, c).subtiles)
+    most = {field: min(RING_GROWTH, subtiles) for field in ("load_stages", "store_stages")}
+    if c.promotes:
+        most["store_stages"] = min(MAX_STAGES, subtiles)
 
     def fits(c: Candidate, stages: int) -> bool:
         return c.stages >= stages and smem_map(problem, c)[1] <= arch.smem_bytes
 
-    for store, load, stages in RINGS:
-        rings = {"store_stages": store, "load_stages": min(load, most) if loads else 0}
+    for store, load, stages in PROMOTED_RINGS if c.promotes else RINGS:
+        rings = {
+            "store_stages": max(MIN_STAGES, min(store, most["store_stages"])),
+            "load_stages": min(load, most["load_stages"]) if loads else 0,
+        }
         c = replace(c, **{field: fixed.get(field, value) for field, value in rings.items()})  # type: ignore[arg-type]
         c = replace(c, stages=fixed.get("stages") or most_stages(problem, c, arch))
         if fits(c, min(stages, fixed.get("stages", stages))):
@@ -193,7 +211,7 @@ def _rings(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: A
     else:
         return replace(c, stages=max(c.stages, MIN_STAGES))
     for field in ("load_stages", "store_stages") if loads else ("store_stages",):
-        while field not in fixed and getattr(c, field) < most:
+        while field not in fixed and getattr(c, field) < most[field]:
             grown = replace(c, **{field: getattr(c, field) + 1})
             if not fits(grown, MIN_STAGES):
                 break

@@ -117,8 +117,8 @@ def _is_second_choice(problem: GemmProblem, schedule: str, tile: tuple[int, int,
     """Whether it comes after the others where no shape is known.
 
     Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own. And a
-    tile whose reductions go on in others waits for a counter, which takes 4% of a cooperative one of 128 x 256 with k of
-    4096; a pingpong one waits beside the MMAs of the other.
+    tile whose reductions go on in others waits for a counter, which takes 4% of a cooperative one of 128 x 256 with k
+    of 4096; a pingpong one waits beside the MMAs of the other.
     """
     if problem.promotable:
         return schedule == "pingpong"

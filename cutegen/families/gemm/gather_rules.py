@@ -15,8 +15,9 @@ from cutegen.hardware.arch import SETMAXNREG_STEP, WARP_THREADS, Arch
 OTHER_REGISTERS = 32
 # Places in a slot that OTHER_REGISTERS has room for, and registers of a thread for each further one.
 FREE_PLACES, PLACE_REGISTERS = 2, 2
-# Of a thread for each row whose scales it copies: the row, and where its scales lie.
-SCALED_ROW_REGISTERS = 3
+# Of a thread for each row whose scales it copies: the row, where its scales lie, and one more, without which a kernel
+# of 8 such rows was seen to spill.
+SCALED_ROW_REGISTERS = 4
 _EXAMPLE = "mainloop: a[rows] @ b\n"
 
 
