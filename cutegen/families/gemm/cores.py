@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from cutegen.families.gemm.candidate import NEVER, Candidate
 from cutegen.families.gemm.cost_model import Shape, Work, count_tiles, describe_work, estimate
-from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
@@ -91,7 +90,8 @@ def propose_cores(
     # are computed twice; as rows they have room.
     wide = bool(problem.epilogue.block) and "tile" not in fixed
     for swap_ab in (False, True) if shapes or wide else (False,):
-        cores = sorted(CORES, key=lambda core: _is_second_choice(problem, core[0], core[2]))
+        # Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own.
+        cores = sorted(CORES, key=lambda core: problem.promotable and core[0] == "pingpong")
         if shapes:
             columns = (*range(high, FINE_N, -2 * step), *range(FINE_N, low - 1, -step if swap_ab else -2 * step))
             depths = {n: (64, 128) if n <= FINE_N else (64,) for n in columns}
@@ -111,18 +111,6 @@ def propose_cores(
     stages = {core: fixed.get("stages") or _stages(problem, core, device) for core in found}
     ranked = rank(problem, stages, device, shapes, fixed.get("promote_every"))
     return {core: (why, why) for core, why in ranked.items()}
-
-
-def _is_second_choice(problem: GemmProblem, schedule: str, tile: tuple[int, int, int]) -> bool:
-    """Whether it comes after the others where no shape is known.
-
-    Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own. And a
-    tile whose reductions go on in others waits for a counter, which takes 4% of a cooperative one of 128 x 256 with k
-    of 4096; a pingpong one waits beside the MMAs of the other.
-    """
-    if problem.promotable:
-        return schedule == "pingpong"
-    return bool(problem.kernel_epilogue.reductions) and (schedule != "pingpong" or tile[0] < 2 * MMA_ROWS)
 
 
 def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int], str]]:
