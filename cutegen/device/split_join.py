@@ -197,8 +197,8 @@ def _weigh(norms: cute.Tensor, last: Int32, sides: Int32):
     one[0] = -Float32.inf
     for d in cutlass.range_constexpr(depth):
         norms[0, d] = norms[0, d] if d <= last else -Float32.inf
-        one[0] = cute.arch.fmax(one[0], norms[0, d])
-    _reduce_groups(one, sides, cute.arch.fmax)
+        one[0] = _greater(one[0], norms[0, d])
+    _reduce_groups(one, sides, _greater)
     top = one[0]
     one[0] = Float32(0.0)
     for d in cutlass.range_constexpr(depth):
@@ -216,6 +216,11 @@ def _reduce_groups(values: cute.Tensor, sides: Int32, combine: cutlass.Constexpr
         if i < sides:
             for v in cutlass.range_constexpr(cute.size(values)):
                 values[v] = combine(values[v], cute.arch.shuffle_sync_bfly(values[v], offset=16 >> i))
+
+
+def _greater(x, y):
+    """NaN where one of them is."""
+    return cute.arch.fmax(x, y, nan=True)
 
 
 @cute.jit

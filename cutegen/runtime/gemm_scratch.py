@@ -73,9 +73,10 @@ class GemmScratch:
         sizes = (*rows, *(work.get(s.name, 0) for s in self.args[len(rows) :]))
         for arg, size in zip(self.args, sizes):
             if size >= MAX_ELEMENTS:
+                remedy = "splits k into fewer parts" if arg.name in work else "has larger tiles"
                 raise ValueError(
                     f"{self.name}: {key} needs {size} elements of {arg.name} for {m} x {n} x {batch} accumulators, "
-                    f"more than {MAX_ELEMENTS - 1}: use a tiling that splits k into fewer parts for such problems"
+                    f"more than {MAX_ELEMENTS - 1}: use a tiling that {remedy} for such problems"
                 )
         return sizes
 

@@ -17,6 +17,11 @@ def find_later_faults(plan: MlaPlan, values: Mapping[str, Any]) -> Iterator[Faul
     """What the declarations cannot say, for arguments that fit them."""
     q, scale = values[plan.queries[0].name], values["softmax_scale"]
     batch, query_len, heads, _ = q.shape
+    for axis, dim in ((1, "query_len"), (2, "heads")):
+        if q.shape[axis] == 0:
+            yield Fault(ValueError, f"{plan.queries[0].name}: shape[{axis}] ({dim}) is 0; a call has at least one row")
+    if not query_len * heads:
+        return
     if not 0.0 < scale < math.inf:
         yield Fault(ValueError, f"softmax_scale: is {scale}, needs a positive finite number")
     for name in (*(a.name for a in plan.queries), "out"):

@@ -290,7 +290,7 @@ class MlaPlan(MeasuredPlan):
                     len(values) != end
                     or not (low_len <= query_len <= high_len and low_heads <= heads <= high_heads)
                     or not (isinstance(factor, float) and 0.0 < factor < math.inf)
-                    or not (values[cache].shape[0] and values[cache + 1].shape[1])
+                    or (batch and not (values[cache].shape[0] and values[cache + 1].shape[1]))
                     or values[-2].numel() < elements
                     or values[-1].numel() < counters
                     or (query_len > 1 and not all(rows_merge(values[i]) for i in merged))

@@ -65,11 +65,14 @@ def test_join(rows: int, splits: int) -> None:
     partial_lse[slots, origin, 0] = -torch.inf  # a row that sees no key
     partial_out[slots, origin] = 0.0
     partial_lse[slots[-1], block, 0] = -torch.inf  # a part without keys that the rows see
+    if rows > 1:
+        partial_lse[slots[0], origin + 1] = torch.nan  # a part that saw one
     out, lse = torch.full((every, 512), -7.0), torch.full((every,), -7.0)
     compiled_join()(partial_out, partial_lse, out, lse, origin, rows, lo, splits)
     expected_out, expected_lse = expect(partial_out, partial_lse, slots)
-    torch.testing.assert_close(out[block].double(), expected_out[block], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out[block].double(), expected_out[block], rtol=1e-5, atol=1e-5, equal_nan=True)
     torch.testing.assert_close(lse[block].double(), expected_lse[block], rtol=1e-5, atol=1e-5)
+    assert lse[origin + rows - 1 if rows == 1 else origin + 1] == torch.inf
     for tensor in (out, lse):
         assert (tensor[:origin] == -7.0).all()
         assert (tensor[origin + rows :] == -7.0).all()

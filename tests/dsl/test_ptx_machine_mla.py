@@ -14,7 +14,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from mla_specs import SINGLE
+from mla_specs import PAIRED, SINGLE
 from ptx_machine import Simulation, assert_passes, load, load_resolution, run
 from ptx_machine.host import missing_tool
 
@@ -78,6 +78,20 @@ def test_parts_of_single_blocks() -> None:
     touches = [i for i, text in enumerate(code) if touch.match(text)]
     assert len(touches) > 50
     assert wait < touches[0]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "shape", "draw"),
+    [
+        ("variant: seesaw\nscheduler: {unit: 1}", dims(1, 1, 128, 190), Draw()),
+        ("variant: seesaw\nscheduler: {unit: 1}", dims(3, 1, 128, 450), Draw("random")),
+        ("variant: seesaw_2cta\nscheduler: {unit: 1}", dims(1, 1, 128, 190), Draw()),
+    ],
+)
+def test_single_blocks_with_prefetch(knobs: str, shape: dict[str, int], draw: Draw) -> None:
+    """A step of one block fills one buffer: what comes ahead waits for that, not for the other."""
+    text = f"{PAIRED}{knobs}\npipeline: {{prefetch: 1}}\n"
+    assert_passes(load_resolution(resolve_text(text), Simulation(4)), shape, draw=draw)
 
 
 def assert_right(plan: Any, inputs: Any, outputs: Any) -> None:

@@ -62,6 +62,8 @@ def test_pair_of_metadata(plans: list[Causal], causal: bool) -> None:
     torch.testing.assert_close(out, expected[0], atol=2**-6, rtol=2**-6)
     torch.testing.assert_close(lse, expected[1])
     assert plan.launched
+    scales = {"descale_q": torch.ones(1), "descale_k": torch.ones(1)}  # of 8-bit inputs, which these are not
+    torch.testing.assert_close(call(inputs, metadata, splits, causal=causal, **scales)[0], out)
     scaled = call(inputs, metadata, splits, 0.1, causal)
     torch.testing.assert_close(scaled[1], plan.reference_fn(*inputs[:4], 0.1)[1])
 
@@ -116,7 +118,6 @@ def test_rows_that_do_not_merge_are_copied(plans: list[Causal]) -> None:
         ),
         ({"indices": 1}, NotImplementedError, "indices is not supported"),
         ({"attn_sink": 1}, NotImplementedError, "attn_sink is not supported"),
-        ({"descale_k": 1.0}, NotImplementedError, "descale_k is not supported"),
         ({"softmax_scale": -1.0}, ValueError, "softmax_scale: is -1.0, needs a positive finite number"),
     ],
 )

@@ -162,7 +162,19 @@ def test_rows_that_need_more_sms_than_allowed(plan: CpuMla) -> None:
 
 
 def test_no_requests_launch_nothing(plan: CpuMla) -> None:
-    plan.launch_fn(*arguments(plan, batch=0))
+    values = arguments(plan, batch=0)
+    plan.launch_fn(*values)
+    values[1], values[2] = values[1][:0], values[2][:, :0]  # nor is there anything to read
+    plan.launch_fn(*values)
+    assert plan.kernel_fn(*values[:5])[0].shape[0] == 0
+    assert plan.launched == []
+
+
+@pytest.mark.parametrize(("axis", "dim"), [(1, "query_len"), (2, "heads")])
+def test_no_rows_are_refused_in_words(plan: CpuMla, axis: int, dim: str) -> None:
+    q, *others = plan.prepare_inputs(batch=3, query_len=2, heads=4, kv_len=40)
+    with pytest.raises(ValueError, match=rf"q: shape\[{axis}\] \({dim}\) is 0; a call has at least one row"):
+        plan.kernel_fn(q.narrow(axis, 0, 0), *others)
     assert plan.launched == []
 
 

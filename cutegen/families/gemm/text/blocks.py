@@ -120,7 +120,7 @@ def _before(problem: GemmProblem, passes: Passes, sources: ElementSources) -> Fu
     block, element = problem.kernel_epilogue.block, element_words(problem)
     return FunctionText(
         name="before_block",
-        summary=f"What blocks of {block} columns are reduced of, for one {element}.",
+        summary=f"What blocks of {block} {'rows' if problem.transposed else 'columns'} are reduced of, for one {element}.",
         parameters=tuple(f"{name}: Float32" for name in names),
         lines=tuple(statement(line, indent=4) for line in before_lines(problem.kernel_epilogue, passes)),
         results=(*(name for _, name in taken), *(r.name for r in passes.reduced)),
@@ -146,7 +146,7 @@ def _once(problem: GemmProblem, passes: Passes, sources: ElementSources, consume
         targets = tuple(f"b_{name}[i]" for name in passes.held)
     return FunctionText(
         name="of_block",
-        summary="The values of one row of a block.",
+        summary=f"The values of one {'column' if problem.transposed else 'row'} of a block.",
         parameters=tuple(f"{name}: Float32" for name in (*(r.name for r in passes.reduced), *names)),
         lines=tuple(statement(line, indent=4) for line in once_lines(program, passes)),
         results=passes.held,

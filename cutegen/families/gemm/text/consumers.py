@@ -44,8 +44,8 @@ class ConsumersText:
 
     def size(self, *extents: str) -> str:
         """Elements of such a tensor."""
-        every = (*extents, *(["t.consumers"] if self.pingpong else []))
-        return " * ".join(map(factor, every)) if len(every) > 1 else extents[0]
+        every = [x for x in (*extents, "t.consumers" if self.pingpong else "1") if x != "1"] or ["1"]
+        return " * ".join(map(factor, every)) if len(every) > 1 else every[0]
 
 
 def consumers_text(structure: Candidate) -> ConsumersText:

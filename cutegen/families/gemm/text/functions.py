@@ -75,4 +75,5 @@ def _names(program: EpilogueProgram, kind: str) -> list[str]:
 
 def element_words(problem: GemmProblem) -> str:
     """What the functions of elements are computed for."""
-    return "pair of columns" if problem.paired else "output element from its accumulator"
+    pair = f"pair of {'rows' if problem.paired_dim == 'm' else 'columns'}"
+    return pair if problem.paired else "output element from its accumulator"
