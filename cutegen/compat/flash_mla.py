@@ -114,7 +114,8 @@ def flash_mla_with_kvcache(
 
     q [batch, seq_len_q, heads, 576] bf16 or f16, k_cache [pages, page_size, 1, 576], block_table [batch, max_pages] and
     cache_seqlens [batch] int32. softmax_scale: by default 576 ** -0.5. causal: aligned to the last key. A row without
-    keys has output 0 and LSE +inf. descale_q, descale_k: of 8-bit inputs, not read. TypeError, ValueError: arguments that do not fit, in words.
+    keys has output 0 and LSE +inf. descale_q, descale_k: of 8-bit inputs, not read. TypeError, ValueError: arguments
+    that do not fit, in words.
     """
     _refuse(
         is_fp8_kvcache=is_fp8_kvcache,

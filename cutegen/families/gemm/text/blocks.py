@@ -118,9 +118,10 @@ def _before(problem: GemmProblem, passes: Passes, sources: ElementSources) -> Fu
     read = {r for s in passes.before for r in reads(s.expr)} | {name for _, name in taken}  # a tile is kept as it is
     names = [name for name in (*sources.accumulators, *sources.operands) if name in read]
     block, element = problem.kernel_epilogue.block, element_words(problem)
+    along = "rows" if problem.transposed else "columns"
     return FunctionText(
         name="before_block",
-        summary=f"What blocks of {block} {'rows' if problem.transposed else 'columns'} are reduced of, for one {element}.",
+        summary=f"What blocks of {block} {along} are reduced of, for one {element}.",
         parameters=tuple(f"{name}: Float32" for name in names),
         lines=tuple(statement(line, indent=4) for line in before_lines(problem.kernel_epilogue, passes)),
         results=(*(name for _, name in taken), *(r.name for r in passes.reduced)),
