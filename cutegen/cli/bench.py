@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,16 @@ _html = click.option(
 _svg = click.option("--svg", type=_FILE, metavar="FILE", help="Write the chart.")
 _compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
                         help="Exit code 1 when a kernel is slower than in this result, beyond noise.")  # fmt: skip
+
+
+def _number(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if math.isnan(value):  # which is in every range
+        raise click.BadParameter("nan is no number")
+    return value
+
+
 _margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
+                       callback=_number,
                        help="How much slower still counts as equal in --compare.")  # fmt: skip
 
 

@@ -27,16 +27,18 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 def read_budget(text: str) -> float:
     """ "90s", "5m" or "1h30m" in seconds. CutegenError (exit 2): it is no time."""
     parts = re.findall(r"(\d{1,6})([smh])", text)
-    if not parts or "".join(f"{n}{unit}" for n, unit in parts) != text:
-        raise CutegenError(f"--budget {text}: is no time", "write 90s, 5m or 1h30m", exit_code=2)
-    return float(sum(int(n) * _UNITS[unit] for n, unit in parts))
+    seconds = sum(int(n) * _UNITS[unit] for n, unit in parts)
+    if not seconds or "".join(f"{n}{unit}" for n, unit in parts) != text:
+        raise CutegenError(f"--budget {text or repr(text)}: is no time", "write 90s, 5m or 1h30m", exit_code=2)
+    return float(seconds)
 
 
 @click.command()
 @console.spec_argument
 @shapes_option
 @click.option("--suite", default="", metavar="NAME", help="Tune the problems of specs/suites/NAME.yaml.")
-@click.option("--budget", metavar="TIME", callback=lambda ctx, parameter, value: read_budget(value) if value else None,
+@click.option("--budget", metavar="TIME",
+              callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
               help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), default=60, show_default=True,
               help="The most to try on a problem, in the order of the cost model and spread over kinds.")  # fmt: skip

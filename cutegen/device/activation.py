@@ -212,7 +212,7 @@ def hardswish(x):
 
 def stored(x, dtype):
     """x rounded to the output dtype, to the nearest even, and back."""
-    return _through_f16(x) if dtype is cutlass.Float16 else x.to(dtype).to(Float32)
+    return _through_f16(x) if dtype is cutlass.Float16 else Float32(x).to(dtype).to(Float32)
 
 
 def _through_f16(x):

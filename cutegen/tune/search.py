@@ -214,7 +214,8 @@ class Search:
             remedy = "run `cutegen check` on the spec: the tuner compares with the default, which must work"
             raise ProblemError(f"{shape_text(self.problem)}: the default kernel: {fault.kind}: {fault.reason}", remedy)
         trial.fault, trial.stored = fault, False
-        self.store.keep_fault(trial.kernel, self.place, fault)
+        if not self.crowded:  # else it may be the other process's doing
+            self.store.keep_fault(trial.kernel, self.place, fault)
 
     def _crowd(self, others: int) -> None:
         self.crowded = True

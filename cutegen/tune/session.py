@@ -29,7 +29,7 @@ from cutegen.tune.search import Clock, ProblemError, Search
 from cutegen.tune.stages import STAGES, planned_samples
 from cutegen.tune.station import Station
 from cutegen.tune.store import NOWHERE, Fault, Place, TimingStore
-from cutegen.tune.verdicts import Verdict, record
+from cutegen.tune.verdicts import Verdict, record, withdraw
 
 # With a budget: seconds that a compile takes one process, and candidates that are compiled in any case.
 COMPILE_SECONDS, FEW = 1.5, 8
@@ -285,6 +285,7 @@ class Session:
         lock = self.resolution.lock
         if verdicts:
             lock = record(self.resolution, verdicts, self.space.along, self.device, self.beside, self.report.toolchain)
+        lock = self._withdraw_faulty(lock)
         self.report.lock = lock
         if lock == self.resolution.lock:
             return
@@ -295,6 +296,17 @@ class Session:
             )
             return
         self.report.written = write_text(lock_path(self.spec), lock.to_text())
+
+    def _withdraw_faulty(self, lock: Lock) -> Lock:
+        """A winner that fails now may not go on answering for its problem, whatever else could be measured there."""
+        for report in (p for p in self.report.problems if not p.crowded):
+            faulty = [p.knobs for p, t in zip(report.pool.tried, report.trials) if t.fault]
+            left = withdraw(lock, report.problem, faulty, self.device)
+            if left is not lock:
+                text = f"{shape_text(report.problem)}: the winner of the lock fails, and is taken out"
+                self.report.faults.append(CutegenError(text, "run `cutegen check` on the spec"))
+            lock = left
+        return lock
 
 
 def describe_toolchain(driver: str) -> str:

@@ -31,7 +31,8 @@ class Verdict:
 def record(
     resolution: Resolution, verdicts: Sequence[Verdict], along: str, device: str, beside: str, toolchain: str
 ) -> Lock:
-    """The lock with these verdicts in place of earlier ones for the same problems on this device.
+    """The lock with these verdicts in place of earlier ones for the same problems on this device, and without those of
+    problems that have other dims.
 
     along: the dim that ranges run over. beside, toolchain: as Winner has them.
     """
@@ -46,24 +47,41 @@ def record(
             tilings.setdefault(name, verdict.knobs)
         fresh.append(_winner(verdict, name, device, beside, toolchain))
     problems = [w.problem for w in fresh]
-    kept = [w for w in lock.winners if w.device != device or w.problem not in problems]
+    dims = {tuple(sorted(problem)) for problem in problems}
+    kept = [
+        w
+        for w in lock.winners
+        if w.device != device or (w.problem not in problems and tuple(sorted(w.problem)) in dims)
+    ]
     mine = reach([w for w in (*kept, *fresh) if w.device == device], along)
     others = [w for w in kept if w.device != device]
     return _renamed(resolution, lock.with_winners(tilings, [*others, *mine]))
 
 
+def withdraw(lock: Lock, problem: Shape, faulty: Sequence[Mapping[str, object]], device: str) -> Lock:
+    """The lock without this problem's winner on this device, if that is a candidate with these knobs: it failed."""
+    gone = [_frozen(knobs) for knobs in faulty]
+    left = [
+        w
+        for w in lock.winners
+        if (w.device, w.problem) != (device, problem)
+        or w.tiling == DEFAULT
+        or _frozen(lock.tilings[w.tiling]) not in gone
+    ]
+    return lock.with_winners(lock.tilings, left) if len(left) < len(lock.winners) else lock
+
+
 def reach(winners: Iterable[Winner], along: str) -> list[Winner]:
     """Winners of one device with their ranges: from beyond the next smaller measured problem that agrees in all other
-    dims, but no further than REACH and ALIKE say, up to the problem itself."""
-    groups: dict[tuple[tuple[str, int], ...], list[Winner]] = {}
+    dims, but no further than REACH and ALIKE say, up to the problem itself. Of several for one the last counts."""
+    groups: dict[tuple[tuple[str, int], ...], dict[int, Winner]] = {}
     for winner in winners:
         point = tuple((dim, extent) for dim, extent in winner.problem.items() if dim != along)
-        groups.setdefault(point, []).append(winner)
+        groups.setdefault(point, {})[winner.problem[along]] = winner
     found: list[Winner] = []
     for _, group in sorted(groups.items()):
         last = 0
-        for winner in sorted(group, key=lambda w: w.problem[along]):
-            extent = winner.problem[along]
+        for extent, winner in sorted(group.items()):
             low = max(last + 1, 1 if extent <= ALIKE else extent // REACH + 1)
             found.append(replace(winner, calls={**winner.problem, along: (low, extent)}))
             last = extent

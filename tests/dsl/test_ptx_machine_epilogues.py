@@ -32,6 +32,15 @@ epilogue:
   x: acc + bias
   d: where(x > 0 and not x >= 2 or x < -1, x, 0.5 * x) * softplus(x) + clamp(x, -1, bias) - leaky_relu(x, 0.1)
 """,
+    "stored_choices": """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  h: bf16[m, n]
+  d: bf16[m, n]
+epilogue:
+  h: where(acc > 0, acc, 0.1 * acc)
+  d: stored(h) * 2 + round_bf16(ceil_pow2(acc))
+""",
     "scalars_by_batch_index_and_reductions": """\
   a: bf16[l, m, k]
   b: bf16[n, k]

@@ -45,6 +45,28 @@ def test_the_rule_refuses_other_sums() -> None:
     assert unsplit_sum(free, split, SM90) is other_sum(free, default, deep) is None
 
 
+SUMS = INVARIANT.replace("  d:", "  r: f32[m]\n  d:") + "epilogue: {d: acc, r: 'sum(acc, n)'}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "knobs", "reason"),
+    [
+        (SUMS, {"tile": (128, 128, 64)}, "tile n = 128, but the default's is 256"),
+        (SUMS, {"swap_ab": True}, "swap_ab = True, but the default's is False"),
+        (SUMS, {"tile": (64, 256, 64), "consumers": 1}, ""),
+        (SUMS.replace("sum(", "max("), {"tile": (128, 128, 64)}, ""),  # no order of a maximum makes a difference
+        (SUMS.replace("f32[m]", "f32[n]").replace(", n)", ", m)"), {"tile": (128, 128, 64)}, ""),  # no value of a row
+        (INVARIANT, {"tile": (128, 128, 64), "swap_ab": True}, ""),
+    ],
+)
+def test_columns_of_a_row_are_summed_up_by_equal_tiles(text: str, knobs: dict[str, Any], reason: str) -> None:
+    problem = bind_text(text)
+    default = candidate(problem, tile=(128, 256, 64))
+    refusal = other_sum(problem, default, replace(default, **knobs))
+    assert (refusal.reason if refusal else "").startswith(reason)
+    assert bool(refusal) is bool(reason)
+
+
 def test_winners_with_another_tile_k_are_dropped() -> None:
     tilings = {
         name: {"tiling.tile": [128, 128, k], "warpgroups.schedule": "cooperative", "warpgroups.consumer.count": 2}

@@ -244,6 +244,7 @@ def test_bench_keeps_draws_and_compares(
     out = capsys.readouterr().out
     assert "1 slower, 1 equal, 0 faster" in out
     assert main([*command, "--compare", str(old), "--margin", "30"]) == 0
+    assert main([*command, "--compare", str(old), "--margin", "nan"]) == 2
     capsys.readouterr()
     assert main([*command, "--compare", str(old), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["comparison"]

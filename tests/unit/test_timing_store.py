@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_a_later_figure_replaces_an_earlier_one(tmp_path: Path) -> None:
         store.keep_timing("kernel", "default", PLACE, "s", Timing((figure,), (2.0,)))
     found = store.find_timing("kernel", "default", PLACE, "s")
     assert found == Timing((4.0,), (2.0,))
+
+
+def test_what_runs_now_has_no_fault_any_more(tmp_path: Path) -> None:
+    store = TimingStore(tmp_path / "t.sqlite")
+    elsewhere = replace(PLACE, device="another")
+    for place in (PLACE, elsewhere):
+        store.keep_fault("kernel", place, Fault("crashed", "killed"))
+    store.keep_timing("kernel", "default", PLACE, "s", TIMING)
+    assert store.find_fault("kernel", PLACE) is None
+    assert store.find_fault("kernel", elsewhere)
 
 
 def test_a_killed_writer_loses_at_most_its_last_entry(tmp_path: Path) -> None:

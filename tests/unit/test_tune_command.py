@@ -358,3 +358,12 @@ def test_without_a_gpu_nothing_is_compiled(
     assert tune(spec, *SHAPE) == 2
     assert "not run: there is no device" in (err := capsys.readouterr().err)
     assert "tune on the machine that will run the kernels" in err
+
+
+@pytest.mark.parametrize("text", ["0s", "0m", "", "5", "5x", "5m 3s", "-5s"])
+def test_a_budget_of_no_time_is_refused(
+    spec: Path, measuring: Any, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring()
+    assert tune(spec, *SHAPE, f"--budget={text}") == 2
+    assert "is no time" in capsys.readouterr().err

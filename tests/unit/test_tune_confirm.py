@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,44 @@ def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pyte
     measuring(lambda tiling: 10e-6)
     assert tune(spec, "--confirm") == 0
     assert {w.tiling for w in winners(spec)} == {DEFAULT}
+
+
+def test_a_winner_that_fails_by_now_is_taken_out_of_the_lock(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring()
+    assert tune(spec, *SHAPE, "--candidates", "6") == 0
+    (winner,) = winners(spec)
+    assert winner.tiling != DEFAULT
+    measuring(driver="2.0", does={("admit", winner.tiling): "wrong"})
+    capsys.readouterr()
+    assert tune(spec, "--confirm") == 1
+    assert "m=64 n=4096 k=4096: the winner of the lock fails, and is taken out" in capsys.readouterr().err
+    assert winners(spec) == ()
+    assert main(["render", str(spec), "--locked", "-o", str(spec.parent / "out")]) == 0
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        {"m": 64, "n": 4096, "k": 4096},  # twice, as a merge by hand leaves it
+        {"m": 64, "n": (8, 4096), "k": 4096},
+        {"rows": 64, "n": 4096, "k": 4096},  # from before a dim had another name
+    ],
+)
+def test_what_a_tune_writes_can_be_read_whatever_stood_there(spec: Path, measuring: Any, calls: dict[str, Any]) -> None:
+    measuring(lambda tiling: 10e-6)
+    assert tune(spec, *SHAPE, "--candidates", "2") == 0
+    lock = read_lock(lock_path(spec))
+    assert lock
+    (stands,) = lock.winners
+    assert stands.tiling == DEFAULT
+    both = lock.with_winners(lock.tilings, [stands, replace(stands, calls=calls)])
+    lock_path(spec).write_text(both.to_text())
+    measuring()
+    assert tune(spec, "--shape", "m=16,n=4096,k=4096", "--candidates", "4") == 0
+    assert {tuple(w.calls) for w in winners(spec)} == {("m", "n", "k")}
+    assert [w.calls["m"] for w in winners(spec)] == [(1, 16), (17, 64)]
 
 
 @pytest.mark.parametrize("faster_with_pdl", [True, False])
