@@ -174,7 +174,8 @@ class GemmKnobs(TensorSpec):
     invariance: Literal["none", "batch"] = Field(
         default="none",
         description="batch: the bits of a row depend neither on the number of rows of a call nor on its place among "
-        "them, so no kernel splits K, and all of them have one tile k and one accumulation.",
+        "them, so no kernel splits K, and all of them have one tile k and one accumulation; where columns are summed "
+        "up, one tile n as well.",
     )
     tiling: Tiling = Tiling()
     pipeline: Pipeline = Pipeline()
