@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+import jinja2
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 
 from cutegen.diagnostics import CutegenError
+from cutegen.runtime.cache import default_root
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -22,10 +26,34 @@ def data_folder(name: str) -> Path:
     raise CutegenError(f"the folder `{name}` is missing from this installation", "reinstall cutegen", exit_code=2)
 
 
+class _Bytecode(FileSystemBytecodeCache):
+    """Compiled templates in the cache directory: compiling them takes a third of a cold render. A damaged entry is a
+    miss, and where nothing can be written nothing is kept."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        try:
+            super().load_bytecode(bucket)
+        except Exception:  # whatever unpickling a damaged file raises
+            bucket.reset()
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
+
+
+def _bytecode(markup: bool) -> _Bytecode | None:
+    root = default_root()
+    # An entry tells its template's text and Python's version; what else the code depends on is in the name.
+    kind = f"jinja-{jinja2.__version__}{'-markup' if markup else ''}"
+    return _Bytecode(str(root / "templates"), f"%s.{kind}") if root else None
+
+
 @cache
 def _environment(markup: bool = False) -> Environment:
     return Environment(
         loader=FileSystemLoader(data_folder("templates")),
+        bytecode_cache=_bytecode(markup),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -190,3 +190,22 @@ def test_interrupt(folder: Path) -> None:
     assert not (folder / "generated" / "kernel_199").exists()
     whole(folder)
     assert run(folder, "render", "kernel_000.yaml", "kernel_003.yaml")[0] == 0
+
+
+def test_compiled_templates_are_kept_and_a_damaged_one_is_made_anew(folder: Path) -> None:
+    kept = folder / "cache" / "templates"
+    assert run(folder, "render", "plain.yaml")[0] == 0
+    whole = {path: path.read_bytes() for path in kept.iterdir()}
+    assert any(b"kernel.py.jinja" in data for data in whole.values())
+    for number, (path, data) in enumerate(sorted(whole.items())):
+        # Cut anywhere, even after the bytes that say for which Python the entry is.
+        path.write_bytes(data[: 8 + 5 * number])
+    assert run(folder, "render", "--check", "plain.yaml")[0] == 0
+    assert {path: path.read_bytes() for path in kept.iterdir()} == whole
+
+
+def test_templates_are_rendered_where_nothing_can_be_kept(folder: Path) -> None:
+    (folder / "cache").write_text("a file")
+    assert run(folder, "render", "plain.yaml")[0] == 0
+    assert (folder / "generated" / "plain" / "kernel.py").is_file()
+    assert (folder / "cache").read_text() == "a file"
