@@ -199,6 +199,23 @@ EDGES |= {
     "gathered_scales_of_rows": gathered_scales(ROW_SCALES) + PINGPONG + "tiling: {tile: [128, 128, 128]}\n",
     "gathered_scales_gated_and_quantised": gathered_scales(group_quantised(LABELS)),
 }
+# Constants that fit in a tile, a subtile of the epilogue or a row of one, by tiles of each form.
+GATED = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue:\n  d: silu(acc[:, :n/2]) * acc[:, n/2:]\n"
+CONSTANTS = {
+    "constant_columns_of_a_row": PLAIN + "dims: {n: 8}\n",
+    "constant_columns_of_a_subtile": FUSED + "dims: {n: 32}\n" + PINGPONG + "tiling: {tile: [128, 128, 64]}\n",
+    "constant_columns_of_a_tile": FUSED + "dims: {n: 96}\ntiling: {tile: [128, 64, 64], cluster: [1, 2]}\n",
+    "constant_columns_of_pairs": GATED + "dims: {n: 32}\ntiling: {tile: [128, 128, 64]}\n",
+    "constant_rows_of_a_warpgroup": FUSED + "dims: {m: 64}\n" + PINGPONG + "tiling: {tile: [128, 64, 64]}\n",
+    "constant_rows_of_a_cluster": PLAIN
+    + "dims: {m: 64}\ntiling: {tile: [128, 64, 64], cluster: [2, 1], split_k: 2, split_k_sum: unordered_atomic}\n",
+    "constant_rows_transposed": FUSED
+    + "dims: {m: 16, n: 64}\n"
+    + "tiling: {swap_ab: true, tile: [128, 64, 64], cluster: [2, 1]}\n",
+    "constant_columns_of_groups": group_fused(OFFSETS) + "dims: {n: 16}\ntiling: {tile: [128, 64, 64]}\n",
+    "constant_rows_gathered": gathered(FUSED) + "dims: {m: 24, t: 40, n: 64}\ntiling: {tile: [128, 64, 64]}\n",
+    "constant_everything": BLOCKS + "dims: {m: 40, n: 48, k: 96}\ntiling: {tile: [128, 64, 128], cluster: [2, 1]}\n",
+}
 # Less than a tile, ragged in every dim, more than one wave; three of a batch and of groups.
 OTHER_DIMS = {"l": 3, "g": 3, "t": 200}
 EDGE_SHAPES = (

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from gemm_specs import EDGE_SHAPES, EDGES, random_specs
+from gemm_specs import CONSTANTS, EDGE_SHAPES, EDGES, random_specs
 
 from cutegen.render import render_package, write_package
 from cutegen.resolve import resolve_document
@@ -18,7 +18,7 @@ from cutegen.spec import load_text
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
-SPECS = {**EDGES, **random_specs(1, 24)}
+SPECS = {**EDGES, **CONSTANTS, **random_specs(1, 24)}
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
+from cutegen.families.gemm.form_rules import MAX_TILE_M
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 from cutegen.families.gemm.text.reductions import ReductionsText
 from cutegen.families.gemm.text.work import FakeText, WorkText
@@ -36,7 +37,7 @@ def arguments_text(problem: GemmProblem, reductions: ReductionsText, work: WorkT
         ),
         symbols=tuple(_symbols(problem, shapes)),
         fakes=(
-            *(_fake(name, shapes) for name in problem.arguments),
+            *(_fake(problem, name, shapes) for name in problem.arguments),
             *map(_reduction_scratch, reductions.scratch),
             *work.fakes,
         ),
@@ -54,7 +55,7 @@ def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[s
     parts = {d.name: d for s in shapes.values() for d in s.dims if d.divisor > 1}
     own = [problem.gather.extent] if problem.gather and problem.gather.extent not in (problem.m, problem.n) else []
     for dim in filter(None, (problem.batch, *own, problem.m, problem.n, problem.k, *parts.values())):
-        if _is_symbol(dim):
+        if _is_symbol(problem, dim):
             multiples = [
                 s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim
             ]
@@ -63,10 +64,12 @@ def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[s
             yield f'{_symbol(dim)} = cute.sym_int(symbol="{dim.name}"{divisibility})'
 
 
-def _is_symbol(dim: ProblemDim) -> bool:
-    """Whether the compiler is not told the extent. It would drop a mode of extent 1 from a TMA instruction, and the
-    tensor map would still have it."""
-    return dim.value in (None, 1)
+def _is_symbol(problem: GemmProblem, dim: ProblemDim) -> bool:
+    """Whether the compiler is not told the extent. It drops the index of a mode of extent 1: a TMA instruction would
+    lack a coordinate that its tensor map has, and of a tensor that fits one box every box would be the first."""
+    tiled = {problem.m.name, problem.n.name, *([problem.gather.extent.name] if problem.gather else [])}
+    fits_a_tile = dim.value is not None and dim.value * dim.divisor <= MAX_TILE_M
+    return dim.value in (None, 1) or (fits_a_tile and (dim.base or dim.name) in tiled)
 
 
 def _symbol(dim: ProblemDim) -> str:
@@ -74,12 +77,12 @@ def _symbol(dim: ProblemDim) -> str:
     return f"{dim.base}_over_{dim.divisor}{'_up' * dim.up}" if dim.divisor > 1 else dim.name
 
 
-def _fake(name: str, shapes: dict[str, TensorShape]) -> FakeText:
+def _fake(problem: GemmProblem, name: str, shapes: dict[str, TensorShape]) -> FakeText:
     s = shapes.get(name)
     if s is None:
         return FakeText(f"{name}: f32", "Float32(0.0)")
     divisibility = f"divisibility={s.stride_multiple}" if s.stride_multiple > 1 else ""
-    extents = _tuple(_symbol(d) if _is_symbol(d) else str(d.value) for d in s.dims)
+    extents = _tuple(_symbol(d) if _is_symbol(problem, d) else str(d.value) for d in s.dims)
     strides = _tuple("1" if axis == s.contiguous else f"cute.sym_int64({divisibility})" for axis in range(len(s.dims)))
     parts = (s.dtype.cutlass, extents, strides, f"assumed_align={s.align}")
     return FakeText(s.text, bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
