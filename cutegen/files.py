@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,33 +13,60 @@ LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies beside NAME.yaml
 
 def write_text(path: Path, text: str) -> bool:
     """Replace `path` by `text` in one step, so that no reader sees a torn file. False when it reads so already."""
-    try:
-        if path.read_bytes() == text.encode():
+    with suppress(OSError):
+        if not _is_stream(path) and path.read_bytes() == text.encode():
             return False
-    except OSError:
-        pass
     write_texts({path: text})
     return True
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
-    """Replace each path by its text. All texts are on the disk before the first one takes its place."""
-    temporaries: dict[Path, Path] = {}
+    """Replace each path by its text. All texts are on the disk before the first one takes its place.
+
+    A link stays, and the file that it names is replaced. A device or pipe, such as /dev/stdout, is written to. A file
+    that must not be written is refused: OSError.
+    """
+    temporaries: dict[Path, tuple[Path, Path]] = {}  # of a path: the text on the disk, and the place for it
     path = Path()
     try:
         for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if _is_stream(path):
+                continue
+            target = Path(os.path.realpath(path)) if path.is_symlink() else path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            exists = target.exists()
+            if exists and not os.access(target, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             # Named before it exists: an interrupt may come as soon as it does.
-            temporary = temporaries[path] = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+            temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+            temporaries[path] = temporary, target
             with open(temporary, "x", encoding="utf-8", newline="\n") as stream:
                 stream.write(text)
-            os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        for path, temporary in temporaries.items():
-            os.replace(temporary, path)
+            os.chmod(temporary, target.stat().st_mode & 0o777 if exists else 0o644)
+        for path, text in texts.items():
+            if path in temporaries:
+                os.replace(*temporaries[path])
+            else:
+                with open(path, "w", encoding="utf-8", newline="\n") as stream:
+                    stream.write(text)
     except BaseException as error:
-        for temporary in temporaries.values():
+        for temporary, _ in temporaries.values():
             with suppress(OSError):
                 os.unlink(temporary)
         if isinstance(error, OSError):
             error.filename = str(path)  # and not the temporary one, or none
         raise
+
+
+def keep_style(text: str, old: bytes) -> str:
+    """Text with the line ends and the byte order mark of what it replaces."""
+    if b"\r\n" in old:
+        text = text.replace("\n", "\r\n")
+    return "\ufeff" * old.startswith(b"\xef\xbb\xbf") + text
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether there is no file to replace: it lies below /dev, or is a device, pipe or socket."""
+    if path.is_absolute() and path.parts[1:2] == ("dev",):
+        return True
+    return path.exists() and not (path.is_file() or path.is_dir())

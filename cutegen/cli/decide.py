@@ -84,13 +84,13 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
 
     The kernel stays the same. What is not pinned stays in the lock.
     """
-    from cutegen.files import write_text
+    from cutegen.files import keep_style, write_text
     from cutegen.resolve import pin_decisions, resolve_file, save_lock
 
     resolution = resolve_file(spec)
     print_notes(resolution.notes)
     text, pinned = pin_decisions(resolution, keys)
-    changed = write_text(spec, text)
+    changed = write_text(spec, keep_style(text, spec.read_bytes()))
     save_lock(pinned, spec)
     if as_json:
         before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}

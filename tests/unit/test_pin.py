@@ -142,3 +142,13 @@ def test_the_command_moves_decisions_from_lock_to_spec(tmp_path: Path, capsys: p
     assert main(["pin", "--json", str(path)]) == 0
     assert json.loads(capsys.readouterr().out)["pinned"] == []
     assert resolve_file(path, locked=True).resolved.digest == digest
+
+
+def test_windows_line_ends_stay(tmp_path: Path) -> None:
+    spec = tmp_path / "kernel.yaml"
+    spec.write_bytes(b"\xef\xbb\xbf" + SPEC.replace("\n", "\r\n").encode())
+    assert main(["pin", str(spec)]) == 0
+    (tmp_path / "plain.yaml").write_text(SPEC)
+    assert main(["pin", str(tmp_path / "plain.yaml")]) == 0
+    expected = (tmp_path / "plain.yaml").read_text().replace("\n", "\r\n")
+    assert spec.read_bytes() == b"\xef\xbb\xbf" + expected.encode()

@@ -1,0 +1,73 @@
+"""Files that are replaced as a whole, and what is there instead of a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from cutegen.files import keep_style, write_text, write_texts
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    file, link, dangling = kept / "file", tmp_path / "link", tmp_path / "dangling"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    dangling.symlink_to("kept/other")
+    write_texts({link: "new", dangling: "first"})
+    assert link.is_symlink()
+    assert dangling.is_symlink()
+    assert (file.read_text(), (kept / "other").read_text()) == ("new", "first")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert sorted(p.name for p in kept.iterdir()) == ["file", "other"]
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    assert write_text(pipe, "text")
+    reader.join(10)
+    assert found == ["text"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/null", "/dev/full"])
+def test_devices_are_written_to(name: str) -> None:
+    code = f"from pathlib import Path; from cutegen.files import write_text; write_text(Path({name!r}), 'text')"
+    before = os.stat(name).st_mode
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert run.stdout == ("text" if name == "/dev/stdout" else "")
+    assert run.stderr.rsplit("\n", 2)[-2:] == (
+        ["OSError: [Errno 28] No space left on device: '/dev/full'", ""] if name == "/dev/full" else [""]
+    )
+    assert stat.S_IFMT(os.stat(name).st_mode) == stat.S_IFMT(before)
+
+
+def test_a_file_that_must_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    file.chmod(0o444)
+    if os.geteuid() == 0:  # root may write anywhere
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match="file"):
+        write_texts({tmp_path / "before": "text", file: "new"})
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "old"}
+
+
+@pytest.mark.parametrize("old", ["a\nb\n", "a\r\nb\r\n", "\ufeffa\nb\n", "\ufeffa\r\nb\r\n"])
+def test_line_ends_and_the_byte_order_mark_stay(old: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(old.encode())
+    assert not write_text(file, keep_style("a\nb\n", file.read_bytes()))
+    assert write_text(file, keep_style("a\nc\n", file.read_bytes()))
+    assert file.read_bytes() == old.replace("b", "c").encode()
