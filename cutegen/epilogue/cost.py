@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutegen.epilogue.columns import split_pairs
 from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.program import EpilogueProgram
-from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Negate, Reduce, Stored, Where, walk
+from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Name, Negate, Reduce, Stored, Where, walk
 
 # A value close to a rounding boundary goes one way in the kernel and the other in the reference: one ulp of a value up
 # to 6 times the root mean square.
@@ -37,13 +38,13 @@ class Traffic:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """flops: per element of the m x n (x batch) accumulator, or per pair of them (`paired`). reads, writes: each tensor
-    once; host scalars are free. error: sum of the `EpilogueOp.error` of all calls, and of what `stored`
-    and sums of rounded values may add."""
+    once; host scalars are free. errors: of each output, the sum of the `EpilogueOp.error` of all calls that it comes
+    from, and of what `stored` and sums of rounded values may add."""
 
     flops: int
     reads: tuple[Traffic, ...]
     writes: tuple[Traffic, ...]
-    error: float
+    errors: Mapping[str, float]
     paired: bool = False
 
     def total_flops(self, m: int, n: int, batch: int = 1) -> int:
@@ -57,9 +58,7 @@ def cost(program: EpilogueProgram) -> Cost:
     calls = [node for node in nodes if isinstance(node, Call)]
     flops = sum(isinstance(node, Binary | Negate | Compare | Logic | Where | Reduce) for node in nodes)
     flops += sum(find_op(c.op).flops * (len(c.args) - 1 if find_op(c.op).arguments is None else 1) for c in calls)
-    dtypes = {output.name: output.dtype.name for output in computed.outputs}
-    added = [o.dtype.name for o in computed.outputs if o.adds]
-    rounded = [*(dtypes[node.name] for node in nodes if isinstance(node, Stored)), *added]
+    added = [o.name for o in computed.outputs if o.adds]
     dims = {"host_scalar": (), "device_scalar": (), "row_vector": ("n",), "column_vector": ("m",)}
     dims |= dict.fromkeys(("tile", "block_input"), ("m", "n"))
     return Cost(
@@ -90,6 +89,26 @@ def cost(program: EpilogueProgram) -> Cost:
             Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n"), divisor=o.divisor)
             for o in program.block_outputs
         ),
-        error=sum((find_op(call.op).error for call in calls), 0.0) + sum(_ROUNDING_FLIP[dtype] for dtype in rounded),
+        errors=_errors(computed),
         paired=program.pairing is not None,
     )
+
+
+def _errors(computed: EpilogueProgram) -> dict[str, float]:
+    """Of each output of a spec whose statements may be computed in pairs; of the pair it is the larger one."""
+    flips = {output.name: _ROUNDING_FLIP[output.dtype.name] for output in computed.outputs}
+    own: dict[str, float] = {}
+    behind: dict[str, frozenset[str]] = {}  # of a statement: those that it comes from, and itself
+    for statement in computed.statements:
+        nodes, name = list(walk(statement.expr)), statement.name
+        reads = [behind.get(node.name, frozenset()) for node in nodes if isinstance(node, Name | Stored)]
+        behind[name] = frozenset([name]).union(*reads)
+        own[name] = sum((find_op(node.op).error for node in nodes if isinstance(node, Call)), 0.0)
+        own[name] += sum(flips[node.name] for node in nodes if isinstance(node, Stored))
+    own |= {o.name: own[o.name] + flips[o.name] for o in computed.outputs if o.adds}
+    errors: dict[str, float] = {}
+    parts = {o.name: o.part_of.name for o in computed.outputs if o.part_of}
+    for stored in (o.name for kind in (computed.outputs, computed.reductions, computed.block_outputs) for o in kind):
+        name = parts.get(stored, stored)
+        errors[name] = max(errors.get(name, 0.0), sum(own[s] for s in sorted(behind[stored])))
+    return errors

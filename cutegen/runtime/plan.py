@@ -17,7 +17,8 @@ A generated plan gives, as class attributes:
     gathered          GatheredRows("a", "rows", rows="m", of="t"): an index names rows; `of` is a dim before the others;
                       scales=("sa",): scales that are gathered with them
     promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
-    approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none)
+    approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none), or
+                      {"d": 0.0} where it is not the same for all outputs
     winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
                       tilings that were measured fastest, each up to an extent of m ("": the default)
     reductions        {"r": "sum"}: outputs that are one value for all columns, all rows or both
@@ -94,7 +95,7 @@ class KernelPlan(MeasuredPlan):
     epilogue: ClassVar[Mapping[str, str]] = {}
     scales: ClassVar[tuple[str, ...]] = ()
     promoted_k: ClassVar[int] = 0
-    approximation: ClassVar[float] = 0.0
+    approximation: ClassVar[float | Mapping[str, float]] = 0.0
     reductions: ClassVar[Mapping[str, str]] = {}
     block_values: ClassVar[tuple[str, ...]] = ()
     batch_invariant: ClassVar[bool] = False
@@ -235,7 +236,9 @@ class KernelPlan(MeasuredPlan):
         kept = self._kept_dims().get(self.outputs[output].name)
         k = dims[self.reduced] + {None: 0, "m": dims[n], "n": dims[m], "": dims[m] + dims[n]}[kept]
         operand = next(a.dtype for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims)
-        return tolerance(self.outputs[output].dtype, k, self.approximation, reference, operand, self.promoted_k)
+        error = self.approximation
+        error = error[self.outputs[output].name] if isinstance(error, Mapping) else error
+        return tolerance(self.outputs[output].dtype, k, error, reference, operand, self.promoted_k)
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: two emptiness tests, promised upper bounds, where tensors begin, two dict lookups and the

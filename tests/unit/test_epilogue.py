@@ -19,6 +19,7 @@ from cutegen.epilogue import (
     torch_lines,
     torch_operand_lines,
 )
+from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE
 
 BF16, F32 = DTYPES["bf16"], DTYPES["f32"]
@@ -218,8 +219,22 @@ def test_cost() -> None:
     assert work.flops == 1 + 2 + 1 + 1 + 1 + 1
     assert [(t.name, t.total(m=10, n=20, batch=3)) for t in work.reads] == [("v", 4 * 10 * 3), ("c", 2 * 600)]
     assert [t.total(m=10, n=20, batch=3) for t in work.writes] == [4 * 600]
-    assert work.error == 0.0
+    assert work.errors == {"d": 0.0}
+
+
+def test_an_output_may_err_by_what_it_comes_from_and_by_nothing_else() -> None:
     outputs = (Output("d", BF16, False, (0, 1), "n"), Output("e", F32, False, (0, 1), "n"))
-    assert cost(program({"d": "acc", "e": "stored(d)"}, outputs=outputs)).error >= 2.0**-7
-    assert cost(program({"e": "acc", "d": "stored(e)"}, outputs=outputs)).error == 0.0
-    assert cost(program({"d": "silu(acc)"})).error > cost(program({"d": "sigmoid(acc)"})).error > 0.0
+
+    def errors(**statements: str) -> tuple[float, float]:
+        found = cost(program(statements, outputs=outputs)).errors
+        return found["d"], found["e"]
+
+    silu, sigmoid = find_op("silu").error, find_op("sigmoid").error
+    assert silu > sigmoid > 0.0
+    flip = 6 * 2.0**-7
+    assert errors(d="acc", e="stored(d)") == (0.0, flip)
+    assert errors(e="acc", d="stored(e)") == (0.0, 0.0)
+    assert errors(d="silu(acc)", e="acc") == (silu, 0.0)
+    assert errors(d="silu(acc)", e="stored(d)") == (silu, silu + flip)
+    # A local counts once, however often it is read.
+    assert errors(x="silu(acc)", d="x * x + sigmoid(acc)", e="2 * x") == (silu + sigmoid, silu)

@@ -73,7 +73,7 @@ def test_what_tma_adds_is_the_sum_without_the_value_before() -> None:
         "grad = (grad_old + grad.to(torch.float32).to(grad.dtype)).to(torch.float32)",
     )
     assert cost(problem.epilogue).flops == 1 + 1 + 4 + 2
-    assert cost(problem.epilogue).error == 6 * 2.0**-7
+    assert cost(problem.epilogue).errors == {"grad": 0.0, "h": 6 * 2.0**-7}
 
 
 class UpdatingPlan(KernelPlan):

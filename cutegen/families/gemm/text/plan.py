@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.epilogue import Reduction, cost, torch_imports
@@ -90,7 +90,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         batch_invariant=problem.batch_invariant,
         promoted_k=promoted_k(problem, resolved.default.candidate, ARCHS[resolved.arch]),
         scales=_names(problem.scales),
-        approximation=repr(cost(problem.epilogue).error),
+        approximation=_approximation(cost(problem.epilogue).errors),
         reductions=_reductions(problem.epilogue.reductions),
         block_values=_names(tuple(o.name for o in problem.epilogue.block_outputs)),
         functions=torch_imports(problem.epilogue),
@@ -126,6 +126,14 @@ def _winners(resolved: ResolvedGemm, others: list[str]) -> WinnersText | None:
         point_names=", ".join(others),
         along=along,
     )
+
+
+def _approximation(errors: Mapping[str, float]) -> str:
+    """One number where it is that of all outputs."""
+    if len(set(errors.values())) == 1:
+        return repr(next(iter(errors.values())))
+    parts = [f'"{name}": {error!r}' for name, error in errors.items()]
+    return bracketed("{", parts, "}", indent=4, used=len("approximation = "))
 
 
 def _reductions(reductions: tuple[Reduction, ...]) -> str:
