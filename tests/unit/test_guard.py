@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cutegen.run.guard import bits, guarded_like, invalid_copy  # noqa: E402
+from cutegen.run.guard import bits, guarded, guarded_like, invalid_copy  # noqa: E402
 from cutegen.runtime.arguments import TensorArg, allocate  # noqa: E402
 
 # The scales of blocks of an 8-bit product: m contiguous, columns of a multiple of 16 bytes.
@@ -32,3 +32,17 @@ def test_bits_of_padded_rows(m: int, k: int) -> None:
     assert before.tolist() == [0, 0x3F80] * scales.numel()
     scales[-1, -1] = -1.0
     assert (bits(scales) != before).sum() == 1
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2"])
+def test_a_nan_that_was_written_is_no_poison(name: str) -> None:
+    buffer = guarded((3, 16), 1, getattr(torch, name), "cpu", padded=True)
+    assert buffer.tensor.float().isnan().all()
+    assert buffer.unwritten() == 48
+    buffer.tensor[0] = torch.nan
+    assert buffer.unwritten() == 32
+    buffer.tensor[1:] = 1.0
+    assert buffer.unwritten() == 0
+    assert buffer.damage() == ""
+    buffer.tensor.as_strided((1,), (1,), buffer.offset + 16).fill_(torch.nan)
+    assert buffer.damage() == "wrote outside of the tensor: 1 elements between rows"
