@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-# A NaN in f16, bf16, and, repeated, in f32 and f64, with a payload that no arithmetic produces; in e4m3 and e5m2 the NaN
-# with a sign, in which no conversion ends: that of a NaN is 0x7F (PTX ISA, cvt).
+# A NaN in f16, bf16, and, repeated, in f32 and f64, with a payload that no arithmetic produces; in e4m3 and e5m2 the
+# NaN with a sign, in which no conversion ends: that of a NaN is 0x7F (PTX ISA, cvt).
 POISON, POISON_8BIT = 0x7FD5, -1
 # The first element lies this far past a 256-byte boundary: 16-byte aligned, which is all that a plan asks for, and
 # not more.

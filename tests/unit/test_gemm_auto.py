@@ -18,6 +18,9 @@ from gemm_specs import (
     TWICE,
     bind_text,
     candidate,
+    gathered,
+    group_fused,
+    group_scaled,
     resolve_text,
     values,
 )
@@ -269,6 +272,15 @@ def test_auto_keeps_to_the_alignment_of_labelled_groups() -> None:
         chosen = values(resolve_text(LABELS.replace("group}", f"group, align: {align}}}")))
         assert chosen["tiling.tile"] == tile
         assert chosen["tiling.cluster"] == (1, 2)  # along the rows CTAs past a group's end would idle
+    # No tile m divides these: rows become columns.
+    for align, n in ((32, 32), (8, 8), (40, 40), (48, 48), (16, 16)):
+        for text in (LABELS, gathered(LABELS), group_scaled(LABELS), group_fused(LABELS)):
+            chosen = values(resolve_text(text.replace("group}", f"group, align: {align}}}")))
+            assert chosen["tiling.swap_ab"]
+            assert chosen["tiling.tile"][1] == n
+            assert chosen["tiling.cluster"][1] == 1
+    with pytest.raises(SpecError, match="align groups to a multiple of 8 rows"):
+        resolve_text(LABELS.replace("group}", "group, align: 12}"))
 
 
 def test_blocks_that_no_other_tile_holds_are_rows() -> None:

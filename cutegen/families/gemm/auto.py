@@ -130,7 +130,8 @@ def complete(
         settle("the fastest of those that give the same bits every time", split_k_sum=SPLIT_K_SUM)
     else:
         settle("nothing to sum", split_k_sum="none")
-    unknown = "no other tile holds the blocks" if c.swap_ab else "rows are taken to be many where no shape is known"
+    holds = "no other tile holds the blocks" if problem.epilogue.block else "no tile m divides the alignment of groups"
+    unknown = holds if c.swap_ab else "rows are taken to be many where no shape is known"
     settle("goes with the tile" if shapes else unknown, swap_ab=c.swap_ab)
     settle(WHY_WAIT, pdl_wait=PDL_WAIT)
     settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)

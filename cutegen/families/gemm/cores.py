@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from cutegen.families.gemm.candidate import NEVER, Candidate
 from cutegen.families.gemm.cost_model import Shape, Work, count_tiles, describe_work, estimate
+from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
@@ -89,13 +90,16 @@ def propose_cores(
     # Blocks, pairs of which take up to 256 columns, may leave no registers for a part to promote, or for values that
     # are computed twice; as rows they have room.
     wide = bool(problem.epilogue.block) and "tile" not in fixed
-    for swap_ab in (False, True) if shapes or wide else (False,):
+    aligned = [] if shapes else _aligned_cores(problem)
+    for swap_ab in (False, True) if shapes or wide or aligned else (False,):
         # Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own.
         cores = sorted(CORES, key=lambda core: problem.promotable and core[0] == "pingpong")
         if shapes:
             columns = (*range(high, FINE_N, -2 * step), *range(FINE_N, low - 1, -step if swap_ab else -2 * step))
             depths = {n: (64, 128) if n <= FINE_N else (64,) for n in columns}
             cores += [(s, g, (m, n, k), "") for s, g, m in GRID for n in columns for k in depths[n]]
+        elif aligned and swap_ab == (problem.groups is not None and problem.groups.along == "m"):
+            cores += aligned
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, max(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab):
@@ -111,6 +115,16 @@ def propose_cores(
     stages = {core: fixed.get("stages") or _stages(problem, core, device) for core in found}
     ranked = rank(problem, stages, device, shapes, fixed.get("promote_every"))
     return {core: (why, why) for core, why in ranked.items()}
+
+
+def _aligned_cores(problem: GemmProblem) -> list[tuple[str, int, tuple[int, int, int], str]]:
+    """More of CORES where groups are aligned to rows that no tile m divides: tiles whose columns divide them."""
+    groups, (low, high, step) = problem.groups, TILE_N
+    if groups is None or groups.form != "labels" or groups.align % MMA_ROWS == 0:
+        return []
+    columns = [n for n in range(high, low - 1, -step) if groups.align % n == 0]
+    why = f"as wide as the alignment of groups to {groups.align} rows lets it be"
+    return [("cooperative", 2, (m, n, 64), why) for n in columns for m in (256, 128)]
 
 
 def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int], str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import contiguous_extent, group_step
-from cutegen.families.gemm.form_rules import SWIZZLES
+from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, group_step
+from cutegen.families.gemm.form_rules import SWIZZLES, TILE_N
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding
@@ -135,5 +135,11 @@ def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     rows = f"tile {groups.along} = {tile}" + (
         f" x {peers} CTAs of a cluster = {tile * peers} rows" if peers > 1 else ""
     )
-    fits = f"use a tile {groups.along} that divides {groups.align}" + " and no cluster along it" * (peers > 1)
-    return f"{rows}, but groups begin at multiples of {groups.align} rows", f"{fits}, or align groups to more rows"
+    finest = TILE_N[2]
+    if groups.align % finest:
+        remedy = f"align groups to a multiple of {finest} rows: no tile is narrower"
+    else:
+        turned = axis == 0 and groups.align % MMA_ROWS != 0
+        fits = f"use {'`swap_ab` and a tile n' if turned else f'a tile {groups.along}'} that divides {groups.align}"
+        remedy = f"{fits}{' and no cluster along it' * (peers > 1)}, or align groups to more rows"
+    return f"{rows}, but groups begin at multiples of {groups.align} rows", remedy
