@@ -56,10 +56,12 @@ def read_tuned(
     knobs: Sequence[Knob],
     written: Mapping[str, Any],
     dims: Sequence[str],
+    along: str,
     complete: Callable[[Mapping[str, Any]], Choice | tuple[Refusal, ...]],
     refuse: Callable[[Any], Refusal | None],
 ) -> Reading:
-    """The candidate of each row that is legal beside the `written` knobs (by candidate field) and for calls of `dims`.
+    """The candidate of each row that is legal beside the `written` knobs (by candidate field) and for calls of `dims`,
+    of which those of one row may have any of a range of `along`.
 
     complete: the candidate with given knobs, or what refuses it. refuse: what refuses a legal one beside the default.
     """
@@ -71,7 +73,7 @@ def read_tuned(
         if row.name not in judged:
             judged[row.name] = _candidate(row, knobs, written, complete, refuse)
         found = judged[row.name]
-        if fault := found if isinstance(found, str) else _misfit(row, dims, [r for r, _ in kept]):
+        if fault := found if isinstance(found, str) else _misfit(row, dims, along, [r for r, _ in kept]):
             dropped.append(index)
             notes[f"winners: {row.name} is dropped: {fault}"] = None
         else:
@@ -107,12 +109,15 @@ def _candidate(
     return refusal.reason if refusal else result.candidate
 
 
-def _misfit(row: TunedRow, dims: Sequence[str], before: Sequence[TunedRow]) -> str:
+def _misfit(row: TunedRow, dims: Sequence[str], along: str, before: Sequence[TunedRow]) -> str:
     """Why no call of a kernel with these dims can be meant, or "". Without a device none is."""
     if not row.device:
         return ""
     if set(row.calls) != set(dims):
         return f"its calls give {', '.join(row.calls)}; the dims are {', '.join(dims)}"
+    ranges = [dim for dim, extent in row.calls.items() if dim != along and not isinstance(extent, int)]
+    if ranges:
+        return f"its calls give a range of {', '.join(ranges)}; a range is of {along}"
     if any(row.overlaps(other) for other in before):
         return "another winner is for the same calls on this device"
     return ""

@@ -6,12 +6,13 @@ import importlib
 import subprocess
 import sys
 import timeit
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN, resolve_text
+from gemm_specs import OFFSETS, PLAIN, gathered, resolve_text
 
 from cutegen.diagnostics import CutegenError
 from cutegen.families.resolved import dispatch
@@ -88,6 +89,18 @@ def test_dispatch_by_device_and_shape() -> None:
         assert dispatch(rows, {"m": m, "n": n, "k": k}, device) == name
 
 
+def test_winners_of_gathered_rows_are_for_calls_with_so_many_to_gather_from() -> None:
+    calls = {"t": 4096, "g": 8, "m": (1, 64), "n": 4096, "k": 4096}
+    tilings: dict[str, dict[str, object]] = {"turns": {"tiling.tile": [128, 64, 64]}}
+    text = gathered(OFFSETS)
+    resolution = with_winners(replace(winner(1, 64, "turns"), calls=calls), tilings=tilings, text=text)
+    assert resolution.notes == ()
+    assert dispatch(resolution.resolved.dispatch, {**calls, "m": 64}, H200) == "t128x64x64"
+    assert dispatch(resolution.resolved.dispatch, {**calls, "m": 64, "t": 8}, H200) != "t128x64x64"
+    plan = render_package(resolution.resolved).files["plan.py"]
+    assert '(4096, 8, 4096, 4096): ((64, "t128x64x64"),),' in plan
+
+
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     package = render_package(replace(with_winners(*WINNERS).resolved, name="with_winners"))
@@ -118,13 +131,6 @@ def test_the_plan_dispatches_as_the_table_says(plan: Any, monkeypatch: pytest.Mo
     assert on(plan, monkeypatch).dispatch(m=1, n=4096, k=4096) == DEFAULT_KEY
 
 
-def test_dispatch_costs_less_than_a_microsecond(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = on(plan, monkeypatch, H200)
-    assert made.dispatch(0, m=64, n=4096, k=4096) == "t64x256x64"
-    times = timeit.repeat(lambda: made.dispatch(0, m=64, n=4096, k=4096), number=5000, repeat=9)
-    assert min(times) / 5000 < 1e-6  # 0.3 us where it was written
-
-
 def test_neighbours_with_one_tiling_are_one_row(plan: Any) -> None:
     assert plan.WINNERS[H200][4096, 4096] == (
         (64, "t64x256x64"),
@@ -149,9 +155,13 @@ def test_dispatch_costs_well_under_a_microsecond(tmp_path: Path, monkeypatch: py
     made = on(importlib.import_module("many_winners.plan"), monkeypatch, H200)
     call = {"m": 3000, "n": 9984, "k": 4096}
     assert made.dispatch(0, **call) != DEFAULT_KEY
-    # The best of many short runs: what it costs when nobody else has the CPU.
-    seconds = min(timeit.repeat(lambda: made.dispatch(0, **call), number=500, repeat=200)) / 500
-    assert seconds < 1e-6
+
+    def seconds(function: Callable[..., object]) -> float:
+        """The best of many short runs: what a call costs when nobody else has the CPU."""
+        return min(timeit.repeat(lambda: function(0, **call), number=500, repeat=100)) / 500
+
+    # 0.3 us on a machine of 2026, where a function that does nothing takes 0.1 us. That is the unit: machines differ.
+    assert seconds(made.dispatch) < 6 * seconds(lambda device, /, **dims: dims)
 
 
 def test_rendered_winners_keep_the_formatters_layout(plan: Any) -> None:
@@ -200,10 +210,12 @@ def test_what_the_spec_writes_now_wins_over_winners() -> None:
 
 def test_calls_that_are_none_of_this_kernel_or_are_answered_twice() -> None:
     odd = replace(winner(1, 16, "flat"), calls={"m": (1, 16), "n": 4096})
-    resolution = with_winners(winner(10, 20, "flat"), winner(20, 30, "turns"), odd)
+    wide = replace(winner(1, 8, "flat"), calls={"m": (1, 8), "n": (1, 4096), "k": 4096})
+    resolution = with_winners(winner(10, 20, "flat"), winner(20, 30, "turns"), odd, wide)
     assert resolution.notes == (
         "winners: turns is dropped: another winner is for the same calls on this device",
         "winners: flat is dropped: its calls give m, n; the dims are m, n, k",
+        "winners: flat is dropped: its calls give a range of n; a range is of m",
     )
     assert resolution.lock.winners == (winner(10, 20, "flat"),)
 

@@ -25,7 +25,7 @@ from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import explain_ranking
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
-from cutegen.families.gemm.text.gather import explain_gather, gather_dims
+from cutegen.families.gemm.text.gather import explain_gather
 from cutegen.families.gemm.text.groups import explain_groups
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import dispatch
@@ -64,7 +64,7 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
 def read_shape(problem: GemmProblem, shape: Mapping[str, int]) -> Shape:
     """A shape from dim names; constants need no mention, and rows to gather from have no say. CutegenError (exit 2) for
     what does not fit."""
-    shape = {name: extent for name, extent in shape.items() if name not in {d.name for d in gather_dims(problem)}}
+    shape = {name: extent for name, extent in shape.items() if name not in {d.name for d in problem.gathered_dims}}
     dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
     steps = alignments(problem)
     extents = [Extent(d.name, d.value or d.lo, d.value or d.hi, steps.get(d.name, (1, ""))[0]) for d in dims]

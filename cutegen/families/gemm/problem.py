@@ -162,6 +162,16 @@ class GemmProblem:
         return {"m": self.m, "n": self.n, "k": self.k}
 
     @property
+    def gathered_dims(self) -> tuple[ProblemDim, ...]:
+        """The dim of the gathered operand's own rows, where it is none of the product."""
+        return (self.gather.extent,) if self.gather and self.gather.extent not in (self.m, self.n) else ()
+
+    @property
+    def dims(self) -> tuple[ProblemDim, ...]:
+        """Those that a call has extents of."""
+        return (*self.gathered_dims, *([self.batch] if self.batch else []), self.m, self.n, self.k)
+
+    @property
     def gathered(self) -> MatrixOperand | None:
         """The operand whose rows an index names."""
         return None if self.gather is None else self.a if self.gather.along == "m" else self.b

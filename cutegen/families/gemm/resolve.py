@@ -42,12 +42,12 @@ def resolve(
     found = list(spec_rules.findings(spec, doc, problem))
     knobs, choose = knobs_of(problem), chooser(spec, problem)
     decided = decide(spec, doc, knobs, locked, choose, found, "tensors")
-    dims = [d.name for d in (problem.batch, problem.m, problem.n, problem.k) if d]
     read = read_tuned(
         tuned,
         knobs,
         written_knobs(spec, knobs),
-        dims,
+        [d.name for d in problem.dims],
+        problem.m.name,
         complete=lambda fixed: choose(fixed, decided.device),
         refuse=lambda c: other_sum(problem, decided.candidate, c),
     )

@@ -43,6 +43,7 @@ def resolve(
         KNOBS,
         keep_single(written_knobs(spec, KNOBS)),
         (*CALL_DIMS, LENGTH),
+        LENGTH,
         complete=lambda fixed: choose_instance(problem, {"variant": decided.candidate.variant, **fixed}, arch),
         refuse=lambda c: None,
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from cutegen.epilogue import cost
 from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.text.gather import gather_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +21,12 @@ class AlgorithmicText:
 
 
 def algorithmic_text(problem: GemmProblem) -> AlgorithmicText:
-    dims = [d for d in (problem.batch, problem.m, problem.n, problem.k) if d is not None]
-    of_outputs = [d for d in dims if d is not problem.k and (not problem.groups or d is not problem.batch)]
+    others = (problem.k, *problem.gathered_dims, *([problem.batch] if problem.groups else []))
+    of_outputs = [d for d in problem.dims if d not in others]
     product, work = " * ".join(d.name for d in of_outputs), cost(problem.epilogue)
     per_output = f" + {work.flops} * {product}{' // 2' * work.paired}" if work.flops else ""
     return AlgorithmicText(
-        parameters=tuple(d.name for d in (*gather_dims(problem), *dims)),
+        parameters=tuple(d.name for d in problem.dims),
         flops=f"2 * {product} * {problem.k.name}{per_output}",
         bytes=tuple(_bytes(tensor_shapes(problem).values(), problem)),
     )
@@ -40,7 +39,7 @@ def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterator[str]
     for i, s in enumerate(terms):
         counted = problem.groups is not None and problem.m in s.dims
         dims = [d for d in s.dims if not (counted and d is problem.batch)]
-        named = gather_dims(problem) if problem.gathers(s.name) else ()
+        named = problem.gathered_dims if problem.gathers(s.name) else ()
         # A part such as n/2 is whole, and so is the product that is divided last.
         halves = "".join(f" // {d.divisor}" for d in dims if d.divisor > 1 and not d.up)
         extents = (

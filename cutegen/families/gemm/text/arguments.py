@@ -53,8 +53,7 @@ def _reduction_scratch(name: str) -> FakeText:
 def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
     """One symbol per dynamic dim; its divisibility is what the most demanding tensor needs."""
     parts = {d.name: d for s in shapes.values() for d in s.dims if d.divisor > 1}
-    own = [problem.gather.extent] if problem.gather and problem.gather.extent not in (problem.m, problem.n) else []
-    for dim in filter(None, (problem.batch, *own, problem.m, problem.n, problem.k, *parts.values())):
+    for dim in filter(None, (problem.batch, *problem.gathered_dims, problem.m, problem.n, problem.k, *parts.values())):
         if _is_symbol(problem, dim):
             multiples = [
                 s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import WARPS_PER_WARPGROUP, gather_warps
-from cutegen.families.gemm.problem import GemmProblem, ProblemDim
+from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.hardware.arch import WARP_THREADS
 from cutegen.render.layout import bracketed
@@ -127,11 +127,6 @@ def gather_lines(problem: GemmProblem) -> tuple[str, ...]:
     axes = {problem.gathered.name: problem.gathered.axes[0], **dict.fromkeys(problem.gather.scales, 0)}
     axes |= {s.name: s.axes[0] for s in (problem.a_scale, problem.b_scale) if s and problem.gathers(s.name)}
     return tuple(f"{name} = take_rows({name}, {problem.gather.index}, {axis})" for name, axis in axes.items())
-
-
-def gather_dims(problem: GemmProblem) -> tuple[ProblemDim, ...]:
-    """The dim of the operand's own rows, where it is none of the product."""
-    return (problem.gather.extent,) if problem.gather and problem.gather.extent != problem.m else ()
 
 
 def gathered_text(problem: GemmProblem) -> str:

@@ -12,7 +12,7 @@ from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.problem import ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.text.algorithmic import AlgorithmicText, algorithmic_text
-from cutegen.families.gemm.text.gather import gather_dims, gathered_text
+from cutegen.families.gemm.text.gather import gathered_text
 from cutegen.families.gemm.text.groups import row_group_names, row_groups_text
 from cutegen.families.gemm.text.reference import ReferenceText, reference_text
 from cutegen.families.plan_text import (
@@ -78,14 +78,13 @@ class PlanText:
 def plan_text(resolved: ResolvedGemm) -> PlanText:
     problem = resolved.problem
     shapes = tensor_shapes(problem)
-    dims = [d for d in (problem.batch, problem.m, problem.n, problem.k) if d is not None]
     several = len(resolved.kernels) > 1
     return PlanText(
         name=resolved.name,
         arch=resolved.arch,
         formula=formula(problem),
         argument_classes=("ScalarArg", "TensorArg") if any(x not in shapes for x in problem.inputs) else ("TensorArg",),
-        dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in (*gather_dims(problem), *dims)) + "}",
+        dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in problem.dims) + "}",
         reduced=problem.k.name,
         batch_invariant=problem.batch_invariant,
         promoted_k=promoted_k(problem, resolved.default.candidate, ARCHS[resolved.arch]),
@@ -103,7 +102,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         modules=tuple((t.name, t.module) for t in resolved.instances) if several else (),
         module='f"{__package__}.{MODULES[key]}"' if several else f'f"{{__package__}}.{resolved.kernels[0].module}"',
         dispatch=row_texts(resolved.dispatch, 'dims["{}"]'),
-        winners=_winners(resolved, [d.name for d in (*gather_dims(problem), *dims) if d is not problem.m]),
+        winners=_winners(resolved, [d.name for d in problem.dims if d is not problem.m]),
         spread=bool(problem.scaled_k),
         gathered=gathered_text(problem),
         row_groups=row_groups_text(problem),
