@@ -161,11 +161,17 @@ class TuneReport:
         """What is to be known beside the problems."""
         if self.not_reached:
             yield f"the budget is spent: {len(self.not_reached)} problems were not begun; the same command goes on"
-        if self.stale:
-            yield (
-                f"{len(self.stale)} winner{'s' * (len(self.stale) > 1)} for this device were measured beside another "
-                "default or with another toolchain; --confirm measures them again"
-            )
+        unbeaten = sum(w.tiling == DEFAULT for w in self.stale)
+        for count, what, remedy in (
+            (len(self.stale) - unbeaten, "a winner", "--confirm measures those again"),
+            (unbeaten, "nothing that beats the default", "a tune without --confirm searches again"),
+        ):
+            if count:
+                problems = f"{count} problem{'s' * (count > 1)}"
+                yield (
+                    f"{problems} for which {what} was found on this device beside another default or with another "
+                    f"toolchain; {remedy}"
+                )
         yield from self.notes
 
     def to_json(self, command: str) -> dict[str, Any]:

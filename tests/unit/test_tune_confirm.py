@@ -48,6 +48,14 @@ def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pyte
     measuring(lambda tiling: 10e-6)
     assert tune(spec, "--confirm") == 0
     assert {w.tiling for w in winners(spec)} == {DEFAULT}
+    # That nothing won is not confirmed, but found again.
+    measuring(driver="3.0")
+    capsys.readouterr()
+    assert tune(spec, *SHAPE, "--candidates", "1") == 0
+    out = capsys.readouterr().out
+    assert "problems for which nothing that beats the default was found on this device" in out
+    assert "a tune without --confirm searches again" in out
+    assert "--confirm measures" not in out
 
 
 def test_a_winner_that_fails_by_now_is_taken_out_of_the_lock(
