@@ -67,6 +67,7 @@ MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer tha
 SPLIT_K_SUM = "ordered_parallel"
 SPLIT_MARGIN = 5  # percent of time that a split has to save
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
+COST_MODEL = "cost model for"  # how its reasons begin
 EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, for judging them before they are complete
 
 
@@ -179,7 +180,7 @@ def rank(
         split = cores[i].split_k
         parts = f" x {split} parts" * (split > 1)
         waves = f"{e.tiles // split} tiles{parts} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
-        reasons[cores[i]] = f"cost model for {shapes[-1]}: {waves}, bound by {e.bound}"
+        reasons[cores[i]] = f"{COST_MODEL} {shapes[-1]}: {waves}, bound by {e.bound}"
     return reasons
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from itertools import product
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.gemm import spec_rules
 from cutegen.families.gemm.assembly import Row, assemble
 from cutegen.families.gemm.auto import choose
 from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
+from cutegen.families.gemm.cores import COST_MODEL
 from cutegen.families.gemm.cost_model import Shape
+from cutegen.families.gemm.form_rules import TILE_N
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
@@ -24,6 +25,8 @@ from cutegen.hardware import ARCHS, Device
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import SpecDocument
+
+OPEN_EXTENTS = (2048, 4096, 8192, 16384)  # of dims that nothing is known of, beside one that is: as layers have them
 
 
 def resolve(
@@ -59,28 +62,42 @@ def resolve(
 
 def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:
     """`choose` for this problem and what is known of its shapes."""
-    arch, shapes = ARCHS[spec.arch], known_shapes(spec, problem)
+    arch, (shapes, taken) = ARCHS[spec.arch], known_shapes(spec, problem)
+    # How many parts of k pay depends on all extents, and a split where none does costs scratch.
+    whole = {"split_k": 1} if taken else {}
 
     def run(fixed: Mapping[str, Any], device: Device) -> Choice | tuple[Refusal, ...]:
-        return choose(problem, fixed, arch, device, shapes)
+        choice = choose(problem, {**whole, **fixed}, arch, device, shapes)
+        if not taken or not isinstance(choice, Choice):
+            return choice
+        extents = f"{' and '.join(taken)} taken as {OPEN_EXTENTS[0]} to {OPEN_EXTENTS[-1]}"
+        reasons = {k: f"{r}, {extents}" if r.startswith(COST_MODEL) else r for k, r in choice.reasons.items()}
+        unsplit = {"split_k": f"{' and '.join(taken)} {'are' if len(taken) > 1 else 'is'} open"}
+        return replace(choice, reasons={**reasons, **{k: r for k, r in unsplit.items() if k not in fixed}})
 
     return run
 
 
-def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[Shape, ...]:
-    """Shapes that `dims`, `instances` and `m` make known; empty when an extent is open. Check and bench have no say."""
+def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
+    """Shapes that `dims`, `instances` and `m` make known, and the names of dims whose extents are not. Of a promised
+    range the upper end counts. Where rows or columns are fewer than a tile may have, the others count as OPEN_EXTENTS
+    if nothing is known of them; elsewhere no shape is known. Check and bench have no say."""
     dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
-    shapes = []
+    shapes: list[Shape] = []
+    taken: dict[str, None] = {}
     for instance in spec.instances or [{}]:
-        values = [dim.value if dim.value is not None else instance.get(dim.name) for dim in dims]
-        rows: Sequence[int | None] = (
-            spec.m if spec.m and values[0] is None else [values[0] or _expected(problem, values)]
-        )
-        for m, rest in product(rows, [values[1:]]):
-            if m is None or None in rest:
-                return ()
-            shapes.append(Shape(m, *cast(list[int], rest)))
-    return tuple(shapes)
+        values = [dim.value or instance.get(dim.name) for dim in dims]
+        values[0] = values[0] or _expected(problem, values)
+        first, *rest = (value or dim.hi for dim, value in zip(dims, values))
+        for m in spec.m if spec.m and not values[0] else [first]:
+            extents = [m, *rest]
+            few = any(extent and extent < TILE_N[1] for extent in extents[:2])
+            if None in extents[3:] or (None in extents and not few):
+                return (), ()
+            taken |= dict.fromkeys(dim.name for dim, extent in zip(dims, extents) if extent is None)
+            for other in OPEN_EXTENTS if None in extents else OPEN_EXTENTS[:1]:
+                shapes.append(Shape(*(extent or other for extent in extents)))
+    return tuple(shapes), tuple(taken)
 
 
 def describe(value: Any) -> Any:
