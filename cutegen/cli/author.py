@@ -57,7 +57,7 @@ def _examine(path: Path) -> None:
 @console.json_option
 def list_(as_json: bool) -> None:
     """Show the kernel families, the shipped specs and suites, and the epilogue operations."""
-    from cutegen.epilogue import OPS, clashes, find_installed
+    from cutegen.epilogue import CALLS, OPS, clashes, find_installed
     from cutegen.families.registry import load_spec_model
     from cutegen.run.suite import load_suite, shipped_suites
     from cutegen.spec import load_document
@@ -74,6 +74,7 @@ def list_(as_json: bool) -> None:
     ops = [(name, op.arity_text(), op.doc) for name, op in OPS.items()]
     installed = find_installed()
     ops += [_installed_op(name) for name in installed.offers if name not in OPS]
+    ops += CALLS
     unused = [*clashes(), *(f"entry points cannot be read: {text}" for text in installed.unreadable)]
     if as_json:
         console.print_json({

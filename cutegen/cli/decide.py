@@ -151,13 +151,18 @@ def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None)
 
 def _explain_word(word: str) -> list[Drawn]:
     from cutegen.cli.reference import all_rules
-    from cutegen.epilogue import OPS, EpilogueOp, Unusable, find_installed, load_op
+    from cutegen.epilogue import CALLS, OPS, EpilogueOp, Unusable, find_installed, load_op
 
     rules = all_rules()
     if word in rules:
         rule = rules[word]
         example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
         return [(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example), (), ())]
+    calls: list[Drawn] = [
+        (form, (doc,), ("", ""), (("takes", takes),)) for form, takes, doc in CALLS if form.startswith(f"{word}(")
+    ]
+    if calls and word not in OPS:
+        return calls
     op = load_op(word)
     if isinstance(op, Unusable):
         raise CutegenError(op.reason, op.remedy)
@@ -171,8 +176,8 @@ def _explain_word(word: str) -> list[Drawn]:
         )
         if offers := find_installed().offers.get(word) if word not in OPS else None:
             rows += (("installed by", offers[0].distribution),)
-        return [(f"op {op.name}", (op.doc,), ("", ""), rows)]
-    words = [*rules, *OPS, *find_installed().offers]
+        return [(f"op {op.name}", (op.doc,), ("", ""), rows), *calls]
+    words = [*rules, *OPS, *(form.partition("(")[0] for form, _, _ in CALLS), *find_installed().offers]
     hint = suggest(word, words) or "`cutegen list` shows specs and ops, docs/rules.md the rules"
     raise CutegenError(f"`{word}` is no spec, rule or op", hint, exit_code=2)
 

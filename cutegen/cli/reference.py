@@ -8,7 +8,7 @@ import pkgutil
 
 import cutegen
 from cutegen.diagnostics import RULES, Rule
-from cutegen.epilogue import OPS
+from cutegen.epilogue import CALLS, OPS
 from cutegen.families.registry import FAMILIES, load_spec_model
 from cutegen.spec.reference import families_page, rules_page
 from cutegen.spec.schema import json_schema
@@ -29,7 +29,7 @@ def pages() -> dict[str, str]:
     """Name within docs/ -> text."""
     models = {family: load_spec_model(family) for family in FAMILIES}
     schemas = {f"schema/{family}.json": json.dumps(json_schema(m), indent=2) + "\n" for family, m in models.items()}
-    operations = [(name, op.arity_text(), op.doc) for name, op in OPS.items()]
+    operations = [*((name, op.arity_text(), op.doc) for name, op in OPS.items()), *CALLS]
     return {
         "spec-reference.md": families_page(models, operations),
         "rules.md": rules_page(all_rules().values()),

@@ -31,10 +31,11 @@ from cutegen.epilogue.source import (
     torch_operand_lines,
 )
 from cutegen.epilogue.statements import parse_epilogue
+from cutegen.epilogue.syntax import CALLS
 from cutegen.epilogue.tree import Expr
 
 __all__ = [
-    "OPS", "Assign", "BlockOutput", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind",
+    "CALLS", "OPS", "Assign", "BlockOutput", "Cost", "EpilogueOp", "EpilogueProgram", "Expr", "Operand", "OperandKind",
     "Output", "Passes", "Reduction", "Report", "Traffic", "Unusable", "after_lines", "before_lines", "check_blocks",
     "check_columns", "clashes", "cost", "device_imports", "device_lines", "drop_added", "find_added", "find_in_place",
     "find_installed", "find_pairing", "find_passes", "find_scaled", "installed_ops", "load_op", "name_roles",

@@ -45,6 +45,11 @@ SHAPE_RANGE = register(Rule(
 ))  # fmt: skip
 
 
+def drop_absent(data: Any) -> Any:
+    """A map without its keys that have no value, for maps of sections: see Section."""
+    return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
+
+
 class Section(BaseModel):
     """A map of the spec with known keys. Frozen; unknown keys are findings; values are never converted."""
 

@@ -108,7 +108,8 @@ def parse_section(doc: SpecDocument, model: type[Model]) -> Model:
 def _show(findings: list[Finding], doc: SpecDocument) -> list[Diagnostic]:
     # The first finding about a key tells the cause: a name that collides is not unknown as well.
     keys = [f.path if f.key else None for f in findings]
-    first = [f for i, f in enumerate(findings) if not f.key or f.path not in keys[:i]]
+    no_names = {f.path for f in findings if f.key and f.rule == BAD_NAME.id}  # of their values nothing can be said
+    first = [f for i, f in enumerate(findings) if f.path not in (keys[:i] if f.key else no_names)]
     return [doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in first]
 
 
@@ -134,7 +135,9 @@ def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
             if section == "epilogue" and meaning.get(name) == "a tensor":
                 continue  # an assigned tensor is an output
             if problem := name_problem(name):
-                yield Finding(BAD_NAME.id, f"`{name}` {problem}", path=path, key=True)
+                cut = section == "epilogue" and content[name] is None  # what follows a comma inside { }
+                remedy = 'inside { } quote an expression that has commas or brackets: {d: "max(acc, 0)"}' if cut else ""
+                yield Finding(BAD_NAME.id, f"`{name}` {problem}", remedy, path, key=True)
             elif problem := reserved_problem(name, dim=section == "dims"):
                 yield Finding(RESERVED_NAME.id, f"`{name}` {problem}", "choose another name", path, key=True)
             elif original := next((t for t in tensors for form in DERIVED if form.format(t) == name), None):
@@ -224,6 +227,10 @@ def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
     return Finding(UNKNOWN_KEY.id, f"unknown key `{key}`{where}", remedy, path, key=True)
 
 
+# Integers of Python and of YAML 1.1, which specs have in decimal only.
+_NOT_DECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,8}|0[oO][0-7]{1,10}|0[bB][01]{1,31}|[1-9]\d{0,8}(_\d{1,9}){1,3}")
+
+
 def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
     schema = schemas.find_schema(root, path) or {}
     expected = schemas.words(schema, root)
@@ -231,7 +238,9 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
     remedy = suggest(value, schemas.choices(schema, root)) if isinstance(value, str) else ""
     if value in _YAML_1_1 and "boolean" in schemas.kinds(schema, root):
         remedy = "YAML 1.2 knows true and false only"
-    if isinstance(value, str) and rule is WRONG_TYPE and (numbers := re.fullmatch(r"\d{1,9}(x\d{1,9})*", value)):
+    if isinstance(value, str) and _NOT_DECIMAL.fullmatch(value) and "integer" in schemas.kinds(schema, root):
+        remedy = f"write it in decimal: {int(value, 0)}"
+    elif isinstance(value, str) and rule is WRONG_TYPE and (numbers := re.fullmatch(r"\d{1,9}(x\d{1,9})*", value)):
         kinds = schemas.kinds(schema, root)
         if numbers[1] and "array" in kinds:
             remedy = f"write [{value.replace('x', ', ')}]"

@@ -246,3 +246,24 @@ def test_the_widest_columns_of_text_are_folded(monkeypatch: pytest.MonkeyPatch) 
         "  tiles begin where groups may, and padding has",
         "    none; groups begin at multiples",
     ]
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("where", ["where(condition, x, y)"]),
+        ("stored", ["stored(d)"]),
+        ("sum", ["sum(x, n)"]),
+        ("max", ["op max", "max(x, n)"]),
+        ("max_abs", ["max_abs(x, n, 128)"]),
+    ],
+)
+def test_whatever_an_expression_may_call_is_listed_and_explained(
+    word: str, shown: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", word]) == 0
+    explained = capsys.readouterr().out.splitlines()
+    assert [line for line in explained if line in shown] == shown
+    assert main(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(form.removeprefix("op ") in listed for form in shown)

@@ -322,6 +322,12 @@ def test_blocks_that_no_other_tile_holds_are_rows() -> None:
     assert decided(free.replace("64)", "128)").replace("n/64", "n/128"))["tiling.tile"] == (128, 128, 64)
 
 
+def test_tile_k_holds_whole_blocks_of_scales() -> None:
+    for depth, tile_k in ((32, 128), (96, 192), (128, 128), (256, 256)):
+        text = BLOCKS.replace("k/128", f"k/{depth}")
+        assert values(resolve_text(text))["tiling.tile"][2] == tile_k  # type: ignore[index]
+
+
 def test_expected_rows_of_a_group_steer_the_tile() -> None:
     known = "dims: {g: 32, n: 4096, k: 7168}\n" + COUNTS
     few = values(resolve_text(known.replace("rows}", "rows, expected_rows: 20}")))

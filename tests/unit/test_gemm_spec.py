@@ -84,7 +84,7 @@ def test_shapes_need_the_open_dims_only() -> None:
 
 
 def test_a_key_without_a_value_is_absent() -> None:
-    spec = parse(PLAIN + "tiling:\n  tile:\npipeline:\ndims:\ndevice:\n")
+    spec = parse(PLAIN + "tiling:\n  tile:\npipeline:\ndims:\ndevice:\ntma: {a: }\n")
     assert spec == parse(PLAIN)
 
 
@@ -97,6 +97,22 @@ def test_sections_cannot_be_changed() -> None:
 @pytest.mark.parametrize("value", ["4.0", "'4'", "true", "[4]", "{}", "0", "-1", "4e0", "3000000000", "Auto"])
 def test_values_are_never_converted(value: str) -> None:
     assert [rule for rule, _ in findings(PLAIN + f"pipeline: {{stages: {value}}}\n")] in (["wrong-type"], ["bad-value"])
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "remedy"),
+    [
+        ("pipeline: {stages: 0x4}", "wrong-type", "write it in decimal: 4"),
+        ("tiling: {tile: [0x80, 128, 64]}", "wrong-type", "write it in decimal: 128"),
+        ("dims: {m: 1_000}", "wrong-type", "write it in decimal: 1000"),
+        ("epilogue: {d: max(acc, 0)}", "bad-name", "inside { } quote an expression that has commas or brackets"),
+    ],
+)
+def test_what_is_meant_is_seen(line: str, found: str, remedy: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(PLAIN.removesuffix("epilogue:\n  d: acc\n") + line + "\n")
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.rule, diagnostic.remedy.startswith(remedy)) == (found, True)
 
 
 def test_all_findings_of_all_sections_come_at_once() -> None:

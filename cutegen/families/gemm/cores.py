@@ -102,7 +102,7 @@ def propose_cores(
         elif aligned and swap_ab == (problem.groups is not None and problem.groups.along == "m"):
             cores += aligned
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
-            tile = (tile_m, tile_n, max(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
+            tile = (tile_m, tile_n, _whole_blocks(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab):
                 proposal = Core(schedule, consumers, tile, cluster, swap_ab, split_k=1)._asdict()
                 core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
@@ -116,6 +116,11 @@ def propose_cores(
     stages = {core: fixed.get("stages") or _stages(problem, core, device) for core in found}
     ranked = rank(problem, stages, device, shapes, fixed.get("promote_every"))
     return {core: (why, why) for core, why in ranked.items()}
+
+
+def _whole_blocks(tile_k: int, scaled_k: int) -> int:
+    """The fewest elements, of tile k and above, that blocks of scales divide."""
+    return -(-tile_k // scaled_k) * scaled_k if scaled_k else tile_k
 
 
 def _aligned_cores(problem: GemmProblem) -> list[tuple[str, int, tuple[int, int, int], str]]:

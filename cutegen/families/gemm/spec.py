@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cutegen.families.gemm.candidate import KNOBS
 from cutegen.families.pdl import Pdl
@@ -22,6 +22,7 @@ from cutegen.spec.base import (
     Section,
     TensorSpec,
     Triple,
+    drop_absent,
     knob,
     unknown_name,
 )
@@ -185,6 +186,8 @@ class GemmKnobs(TensorSpec):
     )
     tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")
     pdl: Pdl = Pdl()
+
+    drop_empty_tma = field_validator("tma", mode="before")(drop_absent)
 
     def cross_check(self) -> Iterator[Finding]:
         yield from super().cross_check()
