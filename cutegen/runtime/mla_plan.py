@@ -148,10 +148,12 @@ class MlaPlan(MeasuredPlan):
 
     def workspace_shapes(self, batch: int, rows: int, sm_count: int | None = None) -> dict[str, tuple[int, ...]]:
         """The least shapes of workspace and semaphores for rows = query_len * heads, by name, whichever tiling runs;
-        sm_count: of the device, by default the current one. They do not grow with the batch."""
+        sm_count: of the device, by default the current one. They do not grow with the batch. ValueError: neither."""
         if sm_count is None:
             import torch
 
+            if not torch.cuda.is_available():
+                raise ValueError(f"{self.name}: no GPU to count the SMs of; pass sm_count, 132 for an H100 SXM or H200")
             sm_count = self._sm_counts[torch.cuda.current_device()]
         sizes = [_scratch_sizes(t.cluster, rows, sm_count) for t in self.tilings.values()]
         return {"workspace": (max(s[1] for s in sizes),), "semaphores": (max(s[2] for s in sizes),)}

@@ -121,6 +121,12 @@ def test_dispatch_by_rows_batch_and_tokens() -> None:
     assert plan.launched == ["seesaw_2cta", "seesaw"]
 
 
+def test_workspace_without_a_gpu_needs_the_number_of_sms(plan: CpuMla, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"no GPU to count the SMs of; pass sm_count, 132 for"):
+        plan.workspace_shapes(7, 16)
+
+
 @pytest.mark.parametrize("rows", [1, 16, 64, 65, 128, 200, 2048])
 def test_scratch_fits_every_tiling_and_the_shared_one_every_problem(rows: int) -> None:
     plan = TwoTilings()
