@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import jinja2
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
+from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import default_root
@@ -44,14 +47,25 @@ class _Bytecode(FileSystemBytecodeCache):
 
 def _bytecode(markup: bool) -> _Bytecode | None:
     root = default_root()
-    # An entry tells its template's text and Python's version; what else the code depends on is in the name.
-    kind = f"jinja-{jinja2.__version__}{'-markup' if markup else ''}"
+    # An entry tells its template's text and Python's version; the rest is up to Jinja and to this file.
+    here = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    kind = f"jinja-{jinja2.__version__}-{here}{'-markup' if markup else ''}"
     return _Bytecode(str(root / "templates"), f"%s.{kind}") if root else None
+
+
+# Neither in XML nor in HTML, escaped or not (XML 1.0, production 2).
+_NO_MARKUP = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def _printable(value: object) -> object:
+    """Text for a page, with a mark in place of each character that no page may have."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else _NO_MARKUP.sub("\ufffd", value)
 
 
 @cache
 def _environment(markup: bool = False) -> Environment:
     return Environment(
+        finalize=_printable if markup else None,
         loader=FileSystemLoader(data_folder("templates")),
         bytecode_cache=_bytecode(markup),
         undefined=StrictUndefined,

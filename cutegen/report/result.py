@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.measured import FORMAT, VERSION
@@ -123,6 +123,13 @@ class SummaryResult(_Part):
     behind: Count
 
 
+def _environment(data: dict[str, Any]) -> dict[str, Any]:
+    """`gpu` is the only entry that anything is read from."""
+    if not isinstance(data.get("gpu"), dict | None):
+        raise ValueError("gpu is no map")
+    return data
+
+
 class Result(_Part):
     """A whole run."""
 
@@ -132,7 +139,7 @@ class Result(_Part):
     ok: bool
     command: str
     suite: str
-    environment: dict[str, Any]
+    environment: Annotated[dict[str, Any], AfterValidator(_environment)]
     rates: RatesResult
     rounds: Count
     slice_seconds: Number

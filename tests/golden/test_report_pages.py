@@ -84,6 +84,15 @@ def test_every_text_is_escaped_and_nothing_is_fetched(render: Any) -> None:
         assert HOSTILE in found.text
 
 
+def test_characters_that_no_page_may_have_are_marked() -> None:
+    odd = suite("a\x07\t\ud800\uffff", "b\x1f")
+    shown = [e.text or "" for e in ElementTree.fromstring(render_chart(odd)).iter()]
+    assert any("a\ufffd\t\ufffd\ufffd" in text for text in shown)
+    page = render_page(odd)
+    assert "b\ufffd" in page
+    assert not {"\x07", "\x1f", "\ud800", "\uffff"} & set(page)
+
+
 def test_chart_is_xml_and_inside_of_its_frame() -> None:
     root = ElementTree.fromstring(render_chart(suite(HOSTILE, HOSTILE)))
     width = float(root.attrib["width"])
