@@ -16,7 +16,7 @@ from pathlib import Path
 from spec_variety import varied_spec
 
 ROOT = Path(__file__).parents[2]
-COLD, MANY = 3.5, 20.0  # imports of the libraries; measured: 2.5 and 11
+COLD, MANY = 3.5, 45.0  # imports of the libraries; measured: 2.5 and 25
 LIBRARIES = "import click, jinja2, ruamel.yaml; from pydantic import BaseModel"
 RENDER = "import sys; from cutegen.cli import main; raise SystemExit(main(['render', *sys.argv[1:]]))"
 MANY_SPECS = """\
