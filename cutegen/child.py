@@ -60,6 +60,10 @@ class Child:
         code = self.process.wait()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
+    def was_killed(self) -> bool:
+        """Whether a process that ended was ended from outside: by the system, mostly, for want of memory."""
+        return self.process.wait() == -signal.SIGKILL
+
     def tail(self) -> str:
         """The end of what was printed since the last message."""
         self.log.seek(self.log_start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ FACTORY = "scripted_backend:ScriptedBackend"
 @dataclass(frozen=True)
 class Script:
     """seconds: per launch, by name. does: (operation, name) -> "crash", "exit", "hang", "raise", "fault" (a raise after
-    which only a new process helps) or "wrong". noise: relative, of a fixed sequence. log: gets a line an operation."""
+    which only a new process helps), "kill" or "wrong". noise: relative, of a fixed sequence. log: gets a line an
+    operation."""
 
     log: Path
     seconds: dict[str, float] = field(default_factory=dict)
@@ -74,6 +76,8 @@ class ScriptedBackend:
         if deed == "exit":
             print("CUDA error: an illegal memory access was encountered", flush=True)
             os._exit(3)
+        if deed == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         if deed == "hang":
             time.sleep(600)
         if deed in ("raise", "fault"):
@@ -89,7 +93,7 @@ class ScriptedBackend:
 class ScriptedMeasuring:
     """Candidates of a package whose times are a function of their tilings. built: tilings by instance, as compiled.
 
-    breaks: (tiling) -> why it does not compile, or "". factor: of the time, by name.
+    breaks: (tiling) -> why it does not compile, or ""; "killed": its compiler was. factor: of the time, by name.
     """
 
     def __init__(
@@ -123,4 +127,5 @@ class ScriptedMeasuring:
         on_progress(len(self.built), len(self.built))
         for t in resolved.tilings:
             reason = self.breaks(t.numbers)
-            yield SimpleNamespace(ok=not reason, tiling=t.name, checks=(), outcome=SimpleNamespace(error=reason))
+            outcome = SimpleNamespace(error=reason, killed=reason == "killed")
+            yield SimpleNamespace(ok=not reason, tiling=t.name, checks=(), outcome=outcome)

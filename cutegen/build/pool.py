@@ -32,10 +32,10 @@ class _Compiler:
         outcome: Outcome = self.child.receive()
         return outcome if outcome.facts else replace(outcome, log=self.child.tail())
 
-    def end_for(self, error: str) -> Outcome:
+    def end_for(self, error: str, killed: bool) -> Outcome:
         """Ends the process; the outcome of a job that it could not finish."""
         self.child.process.kill()
-        outcome = Outcome(error=error, log=self.child.tail())
+        outcome = Outcome(error=error, log=self.child.tail(), killed=killed)
         self.child.end()
         return outcome
 
@@ -63,18 +63,19 @@ def _collect(compilers: list[_Compiler], timeout_s: float, on_done: Callable[[in
     first = min(c.child.deadline for c in busy)
     ready = wait([c.child.connection for c in busy], timeout=max(0.0, first - time.monotonic()))
     for compiler in busy:
-        error = ""
+        error, killed = "", False
         if compiler.child.connection in ready:
             try:
                 outcome = compiler.receive()
             except EOFError:
-                error = f"the compiler process died ({compiler.child.died()})"
+                error, killed = f"the compiler process died ({compiler.child.died()})", compiler.child.was_killed()
+                error += ": killed from outside, for want of memory perhaps; try fewer --jobs" * killed
         elif compiler.child.deadline <= time.monotonic():
             error = f"the compiler did not finish within {timeout_s:g} s"
         else:
             continue
         if error:
-            outcome = compiler.end_for(error)
+            outcome = compiler.end_for(error, killed)
             compilers.remove(compiler)
         index, compiler.job = compiler.job, None
         assert index is not None

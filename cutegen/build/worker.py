@@ -30,7 +30,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """facts: None when it failed, and then error says why and log what was printed. seconds: of the compiler.
+    """facts: None when it failed, and then error says why and log what was printed. seconds: of the compiler. killed:
+    from outside, which says nothing of the kernel.
 
     warnings: what the cache complained about.
     """
@@ -41,6 +42,7 @@ class Outcome:
     error: str = ""
     log: str = ""
     warnings: tuple[str, ...] = ()
+    killed: bool = False
 
 
 def main(handle: int) -> None:

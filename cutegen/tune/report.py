@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 from cutegen.diagnostics import CutegenError
 from cutegen.families.knobs import show
@@ -18,6 +18,7 @@ from cutegen.run.shapes import Shape
 from cutegen.tune.pool import Pool
 from cutegen.tune.search import Trial, iterate_ranked
 from cutegen.tune.stages import PROOF
+from cutegen.tune.store import FaultKind
 
 HEADER = ("candidate", "us", "speed", "of baseline", "measured", "result")
 SHOWN = 8  # candidates of a problem in the table; JSON has them all
@@ -56,7 +57,7 @@ class ProblemReport:
             "not_measured": len(self.trials) - len(timed) - faults.total(),
             "pruned": sum(p.count for p in self.pool.pruned),
             "left_out": self.pool.left_out,
-            **{kind: faults[kind] for kind in ("failed", "wrong", "crashed", "hung")},
+            **{kind: faults[kind] for kind in get_args(FaultKind)},
         }
 
     def verdict(self) -> str:

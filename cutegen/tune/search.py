@@ -204,17 +204,14 @@ class Search:
             raise ProblemError(
                 f"{shape_text(self.problem)}: {reason}", "run `cutegen doctor`, and look at `nvidia-smi`"
             )
-        kind = fault.kind
-        self._blame(
-            trial, Fault("hung" if kind == "hung" else "crashed" if kind == "crashed" else "failed", fault.reason)
-        )
+        self._blame(trial, Fault(fault.kind, fault.reason))
 
     def _blame(self, trial: Trial, fault: Fault) -> None:
         if trial is self.default:
             remedy = "run `cutegen check` on the spec: the tuner compares with the default, which must work"
             raise ProblemError(f"{shape_text(self.problem)}: the default kernel: {fault.kind}: {fault.reason}", remedy)
         trial.fault, trial.stored = fault, False
-        if not self.crowded:  # else it may be the other process's doing
+        if fault.lasting and not self.crowded:  # else it may be the other process's doing
             self.store.keep_fault(trial.kernel, self.place, fault)
 
     def _crowd(self, others: int) -> None:

@@ -28,7 +28,7 @@ from cutegen.tune.report import ProblemReport, TuneReport
 from cutegen.tune.search import Clock, ProblemError, Search
 from cutegen.tune.stages import STAGES, planned_samples
 from cutegen.tune.station import Station
-from cutegen.tune.store import NOWHERE, Fault, Place, TimingStore
+from cutegen.tune.store import NOWHERE, Fault, FaultKind, Place, TimingStore
 from cutegen.tune.verdicts import Verdict, record, withdraw
 
 # With a budget: seconds that a compile takes one process, and candidates that are compiled in any case.
@@ -254,8 +254,10 @@ class Session:
             if any(kernel.tiling == a.beside.name for a in unknown):
                 raise CutegenError(f"the default kernel does not build: {reason}", f"run `cutegen build {self.spec}`")
             for trial in (t for a in unknown for t in a.report.trials if t.name == kernel.tiling and not t.fault):
-                trial.fault, trial.stored = Fault("failed", reason.splitlines()[0]), False
-                self.store.keep_fault(trial.kernel, NOWHERE, trial.fault)
+                kind: FaultKind = "killed" if kernel.outcome.killed else "failed"
+                trial.fault, trial.stored = Fault(kind, reason.splitlines()[0]), False
+                if trial.fault.lasting:
+                    self.store.keep_fault(trial.kernel, NOWHERE, trial.fault)
 
     def _search(self, attempt: Attempt, station: Station, until: float, where: str) -> None:
         report = attempt.report
@@ -300,7 +302,7 @@ class Session:
     def _withdraw_faulty(self, lock: Lock) -> Lock:
         """A winner that fails now may not go on answering for its problem, whatever else could be measured there."""
         for report in (p for p in self.report.problems if not p.crowded):
-            faulty = [p.knobs for p, t in zip(report.pool.tried, report.trials) if t.fault]
+            faulty = [p.knobs for p, t in zip(report.pool.tried, report.trials) if t.fault and t.fault.lasting]
             left = withdraw(lock, report.problem, faulty, self.device)
             if left is not lock:
                 text = f"{shape_text(report.problem)}: the winner of the lock fails, and is taken out"

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from cutegen.child import Child
 from cutegen.diagnostics import CutegenError
 from cutegen.run.shapes import Shape
+from cutegen.tune.store import FaultKind
 
 # Imports, the device's context, inputs and their reference; a kernel from the disk cache and its check; a slice.
 START_SECONDS, ADMIT_SECONDS, SAMPLE_SECONDS = 300.0, 60.0, 30.0
@@ -78,9 +79,9 @@ class Backend(Protocol):
 
 
 class CandidateFault(Exception):
-    """What one candidate did: `kind` is "failed", "crashed" or "hung". lost: the process is gone."""
+    """What one candidate did. lost: the process is gone."""
 
-    def __init__(self, kind: str, reason: str, lost: bool) -> None:
+    def __init__(self, kind: FaultKind, reason: str, lost: bool) -> None:
         super().__init__(reason)
         self.kind, self.reason, self.lost = kind, reason, lost
 
@@ -140,9 +141,10 @@ class Station:
             answer, fault, usable = child.receive()
         except EOFError:
             reason, log = child.died(), child.tail()
+            kind: FaultKind = "killed" if child.was_killed() else "crashed"
             self.end()
             last = f": {log.splitlines()[-1]}" if log else ""
-            raise CandidateFault("crashed", f"the process ended ({reason}){last}", lost=True) from None
+            raise CandidateFault(kind, f"the process ended ({reason}){last}", lost=True) from None
         except KeyboardInterrupt:
             self.end()
             raise

@@ -20,6 +20,8 @@ def compile_kernel(tiling, options):
         os.abort()
     if tiling == "exit":
         os._exit(3)
+    if tiling == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     if tiling == "hang":
         time.sleep(600)
     if tiling == "torch":
@@ -49,6 +51,12 @@ def test_errors_and_crashes_cost_one_job(root: Path) -> None:
     assert exited.error == "the compiler process died (exit code 3)"
     assert raised.log == "compiling raise"
     assert aborted.log.startswith("compiling abort")
+
+
+def test_a_process_that_was_killed_says_nothing_of_the_kernel(root: Path) -> None:
+    killed, aborted = outcomes(root, "kill", "abort")
+    assert killed.error.startswith("the compiler process died (SIGKILL): killed from outside, for want of memory")
+    assert (killed.killed, aborted.killed) == (True, False)
 
 
 def test_a_hang_ends_in_time(root: Path) -> None:

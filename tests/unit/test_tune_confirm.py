@@ -73,6 +73,25 @@ def test_a_winner_that_fails_by_now_is_taken_out_of_the_lock(
     assert main(["render", str(spec), "--locked", "-o", str(spec.parent / "out")]) == 0
 
 
+def test_a_winner_whose_compiler_was_killed_stays(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring()
+    assert tune(spec, *SHAPE, "--candidates", "6") == 0
+    before = winners(spec)
+    made = measuring(driver="2.0")
+    resolved = resolve_file(spec).resolved
+    (won,) = (t.numbers for t in resolved.tilings if t.name == before[0].tiling)
+    made.breaks = lambda tiling: "killed" if tiling == won else ""
+    capsys.readouterr()
+    assert tune(spec, "--confirm") == 0
+    assert "killed" in capsys.readouterr().out
+    assert winners(spec) == before
+    measuring(driver="2.0")
+    assert tune(spec, "--confirm") == 0
+    assert [(w.tiling, "driver 2.0" in w.toolchain) for w in winners(spec)] == [(before[0].tiling, True)]
+
+
 @pytest.mark.parametrize(
     "calls",
     [

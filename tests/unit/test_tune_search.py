@@ -143,6 +143,18 @@ def test_what_one_candidate_does_costs_that_candidate_only(
     assert bench.log.count("start") == (2 if kind == "crashed" else 1)
 
 
+def test_who_was_killed_from_outside_is_tried_again(bench: Bench) -> None:
+    does = {("sample", "late"): "kill"}
+    best, trials = bench.run({"late": 1e-6, "fast": 8e-6}, does=does)
+    assert best
+    assert best.name == "fast"
+    (fault,) = (t.fault for t in trials if t.fault)
+    assert (fault.kind, fault.reason) == ("killed", "the process ended (SIGKILL)")
+    best, trials = bench.run({"late": 1e-6, "fast": 8e-6})
+    assert best
+    assert best.name == "late"
+
+
 def test_a_hang_ends_in_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stations, "SAMPLE_SECONDS", 1.0)
     start = time.monotonic()
