@@ -64,16 +64,18 @@ def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:
     """`choose` for this problem and what is known of its shapes."""
     arch, (shapes, taken) = ARCHS[spec.arch], known_shapes(spec, problem)
     # How many parts of k pay depends on all extents, and a split where none does costs scratch.
-    whole = {"split_k": 1} if taken else {}
+    unsplit = {"split_k": 1} if taken and problem.groups is None else {}
+    names = " and ".join(taken)
 
     def run(fixed: Mapping[str, Any], device: Device) -> Choice | tuple[Refusal, ...]:
-        choice = choose(problem, {**whole, **fixed}, arch, device, shapes)
+        choice = choose(problem, {**unsplit, **fixed}, arch, device, shapes)
         if not taken or not isinstance(choice, Choice):
             return choice
-        extents = f"{' and '.join(taken)} taken as {OPEN_EXTENTS[0]} to {OPEN_EXTENTS[-1]}"
-        reasons = {k: f"{r}, {extents}" if r.startswith(COST_MODEL) else r for k, r in choice.reasons.items()}
-        unsplit = {"split_k": f"{' and '.join(taken)} {'are' if len(taken) > 1 else 'is'} open"}
-        return replace(choice, reasons={**reasons, **{k: r for k, r in unsplit.items() if k not in fixed}})
+        reasons = dict.fromkeys(unsplit.keys() - fixed.keys(), f"{names} {'are' if len(taken) > 1 else 'is'} open")
+        for field, reason in choice.reasons.items():
+            extents = f", {names} taken as {OPEN_EXTENTS[0]} to {OPEN_EXTENTS[-1]}" * reason.startswith(COST_MODEL)
+            reasons[field] = reason + extents
+        return replace(choice, reasons=reasons)
 
     return run
 
