@@ -169,5 +169,8 @@ class EpilogueProgram:
 
     @property
     def tile_switches(self) -> tuple[str, ...]:
-        """Scalars of which one is not 0 where any tile is read; () where some tile always is."""
-        return tuple(dict.fromkeys(s for _, s in self.scaled)) if len(self.scaled) == len(self.tiles) else ()
+        """Scalars of which one is not 0 where any tile is read; () where some tile always is, or where a scalar has a
+        value for each batch index."""
+        switches = tuple(dict.fromkeys(s for _, s in self.scaled))
+        varies = any(o.batched for o in self.operands if o.name in switches)
+        return switches if len(self.scaled) == len(self.tiles) and not varies else ()

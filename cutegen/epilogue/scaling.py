@@ -1,7 +1,7 @@
 """Tiles that a scalar scales: where it is 0 they are not read, as BLAS has it for `alpha * acc + beta * c`.
 
-A tile is scaled by a scalar s where each of its occurrences is a product with s alone: `s * c` or `c * s`. Such a
-product is 0 where s is 0, whatever c holds, NaN and infinity too.
+A tile is scaled by a scalar s where each of its occurrences, whole or a slice, is a product with s alone: `s * c` or
+`c * s`. Such a product is 0 where s is 0, whatever c holds, NaN and infinity too.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutegen.epilogue.program import Assign, Operand
-from cutegen.epilogue.tree import Binary, Expr, Name, children
+from cutegen.epilogue.tree import Binary, Expr, Name, Slice, children
 
 
 def find_scaled(statements: Sequence[Assign], operands: Sequence[Operand]) -> tuple[tuple[str, str], ...]:
     """(tile, scalar) of each tile that one scalar operand scales, in the order of the tiles."""
-    scalars = {o.name for o in operands if o.kind in ("host_scalar", "device_scalar") and not o.batched}
+    scalars = {o.name for o in operands if o.kind in ("host_scalar", "device_scalar")}
     found: dict[str, set[str | None]] = {o.name: set() for o in operands if o.kind == "tile"}
     for statement in statements:
         _visit(statement.expr, scalars, found)
@@ -22,10 +22,10 @@ def find_scaled(statements: Sequence[Assign], operands: Sequence[Operand]) -> tu
 
 
 def scaled_product(expr: Expr) -> tuple[str, str] | None:
-    """The two names of a product of names, in either order of which the first may be the tile."""
+    """The two names of a product of names, of which either may be sliced."""
     match expr:
-        case Binary("*", Name(left), Name(right)):
-            return left, right
+        case Binary("*", (Name() | Slice()) as left, (Name() | Slice()) as right):
+            return left.name, right.name
     return None
 
 
@@ -35,7 +35,7 @@ def _visit(expr: Expr, scalars: set[str], found: dict[str, set[str | None]]) -> 
         (tile,), (scalar,) = set(names) & set(found), set(names) & scalars
         found[tile].add(scalar)
         return
-    if isinstance(expr, Name) and expr.name in found:
+    if isinstance(expr, Name | Slice) and expr.name in found:
         found[expr.name].add(None)
     for part in children(expr):
         _visit(part, scalars, found)

@@ -85,9 +85,12 @@ class _Writer:
                 own, text = _SUM, f" {'&' if op == 'and' else '|'} ".join(self.text(part, _SIGN) for part in parts)
             case Negate(operand):
                 own, text = _SIGN, f"-{self.text(operand, _SIGN)}"
-            case Binary("*", Name(left), Name(right)) if {left, right} in self.scaled:
-                tile, scalar = next(pair for pair in self.program.scaled if set(pair) == {left, right})
-                return self.scale(scalar, tile)
+            case Binary("*", (Name() | Slice()) as left, (Name() | Slice()) as right) if {
+                left.name,
+                right.name,
+            } in self.scaled:
+                tile, scalar = next(pair for pair in self.program.scaled if set(pair) == {left.name, right.name})
+                return self.scale(scalar, self.text(left if left.name == tile else right))
             case Binary("/", left, right) if not is_constant(expr, self.constants) and (
                 function := self.divide(expr, right)
             ):

@@ -263,6 +263,53 @@ def test_tiles_scaled_by_zero_count_for_nothing(beta: float, gamma: float) -> No
     torch.testing.assert_close(found, expected, rtol=2**-7, atol=2**-7)
 
 
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        # Both halves of a tile, whole and sliced, by one scalar.
+        (
+            "  a: bf16[m, k]\n  b: bf16[n, k]\n  c: bf16[m, n]\n  beta: f32\n  d: bf16[m, n/2]\n"
+            "epilogue:\n  x: acc + beta * c\n  d: x[:, :n/2] * (1 + beta * c[:, n/2:])\n",
+            {"m": 72, "n": 272, "k": 72},
+        ),
+        # A scalar for each batch index, and for each group.
+        (
+            "  a: bf16[l, m, k]\n  b: bf16[n, k]\n  c: bf16[l, m, n]\n  beta: f32[l]\n  d: bf16[l, m, n]\n"
+            "epilogue: {d: acc + beta * c}\n",
+            {"m": 72, "n": 136, "k": 72, "l": 3},
+        ),
+        (
+            "  a: bf16[m, k]\n  b: bf16[g, n, k]\n  ends: i32[g]\n  c: bf16[m, n]\n  beta: f32[g]\n  d: bf16[m, n]\n"
+            "epilogue: {d: acc + c * beta}\ngroups: {offsets: ends}\n",
+            {"m": 200, "n": 136, "k": 72, "g": 3},
+        ),
+    ],
+    ids=["sliced", "batch", "groups"],
+)
+def test_a_tile_counts_for_nothing_where_its_scalar_is_zero(text: str, shape: dict[str, int]) -> None:
+    import torch
+
+    subject = load_resolution(resolve_text(HEAD + text), Simulation(sm_count=2))
+    plan = subject.plan
+    assert plan
+    inputs = {arg.name: value for arg, value in zip(plan.inputs, plan.prepare_inputs(**shape))}
+    inputs["c"].fill_(torch.nan)
+    if isinstance(inputs["beta"], float):
+        inputs["beta"] = 0.0
+    else:
+        inputs["beta"].copy_(torch.tensor([0.0, 2.0, 0.0]))
+        if "l" in shape:
+            inputs["c"][1].fill_(0.5)
+        else:
+            ends = inputs["ends"].tolist()
+            inputs["c"][ends[0] : ends[1]] = 0.5
+    values = tuple(inputs.values())
+    found, expected = plan.kernel_fn(*values), plan.reference_fn(*values)
+    rows = int(inputs["ends"][-1]) if "ends" in inputs else None  # further ones are of no group
+    assert not expected[:rows].isnan().any()
+    torch.testing.assert_close(found[:rows], expected[:rows], rtol=2**-7, atol=2**-7)
+
+
 def test_reductions_have_equal_bits_in_any_order_of_events() -> None:
     spec = SPECS["scalars_by_batch_index_and_reductions"]
     for seed in (0, 1):

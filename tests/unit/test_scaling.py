@@ -56,6 +56,30 @@ def test_nothing_of_a_tile_scaled_by_zero_is_left() -> None:
     assert scope["d"].tolist() == [[3.0, 3.0], [3.0, 3.0]]
 
 
+@pytest.mark.parametrize(
+    ("text", "scaled"),
+    [
+        ("x[:, :n/2] * (beta * c[:, n/2:])", (("c_0", "beta"), ("c_1", "beta"))),
+        ("x[:, :n/2] * c[:, n/2:]", ()),
+        ("x[:, :n/2] * c[:, n/2:] * beta", ()),
+    ],
+)
+def test_a_slice_is_an_occurrence(text: str, scaled: tuple[tuple[str, str], ...]) -> None:
+    """Else a tile would not be loaded that another expression reads."""
+    gated = TENSORS.replace("d: bf16[m, n]", "d: bf16[m, n/2]").replace("  e: bf16[m, n]\n  v: f32[n]\n", "")
+    gated = gated.replace("  gamma: f32[]\n", "") + text + "\n  x: acc + beta * c\n"
+    program = bind_text(gated).kernel_epilogue
+    assert program.scaled == scaled
+    assert program.tile_switches == (("beta",) if scaled else ())
+
+
+def test_a_scalar_for_each_batch_index_switches_no_loads() -> None:
+    batched = TENSORS.replace("[m,", "[l, m,").replace("gamma: f32[]", "gamma: f32[l]")
+    program = bind_text(batched + "acc + beta * c + gamma * e + v\n").epilogue
+    assert dict(program.scaled) == {"c": "beta", "e": "gamma"}
+    assert program.tile_switches == ()
+
+
 def test_halves_of_a_tile_are_scaled_as_the_tile_is() -> None:
     text = TENSORS.replace("d: bf16[m, n]", "d: bf16[m, n/2]").replace("  e: bf16[m, n]\n  v: f32[n]\n", "")
     text = text.replace("  gamma: f32[]\n", "") + "x[:, :n/2] * x[:, n/2:]\n  x: acc + beta * c\n"
