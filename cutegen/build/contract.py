@@ -94,8 +94,8 @@ def _local_memory(plan: CodePlan, facts: Facts) -> Check:
         found += f", spills {facts.spill_store_bytes} B out, {facts.spill_load_bytes} B in"
     meaning = (
         f"registers spill to memory: the accumulators alone take {plan.accumulator_registers} of the "
-        f"{max(plan.registers, default=facts.registers)} registers of a consumer thread; try another tile, "
-        "`schedule: cooperative`, or a simpler epilogue"
+        f"{max(plan.registers, default=facts.registers)} registers of a consumer thread; "
+        + (f"try {plan.fewer_registers}, or a simpler epilogue" if plan.fewer_registers else "try a simpler epilogue")
     )
     clean = not (facts.stack_bytes or accesses or facts.spill_store_bytes or facts.spill_load_bytes)
     return Check("local-memory", "none", found, clean, meaning)

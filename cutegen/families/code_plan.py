@@ -23,7 +23,7 @@ class CodePlan:
     them to a whole cluster. tma_stores, tma_adds: at least that many places store, and add to memory, by TMA.
     pdl_wait, pdl_trigger: it waits for the kernel before it, and lets the next one start, by programmatic dependent
     launch; pdl_early: it reads before that wait what its caller promises to be written by then. atomics: at least that
-    many places change global memory atomically.
+    many places change global memory atomically. fewer_registers: what to write for fewer of them; "": nothing is known.
     """
 
     threads: int
@@ -39,3 +39,4 @@ class CodePlan:
     pdl_early: bool = False
     atomics: int = 0
     tma_adds: int = 0
+    fewer_registers: str = ""

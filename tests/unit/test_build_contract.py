@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gemm_specs import PLAIN, resolve_text
 
 from cutegen.build import facts as facts_module
 from cutegen.build.contract import check_contract, holds
@@ -15,6 +16,7 @@ from cutegen.build.cubin import read_cubin
 from cutegen.build.facts import Facts, disassemble, find_nvdisasm
 from cutegen.diagnostics import CutegenError
 from cutegen.families.code_plan import CodePlan, MmaPlan
+from cutegen.families.gemm.code_plan import plan_code
 
 PLAN = CodePlan(
     threads=384,
@@ -113,10 +115,30 @@ def test_messages_have_the_numbers() -> None:
     spilled = replace(FACTS, stack_bytes=1968, spill_store_bytes=11548, spill_load_bytes=11036)
     check = check_contract(replace(PLAN, accumulator_registers=256), spilled)[0]
     assert check.found == "1968 B stack, 0 LDL/STL, spills 11548 B out, 11036 B in"
-    assert "accumulators alone take 256 of the 232 registers" in check.meaning
+    assert check.meaning.endswith("alone take 256 of the 232 registers of a consumer thread; try a simpler epilogue")
+    check = check_contract(replace(PLAN, fewer_registers="`a knob`"), spilled)[0]
+    assert check.meaning.endswith("try `a knob`, or a simpler epilogue")
     serial = check_contract(PLAN, replace(FACTS, warnings=(("C7511", "x"), ("C7599", "a new complaint"))))[1]
     assert "C7511: every MMA waits" in serial.meaning
     assert "C7599: a new complaint" in serial.meaning
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ("", "`tiling: {tile: [128, 128, 64]}`"),
+        ("warpgroups: {schedule: pingpong}\ntiling: {tile: [128, 192, 64]}\n", "`schedule: cooperative` with the same"),
+        ("warpgroups: {schedule: pingpong}\ntiling: {tile: [64, 192, 64]}\n", "`tiling: {tile: [64, 96, 64]}`"),
+        ("warpgroups: {consumer: {count: 1}}\ntiling: {tile: [128, 8, 64]}\n", "`tiling: {tile: [64, 8, 64]}`"),
+        ("warpgroups: {consumer: {count: 1}}\ntiling: {tile: [64, 8, 64]}\n", ""),
+    ],
+)
+def test_what_takes_fewer_registers_is_legal(knobs: str, words: str) -> None:
+    resolved = resolve_text(PLAIN + knobs).resolved
+    (tiling,) = resolved.tilings
+    found = plan_code(resolved, tiling).fewer_registers
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
 
 
 def test_warnings_that_the_dsl_does_not_tell_are_not_passed() -> None:

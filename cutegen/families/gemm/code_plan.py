@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import accumulators, dynamic, part_registers, warpgroups_per_tile
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
+from cutegen.families.gemm.rules import refusals
 from cutegen.hardware.arch import ARCHS
 
 
@@ -29,7 +33,23 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
         atomics=_atomics(tiling.candidate),
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
+        fewer_registers=_fewer_registers(resolved, tiling.candidate),
     )
+
+
+def _fewer_registers(resolved: ResolvedGemm, c: Candidate) -> str:
+    """The legal neighbour with half the accumulators a thread; "" where there is none."""
+    m, n, k = c.tile
+    halves: list[tuple[str, dict[str, Any]]] = [
+        (f"`tiling: {{tile: [{m}, {n // 2}, {k}]}}`", {"tile": (m, n // 2, k)}),
+        (f"`tiling: {{tile: [{m // 2}, {n}, {k}]}}`", {"tile": (m // 2, n, k)}),
+    ]
+    if c.schedule == "pingpong":
+        halves.insert(0, ("`schedule: cooperative` with the same tile", {"schedule": "cooperative"}))
+    for words, changes in halves:
+        if next(refusals(resolved.problem, replace(c, **changes), ARCHS[resolved.arch]), None) is None:
+            return words
+    return ""
 
 
 def _atomics(c: Candidate) -> int:
