@@ -81,7 +81,7 @@ from cutegen.runtime.gathered_rows import GatheredRows, fill_rows, lose_rows, sp
 from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.overlap import find_overlaps
-from cutegen.runtime.slots import find_dims, find_parts, find_storage
+from cutegen.runtime.slots import find_constants, find_dims, find_parts, find_storage
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
@@ -241,7 +241,7 @@ class KernelPlan(MeasuredPlan):
         return tolerance(self.outputs[output].dtype, k, error, reference, operand, self.promoted_k)
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """Work per call: two emptiness tests, promised upper bounds, where tensors begin, two dict lookups and the
+        """Work per call: two emptiness tests, constant and bounded extents, where tensors begin, two dict lookups and the
         compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only when it refuses are the
         reasons looked for.
         Where a tiling takes scratch: a lookup of its sizes as well, and of the stream where the call brings none.
@@ -261,6 +261,7 @@ class KernelPlan(MeasuredPlan):
         slots = find_dims(self.dims, args)
         ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
+        bounded += [(i, axis, extent, extent) for i, axis, extent in find_constants(self.dims, args)]
         parts = find_parts(args, slots)
         apart, alike, together = find_storage(args, [o.name for o in self.outputs], self.aliases)
         endings = self._endings

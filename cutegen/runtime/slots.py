@@ -17,6 +17,18 @@ def find_dims(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tup
     return tuple(found.values())
 
 
+def find_constants(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tuple[int, int, int], ...]:
+    """(argument, axis, extent) of each dim that is constant, or a part of one: the compiled kernel is not told those
+    that fit in a tile, and takes any."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for i, arg in enumerate(args):
+        for axis, dim in enumerate(arg.dims if isinstance(arg, TensorArg) and not arg.optional else ()):
+            name, divisor = divided(dim)
+            if isinstance(value := dims[name], int):
+                found.setdefault(dim, (i, axis, (value + slack(dim)) // divisor))
+    return tuple(found.values())
+
+
 def find_parts(
     args: Sequence[Argument], slots: Sequence[tuple[str, int, int]]
 ) -> tuple[tuple[int, int, int, int, int, int], ...]:

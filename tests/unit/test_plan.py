@@ -192,6 +192,29 @@ def test_extents_that_cannot_be_aligned_say_how_to_pad(plan: CpuPlan) -> None:
         plan.launch_fn(rows((24, 30), 30), rows((16, 30), 32), bias, alpha, d)
 
 
+class ConstantPlan(CpuPlan):
+    dims: ClassVar = {"m": (1, None), "n": 64, "k": (8, None)}
+
+
+class HalvedPlan(ConstantPlan):
+    outputs = (TensorArg("d", "bfloat16", ("m", "n/2"), contiguous=1, multiple=8, axes=(0, 1)),)
+
+
+def test_constants_hold_whatever_the_compiled_kernel_is_told() -> None:
+    """Those that fit in a tile are dynamic extents to the compiler, which sees only that a call agrees with itself."""
+    plan = ConstantPlan()
+    a, b, bias, alpha = plan.prepare_inputs(m=24, k=16)
+    plan.launch_fn(a, b, bias, alpha, torch.empty(24, 64, dtype=torch.bfloat16))
+    assert plan.launched == ["wide"]
+    wide = torch.zeros(128, 16, dtype=torch.bfloat16), torch.zeros(128)
+    with pytest.raises(ValueError, match=r"b: shape\[0\] is 128, but n is 64"):
+        plan.launch_fn(a, wide[0], wide[1], alpha, torch.empty(24, 128, dtype=torch.bfloat16))
+    halved = HalvedPlan()
+    with pytest.raises(ValueError, match=r"d: shape\[1\] is 64"):
+        halved.launch_fn(a, b, bias, alpha, torch.empty(24, 64, dtype=torch.bfloat16))
+    assert plan.launched + halved.launched == ["wide"]
+
+
 def test_promised_ranges_hold(plan: CpuPlan) -> None:
     with pytest.raises(ValueError, match="n is 8192; this kernel is promised 8 <= n <= 4096"):
         plan.launch_fn(*arguments(plan)[:1], rows((8192, 32), 32), torch.zeros(8192), 1.0, rows((24, 8192), 8192))
