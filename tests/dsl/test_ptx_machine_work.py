@@ -46,7 +46,7 @@ def load(text: str, sms: int = 4, mutate: Callable[[str], str] | None = None) ->
 @pytest.mark.parametrize(("schedule", "cluster"), [("cooperative", [2, 1]), ("pingpong", [1, 1]), ("pingpong", [1, 2])])
 def test_tiles_are_handed_out_dynamically(schedule: str, cluster: list[int]) -> None:
     subject, simulation = load(spec(schedule, "dynamic_persistent", cluster))
-    for simulation.seed in range(3):
+    for simulation.seed in range(2):
         assert_passes(subject, RAGGED, seed=simulation.seed)
 
 
@@ -55,7 +55,7 @@ def test_tiles_are_handed_out_dynamically(schedule: str, cluster: list[int]) -> 
 def test_parts_of_k_become_one_sum(schedule: str, how: str) -> None:
     scheduler, cluster = ("dynamic_persistent", [2, 1]) if schedule == "pingpong" else ("static_persistent", [1, 1])
     subject, simulation = load(spec(schedule, scheduler, cluster, f", split_k: 4, split_k_sum: {how}"))
-    for simulation.seed in range(3):
+    for simulation.seed in range(2):
         assert_passes(subject, RAGGED, seed=simulation.seed)
 
 
@@ -81,7 +81,7 @@ def test_ordered_sums_have_the_same_bits_in_any_order_of_events(how: str) -> Non
     plan: Any = subject.plan
     inputs = plan.prepare_inputs(**RAGGED)
     results = []
-    for simulation.seed in range(4):
+    for simulation.seed in range(3):
         results.append(plan.kernel_fn(*inputs))
     assert all(results[0].equal(other) for other in results[1:])
     assert plan.is_repeatable(next(iter(plan.tilings)))
