@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
+from cutegen.epilogue.expression import REDUCTIONS
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.plan import KernelPlan
 
@@ -18,6 +19,7 @@ PLAIN = "acc"
 KINDS = ("tile", "row", "column", "scalar")
 _HALVES = {":, :n / 2": ":, 0::2", ":, n / 2:": ":, 1::2"}
 _COMMUTES = (ast.Add, ast.Mult)
+_DIMS = ("m", "n")
 
 
 def form_of_statements(statements: Mapping[str, str], named: Callable[[str], str]) -> str:
@@ -54,6 +56,21 @@ def _inline(statements: Mapping[str, str], named: Callable[[str], str]) -> dict[
 
 def _text(value: ast.expr) -> str:
     return " ".join(ast.unparse(value).split())
+
+
+def find_names(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """(called, read) in an expression; dims, which stand in slices and behind what is reduced, are neither."""
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    passed_over: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            passed_over |= set(ast.walk(node.slice))
+        elif isinstance(node, ast.Call):
+            passed_over.add(node.func)
+            if isinstance(node.func, ast.Name) and node.func.id in REDUCTIONS:
+                passed_over |= {arg for arg in node.args[1:] if isinstance(arg, ast.Name) and arg.id in _DIMS}
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in passed_over)
+    return called, {node.id for node in names}
 
 
 def operand_kinds(plan: KernelPlan) -> dict[str, str]:

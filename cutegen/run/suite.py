@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -14,8 +15,9 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, register, suggest
 from cutegen.dtypes import DTYPES
+from cutegen.epilogue import CALLS, OPS, find_installed
 from cutegen.render.environment import data_folder
-from cutegen.run.epilogue_form import KINDS, form_of_statements
+from cutegen.run.epilogue_form import KINDS, find_names, form_of_statements
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
 from cutegen.spec import KernelSpec, KeyPath, SpecDocument, load_document, parse_section
@@ -66,14 +68,23 @@ DtypeName = Annotated[str, AfterValidator(_check_dtype), WithJsonSchema({"type":
 
 
 def _check_epilogue(value: str | dict[str, str]) -> str | dict[str, str]:
+    remedy = f"names are acc, {', '.join(KINDS)}, and locals written before"
+    known = {"acc"}
     for key, text in (value if isinstance(value, dict) else {"": value}).items():
+        path = (key,) if key else ()
         try:
-            ast.parse(text.strip(), mode="eval")
+            tree = ast.parse(text.strip(), mode="eval")
         except (SyntaxError, ValueError) as error:
-            where = f"`{key}`" if key else "it"
-            remedy = f"names are acc, {', '.join(KINDS)}, and locals written before"
-            message = f"{where} cannot be read as an expression: {text.strip()!r}"
-            raise Refusal([Finding(SUITE_EPILOGUE.id, message, remedy, (key,) if key else ())]) from error
+            message = f"{f'`{key}`' if key else 'it'} cannot be read as an expression: {text.strip()!r}"
+            raise Refusal([Finding(SUITE_EPILOGUE.id, message, remedy, path)]) from error
+        called, read = find_names(tree)
+        ops = (*OPS, *(form.partition("(")[0] for form, _, _ in CALLS), *find_installed().offers)
+        for name in sorted(called - set(ops)):
+            found = f"there is no op `{name}`"
+            raise Refusal([Finding(SUITE_EPILOGUE.id, found, suggest(name, ops) or "`cutegen list` shows them", path)])
+        for name in sorted(n for n in read if n not in known and not re.fullmatch(rf"({'|'.join(KINDS)})\d*", n)):
+            raise Refusal([Finding(SUITE_EPILOGUE.id, f"`{name}` is no operand", remedy, path)])
+        known.add(key)
     return value
 
 
