@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import SpecDocument
 
-OPEN_EXTENTS = (2048, 4096, 8192, 16384)  # of dims that nothing is known of, beside one that is: as layers have them
+FEW = TILE_N[1]  # rows or columns
+OPEN_EXTENTS = (2048, 4096, 8192, 16384)  # of dims that nothing is known of, beside few: as layers have them
 
 
 def resolve(
@@ -81,19 +82,20 @@ def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:
 
 
 def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
-    """Shapes that `dims`, `instances` and `m` make known, and the names of dims whose extents are not. Of a promised
-    range the upper end counts. Where rows or columns are fewer than a tile may have, the others count as OPEN_EXTENTS
-    if nothing is known of them; elsewhere no shape is known. Check and bench have no say."""
+    """Shapes that `dims`, `instances` and `m` make known, and the names of dims whose extents are not. Where rows or
+    columns are few, fewer than a tile may have, or promised to be, the others count as OPEN_EXTENTS if they are open;
+    elsewhere no shape is known. Of a range of few the upper end counts; a wider one says nothing, or the tile would be
+    the best one at its very end. Check and bench have no say."""
     dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
     shapes: list[Shape] = []
     taken: dict[str, None] = {}
     for instance in spec.instances or [{}]:
         values = [dim.value or instance.get(dim.name) for dim in dims]
         values[0] = values[0] or _expected(problem, values)
-        first, *rest = (value or dim.hi for dim, value in zip(dims, values))
+        first, *rest = (value or (dim.hi if dim.hi and dim.hi < FEW else None) for dim, value in zip(dims, values))
         for m in spec.m if spec.m and not values[0] else [first]:
             extents = [m, *rest]
-            few = any(extent and extent < TILE_N[1] for extent in extents[:2])
+            few = any(extent and extent < FEW for extent in extents[:2])
             if None in extents[3:] or (None in extents and not few):
                 return (), ()
             taken |= dict.fromkeys(dim.name for dim, extent in zip(dims, extents) if extent is None)
