@@ -25,7 +25,7 @@ def find_later_faults(plan: MlaPlan, values: Mapping[str, Any]) -> Iterator[Faul
     if not 0.0 < scale < math.inf:
         yield Fault(ValueError, f"softmax_scale: is {scale}, needs a positive finite number")
     for name in (*(a.name for a in plan.queries), "out"):
-        if batch and query_len > 1 and name in values and not rows_merge(values[name]):
+        if batch and query_len > 1 and heads > 1 and name in values and not rows_merge(values[name]):
             token, head = values[name].stride()[1:3]
             yield Fault(
                 ValueError,
@@ -63,6 +63,14 @@ def too_many_rows(rows: int, cluster: int) -> str:
         f"{rows} rows (query_len * heads) are {row_blocks(rows, cluster)} blocks of {ROW_BLOCK}, which run at the same "
         "time, each on an SM of its own"
     )
+
+
+def merge_single_head(tensor: Any) -> Any:
+    """A tensor of one head with tokens for rows: torch leaves the stride of its heads arbitrary."""
+    if tensor.dim() != 4 or tensor.shape[2] != 1 or tensor.shape[1] == 1 or rows_merge(tensor):
+        return tensor
+    batch, token, _, value = tensor.stride()
+    return tensor.as_strided(tensor.shape, (batch, token, token, value))
 
 
 def rows_merge(tensor: Any) -> bool:

@@ -57,7 +57,7 @@ from cutegen.runtime.arguments import (
 from cutegen.runtime.base import Table
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.mla import ROW_BLOCK, parts_of, row_blocks, semaphore_count, workspace_elements
-from cutegen.runtime.mla_faults import find_later_faults, rows_merge, too_many_rows
+from cutegen.runtime.mla_faults import find_later_faults, merge_single_head, rows_merge, too_many_rows
 from cutegen.runtime.mla_inputs import EQUAL, LATENT_DIM, QUERY_DIM, ROPE_DIM, Draw, draw_inputs
 from cutegen.runtime.mla_reference import attend
 from cutegen.runtime.scratch import OwnScratch
@@ -303,10 +303,12 @@ class MlaPlan(MeasuredPlan):
                     return
             except Exception as error:
                 self._refuse(args, values, error)
-                fixed = normalise_strides(args, values)
+                fixed = list(normalise_strides(args, values) or values)
+                for i in merged:
+                    fixed[i] = merge_single_head(fixed[i])
                 if isinstance(values[scale], int):
-                    fixed = (*values[:scale], float(values[scale]), *values[out:])
-                if fixed is None:
+                    fixed[scale] = float(values[scale])
+                if all(new is old for new, old in zip(fixed, values)):
                     raise
                 launch_fn(*fixed, sms=sms)
                 return

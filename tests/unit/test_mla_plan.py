@@ -121,6 +121,22 @@ def test_dispatch_by_rows_batch_and_tokens() -> None:
     assert plan.launched == ["seesaw_2cta", "seesaw"]
 
 
+def test_the_stride_of_a_single_head_is_that_of_its_tokens() -> None:
+    """torch calls such a tensor contiguous, whatever the stride says: no copy would change it."""
+    plan = type("Plan", (CpuMla,), {"heads": (1, 4)})()
+    values = arguments(plan, heads=1)
+    plan.launch_fn(*values)
+    expected = values[5].clone()
+    for i in (0, 5):
+        batch, token, _, value = values[i].stride()
+        values[i] = values[i].as_strided(values[i].shape, (batch, token, 7, value))
+        assert values[i].is_contiguous()
+    values[5].zero_()
+    plan.launch_fn(*values)
+    assert len(plan.launched) == 2
+    torch.testing.assert_close(values[5], expected)
+
+
 def test_workspace_without_a_gpu_needs_the_number_of_sms(plan: CpuMla, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match=r"no GPU to count the SMs of; pass sm_count, 132 for"):
