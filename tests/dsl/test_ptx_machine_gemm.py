@@ -1,4 +1,4 @@
-"""Shipped GEMMs, executed on the PTX machine: several tiles per CTA, tails in all dims."""
+"""Shipped GEMMs, executed on the PTX machine: several tiles per CTA, tails in all dims; and constants below a tile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from ptx_machine import Simulation, assert_passes, load
+from gemm_specs import CONSTANTS, resolve_text
+from ptx_machine import Simulation, assert_passes, load, load_resolution
 from ptx_machine.host import missing_tool
 
 from cutegen.run.shapes import legal_shape
@@ -31,3 +32,10 @@ def test_shipped_gemm_over_several_tiles_per_cta(package: Path) -> None:
     subject = load(package, simulation)
     assert_passes(subject, legal_shape(subject, RAGGED))
     assert simulation.unknown() == []
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_that_fit_in_a_tile(name: str) -> None:
+    """Each part of the tile goes to its own place."""
+    subject = load_resolution(resolve_text(CONSTANTS[name]), Simulation(sm_count=2))
+    assert_passes(subject, legal_shape(subject, {"m": 136, "n": 136, "k": 136, "t": 100, "g": 3}))
