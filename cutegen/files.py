@@ -66,7 +66,6 @@ def keep_style(text: str, old: bytes) -> str:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether there is no file to replace: it lies below /dev, or is a device, pipe or socket."""
-    if path.is_absolute() and path.parts[1:2] == ("dev",):
-        return True
-    return path.exists() and not (path.is_file() or path.is_dir())
+    """Whether there is no file to replace: it is a device, pipe or socket, or names what this process has open."""
+    opened = str(path) in ("/dev/stdout", "/dev/stderr") or path.parent in (Path("/dev/fd"), Path("/proc/self/fd"))
+    return opened or (path.exists() and not (path.is_file() or path.is_dir()))

@@ -74,7 +74,7 @@ def list_(as_json: bool) -> None:
     ops = [(name, op.arity_text(), op.doc) for name, op in OPS.items()]
     installed = find_installed()
     ops += [_installed_op(name) for name in installed.offers if name not in OPS]
-    ops += CALLS
+    ops += CALLS.values()
     unused = [*clashes(), *(f"entry points cannot be read: {text}" for text in installed.unreadable)]
     if as_json:
         console.print_json({

@@ -158,9 +158,8 @@ def _explain_word(word: str) -> list[Drawn]:
         rule = rules[word]
         example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
         return [(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example), (), ())]
-    calls: list[Drawn] = [
-        (form, (doc,), ("", ""), (("takes", takes),)) for form, takes, doc in CALLS if form.startswith(f"{word}(")
-    ]
+    form = CALLS.get(word)
+    calls: list[Drawn] = [(form.example, (form.doc,), ("", ""), (("takes", form.takes),))] if form else []
     if calls and word not in OPS:
         return calls
     op = load_op(word)
@@ -177,7 +176,7 @@ def _explain_word(word: str) -> list[Drawn]:
         if offers := find_installed().offers.get(word) if word not in OPS else None:
             rows += (("installed by", offers[0].distribution),)
         return [(f"op {op.name}", (op.doc,), ("", ""), rows), *calls]
-    words = [*rules, *OPS, *(form.partition("(")[0] for form, _, _ in CALLS), *find_installed().offers]
+    words = [*rules, *OPS, *CALLS, *find_installed().offers]
     hint = suggest(word, words) or "`cutegen list` shows specs and ops, docs/rules.md the rules"
     raise CutegenError(f"`{word}` is no spec, rule or op", hint, exit_code=2)
 

@@ -29,7 +29,7 @@ def pages() -> dict[str, str]:
     """Name within docs/ -> text."""
     models = {family: load_spec_model(family) for family in FAMILIES}
     schemas = {f"schema/{family}.json": json.dumps(json_schema(m), indent=2) + "\n" for family, m in models.items()}
-    operations = [*((name, op.arity_text(), op.doc) for name, op in OPS.items()), *CALLS]
+    operations = [*((name, op.arity_text(), op.doc) for name, op in OPS.items()), *CALLS.values()]
     return {
         "spec-reference.md": families_page(models, operations),
         "rules.md": rules_page(all_rules().values()),

@@ -58,11 +58,10 @@ def cost(program: EpilogueProgram) -> Cost:
     calls = [node for node in nodes if isinstance(node, Call)]
     flops = sum(isinstance(node, Binary | Negate | Compare | Logic | Where | Reduce) for node in nodes)
     flops += sum(find_op(c.op).flops * (len(c.args) - 1 if find_op(c.op).arguments is None else 1) for c in calls)
-    added = [o.name for o in computed.outputs if o.adds]
     dims = {"host_scalar": (), "device_scalar": (), "row_vector": ("n",), "column_vector": ("m",)}
     dims |= dict.fromkeys(("tile", "block_input"), ("m", "n"))
     return Cost(
-        flops=flops + len(added),
+        flops=flops + sum(o.adds for o in computed.outputs),
         reads=tuple(
             Traffic(
                 o.name,

@@ -209,7 +209,7 @@ class _Converter:
         if node.keywords:
             first = node.keywords[0].value
             said = f"`{name}` takes its arguments by position, not by keyword"
-            self.refuse(EXPRESSION, first, said, f"write {op.form() if op else FORMS[name]}")
+            self.refuse(EXPRESSION, first, said, f"write {op.form() if op else FORMS[name].example}")
             return None
         if name == "where":
             return self.where(node, depth)
@@ -271,7 +271,7 @@ class _Converter:
     def where(self, node: ast.Call, depth: int) -> Where | None:
         if len(node.args) != 3:
             said = f"`where` takes a condition and two values, not {len(node.args)} arguments"
-            self.refuse(OP_ARITY, node, said, f"write {FORMS['where']}")
+            self.refuse(OP_ARITY, node, said, f"write {FORMS['where'].example}")
             return None
         condition = self.condition(node.args[0], depth + 1)
         chosen, other = (self.value(arg, depth + 1) for arg in node.args[1:])

@@ -47,7 +47,6 @@ class _Writer:
 
     def __init__(self, program: EpilogueProgram) -> None:
         self.program = program
-        self.scaled = [set(pair) for pair in program.scaled]
         self.dtypes = {output.name: output.dtype for output in program.outputs}
         self.constants: set[str] = set()
         self.lines: list[str] = []
@@ -85,12 +84,8 @@ class _Writer:
                 own, text = _SUM, f" {'&' if op == 'and' else '|'} ".join(self.text(part, _SIGN) for part in parts)
             case Negate(operand):
                 own, text = _SIGN, f"-{self.text(operand, _SIGN)}"
-            case Binary("*", (Name() | Slice()) as left, (Name() | Slice()) as right) if {
-                left.name,
-                right.name,
-            } in self.scaled:
-                tile, scalar = next(pair for pair in self.program.scaled if set(pair) == {left.name, right.name})
-                return self.scale(scalar, self.text(left if left.name == tile else right))
+            case Binary("*") if scaled := self.find_scaled(expr):
+                return self.scale(*scaled)
             case Binary("/", left, right) if not is_constant(expr, self.constants) and (
                 function := self.divide(expr, right)
             ):
@@ -116,6 +111,14 @@ class _Writer:
 
     def reduce(self, expr: Reduce) -> str:
         raise NotImplementedError
+
+    def find_scaled(self, product: Binary) -> tuple[str, str] | None:
+        """(scalar, tile), as text, of the product of a scalar and a tile that counts only where it is not 0."""
+        for pair in ((product.left, product.right), (product.right, product.left)):
+            match pair:
+                case Name(scalar), (Name(name) | Slice(name=name)) as tile if (name, scalar) in self.program.scaled:
+                    return scalar, self.text(tile)
+        return None
 
     def scale(self, scalar: str, tile: str) -> str:
         """The product that is 0 where `scalar` is, whatever the tile holds."""

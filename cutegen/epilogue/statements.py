@@ -97,7 +97,7 @@ def _check_node(
             known = f"values are {', '.join(values)}"
             refuse(UNDEFINED_NAME, span, f"`{name}` is not a value of the epilogue", known)
         case Name(name, span) | Slice(name=name, span=span) if _is_op(name, values):
-            form = FORMS.get(name, f"{name}(x)")
+            form = FORMS[name].example if name in FORMS else f"{name}(x)"
             refuse(UNDEFINED_NAME, span, f"`{name}` is an op and needs its arguments", f"write {form}")
         case Name(name, span) | Slice(name=name, span=span) if name not in values:
             remedy = f"{suggest(name, values)} values are {', '.join(values)}".strip()

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import ast
+from typing import NamedTuple
 
 from cutegen.epilogue.installed import find_installed
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.rules import EXPRESSION
 
-# What is called like an op and is no function of values alone.
-FORMS = {"stored": "stored(d)", "where": "where(acc > 0, acc, 0)"}
-# (how it is written, what it takes, what it is) of all that is called and is no op. `max` is both.
-CALLS = (
-    ("where(condition, x, y)", "a condition and 2 values", "x where the condition holds, y elsewhere."),
-    ("stored(d)", "an output", "The value of output d after it was rounded to its dtype."),
-    ("sum(x, n)", "a value and dims", "The sum over all indices of the dims: an output without them."),
-    ("max(x, n)", "a value and dims", "The largest value over the dims: an output without them; NaN if any is NaN."),
-    (
+
+class Form(NamedTuple):
+    """What is called like an op and is none: how it is written, what it takes, what it is."""
+
+    example: str
+    takes: str
+    doc: str
+
+
+FORMS = {
+    "stored": Form("stored(d)", "an output", "The value of output d after it was rounded to its dtype."),
+    "where": Form(
+        "where(acc > 0, acc, 0)", "a condition and 2 values", "The first value where it holds, the second elsewhere."
+    ),
+}
+CALLS = FORMS | {
+    "sum": Form("sum(x, n)", "a value and dims", "The sum over all indices of the dims: an output without them."),
+    "max": Form("max(x, n)", "a value and dims", "The largest value over the dims: an output without them, or NaN."),
+    "max_abs": Form(
         "max_abs(x, n, 128)",
         "a value and dims, or a dim and how many make a block",
         "The largest absolute value over the dims, or of each block of them; NaN if any is NaN.",
     ),
-)
+}
 ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
 CHOICE = "choose between two values: where(acc > 0, acc, 0)"
 SLICES = "write acc[:, 0::2] and acc[:, 1::2], or acc[:, :n/2] and acc[:, n/2:]"

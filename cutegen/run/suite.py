@@ -78,7 +78,7 @@ def _check_epilogue(value: str | dict[str, str]) -> str | dict[str, str]:
             message = f"{f'`{key}`' if key else 'it'} cannot be read as an expression: {text.strip()!r}"
             raise Refusal([Finding(SUITE_EPILOGUE.id, message, remedy, path)]) from error
         called, read = find_names(tree)
-        ops = (*OPS, *(form.partition("(")[0] for form, _, _ in CALLS), *find_installed().offers)
+        ops = (*OPS, *CALLS, *find_installed().offers)
         for name in sorted(called - set(ops)):
             found = f"there is no op `{name}`"
             raise Refusal([Finding(SUITE_EPILOGUE.id, found, suggest(name, ops) or "`cutegen list` shows them", path)])

@@ -251,7 +251,7 @@ def test_the_widest_columns_of_text_are_folded(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("word", "shown"),
     [
-        ("where", ["where(condition, x, y)"]),
+        ("where", ["where(acc > 0, acc, 0)"]),
         ("stored", ["stored(d)"]),
         ("sum", ["sum(x, n)"]),
         ("max", ["op max", "max(x, n)"]),

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def test_devices_are_written_to(name: str) -> None:
         ["OSError: [Errno 28] No space left on device: '/dev/full'", ""] if name == "/dev/full" else [""]
     )
     assert stat.S_IFMT(os.stat(name).st_mode) == stat.S_IFMT(before)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="/dev/shm is not writable")
+def test_files_in_shared_memory_are_files() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder) / "new" / "file"
+        assert write_text(path, "text")
+        assert not write_text(path, "text")
+        assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
 def test_a_file_that_must_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

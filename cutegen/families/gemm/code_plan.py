@@ -38,7 +38,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
 
 
 def _fewer_registers(resolved: ResolvedGemm, c: Candidate) -> str:
-    """The legal neighbour with half the accumulators a thread; "" where there is none."""
+    """A legal neighbour with fewer accumulators a thread, as the spec writes it; "" where there is none."""
     m, n, k = c.tile
     halves: list[tuple[str, dict[str, Any]]] = [
         (f"`tiling: {{tile: [{m}, {n // 2}, {k}]}}`", {"tile": (m, n // 2, k)}),
