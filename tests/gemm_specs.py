@@ -67,14 +67,20 @@ groups: {counts: rows}
 OFFSETS = LABELS.replace("group: i32[m]", "ends: i32[g]").replace("labels: group", "offsets: ends")
 
 
-def gathered(text: str) -> str:
-    """A spec whose rows an index gathers from an `a` with others; the mainloop is the default, or scaled."""
-    text = text.replace("[m, k]", "[t, k]\n  rows: i32[m]", 1)
+def gathered(text: str, how: str = "cp_async") -> str:
+    """A spec whose rows an index gathers from an `a` with others; the mainloop is the default, or scaled. how: the knob
+    `gather`; "": `auto`."""
+    text = text.replace("[m, k]", "[t, k]\n  rows: i32[m]", 1) + gather_knob(how)
     return text.replace("(a * sa)", "(a[rows] * sa)") if "mainloop:" in text else text + "mainloop: a[rows] @ b\n"
 
 
-def gathered_scales(text: str, rows_contiguous: bool = False) -> str:
+def gather_knob(how: str) -> str:
+    return f"tma: {{a: {{gather: {how}}}}}\n" if how else ""
+
+
+def gathered_scales(text: str, rows_contiguous: bool = False, how: str = "cp_async") -> str:
     """A scaled spec whose rows an index gathers, and scales with them: their blocks of k lie side by side, or rows."""
+    text += gather_knob(how)
     text = text.replace("[m, k]", "[t, k]\n  rows: i32[m]", 1).replace("(a * sa)", "(a * sa)[rows]")
     blocks = "sa: f32[t, ceil(k/128)]" + "@t" * rows_contiguous
     return text.replace("sa: f32[m, ceil(k/128)]@m", blocks).replace("sa: f32[m]", "sa: f32[t]")
@@ -236,8 +242,8 @@ def bind_text(text: str) -> GemmProblem:
 
 
 def candidate(problem: GemmProblem, **knobs: Any) -> Candidate:
-    """The default candidate of a problem with some knobs replaced, legal or not."""
-    choice = choose(problem, {}, SM90, H200, ())
+    """The default candidate of a problem with some knobs replaced, legal or not; threads gather rows."""
+    choice = choose(problem, {"gather": "cp_async"} if problem.gather else {}, SM90, H200, ())
     assert isinstance(choice, Choice)
     return replace(choice.candidate, **knobs)
 

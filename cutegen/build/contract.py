@@ -61,15 +61,18 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         "registers do not move from the producer to the consumers as planned: every role must set its own, and the CTA "
         "size must be static",
     )
-    yield _mma(plan, facts)
-    yield _waits(facts)
-    yield _present("tma-load", facts.count("UTMALDG"), plan.tma_loads, "operands are not loaded by TMA")
+    if plan.mma:
+        yield _mma(plan, facts)
+        yield _waits(facts)
+    if plan.tma_loads:
+        yield _present("tma-load", facts.count("UTMALDG"), plan.tma_loads, "operands are not loaded by TMA")
     if plan.multicast:
         multicast = sum(n for op, n in facts.opcodes.items() if op.startswith("UTMALDG") and "MULTICAST" in op)
         yield _present("tma-multicast", multicast, 1, "CTAs of a cluster load the same tile each for itself")
     if plan.tma_adds:
         yield _present("tma-add", facts.count("UTMAREDG"), plan.tma_adds, "outputs are not added to by TMA")
-    yield _present("tma-store", facts.count("UTMASTG"), plan.tma_stores, "outputs are not stored by TMA")
+    if plan.tma_stores:
+        yield _present("tma-store", facts.count("UTMASTG"), plan.tma_stores, "outputs are not stored by TMA")
     for check, opcode, planned, meaning in (
         ("pdl-wait", "ACQBULK", plan.pdl_wait, "the kernel may read what the kernel before it has not written yet"),
         ("pdl-trigger", "PREEXIT", plan.pdl_trigger, "the next kernel starts only when this one has ended"),
@@ -84,7 +87,8 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
     if plan.atomics:
         meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
         yield _present("atomics", facts.count("ATOMG", "REDG"), plan.atomics, meaning)
-    yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
+    if plan.mma:
+        yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
 
 
 def _local_memory(plan: CodePlan, facts: Facts) -> Check:

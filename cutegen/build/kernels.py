@@ -93,7 +93,7 @@ def build_kernels(
         tasks = [
             _Task(resolved, tiling, _key(packages[resolved.name].files, root, resolved, tiling))
             for resolved in kernels
-            for tiling in resolved.instances
+            for tiling in resolved.built
         ]
         outcomes = dict(enumerate(_from_cache(task, keep) for task in tasks))
         missing = [i for i, outcome in outcomes.items() if outcome is None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cutegen.diagnostics import Diagnostic, SpecError
@@ -16,6 +16,9 @@ from cutegen.hardware import DEVICES, Device, default_device
 
 if TYPE_CHECKING:
     from cutegen.spec import KernelSpec, SpecDocument
+
+# Metadata of a field that digests leave out where it has its default: kernels without a feature keep theirs.
+SILENT = {"silent": True}
 
 Locked: TypeAlias = Mapping[str, tuple[object, str]]  # key -> (value, reason)
 
@@ -101,9 +104,15 @@ def kernel_digest(
         "arch": spec.arch,
         "problem": problem,
         "decisions": {d.key: plain(d.value) for d in decisions},
-        "numbers": [asdict(n) for n in numbers],  # type: ignore[call-overload]
+        "numbers": [_said(n) for n in numbers],
     }
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+
+def _said(numbers: Any) -> dict[str, object]:
+    """The fields of a dataclass, but for those that are silent about their default."""
+    silent = [f.name for f in fields(numbers) if f.metadata == SILENT and getattr(numbers, f.name) == f.default]
+    return {name: value for name, value in asdict(numbers).items() if name not in silent}
 
 
 def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str], list[str]]:

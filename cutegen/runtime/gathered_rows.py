@@ -33,6 +33,11 @@ class GatheredRows:
         return tuple(self.rows if d == self.of else d for d in dims) if name in self.tensors else dims
 
 
+def copied_name(name: str) -> str:
+    """Of the scratch tensor with the rows of an argument in the order of the index."""
+    return f"copied_{name}"
+
+
 def product_dims(plan: Any, arg: Any) -> tuple[str, ...]:
     """The dims of a TensorArg as the product of its plan sees them."""
     return plan.gathered.seen_dims(arg.name, arg.dims) if plan.gathered else arg.dims  # type: ignore[no-any-return]

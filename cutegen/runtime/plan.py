@@ -16,6 +16,7 @@ A generated plan gives, as class attributes:
     scales            names of the inputs that scale the operands of the product
     gathered          GatheredRows("a", "rows", rows="m", of="t"): an index names rows; `of` is a dim before the others;
                       scales=("sa",): scales that are gathered with them
+    copied_tilings    keys of tilings whose kernels get a copy of gathered rows, which a launch in front makes
     promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none), or
                       {"d": 0.0} where it is not the same for all outputs
@@ -36,6 +37,7 @@ and as methods:
     compile(self, key)                        the compiled kernel of tiling `key`, called as
                                               compiled(*inputs, *outputs, *scratch, sm_count), with the scratch that
                                               the tiling takes
+    compile_copy(self)                        with copied_tilings: the compiled copy of rows
     dispatch(self, **dims)                    the key for a problem; only when there are several tilings
                                               (self, device, /, **dims) with winners, see find_winner
 
@@ -47,11 +49,11 @@ and at module level:
 
 Scratch: tilings that split k keep partial sums in `workspace` (f32, any contents) or `sums` (f32, zero before the first
 launch, left zero by every one) and counters in `semaphores` (i32, zero likewise); so do those that hand out tiles
-dynamically. Reductions keep theirs in NAME_partials and `arrivals`. A call passes all of the plan's after its outputs,
-as allocate_scratch(*inputs) returns them, or none: then it uses the plan's own, one set for each stream and one that
-all captured graphs of a device share (runtime/scratch.py), and allocates only when it needs more than any call before
-it on its stream. `workspace_shapes` tells the sizes. Launches that may run at the same time, graphs included, need
-scratch of their own. After a launch that was aborted, zero it again.
+dynamically. Reductions keep theirs in NAME_partials and `arrivals`; copies of gathered rows lie in copied_NAME. A call
+passes all of the plan's after its outputs, as allocate_scratch(*inputs) returns them, or none: then it uses the plan's
+own, one set for each stream and one that all captured graphs of a device share (runtime/scratch.py), and allocates only
+when it needs more than any call before it on its stream. `workspace_shapes` tells the sizes. Launches that may run at
+the same time, graphs included, need scratch of their own. After a launch that was aborted, zero it again.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ from cutegen.runtime.gathered_rows import GatheredRows, fill_rows, lose_rows, sp
 from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.overlap import find_overlaps
+from cutegen.runtime.row_copy import RowCopy
 from cutegen.runtime.slots import find_constants, find_dims, find_parts, find_storage
 
 # Root mean square of what `draw` fills integers with.
@@ -101,11 +104,28 @@ class KernelPlan(MeasuredPlan):
     batch_invariant: ClassVar[bool] = False
     aliases: ClassVar[Mapping[str, str]] = {}
     gathered: ClassVar[GatheredRows | None] = None
+    copied_tilings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
-        self._scratch = GemmScratch(self.name, self.tilings, self._kept_dims(), self.rows_anywhere)
+        self._row_copy = RowCopy(self.gathered, self.inputs) if self.gathered and self.copied_tilings else None
+        self._scratch = GemmScratch(
+            self.name, self.tilings, self._kept_dims(), self.rows_anywhere, self._row_copy, self.copied_tilings
+        )
         self.scratch = self._scratch.args
         super().__init__(on_miss, sms)
+
+    def compile_copy(self) -> Callable[..., None]:
+        """The kernel that copies gathered rows."""
+        raise NotImplementedError
+
+    @cached_property
+    def _copy_kernel(self) -> Callable[..., None]:
+        return self.compile_copy()
+
+    def warm_up(self, keys: Sequence[str] | None = None) -> None:
+        super().warm_up(keys)
+        if not set(self.get_warmup_keys() if keys is None else keys).isdisjoint(self.copied_tilings):
+            _ = self._copy_kernel
 
     def _kept_dims(self) -> dict[str, str]:
         """Of each reduction, which of m and n it has."""
@@ -253,6 +273,7 @@ class KernelPlan(MeasuredPlan):
         empty = [(outputs[name], -math.inf if op == "max" else 0.0) for name, op in self.reductions.items()]
         carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and self.reduced in a.dims]
         carrier = self._find_carrier(carriers, probe)
+        k_at, k_axis = carriers[0], args[carriers[0]].dims.index(self.reduced)  # type: ignore[union-attr]
         key = self.full_key(key) if key else next(iter(self.tilings)) if len(self.tilings) == 1 else None
         choose: Callable[..., str] = self.dispatch
         scratch, whole = self.scratch, next(o for o in self.outputs if outputs[o.name] == probe)
@@ -264,7 +285,8 @@ class KernelPlan(MeasuredPlan):
         bounded += [(i, axis, extent, extent) for i, axis, extent in find_constants(self.dims, args)]
         parts = find_parts(args, slots)
         apart, alike, together = find_storage(args, [o.name for o in self.outputs], self.aliases)
-        endings = self._endings
+        endings, copied = self._endings, frozenset(self.copied_tilings)
+        row_copy = self._row_copy
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -295,15 +317,20 @@ class KernelPlan(MeasuredPlan):
                     given = values[: len(args)] if scratch else values
                     if endings:
                         chosen += "".join(ending for i, ending in endings if values[i] is None)
-                        given = tuple(v for v in given if v is not None)
                     limited = sms is not None or self.sms is not None
                     count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
+                    kernel, fitting = kernels[chosen], tuple[Any, ...]()
                     if scratch:
                         extents = product_extents(divisors, [output.shape[axis] for axis in axes])
-                        fitting = self._scratch.fit(chosen, extents, values[len(args) :], output.device)
-                        kernels[chosen](*given, *fitting, count)
-                    else:
-                        kernels[chosen](*given, count)
+                        k = values[k_at].shape[k_axis]
+                        fitting = self._scratch.fit(chosen, extents, k, values[len(args) :], output.device)
+                        if row_copy and chosen in copied:
+                            own = len(fitting) - len(row_copy.args)
+                            given = row_copy.run(self._copy_kernel, given, fitting[own:], extents[0], k)
+                            fitting = fitting[:own]
+                    if endings:
+                        given = tuple(v for v in given if v is not None)
+                    kernel(*given, *fitting, count)
                     return
             except Exception as error:
                 self._refuse(args if len(values) <= len(args) else (*args, *scratch), values, error)
@@ -355,7 +382,7 @@ class KernelPlan(MeasuredPlan):
         """The least shapes of the scratch tensors for a problem, by name, whichever tiling runs."""
         extents = complete_dims(self.dims, dims)
         m, n, _, _ = self.roles
-        sizes = self._scratch.largest([extents[d] for d in (m, n, *self.product_batch)])
+        sizes = self._scratch.largest([extents[d] for d in (m, n, *self.product_batch)], extents[self.reduced])
         return {arg.name: (size,) for arg, size in zip(self.scratch, sizes)}
 
     def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:

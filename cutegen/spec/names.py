@@ -31,7 +31,7 @@ KERNEL_NAMES = frozenset(
         *("LoadOperands", "TileLoadOperands", "ConsumeOperands", "RasterOrder", "SharedStorage", "SmemAllocator"),
         *("OperandMajorMode", "ValueError", "pairs", "arrivals", "extent_n", "s_ticket"),
         *("reads_tiles", "Boolean", "k_split", "split", "tile_queue", "queue", "queue_barriers"),
-        *("block_input", "spread_values", "queue_indices", "workspace", "sums", "semaphores"),
+        *("block_input", "row_copy", "spread_values", "queue_indices", "workspace", "sums", "semaphores"),
     }
 )
 # Names of kernel source at module level, which a function that is imported beside them cannot have.

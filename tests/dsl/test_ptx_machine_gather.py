@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
 SIMULATION = Simulation(sm_count=3)
-NARROW = "tma: {a: {swizzle: 32}}\ntiling: {tile: [64, 32, 64], cluster: [1, 1]}\n"
+NARROW = "tma: {a: {gather: cp_async, swizzle: 32}}\ntiling: {tile: [64, 32, 64], cluster: [1, 1]}\n"
 SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 128], cluster: [1, 2]}\n"
 # Over the rows of the product, of which there are more than of `a`.
 REDUCED = PLAIN.replace("  d:", "  r: f32[n]\n  d:") + "epilogue: {d: acc, r: 'sum(acc, m)'}\n"
@@ -56,7 +56,7 @@ SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
         {"m": 300, "n": 136, "k": 136},
         "lost",
     ),
-    "swizzled_by_32_and_reduced": (gathered(REDUCED) + NARROW, {"m": 130, "n": 72, "k": 136}, "lost"),
+    "swizzled_by_32_and_reduced": (gathered(REDUCED, "") + NARROW, {"m": 130, "n": 72, "k": 136}, "lost"),
     "short_rows": (gathered(PLAIN) + "tiling: {tile: [128, 32, 16]}\n", {"m": 130, "n": 72, "k": 40}, "lost"),
     # Six chunks of 16 bytes are copied by two threads.
     "rows_of_96_bytes": (
@@ -106,11 +106,55 @@ SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
         Deal("random"),
     ),
 }
+# Rows that a launch in front copies.
+COPIED: dict[str, tuple[str, dict[str, int], Any]] = {
+    "multicast": (
+        gathered(PLAIN, "copy") + "tiling: {tile: [64, 64, 64], cluster: [1, 2]}\n",
+        {"m": 300, "n": 136, "k": 200},
+        "lost",
+    ),
+    # More 16-byte pieces in a row than a warp copies in one turn.
+    "long_rows_transposed_and_split": (
+        gathered(FUSED, "copy") + "tiling: {swap_ab: true, tile: [64, 32, 64], split_k: 3}\n",
+        {"m": 5, "n": 72, "k": 2120},
+        "lost",
+    ),
+    "scales_and_labels": (
+        gathered_scales(group_scaled(LABELS), how="copy") + PINGPONG + "tiling: {tile: [64, 64, 256]}\n",
+        {"m": 300, "n": 72, "k": 272, "g": 3},
+        Deal("random"),
+    ),
+    "scales_contiguous_along_rows_and_offsets": (
+        gathered_scales(group_scaled(OFFSETS), True, how="copy") + "tiling: {tile: [64, 64, 128]}\n",
+        {"m": 201, "n": 72, "k": 144, "g": 5},
+        Deal("edges"),
+    ),
+    "scales_of_rows": (
+        gathered_scales(ROW_SCALES, how="copy") + "tiling: {tile: [64, 64, 128]}\n",
+        {"m": 70, "n": 72, "k": 144},
+        "lost",
+    ),
+    "a_constant_dim_and_rows_of_another_order": (
+        gathered(PLAIN, "copy").replace("[t, k]", "[k, t]@k") + "dims: {k: 72}\ntiling: {tile: [64, 64, 64]}\n",
+        {"m": 70, "n": 72, "k": 72},
+        "lost",
+    ),
+}
 
 
 @cache
 def subject(name: str) -> Subject:
     return load_resolution(resolve_text(SPECS[name][0]), SIMULATION)
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_rows_are_copied_in_the_order_of_the_index(name: str) -> None:
+    text, shape, draw = COPIED[name]
+    copied = load_resolution(resolve_text(text), SIMULATION)
+    for seed in (0, 2):
+        SIMULATION.seed = seed
+        assert_passes(copied, {"t": 90, **shape}, draw=draw, seed=seed)
+    assert not SIMULATION.unknown()
 
 
 @pytest.mark.parametrize("seed", [0, 2])
@@ -121,8 +165,10 @@ def test_rows_are_those_that_the_index_names(name: str, seed: int) -> None:
     assert_passes(subject(name), {"t": 90, **shape}, draw=draw, seed=seed)
 
 
-def test_from_no_rows_at_all_come_zeros() -> None:
-    plan = subject("plain").plan
+@pytest.mark.parametrize("how", ["cp_async", "copy"])
+def test_from_no_rows_at_all_come_zeros(how: str) -> None:
+    found = subject("plain") if how == "cp_async" else load_resolution(resolve_text(COPIED["multicast"][0]), SIMULATION)
+    plan = found.plan
     assert plan
     inputs = plan.prepare_inputs(t=0, m=70, n=72, k=72)
     assert (plan.kernel_fn(*inputs) == 0).all()

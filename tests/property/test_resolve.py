@@ -143,7 +143,7 @@ def test_any_lock_is_survived(text: str, locked: dict[str, Any]) -> None:
         assert shown.get(key) == value or key in told
     problem = resolution.resolved.problem
     # What a problem has no use for is not among its decisions.
-    absent = {"load_stages": 0, "promote_every": "never", "split_k_sum": "none"}
+    absent = {"load_stages": 0, "promote_every": "never", "split_k_sum": "none", "gather": "none"}
     fields = {k.field: values(resolution).get(k.key, absent.get(k.field)) for k in knobs_of(problem)}
     assert not list(refusals(problem, replace(candidate(problem), **fields), SM90))
 

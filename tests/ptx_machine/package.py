@@ -104,21 +104,26 @@ def _region(index: int, tensor: Any) -> Region:
 def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
     """A plan of the same class that takes CPU tensors and launches on the machine."""
     copy, module = type(plan)(), sys.modules[type(plan).__module__]
-    original, compile_key = module.load_kernel, copy.compile
+    original = module.load_kernel
 
-    def compile_for_machine(key: str) -> Callable[..., None]:
-        module.load_kernel = simulation.load_kernel  # type: ignore[attr-defined]
-        try:
-            return compile_key(key)
-        finally:
-            module.load_kernel = original  # type: ignore[attr-defined]
+    def for_machine(compile_one: Callable[..., Any]) -> Callable[..., Any]:
+        def compiled(*key: str) -> Any:
+            module.load_kernel = simulation.load_kernel  # type: ignore[attr-defined]
+            try:
+                return compile_one(*key)
+            finally:
+                module.load_kernel = original  # type: ignore[attr-defined]
+
+        return compiled
 
     def refuse(args: Any, values: Any, cause: Exception | None = None) -> None:
         if isinstance(cause, PtxError):  # the launch was accepted and failed: no other strides are tried
             raise cause
         type(plan)._refuse(copy, args, values, cause)
 
-    copy.compile = compile_for_machine  # type: ignore[method-assign]
+    for name in ("compile", "compile_copy"):
+        if hasattr(copy, name):
+            setattr(copy, name, for_machine(getattr(copy, name)))
     copy._refuse = refuse  # type: ignore[method-assign]
     copy.device = "cpu"  # type: ignore[misc]
     copy._sm_counts[-1] = simulation.sm_count  # a CPU tensor's device index is -1

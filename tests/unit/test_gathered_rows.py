@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,18 @@ from gemm_specs import (
 )
 from test_scaled_baselines import plan_of
 
+from cutegen.diagnostics import SpecError
+from cutegen.families.gemm.cores import COPIED_ROWS
+from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import derive, gather_warps
 from cutegen.families.gemm.explain import read_shape
 from cutegen.families.gemm.grouped_proving import PROVING
+from cutegen.families.gemm.search_space import explore
+from cutegen.hardware import ARCHS, DEVICES
 from cutegen.run.baselines import list_baselines
-from cutegen.runtime.gathered_rows import take_rows
+from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.gathered_rows import GatheredRows, take_rows
+from cutegen.runtime.row_copy import RowCopy
 from cutegen.runtime.row_groups import Deal
 
 NAN = float("nan")
@@ -118,6 +126,61 @@ def test_no_cluster_shares_what_each_cta_gathers() -> None:
     assert resolve_text(gathered(LABELS)).resolved.default.candidate.cluster == (1, 1)
     few = gathered(PLAIN) + "dims: {m: 16, n: 8192, k: 4096}\ntiling: {swap_ab: true}\n"
     assert resolve_text(few).resolved.default.candidate.cluster[0] == 1
+
+
+def test_clusters_share_copies_of_rows() -> None:
+    found = resolve_text(gathered(LABELS, "copy")).resolved
+    assert (found.default.candidate.cluster, found.default.numbers.multicast) == ((1, 2), (2, 1))
+    assert [r.name for r in found.default.roles][:2] == ["load warp", "idle warps"]
+    assert [k.name for k in found.built] == [found.default.name, "copy_rows"]
+    assert [k.name for k in resolve_text(gathered(LABELS)).resolved.built] == [found.default.name]
+
+
+@pytest.mark.parametrize(("m", "how"), [(None, "copy"), (COPIED_ROWS - 1, "cp_async"), (COPIED_ROWS, "copy")])
+def test_many_rows_are_copied(m: int | None, how: str) -> None:
+    known = f"dims: {{m: {m}, n: 4096, k: 4096}}\n" if m else ""
+    assert resolve_text(gathered(PLAIN, "") + known).resolved.default.candidate.gather == how
+
+
+def test_a_tuner_tries_both_ways() -> None:
+    resolved = resolve_text(gathered(PLAIN, "")).resolved
+    found = islice(explore(resolved.problem, {}, ARCHS["sm_90a"], DEVICES["h200"], Shape(64, 4096, 4096), False), 24)
+    assert {f.candidate.gather for f in found} == {"cp_async", "copy"}
+
+
+def test_copies_are_scratch(tmp_path: Path) -> None:
+    plan = plan_of(gathered_scales(BLOCKS, how="copy"), tmp_path)
+    dims = {"t": 5, "m": 41, "n": 16, "k": 272}
+    # Scales in columns of a multiple of 16 bytes, as TMA reads them.
+    assert plan.workspace_shapes(**dims) == {"copied_a": (41 * 272,), "copied_sa": (44 * 3,)}
+    assert [s.dtype for s in plan.scratch] == ["float8_e4m3fn", "float32"]
+    assert plan_of(gathered_scales(BLOCKS), tmp_path / "other").scratch == ()
+    with pytest.raises(ValueError, match="use a tiling that gathers rows by cp_async"):
+        plan.workspace_shapes(**{**dims, "m": 2**24})
+
+
+def test_what_a_copy_replaces() -> None:
+    inputs = (
+        TensorArg("b", "bfloat16", ("n", "k"), 1),
+        TensorArg("rows", "int32", ("m",), 0),
+        TensorArg("a", "bfloat16", ("t", "k"), 1),
+        TensorArg("scale", "float32", ("t",), 0),
+    )
+    copy = RowCopy(GatheredRows("a", "rows", rows="m", of="t", scales=("scale",)), inputs)
+    given = (torch.zeros(2, 3), torch.tensor([1, 0]), torch.arange(6.0).view(2, 3), torch.tensor([7.0, 8.0]), None)
+    scratch = (torch.full((9,), NAN), torch.full((2,), NAN))
+
+    def launch(a: Any, scale: Any, rows: Any, copied_a: Any, copied_scale: Any) -> None:
+        copied_a.copy_(a[rows])
+        copied_scale.copy_(scale[rows])
+
+    b, a, scale, rest = copy.run(launch, given, scratch, 2, 3)
+    assert (b is given[0], a.tolist(), scale.tolist(), rest) == (True, [[3, 4, 5], [0, 1, 2]], [8, 7], None)
+
+
+def test_names_of_copies_are_taken() -> None:
+    with pytest.raises(SpecError, match="copied_a"):
+        bind_text(gathered(PLAIN).replace("  d:", "  copied_a: f32[n]\n  d:") + "epilogue: {d: acc + copied_a}\n")
 
 
 @pytest.mark.parametrize("rows_contiguous", [False, True])

@@ -123,6 +123,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("gather-step", gathered(PLAIN), {"tile": (128, 16, 16), "swap_ab": True, "swizzle_a": 32, "swizzle_b": 32},
      ("2 warps copy 32 rows of tile k = 16", "tile n = 16", "multiple of 32"),
      {"tile": (128, 32, 64), "swap_ab": True}),
+    ("gather-way", PLAIN, {"gather": "copy"}, ("gather is copy", "no index"), {"gather": "none"}),
+    ("gather-way", gathered(PLAIN), {"gather": "none"}, ("nothing says how", "use copy"), {"gather": "copy"}),
     ("gather-registers", gathered(PLAIN), {"producer_registers": 40, "consumer_registers": 232},
      ("copies 16 rows", "16 + 32", "not 40", "use 48"), {"producer_registers": 48, "consumer_registers": 224}),
     ("gather-registers", gathered(FUSED), {"scheduler": "dynamic_persistent"}, ("copies 32 rows", "use 64"), {}),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cutegen.families.code_plan import CodePlan
     from cutegen.families.explanation import Section
     from cutegen.families.gemm.problem import GemmProblem
-    from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
+    from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.families.resolved import Outcome
     from cutegen.families.tuned import TunedRow
@@ -59,7 +59,7 @@ class GemmFamily:
 
         return render(resolved)
 
-    def plan_code(self, resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
+    def plan_code(self, resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel) -> CodePlan:
         """What one instance is planned to compile to; `build` compares it with what the compiler made."""
         from cutegen.families.gemm.code_plan import plan_code
 

@@ -8,8 +8,17 @@ from typing import Any
 
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import most_stages, other_registers
-from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.cores import RASTER_GROUP, SPLIT_K_SUM, SPLIT_MARGIN, Core, bare, promotion, propose_cores
+from cutegen.families.gemm.candidate import COPIED, Candidate
+from cutegen.families.gemm.cores import (
+    RASTER_GROUP,
+    SPLIT_K_SUM,
+    SPLIT_MARGIN,
+    Core,
+    bare,
+    list_gathers,
+    promotion,
+    propose_cores,
+)
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES
@@ -52,8 +61,10 @@ def candidates(
     problem: GemmProblem, fixed: Mapping[str, Any], arch: Arch, device: Device, shapes: Sequence[Shape]
 ) -> Iterator[Choice]:
     """Candidates with the fixed knobs, best first."""
-    for core, (why_tile, why_cluster) in propose_cores(problem, fixed, device, shapes).items():
-        yield finish(problem, fixed, core, arch, shapes, why_tile, why_cluster)
+    for gather in list_gathers(problem, shapes):
+        if fixed.get("gather", gather) == gather:
+            for core, (why_tile, why_cluster) in propose_cores(problem, fixed, device, shapes, gather).items():
+                yield finish(problem, fixed, core, arch, shapes, why_tile, why_cluster)
 
 
 def finish(
@@ -133,6 +144,7 @@ def complete(
     holds = "no other tile holds the blocks" if problem.epilogue.block else "no tile m divides the alignment of groups"
     unknown = holds if c.swap_ab else "rows are taken to be many where no shape is known"
     settle("goes with the tile" if shapes else unknown, swap_ab=c.swap_ab)
+    settle(_why_gather(c, shapes), gather=c.gather)
     settle(WHY_WAIT, pdl_wait=PDL_WAIT)
     settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
     return Choice(c, reasons)
@@ -148,6 +160,15 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tup
         return peers, f"{peers} CTAs of the cluster along {along} share it"
     gathered = operand is problem.gathered
     return 1, "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
+
+
+def _why_gather(c: Candidate, shapes: Sequence[Shape]) -> str:
+    if c.gather == "none":
+        return "no index names rows"
+    if c.gather == COPIED:
+        many = "many rows" if shapes else "rows are taken to be many where no shape is known"
+        return f"{many}: TMA loads a copy of them, and multicasts it"
+    return "few rows: a copy of them would be a launch of its own"
 
 
 def _why_split(problem: GemmProblem, c: Candidate, shapes: Sequence[Shape]) -> str:

@@ -94,6 +94,8 @@ class Binder:
         fitting = replace(written, inputs=tuple(name for name in written.inputs if name not in refused))
         program = self.program(fitting, placement, roles, extents, (a, b))
         self.check_program(program, written, placement, extents, (a, b), batch is not None and not roles.flat)
+        gathered = (mainloop.gather.name, *mainloop.gathered) if mainloop.gather else ()
+        check_made_names(self.spec, program, gathered, self.report)
         aliases = self.aliases(program)
         optional = self.optional(program, written.inputs)
         if groups:
@@ -159,7 +161,7 @@ class Binder:
         operands: tuple[MatrixOperand, MatrixOperand],
         batched: bool,
     ) -> None:
-        """What its tensors and statements ask of one another, and of names in the kernel."""
+        """What its tensors and statements ask of one another."""
         m, n, (a, b) = extents["m"], extents["n"], operands
         stored = len(program.outputs) + len(program.block_outputs) + len(program.reductions)
         read = len(written.inputs) + len(written.updated)
@@ -169,7 +171,6 @@ class Binder:
             if operand.kind == "block_input":
                 placement.check_block_input(operand, program, m, n)
         placement.check_pairs(b, program, n)
-        check_made_names(self.spec, program, self.report)
 
     def check_statements(
         self, program: EpilogueProgram, placement: Placement, n: ProblemDim, batched: bool, floating: bool

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from cutegen.families.decide import SILENT
 from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
 from cutegen.families.pdl import PDL_TRIGGERS
 
@@ -17,6 +18,8 @@ SCHEDULERS = ("static_persistent", "dynamic_persistent")
 # How the parts of a split k become one sum; the first two give the same bits every time.
 SPLIT_K_SUMS = ("ordered_turnstile", "ordered_parallel", "unordered_atomic")
 NEVER = "never"
+# How rows that an index names come to the ring of A and B.
+BY_THREADS, COPIED = "cp_async", "copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Candidate:
     slots of the rings of stored and of loaded epilogue tiles (load_stages 0 without loaded tiles). *_registers:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
     swizzle_*: bytes of a swizzled SMEM row. split_k_sum: "none" without a split. promote_every: MMAs along k that the
-    tensor core sums before f32 registers take the sum, or "never".
+    tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows.
     """
 
     schedule: str
@@ -52,6 +55,7 @@ class Candidate:
     pdl_wait: bool
     pdl_trigger: str
     promote_every: int | str
+    gather: str = field(default="none", metadata=SILENT)
 
     @property
     def promotes(self) -> bool:
@@ -83,19 +87,22 @@ KNOBS: tuple[Knob, ...] = (
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
     Knob("promote_every", "accumulate.promote_every", either(integer(), word(NEVER))),
+    Knob("gather", "tma.{a}.gather", word(BY_THREADS, COPIED)),
 )
 
 
 # Which text a kernel module has; every other knob is a number that its instances differ in.
-STRUCTURAL = ("schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every")
+STRUCTURAL = ("schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather")
 
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
-    """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums are not promoted."""
+    """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums are not promoted, no rows are
+    gathered."""
     idle = {
         "load_stages": c.load_stages == 0,
         "split_k_sum": c.split_k == 1,
         "promote_every": not problem.promotable,
+        "gather": c.gather == "none",
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 

@@ -9,13 +9,21 @@ from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import accumulators, dynamic, part_registers, warpgroups_per_tile
 from cutegen.families.gemm.omission import without
-from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
+from cutegen.families.gemm.orientation import kernel_frame
+from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
 from cutegen.families.gemm.rules import refusals
 from cutegen.hardware.arch import ARCHS
+from cutegen.runtime.row_copy import THREADS as ROW_COPY_THREADS
 
 
-def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> CodePlan:
-    numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], without(resolved.problem, tiling.omitted)
+def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel) -> CodePlan:
+    if isinstance(tiling, RowCopyKernel):
+        return CodePlan(
+            threads=ROW_COPY_THREADS, registers=(), accumulator_registers=0, smem_bytes=0, mma=(), tma_loads=0,
+            multicast=False, tma_stores=0, pdl_wait=tiling.pdl_wait,
+        )  # fmt: skip
+    numbers, arch = tiling.numbers, ARCHS[resolved.arch]
+    problem, _ = kernel_frame(without(resolved.problem, tiling.omitted), tiling.candidate)
     m, n, k = numbers.tile
     sharing = warpgroups_per_tile(tiling.candidate)
     mma_k = arch.mma_k(problem.a.dtype)

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cutegen.families.gemm.candidate import NEVER, Candidate
+from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
 from cutegen.families.gemm.cost_model import Shape, Work, count_tiles, describe_work, estimate
 from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
-from cutegen.families.gemm.orientation import kernel_shape
+from cutegen.families.gemm.orientation import copy_rows, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
 from cutegen.hardware import ARCHS, Arch, Device
@@ -68,6 +68,7 @@ SPLIT_K_SUM = "ordered_parallel"
 SPLIT_MARGIN = 5  # percent of time that a split has to save
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
 COST_MODEL = "cost model for"  # how its reasons begin
+COPIED_ROWS = 2048  # from which on gathered rows are copied: below, a launch of its own weighs more than what TMA saves
 EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, for judging them before they are complete
 
 
@@ -80,13 +81,23 @@ class Core(NamedTuple):
     cluster: tuple[int, int]
     swap_ab: bool
     split_k: int
+    gather: str = "none"
+
+
+def list_gathers(problem: GemmProblem, shapes: Sequence[Shape]) -> tuple[str, ...]:
+    """How gathered rows may come to the ring, what is likely better first."""
+    if problem.gather is None:
+        return ("none",)
+    few = bool(shapes) and max(shape.m for shape in shapes) < COPIED_ROWS
+    return (BY_THREADS, COPIED) if few else (COPIED, BY_THREADS)
 
 
 def propose_cores(
-    problem: GemmProblem, fixed: Mapping[str, Any], device: Device, shapes: Sequence[Shape]
+    problem: GemmProblem, fixed: Mapping[str, Any], device: Device, shapes: Sequence[Shape], gather: str = "none"
 ) -> dict[Core, tuple[str, str]]:
-    """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster."""
+    """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster. gather: of all."""
     low, high, step = TILE_N
+    problem = copy_rows(problem) if gather == COPIED else problem
     found: dict[Core, tuple[str, str]] = {}
     # Blocks, pairs of which take up to 256 columns, may leave no registers for a part to promote, or for values that
     # are computed twice; as rows they have room.
@@ -104,7 +115,7 @@ def propose_cores(
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, _whole_blocks(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab):
-                proposal = Core(schedule, consumers, tile, cluster, swap_ab, split_k=1)._asdict()
+                proposal = Core(schedule, consumers, tile, cluster, swap_ab, 1, gather)._asdict()
                 core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
                 if core.cluster == fixed.get("cluster") or not _idles(core, shapes):
                     found.setdefault(core, (why, why_cluster))

@@ -9,8 +9,8 @@ Times are in clocks of the data sheet's rate, whatever the clock is. The tensor 
 among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
 
 The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
-exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: EPILOGUE_TRIPS, LANES, LENT_PERCENT, PROMOTION_CLOCKS,
-REDUCTION_CLOCKS.
+exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: COPY_CLOCKS, EPILOGUE_TRIPS, GATHERED_BYTES_PER_CLOCK, LANES,
+LENT_PERCENT, PROMOTION_CLOCKS, REDUCTION_CLOCKS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cutegen.epilogue import cost
-from cutegen.families.gemm.candidate import NEVER, Candidate
+from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
 from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
@@ -29,6 +29,7 @@ from cutegen.hardware import ARCHS, Device
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
 FILL_BYTES_PER_CLOCK = 96  # that TMA writes into shared memory
 ZERO_BYTES_PER_CLOCK = 21  # the same of rows outside of a tensor: TMA is slow at writing their zeros
+GATHERED_BYTES_PER_CLOCK = 16  # of rows that threads copy into shared memory, without multicast
 RING_CLOCKS = 600  # from asking for a stage to its data, besides writing them
 RING_MMAS = 3  # k tiles that the tensor core works on before a stage is free: its own, the one before, a hand-over
 K_TILE_CLOCKS = 10  # of barriers
@@ -44,6 +45,7 @@ POWER_BYTES_PER_CLOCK = 1280  # operands from L2 to one SM, for which the tensor
 LENT_PERCENT = 50  # of the power of SMs without a tile, which the others take
 PROMOTION_CLOCKS = 60  # from the end of a part's MMAs to the next ones of its warpgroup, besides adding the part
 START_CLOCKS = 6300  # to launch, to fill the first ring and to drain the last store: 3.4 us
+COPY_CLOCKS = 6000  # of the launch that copies gathered rows
 TILE_CLOCKS = 300  # between a tile's last MMA and its epilogue
 REDUCTION_CLOCKS = 3900  # of a tile whose reductions go on in others: to publish, count and hear whether it is the last
 CLUSTER_CLOCKS = 50  # until the CTAs of a cluster have met
@@ -69,8 +71,8 @@ class Estimate:
     `last`. busy: clocks that the SMs work, whatever memory allows. from_l2: bytes between L2 and one SM.
 
     clocks: of all of it; spent: by what they go to: "launch", "tensor core", "shared memory" (operands of the tensor
-    core), "TMA", "ring" (too few stages), "epilogue", "L2", "halves of L2", "device memory", "partial sums"; bound:
-    what most of them go to.
+    core), "TMA", "ring" (too few stages), "epilogue", "L2", "halves of L2", "device memory", "partial sums", "copy of
+    rows"; bound: what most of them go to.
     """
 
     tiles: int
@@ -131,7 +133,7 @@ class Work(NamedTuple):
     each element of the output; flops: of the epilogue, for each as well; paired: accumulators that make one. moved:
     bytes of device memory when every tensor moves once; memory: the clocks that this takes, and no candidate is
     faster. mma_k: elements of k in one MMA. row_scaled: whether each row and block of k has a scale. reduces: whether
-    reductions join the results of several tiles."""
+    reductions join the results of several tiles. gathered: bytes of rows that an index names."""
 
     shape: Shape
     width: int
@@ -144,6 +146,7 @@ class Work(NamedTuple):
     mma_k: int
     row_scaled: bool
     reduces: bool
+    gathered: int
 
 
 def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
@@ -161,6 +164,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
         ARCHS[device.arch].mma_k(problem.a.dtype),
         problem.row_scale is not None,
         bool(program.reductions),
+        shape.m * shape.k * problem.a.dtype.bytes if problem.gather else 0,
     )
 
 
@@ -186,6 +190,8 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
     spent = {"launch": START_CLOCKS + (CLUSTER_CLOCKS if size > 1 else 0), **sms, name: memory}
     if tile.join:  # the parts of a tile end together, so that nothing is left to load or multiply meanwhile
         spent["partial sums"] = waves * tile.join
+    if c.gather == COPIED:
+        spent["copy of rows"] = COPY_CLOCKS + 2 * work.gathered * device.clock_hz // device.hbm_bytes_per_s
     bound = max(spent, key=lambda key: spent[key])
     total, from_l2 = sum(spent.values()), waves * tile.from_l2
     return Estimate(tiles, slots, waves, last or slots, busy + waves * tile.join, from_l2, total, bound, spent)
@@ -218,7 +224,9 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
     )
     mma += _promotion(c, work, mma)
     outside = (tile_m + tile_n - sum(inside)) * row
-    fill = sum(inside) * row // FILL_BYTES_PER_CLOCK + outside // ZERO_BYTES_PER_CLOCK
+    gathered = inside[1 if c.swap_ab else 0] * row if c.gather == BY_THREADS else 0
+    fill = (sum(inside) * row - gathered) // FILL_BYTES_PER_CLOCK + outside // ZERO_BYTES_PER_CLOCK
+    fill += gathered // GATHERED_BYTES_PER_CLOCK
     both = max(mma, fill) + min(mma, fill) * SHARED_PERCENT // 100
     ring = (RING_CLOCKS + fill + RING_MMAS * mma) // max(c.stages, 1)
     core, bound = max((both, bound if mma >= fill else "TMA"), (ring, "ring"))

@@ -45,6 +45,25 @@ def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return reason, f"use a multiple of {step}, or a wider tile k"
 
 
+@BOOK.declare_form(
+    Rule(
+        "gather-way",
+        "how gathered rows come to shared memory is said where rows are gathered, and nowhere else",
+        "`cp_async`: threads copy them into the ring of A and B. `copy`: a launch in front copies them to scratch, and "
+        "the kernel is that of rows in order.",
+        _EXAMPLE + "tma: {a: {gather: copy}}",
+    ),
+    "gather",
+)
+def gather_way(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    gathers = bool(problem.gather or problem.copied)
+    if gathers == (c.gather != "none"):
+        return None
+    if gathers:
+        return "rows are gathered, and nothing says how", "use copy, or cp_async"
+    return f"gather is {c.gather}, but no index names rows", "use none"
+
+
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers of a gather thread beside those of its rows."""
     places = PLACE_REGISTERS * max(0, gather_places(problem, c) - FREE_PLACES)

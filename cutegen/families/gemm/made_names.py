@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cutegen.epilogue import Assign, EpilogueProgram, Report, old_name, pair_names
@@ -10,6 +11,7 @@ from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.epilogue.rules import OP_PACKAGE
 from cutegen.epilogue.tree import Call, walk
 from cutegen.families.gemm.problem_rules import NAME_COLLISION
+from cutegen.runtime.gathered_rows import copied_name
 from cutegen.spec.names import function_problem
 
 if TYPE_CHECKING:
@@ -39,10 +41,11 @@ def check_installed_ops(spec: GemmSpec, statements: tuple[Assign, ...], report: 
                 report(OP_PACKAGE, path, said, "rename it in one of the packages", span=call.span)
 
 
-def check_made_names(spec: GemmSpec, program: EpilogueProgram, report: Report) -> None:
-    """Names that the kernel makes of values with pairs of columns, and of outputs that it updates, name nothing
-    else."""
+def check_made_names(spec: GemmSpec, program: EpilogueProgram, gathered: Iterable[str], report: Report) -> None:
+    """Names that the kernel makes of values with pairs of columns, of outputs that it updates, and of what is gathered,
+    name nothing else."""
     made = {old_name(name): name for name in program.updated}
+    made |= {copied_name(name): name for name in gathered}
     if program.pairing:
         made |= pair_names(["acc", *spec.tensors, *made, *spec.epilogue])
     for dim in spec.dim_names():

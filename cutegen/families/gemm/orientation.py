@@ -1,7 +1,8 @@
-"""The frame of the kernel: with `swap_ab` it computes D^T = B A^T, so that its m runs along the spec's n.
+"""The frame of the kernel: with `swap_ab` it computes D^T = B A^T, so that its m runs along the spec's n. And where
+gathered rows are copied beforehand, it multiplies the copy.
 
 Tile, cluster and raster are the kernel's; knobs under `tma` go with their tensor. Rules, derived numbers and templates
-work in the kernel's frame and know nothing of the exchange.
+work in the kernel's frame and know nothing of the exchange, nor of the copy.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, OperandKind, Output, Passes, find_passes
-from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
+from cutegen.families.gemm.candidate import COPIED, Candidate
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, RowGather
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.cost_model import Shape
@@ -28,7 +29,9 @@ _KINDS: dict[str, OperandKind] = {"row_vector": "column_vector", "column_vector"
 
 
 def kernel_frame(problem: GemmProblem, c: Candidate) -> tuple[GemmProblem, Candidate]:
-    """Problem and candidate in the kernel's frame; and back, since twice exchanged is as before."""
+    """Problem and candidate in the kernel's frame; and the candidate back, since twice exchanged is as before."""
+    if c.gather == COPIED and problem.gather:
+        problem = copy_rows(problem)
     if not c.swap_ab:
         return problem, c
     return transpose(problem), replace(c, **exchange_sides({field: getattr(c, field) for field in EXCHANGED}))
@@ -61,7 +64,8 @@ def transpose(problem: GemmProblem) -> GemmProblem:
         m=problem.n,
         n=problem.m,
         groups=problem.groups and replace(problem.groups, along=cast(Literal["m", "n"], _ROLES[problem.groups.along])),
-        gather=problem.gather and replace(problem.gather, along=cast(Literal["m", "n"], _ROLES[problem.gather.along])),
+        gather=_gather(problem.gather),
+        copied=_gather(problem.copied),
         a=_matrix(problem.b),
         b=_matrix(problem.a),
         a_scale=problem.b_scale,
@@ -71,11 +75,33 @@ def transpose(problem: GemmProblem) -> GemmProblem:
     )
 
 
+@lru_cache(maxsize=64)
+def copy_rows(problem: GemmProblem) -> GemmProblem:
+    """The problem of a kernel that gets gathered rows in order: the matrix as (rows, k), its scales along k as columns
+    side by side in memory, as TMA reads them. What is transposed or not stays so."""
+    gather, axes = problem.gather, (0, 1)
+    assert gather
+    scales = {
+        side: replace(scale, axes=axes, k_major=False)
+        for side, scale in (("a_scale", problem.a_scale), ("b_scale", problem.b_scale))
+        if scale and problem.gathers(scale.name)
+    }
+    side = "a" if gather.along == "m" else "b"
+    matrix = replace(problem.a if side == "a" else problem.b, axes=axes)
+    inputs = tuple(name for name in problem.inputs if name != gather.index)
+    changed: dict[str, Any] = {side: matrix, **scales}
+    return replace(problem, gather=None, copied=gather, inputs=inputs, **changed)
+
+
 def _program(program: EpilogueProgram) -> EpilogueProgram:
     operands, outputs = tuple(map(_operand, program.operands)), tuple(map(_output, program.outputs))
     reductions = tuple(replace(r, kept=_KEPT[r.kept]) for r in program.reductions)
     blocks = tuple(map(_block_output, program.block_outputs))
     return replace(program, operands=operands, outputs=outputs, reductions=reductions, block_outputs=blocks)
+
+
+def _gather(gather: RowGather | None) -> RowGather | None:
+    return gather and replace(gather, along=cast(Literal["m", "n"], _ROLES[gather.along]))
 
 
 def _matrix(t: MatrixOperand) -> MatrixOperand:

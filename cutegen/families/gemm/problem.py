@@ -129,7 +129,7 @@ class GemmProblem:
     a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
     b_scale, too. aliases: (output, input) of each pair that a call may pass one storage for.
     optional: inputs that may be None, see `omission`. transposed: m and n are each other's of the spec. gather: an
-    index names the rows of an operand.
+    index names the rows of an operand; copied: it did, and the kernel gets a copy that has them in order.
     """
 
     m: ProblemDim
@@ -151,6 +151,7 @@ class GemmProblem:
     transposed: bool = False
     optional: tuple[str, ...] = ()
     gather: RowGather | None = None
+    copied: RowGather | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:

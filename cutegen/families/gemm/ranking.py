@@ -50,7 +50,7 @@ def legal_candidates(resolved: ResolvedGemm, shape: Shape) -> Iterator[Candidate
 
 def core(c: Candidate) -> tuple[object, ...]:
     """What the model tells candidates apart by."""
-    return c.schedule, c.consumers, c.tile, c.cluster, c.swap_ab, c.split_k
+    return c.schedule, c.consumers, c.tile, c.cluster, c.swap_ab, c.split_k, c.gather
 
 
 def estimate_seconds(resolved: ResolvedGemm, instance: str | Mapping[str, object], shape: Shape) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import COPIED, Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.gemm import GemmTiling
@@ -18,6 +18,16 @@ class ResolvedGemmTiling(ResolvedTiling[GemmTiling]):
 
     candidate: Candidate
     omitted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowCopyKernel:
+    """The kernel that copies gathered rows to scratch. pdl_wait: it may start before the kernel in front has ended."""
+
+    pdl_wait: bool
+    name: ClassVar[str] = "copy_rows"
+    module: ClassVar[str] = "copy_rows"
+    numbers: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +77,16 @@ class ResolvedGemm:
 
     @property
     def instances(self) -> tuple[ResolvedGemmTiling, ...]:
-        """All that are built."""
+        """Those that do without optional operands, too."""
         return tuple(tiling for kernel in self.kernels for tiling in kernel.tilings)
+
+    @property
+    def row_copy(self) -> RowCopyKernel | None:
+        """What the package has in front of kernels that multiply a copy of gathered rows."""
+        copying = [t for t in self.instances if t.candidate.gather == COPIED]
+        return RowCopyKernel(any(t.candidate.pdl_wait for t in copying)) if copying else None
+
+    @property
+    def built(self) -> tuple[ResolvedGemmTiling | RowCopyKernel, ...]:
+        """All kernels of the package."""
+        return (*self.instances, *([self.row_copy] if self.row_copy else []))

@@ -69,7 +69,7 @@ def explore(
 
 
 def _kind(c: Candidate) -> tuple[object, ...]:
-    return c.schedule, c.consumers, c.swap_ab, c.split_k > 1
+    return c.schedule, c.consumers, c.swap_ab, c.split_k > 1, c.gather
 
 
 def _vary(problem: GemmProblem, fixed: Mapping[str, Any], c: Candidate, arch: Arch, shape: Shape) -> Candidate:

@@ -102,6 +102,10 @@ class Tma(Section):
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
     swizzle: Literal[32, 64, 128] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
+    gather: Literal["cp_async", "copy"] | Auto = knob(
+        "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
+        "time; copy: a launch in front copies them to scratch, in order, where TMA loads them and can multicast them."
+    )
     store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
         default="auto",
         description="How an output leaves shared memory. tma: rows of a multiple of 16 bytes, 16-byte aligned. direct: "

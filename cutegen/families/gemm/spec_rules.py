@@ -30,8 +30,8 @@ TMA_KNOB = register(
     Rule(
         "tma-knob",
         "TMA knobs stand with the tensors that have them",
-        "`multicast` and `swizzle` belong to the operands of the mainloop, `store` to outputs. Scalars and vectors are "
-        "not moved by TMA.",
+        "`multicast` and `swizzle` belong to the operands of the mainloop, `gather` to the one whose rows an index "
+        "names, `store` to outputs. Scalars and vectors are not moved by TMA.",
         "tma: {bias: {swizzle: 128}}",
     )
 )
@@ -122,12 +122,15 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
 
 def _tma(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     operands = (problem.a.name, problem.b.name)
+    fitting = {"multicast": operands, "swizzle": operands, "store": problem.outputs}
+    fitting["gather"] = (problem.gathered.name,) if problem.gathered else ()
     for name, knobs in spec.tma.items():
-        for key in ("multicast", "swizzle", "store"):
-            fit = problem.outputs if key == "store" else operands
+        for key, fit in fitting.items():
             if getattr(knobs, key) != "auto" and name not in fit:
                 message = f"`{name}` has no knob `{key}`"
                 remedy = f"tensors with `{key}`: {', '.join(fit)}"
+                if not fit:
+                    remedy = f"drop it; rows are gathered by `mainloop: {problem.a.name}[rows] @ {problem.b.name}`"
                 yield doc.diagnostic(TMA_KNOB.id, ("tma", name, key), message, remedy, key=True)
 
 

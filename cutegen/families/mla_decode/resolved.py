@@ -64,6 +64,6 @@ class ResolvedMla:
     digest: str
 
     @property
-    def instances(self) -> tuple[ResolvedMlaTiling, ...]:
+    def built(self) -> tuple[ResolvedMlaTiling, ...]:
         """All that are built."""
         return self.tilings

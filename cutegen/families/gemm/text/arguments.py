@@ -35,9 +35,9 @@ def arguments_text(problem: GemmProblem, reductions: ReductionsText, work: WorkT
             *(f"{name}: {'cute.Tensor' if name in shapes else 'Float32'}" for name in problem.arguments),
             *(f"{name}: cute.Tensor" for name in scratch),
         ),
-        symbols=tuple(_symbols(problem, shapes)),
+        symbols=tuple(list_symbols(problem, shapes)),
         fakes=(
-            *(_fake(problem, name, shapes) for name in problem.arguments),
+            *(fake_text(problem, name, shapes) for name in problem.arguments),
             *map(_reduction_scratch, reductions.scratch),
             *work.fakes,
         ),
@@ -50,11 +50,12 @@ def _reduction_scratch(name: str) -> FakeText:
     return FakeText(f"{name}: scratch", f"make_fake_tensor({dtype}, (cute.sym_int(),), (1,), assumed_align=4)")
 
 
-def _symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
-    """One symbol per dynamic dim; its divisibility is what the most demanding tensor needs."""
+def list_symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
+    """One symbol per dynamic dim of the tensors; its divisibility is what the most demanding of them needs."""
+    used = {d.name for s in shapes.values() for d in s.dims}
     parts = {d.name: d for s in shapes.values() for d in s.dims if d.divisor > 1}
     for dim in filter(None, (problem.batch, *problem.gathered_dims, problem.m, problem.n, problem.k, *parts.values())):
-        if _is_symbol(problem, dim):
+        if dim.name in used and _is_symbol(problem, dim):
             multiples = [
                 s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim
             ]
@@ -76,7 +77,7 @@ def _symbol(dim: ProblemDim) -> str:
     return f"{dim.base}_over_{dim.divisor}{'_up' * dim.up}" if dim.divisor > 1 else dim.name
 
 
-def _fake(problem: GemmProblem, name: str, shapes: dict[str, TensorShape]) -> FakeText:
+def fake_text(problem: GemmProblem, name: str, shapes: dict[str, TensorShape]) -> FakeText:
     s = shapes.get(name)
     if s is None:
         return FakeText(f"{name}: f32", "Float32(0.0)")

@@ -101,10 +101,14 @@ def _scale(problem: GemmProblem) -> GatheredScaleText | None:
 
 def gather_overview(problem: GemmProblem) -> tuple[str, ...]:
     """Lines of the module docstring."""
-    if problem.gather is None or problem.gathered is None:
+    gather = problem.gather or problem.copied
+    if gather is None:
         return ()
-    name, index = problem.gathered.name, problem.gather.index
-    own = " and ".join((name, *problem.gather.scales))
+    name, index = (problem.a if gather.along == "m" else problem.b).name, gather.index
+    own = " and ".join((name, *gather.scales))
+    if problem.copied:
+        copies = f"{own} is a copy that" if own == name else f"{own} are copies that"
+        return (f"{copies} copy_rows.py made: row i is row {index}[i] of the call's.", "")
     return (f"Row i of the product is of row {index}[i] of {own}; one that {name} does not have is zero.", "")
 
 

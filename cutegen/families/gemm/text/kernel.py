@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.omission import without
-from cutegen.families.gemm.orientation import kernel_frame
+from cutegen.families.gemm.orientation import copy_rows, kernel_frame
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.arguments import ArgumentsText, arguments_text
 from cutegen.families.gemm.text.blocks import BlocksText, blocks_text
@@ -79,6 +80,7 @@ class KernelText:
 
 def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     given = without(resolved.problem, kernel.omitted)
+    given = copy_rows(given) if kernel.structure.gather == COPIED else given
     problem, structure = kernel_frame(given, kernel.structure)
     groups, consumers = group_text(problem), consumers_text(structure)
     gather = gather_text(problem, structure, groups)

@@ -45,7 +45,7 @@ def module_text(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(given)}.",
         overview=tuple(list_overview(framed, kernel.tilings[0], kernel.omitted)),
-        foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=_import_order), functions)),
+        foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions)),
         device_modules=tuple(sorted(device_modules)),
         activations=functions.get(BUILT_IN_MODULE, ()),
         smem_functions=(
@@ -69,6 +69,6 @@ def _foreign_imports(cutlass_names: Iterable[str], functions: Mapping[str, Itera
         yield f"from {module} import {', '.join(names[module])}"
 
 
-def _import_order(name: str) -> tuple[int, list[str | int]]:
+def import_order(name: str) -> tuple[int, list[str | int]]:
     """Order of names that isort and ruff keep: CONSTANTS, Classes, functions; numbers in them by value."""
     return (1 if name[0].isupper() else 2, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])

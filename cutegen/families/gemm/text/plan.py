@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import Reduction, cost, torch_imports
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
+from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.problem import ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
@@ -69,6 +70,7 @@ class PlanText:
     winners: WinnersText | None
     spread: bool
     gathered: str
+    copied_tilings: str
     row_groups: str
     row_group_names: tuple[str, ...]
     reference: ReferenceText
@@ -105,6 +107,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         winners=_winners(resolved, [d.name for d in problem.dims if d is not problem.m]),
         spread=bool(problem.scaled_k),
         gathered=gathered_text(problem),
+        copied_tilings=_names(tuple(t.name for t in resolved.instances if t.candidate.gather == COPIED)),
         row_groups=row_groups_text(problem),
         row_group_names=row_group_names(problem),
         reference=reference_text(problem),
