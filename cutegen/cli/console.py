@@ -69,7 +69,9 @@ def spec_files(paths: Iterable[Path]) -> list[Path]:
     for path in without_locks(paths):
         inside = specs_in(path) if path.is_dir() else [spec_file(path)]
         if not inside:
-            raise CutegenError(f"no spec (*.yaml) in the folder {path}", "name another folder, or a spec", exit_code=2)
+            raise CutegenError(
+                f"no spec (*.yaml, *.yml) in the folder {path}", "name another folder, or a spec", exit_code=2
+            )
         found.update(dict.fromkeys(inside))
     return list(found)
 
@@ -83,7 +85,8 @@ def without_locks(paths: Iterable[Path]) -> list[Path]:
 
 def specs_in(folder: Path) -> list[Path]:
     """The specs of a folder, sorted; locks lie beside them and are none."""
-    return sorted(p for p in folder.glob("*.yaml") if p.is_file() and not p.name.endswith(LOCK_SUFFIX))
+    found = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
+    return sorted(p for p in found if p.is_file() and not p.name.endswith(LOCK_SUFFIX))
 
 
 def say(text: str = "") -> None:

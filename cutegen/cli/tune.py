@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cutegen.tune.report import TuneReport
     from cutegen.tune.session import Measuring, Session
 
+LEFT_OUT_SHOWN = 3  # problems that do not fit, where none does
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -76,7 +77,7 @@ def tune(
     if confirm and (suite or dry_run):
         raise CutegenError("--confirm goes without --suite and --dry-run", "name shapes, or none", exit_code=2)
     problems, left_out = ([], []) if confirm and not shapes else find_problems(spec, shapes, suite)
-    options = Options(budget or float("inf"), candidates, jobs, confirm, fresh, unordered_sums)
+    options = Options(budget or float("inf"), candidates, jobs, confirm, fresh, unordered_sums, dry_run=dry_run)
     measuring = _Unmeasured() if dry_run else make_measuring()
     store = TimingStore(None if dry_run else store_path(default_root()))
     try:
@@ -138,8 +139,12 @@ def find_problems(spec: Path, shapes: Sequence[str], suite: str) -> tuple[list[S
         left_out = [f"left out: {row.title}: {reason}" for row, reason in zip(rows, reasons) if reason]
         if not fitting:
             dims = ",".join(f"{d}=.." for d, extent in subject.dims.items() if not isinstance(extent, int))
+            said, more = (
+                [f"{spec}: there is no problem to tune", *left_out[:LEFT_OUT_SHOWN]],
+                len(left_out) - LEFT_OUT_SHOWN,
+            )
             remedy = f"name one with --shape {dims}, or several with --suite NAME"
-            raise CutegenError("; ".join([f"{spec}: there is no problem to tune", *left_out[:3]]), remedy, exit_code=2)
+            raise CutegenError("; ".join([*said, *([f"and {more} more"] if more > 0 else [])]), remedy, exit_code=2)
         return _once(fitting), left_out
 
 

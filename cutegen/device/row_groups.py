@@ -91,6 +91,7 @@ def group_view(tensor, rows_along_m: bool):
     pitch = tensor.stride[axis]
     shape, stride = list(tensor.shape), list(tensor.stride)
     shape[axis] = ROWS
+    shape[1 - axis] = Int32(shape[1 - axis])  # with nothing but constants, the compiler ends without a word
     return cute.make_tensor(
         tensor.iterator, cute.make_layout((*shape, ENDS, ENDS), stride=(*stride, pitch, Int64(WRAP) - pitch))
     )

@@ -8,10 +8,11 @@ from cutegen.families.resolved import Role
 from cutegen.render.layout import wrapped
 
 
-def list_roles(roles: Sequence[Role]) -> Iterable[str]:
-    """A line for each role, or several with the text in its column."""
+def list_roles(roles: Sequence[Role], whose: str = "") -> Iterable[str]:
+    """A line for each role, or several with the text in its column. whose: the tiling whose numbers these are, where
+    the module has others."""
     width = max((len(role.name) for role in roles), default=0)
-    yield "Roles (warps of one CTA):"
+    yield f"Roles (warps of one CTA{f' of {whose}, whose numbers these are' if whose else ''}):"
     for role in roles:
         lo, hi = role.warps
         start = f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  "

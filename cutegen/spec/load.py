@@ -188,13 +188,13 @@ class _Reader:
             elif isinstance(event, (MappingEndEvent, SequenceEndEvent)):
                 stack.pop().node.end = end
         if not documents or (self.root.data is None and not self.findings):
-            message = f"{self.document.path}: the spec is empty"
-            remedy = "start one with `cutegen new gemm NAME`"
+            message = f"{self.document.path}: the file is empty"
+            remedy = "`cutegen new gemm NAME` writes a spec to start from"
             self.findings.append(Diagnostic(rules.EMPTY_SPEC.id, message, None, remedy))
         elif not isinstance(self.root.data, dict) and not self.findings:
             kind = "a list" if isinstance(self.root.data, list) else "a single value"
-            self.find(rules.NOT_A_MAP.id, self.root.start, self.root.end, f"the spec is {kind}, not a map",
-                      "a spec is lines of a key, a colon, a blank and a value, such as `cutegen: 1`")  # fmt: skip
+            self.find(rules.NOT_A_MAP.id, self.root.start, self.root.end, f"the file is {kind}, not a map",
+                      "it should be lines of a key, a colon, a blank and a value, such as `cutegen: 1`")  # fmt: skip
 
     def check_properties(self, event: ScalarEvent | CollectionStartEvent, start: int) -> int:
         """Refuse anchor and tag; give the offset where the value itself starts."""

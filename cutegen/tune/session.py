@@ -60,7 +60,7 @@ class Measuring(Protocol):
 class Options:
     """budget_s: for everything; inf for no end. candidates: of one problem. jobs: compile processes, None for one a
     CPU. confirm: winners of the lock are measured again, and nothing else. fresh: whatever the store knows. unordered:
-    also candidates whose bits may differ from run to run."""
+    also candidates whose bits may differ from run to run. dry_run: nothing is measured or written."""
 
     budget_s: float = float("inf")
     candidates: int = MAX_CANDIDATES
@@ -68,6 +68,7 @@ class Options:
     confirm: bool = False
     fresh: bool = False
     unordered: bool = False
+    dry_run: bool = False
     clock: Clock = time.monotonic
 
 
@@ -87,7 +88,8 @@ class Session:
         self.begun = options.clock()
         self.before = _fingerprint(spec)
         self.resolution: Resolution = resolve_file(spec)
-        _check_writable(lock_path(spec))
+        if not options.dry_run:
+            _check_writable(lock_path(spec))
         plain = resolve_tuned(self.resolution, ()).resolved
         self.space, self.beside = tuning_space(replace(self.resolution, resolved=plain)), plain.digest[:12]
         self.device, driver = measuring.identify(plain.arch)

@@ -73,6 +73,14 @@ SPECS |= {
         {"m": 140, "n": 136, "k": 272, "g": 4},
     ),
 }
+# A constant that is no whole number of tiles, and wider than one.
+SPECS |= {
+    "offsets_constant_columns": (fused(OFFSETS) + "dims: {n: 392}\n", {"m": 200, "n": 392, "k": 72, "g": 3}),
+    "offsets_constant_swapped": (
+        "dims: {n: 392, k: 72, g: 3}\n" + OFFSETS.replace("d: bf16", "d: f32") + SWAPPED,
+        {"m": 200, "n": 392, "k": 72, "g": 3},
+    ),
+}
 DYNAMIC = "scheduler: dynamic_persistent\n"
 SPECS |= {
     "labels_dynamic": (LABELS + SMALL + DYNAMIC, {"m": 500, "n": 136, "k": 72, "g": 5}),

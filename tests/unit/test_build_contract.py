@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN, resolve_text
+from gemm_specs import PLAIN, gathered, resolve_text
 
 from cutegen.build import facts as facts_module
 from cutegen.build.contract import check_contract, holds
@@ -139,6 +139,23 @@ def test_what_takes_fewer_registers_is_legal(knobs: str, words: str) -> None:
     found = plan_code(resolved, tiling).fewer_registers
     assert found.startswith(words)
     assert bool(found) == bool(words)
+
+
+def test_kernels_without_an_operand_have_a_remedy_of_their_own() -> None:
+    text = PLAIN.replace("  d:", "  c: bf16[m, n]?\n  d:") + "epilogue: {d: acc + c}\n"
+    resolved = resolve_text(text).resolved
+    found = {t.omitted: plan_code(resolved, t).fewer_registers for t in resolved.instances}
+    assert found == {(): "`tiling: {tile: [128, 128, 64]}`", ("c",): "`tiling: {tile: [128, 128, 64]}`"}
+
+
+def test_a_copy_of_rows_is_planned_too() -> None:
+    resolved = resolve_text(gathered(PLAIN, "copy")).resolved
+    plan = plan_code(resolved, resolved.built[-1])
+    assert (plan.threads, plan.mma, plan.pdl_wait) == (256, (), True)
+    assert plan_code(resolved, resolved.default).tma_loads == 2
+    assert (
+        plan_code(resolve_text(gathered(PLAIN)).resolved, resolve_text(gathered(PLAIN)).resolved.default).tma_loads == 1
+    )
 
 
 def test_warnings_that_the_dsl_does_not_tell_are_not_passed() -> None:

@@ -70,6 +70,13 @@ def test_a_lock_given_beside_its_spec_is_passed_over(folder: Path, capsys: pytes
     assert "is a lock, not a spec" in capsys.readouterr().err
 
 
+def test_specs_of_a_folder_end_in_either_way(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("inside").mkdir()
+    Path("inside", "short.yml").write_text(Path("good.yaml").read_text())
+    assert main(["validate", "inside"]) == 0
+    assert capsys.readouterr().out == "inside/short.yml: ok\n"
+
+
 @pytest.mark.parametrize("argument", ["nothing.yaml", "empty", "good"])
 def test_missing_specs_are_usage_errors(argument: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()

@@ -16,6 +16,7 @@ from gemm_specs import EDGES, resolve_text
 from cutegen.families.gemm import text as package
 from cutegen.families.gemm.rendering import render
 from cutegen.families.gemm.text import plan
+from cutegen.resolve import resolve_file
 
 SPECS = sorted(
     path for path in (Path(__file__).parents[2] / "specs").glob("*gemm*.yaml") if not path.name.endswith(".lock.yaml")
@@ -76,6 +77,16 @@ def texts() -> Iterator[type]:
                 and value.__module__ == module.name != plan.__name__
             ):
                 yield value
+
+
+def test_kernels_of_a_module_have_names_of_their_own() -> None:
+    for path in SPECS:
+        for kernel in resolve_file(path).resolved.kernels:
+            found = [
+                (n.tile, n.cluster, n.consumers, n.stages, n.store_stages, n.load_stages)
+                for n in (t.numbers for t in kernel.tilings)
+            ]
+            assert len(set(found)) == len(found), f"{path.name}: {kernel.module}"
 
 
 def test_all_that_is_decided_for_templates_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,6 +266,7 @@ def test_a_lock_nobody_may_write_is_told_before_anything_starts(
     assert tune(spec, *SHAPE) == 2
     assert f"{lock_path(spec)} cannot be written" in capsys.readouterr().err
     assert made.built == []
+    assert tune(spec, *SHAPE, "--dry-run") == 0  # writes none
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,10 @@ def complete(
     full = "the most that fits SMEM beside the epilogue's rings"
     settle("as many as a ring may have" if rings.stages == MAX_STAGES else full, stages=rings.stages)
     settle(_why_stores(problem, rings), store_stages=rings.store_stages)
-    settle(f"{RING_GROWTH} where 4 A/B stages remain, else 2", load_stages=rings.load_stages)
+    settle(
+        f"one for each subtile, up to {RING_GROWTH}, as far as SMEM beside the A/B stages goes",
+        load_stages=rings.load_stages,
+    )
     along_n = bool(shapes) and sum(s.n > s.m for s in shapes) * 2 < len(shapes)
     why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
     settle(why_order, raster_order="along_n" if along_n else "along_m")

@@ -10,9 +10,10 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import accumulators, dynamic, part_registers, warpgroups_per_tile
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
+from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
 from cutegen.families.gemm.rules import refusals
-from cutegen.hardware.arch import ARCHS
+from cutegen.hardware.arch import ARCHS, Arch
 from cutegen.runtime.row_copy import THREADS as ROW_COPY_THREADS
 
 
@@ -23,7 +24,8 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
             multicast=False, tma_stores=0, pdl_wait=tiling.pdl_wait,
         )  # fmt: skip
     numbers, arch = tiling.numbers, ARCHS[resolved.arch]
-    problem, _ = kernel_frame(without(resolved.problem, tiling.omitted), tiling.candidate)
+    given = without(resolved.problem, tiling.omitted)
+    problem, _ = kernel_frame(given, tiling.candidate)
     m, n, k = numbers.tile
     sharing = warpgroups_per_tile(tiling.candidate)
     mma_k = arch.mma_k(problem.a.dtype)
@@ -41,11 +43,11 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         atomics=_atomics(tiling.candidate),
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
-        fewer_registers=_fewer_registers(resolved, tiling.candidate),
+        fewer_registers=_fewer_registers(given, tiling.candidate, arch),
     )
 
 
-def _fewer_registers(resolved: ResolvedGemm, c: Candidate) -> str:
+def _fewer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
     """A legal neighbour with fewer accumulators a thread, as the spec writes it; "" where there is none."""
     m, n, k = c.tile
     halves: list[tuple[str, dict[str, Any]]] = [
@@ -55,7 +57,7 @@ def _fewer_registers(resolved: ResolvedGemm, c: Candidate) -> str:
     if c.schedule == "pingpong":
         halves.insert(0, ("`schedule: cooperative` with the same tile", {"schedule": "cooperative"}))
     for words, changes in halves:
-        if next(refusals(resolved.problem, replace(c, **changes), ARCHS[resolved.arch]), None) is None:
+        if next(refusals(problem, replace(c, **changes), arch), None) is None:
             return words
     return ""
 

@@ -9,8 +9,8 @@ Times are in clocks of the data sheet's rate, whatever the clock is. The tensor 
 among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
 
 The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
-exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: COPY_CLOCKS, EPILOGUE_TRIPS, GATHERED_BYTES_PER_CLOCK, LANES,
-LENT_PERCENT, PROMOTION_CLOCKS, REDUCTION_CLOCKS.
+exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: COPY_CLOCKS, EPILOGUE_TRIPS, GATHERED_BYTES_PER_CLOCK,
+LANES, LENT_PERCENT, PROMOTION_CLOCKS, REDUCTION_CLOCKS.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from cutegen.families.explanation import (
     read_extents,
     roofline,
 )
+from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.derived import derive, promoted_k
 from cutegen.families.gemm.orientation import kernel_frame
@@ -31,6 +32,7 @@ from cutegen.families.refusal import kib
 from cutegen.families.resolved import dispatch
 from cutegen.hardware import ARCHS, DEVICES
 from cutegen.hardware.arch import WARPGROUP_THREADS
+from cutegen.runtime.gathered_rows import copied_name
 
 SUM_IS = {
     "ordered_turnstile": "each part adds to the sum of those before it; the same bits every time",
@@ -102,10 +104,18 @@ def _problem(resolved: ResolvedGemm) -> Section:
         rows.append((p.groups.tensor, "i32", f"{p.groups.form} of rows in groups"))
     left = f"{p.a.name}[{p.gather.index}]" if p.gather else p.a.name
     lines = [f"acc = {left} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})"]
-    lines += [*explain_gather(p), *explain_groups(p)]
+    lines += [*explain_gather(p), *_copies(resolved), *explain_groups(p)]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
     title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"
     return Section(title, tuple(lines), ("tensor", "dtype", "is"), tuple(rows))
+
+
+def _copies(resolved: ResolvedGemm) -> Iterator[str]:
+    """Which kernels multiply a copy of gathered rows."""
+    copying = [t.name for t in resolved.tilings if t.candidate.gather == COPIED]
+    if copying:
+        whose = "the kernel" if len(copying) == len(resolved.tilings) else ", ".join(copying)
+        yield f"a launch in front copies those rows to scratch, in order, for {whose}: TMA loads the copy"
 
 
 def _layout(t: Operand | Output) -> str:
@@ -161,15 +171,18 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
         ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
         ("waves", f"{e.waves} of {e.slots} CTAs; the last has {e.last} ({100 * e.last / e.slots:.0f}%)"),
         ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}" + f", in {c.split_k} parts" * (c.split_k > 1)),
-        *((f"scratch, {name}", text) for name, text in _scratch_bytes(tiling, shape)),
+        *((f"scratch, {name}", text) for name, text in _scratch_bytes(problem, tiling, shape)),
         *roofline(device, flops, moved, device.flops(problem.a.dtype)),
     )
     extents = Section(f"{shape} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
     return extents, explain_ranking(resolved, shape, c)
 
 
-def _scratch_bytes(tiling: ResolvedGemmTiling, shape: Shape) -> Iterator[tuple[str, str]]:
+def _scratch_bytes(problem: GemmProblem, tiling: ResolvedGemmTiling, shape: Shape) -> Iterator[tuple[str, str]]:
     """(name, bytes in words) of the scratch that a problem needs."""
+    if tiling.candidate.gather == COPIED and problem.gathered:
+        matrix = problem.gathered
+        yield copied_name(matrix.name), f"{kib(shape.m * shape.k * matrix.dtype.bytes)}, any contents"
     for name, count in tiling.numbers.scratch_sizes(shape.m, shape.n, shape.batch).items():
         if name in tiling.numbers.scratch:
             yield name, f"{kib(4 * count)}, {SCRATCH_IS[name]}"

@@ -87,7 +87,7 @@ def _row(rank: str, c: Candidate, e: Estimate, clock_hz: int) -> tuple[str, ...]
         "yes" if c.swap_ab else "no",
         str(c.split_k),
         str(e.tiles // c.split_k),
-        f"{e.waves}, the last {100 * e.last // e.slots}%",
+        f"{e.waves}, the last {100 * e.last / e.slots:.0f}%",
         f"{1e6 * e.clocks / clock_hz:.4g}",
         e.bound,
         " + ".join(f"{name} {1e6 * clocks / clock_hz:.3g}" for name, clocks in e.spent.items()),

@@ -73,6 +73,12 @@ def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator
             yield doc.diagnostic(
                 problem_rules.TMA_ALIGNMENT, ("dims", name), message, f"include {_up(promise[1], step)}"
             )
+    step, tensor = steps.get(problem.m.name, (1, ""))
+    for index, value in enumerate(spec.m):
+        if value % step:
+            message = f"m = {value} is no multiple of {step} elements, as `{tensor}` needs"
+            remedy = f"use a multiple of {step}, such as {_up(value, step)}"
+            yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, ("m", index), message, remedy)
     for path, shapes in (
         (("instances",), spec.instances),
         (("check", "shapes"), spec.check.shapes),

@@ -110,7 +110,7 @@ def _arguments(resolved: ResolvedMla) -> Iterable[str]:
 def _overview(resolved: ResolvedMla) -> Iterable[str]:
     """Roles, pipelines and named barriers of the module docstring."""
     tiling = resolved.tilings[0]
-    yield from list_roles(tiling.roles)
+    yield from list_roles(tiling.roles, tiling.name if len(resolved.tilings) > 1 else "")
     yield ""
     yield "Pipelines (producer -> consumer):"
     for pipe in tiling.pipelines:

@@ -53,7 +53,7 @@ def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
                 return (
                     f"heads {heads} x query_len {query_len} = {rows} rows = {blocks} block{'s' * (blocks > 1)} of "
                     f"{ROW_BLOCK}; {c.variant} needs a multiple of {c.cluster}",
-                    "use seesaw, or promise less, such as `heads: 128`",
+                    "use seesaw, or promise other calls only, such as `heads: 128`",
                 )
     return None
 

@@ -44,7 +44,7 @@ def module_text(
     return ModuleText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(given)}.",
-        overview=tuple(list_overview(framed, kernel.tilings[0], kernel.omitted)),
+        overview=tuple(list_overview(framed, kernel)),
         foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions)),
         device_modules=tuple(sorted(device_modules)),
         activations=functions.get(BUILT_IN_MODULE, ()),

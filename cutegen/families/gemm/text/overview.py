@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.resolved import ResolvedGemmTiling
+from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.text.gather import gather_overview
 from cutegen.families.gemm.text.groups import group_overview
 from cutegen.families.role_text import list_roles
 
 
-def list_overview(problem: GemmProblem, first: ResolvedGemmTiling, omitted: Sequence[str]) -> Iterable[str]:
-    """Its lines; numbers are those of the module's first tiling. omitted: operands that its calls leave out."""
+def list_overview(problem: GemmProblem, kernel: GemmKernel) -> Iterable[str]:
+    """Its lines; numbers are those of the module's first tiling."""
+    first, omitted = kernel.tilings[0], kernel.omitted
     if omitted:
         yield f"For calls without {' and '.join(omitted)}."
         yield ""
@@ -28,7 +29,7 @@ def list_overview(problem: GemmProblem, first: ResolvedGemmTiling, omitted: Sequ
         yield ""
     yield from gather_overview(problem)
     yield from group_overview(problem)
-    yield from list_roles(first.roles)
+    yield from list_roles(first.roles, first.name if len(kernel.tilings) > 1 else "")
     yield ""
     yield "Pipelines (producer -> consumer):"
     for pipe in first.pipelines:
