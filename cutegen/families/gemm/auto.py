@@ -170,7 +170,7 @@ def _why_gather(c: Candidate, shapes: Sequence[Shape]) -> str:
         return "no index names rows"
     if c.gather == COPIED:
         many = "many rows" if shapes else "rows are taken to be many where no shape is known"
-        return f"{many}: TMA loads a copy of them, and multicasts it"
+        return f"{many}: TMA loads a copy of them faster than threads copy each row into the ring"
     return "few rows: a copy of them would be a launch of its own"
 
 
