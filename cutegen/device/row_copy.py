@@ -1,6 +1,6 @@
 """Rows of a matrix, named by an index, copied to scratch in the order of the index; and scales of those rows.
 
-A CTA copies `count` of them, a warp each.
+A CTA copies `count` of them, from `first` on, a warp each.
 """
 
 import cutlass
@@ -20,37 +20,35 @@ def find_row(index: cute.Tensor, i: Int32, extent: Int32):
 
 
 @cute.jit
-def copy_matrix(matrix: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, count: cutlass.Constexpr):
+def copy_matrix(matrix: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, first: Int32, count: cutlass.Constexpr):
     """copy[i, :] = matrix[index[i], :] for the rows i of this CTA; zeros for a row that there is not.
 
     matrix, copy: (rows, k), k contiguous and a multiple of 16 bytes.
     """
     thread, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    lane, i = thread % 32, cta * count + thread // 32
+    lane, i = thread % 32, first + thread // 32
     width = const_expr(CHUNK * 8 // matrix.element_type.width)
     chunks = copy.shape[1] // width
     if i < copy.shape[0]:
         row, inside = find_row(index, i, matrix.shape[0])
         source = cute.flat_divide(matrix[row, None], (width,))  # (width, chunks)
         target = cute.flat_divide(copy[i, None], (width,))
-        for first in cutlass.range(lane, chunks, 32 * LOADS, unroll=1):
+        for chunk in cutlass.range(lane, chunks, 32 * LOADS, unroll=1):
             values = cute.make_rmem_tensor((width, LOADS), matrix.element_type)
             values.fill(matrix.element_type(0))
             for j in cutlass.range_constexpr(LOADS):
-                if inside and first + 32 * j < chunks:
-                    cute.autovec_copy(source[None, first + 32 * j], values[None, j])
+                if inside and chunk + 32 * j < chunks:
+                    cute.autovec_copy(source[None, chunk + 32 * j], values[None, j])
             for j in cutlass.range_constexpr(LOADS):
-                if first + 32 * j < chunks:
-                    cute.autovec_copy(values[None, j], target[None, first + 32 * j])
+                if chunk + 32 * j < chunks:
+                    cute.autovec_copy(values[None, j], target[None, chunk + 32 * j])
 
 
 @cute.jit
-def copy_scales(scales: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, count: cutlass.Constexpr):
+def copy_scales(scales: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, first: Int32, count: cutlass.Constexpr):
     """The same for scales along k: (rows, k blocks), in any layout."""
     thread, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * count + thread % count
+    i = first + thread % count
     if i < copy.shape[0]:
         row, inside = find_row(index, i, scales.shape[0])
         for block in cutlass.range(thread // count, copy.shape[1], 32, unroll=4):
@@ -61,11 +59,10 @@ def copy_scales(scales: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, coun
 
 
 @cute.jit
-def copy_vector(vector: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, count: cutlass.Constexpr):
+def copy_vector(vector: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, first: Int32, count: cutlass.Constexpr):
     """The same for one value of each row."""
     thread, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * count + thread
+    i = first + thread
     if thread < count and i < copy.shape[0]:
         row, inside = find_row(index, i, vector.shape[0])
         value = vector.element_type(0)

@@ -326,7 +326,8 @@ class KernelPlan(MeasuredPlan):
                         fitting = self._scratch.fit(chosen, extents, k, values[len(args) :], output.device)
                         if row_copy and chosen in copied:
                             own = len(fitting) - len(row_copy.args)
-                            given = row_copy.run(self._copy_kernel, given, fitting[own:], extents[0], k)
+                            budget = count if limited else None
+                            given = row_copy.run(self._copy_kernel, given, fitting[own:], extents[0], k, budget)
                             fitting = fitting[:own]
                     if endings:
                         given = tuple(v for v in given if v is not None)

@@ -34,15 +34,25 @@ class RowCopy:
         return tuple(rows * columns for rows, columns in self._extents(m, k))
 
     def run(
-        self, kernel: Callable[..., None], given: Sequence[Any], scratch: Sequence[Any], m: int, k: int
+        self,
+        kernel: Callable[..., None],
+        given: Sequence[Any],
+        scratch: Sequence[Any],
+        m: int,
+        k: int,
+        sms: int | None = None,
     ) -> tuple[Any, ...]:
         """Launches `kernel`, the package's copy; what the kernel behind it is given in place of `given`, the tensors of
-        the call: copies instead of what is copied, and no index. scratch: those of args."""
+        the call: copies instead of what is copied, and no index. scratch: those of args. sms: the most to run on; that
+        many CTAs then take the rows in turns."""
         extents = self._extents(m, k)
         copies = [scratch[0].as_strided((m, k), (k, 1))]
         for tensor, dim, (pitch, columns) in zip(scratch[1:], self._blocks[1:], extents[1:]):
             copies.append(tensor.as_strided((m, columns), (1, pitch)) if dim else tensor[:m])
-        kernel(*(given[i] for i, _ in self._sources), given[self._index], *copies)
+        ctas = -(-m // ROWS)
+        kernel(
+            *(given[i] for i, _ in self._sources), given[self._index], *copies, ctas if sms is None else min(ctas, sms)
+        )
         replaced = dict(zip((i for i, _ in self._sources), copies))
         return tuple(replaced.get(i, value) for i, value in enumerate(given) if i != self._index)
 

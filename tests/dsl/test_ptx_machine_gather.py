@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
+import torch
 from gemm_specs import (
     BLOCKS,
     DYNAMIC,
@@ -163,6 +164,15 @@ def test_rows_are_those_that_the_index_names(name: str, seed: int) -> None:
     SIMULATION.seed = seed
     _, shape, draw = SPECS[name]
     assert_passes(subject(name), {"t": 90, **shape}, draw=draw, seed=seed)
+
+
+def test_a_copy_keeps_to_the_sms_that_it_is_given() -> None:
+    plan = load_resolution(resolve_text(COPIED["multicast"][0]), SIMULATION).plan
+    assert plan
+    inputs = plan.prepare_inputs(t=90, m=70, n=72, k=72)  # nine turns of eight rows
+    outputs = plan.allocate_outputs(*inputs)
+    plan.launch_fn(*inputs, *outputs, sms=2)
+    assert torch.allclose(outputs[0].float(), plan.reference_fn(*inputs).float(), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("how", ["cp_async", "copy"])

@@ -170,12 +170,19 @@ def test_what_a_copy_replaces() -> None:
     given = (torch.zeros(2, 3), torch.tensor([1, 0]), torch.arange(6.0).view(2, 3), torch.tensor([7.0, 8.0]), None)
     scratch = (torch.full((9,), NAN), torch.full((2,), NAN))
 
-    def launch(a: Any, scale: Any, rows: Any, copied_a: Any, copied_scale: Any) -> None:
+    launched = []
+
+    def launch(a: Any, scale: Any, rows: Any, copied_a: Any, copied_scale: Any, ctas: int) -> None:
         copied_a.copy_(a[rows])
         copied_scale.copy_(scale[rows])
+        launched.append(ctas)
 
     b, a, scale, rest = copy.run(launch, given, scratch, 2, 3)
     assert (b is given[0], a.tolist(), scale.tolist(), rest) == (True, [[3, 4, 5], [0, 1, 2]], [8, 7], None)
+    large = (torch.empty(300), torch.empty(100))
+    for sms in (None, 5, 132):
+        copy.run(lambda *values: launched.append(values[-1]), given, large, 100, 3, sms)
+    assert launched == [1, 13, 5, 13]
 
 
 def test_names_of_copies_are_taken() -> None:
