@@ -157,9 +157,9 @@ def shipped_kernels(name: str) -> set[tuple[str, object]]:
     """The instances of a shipped spec: text without the spec's name, and numbers."""
     resolved = resolve_file(REPOSITORY / "specs" / f"{name}.yaml", locked=True).resolved
     files = render_package(resolved).files
-    code = {t.module: files[f"{t.module}.py"].replace(name, "") for t in resolved.instances}
+    code = {t.module: files[f"{t.module}.py"].replace(name, "") for t in resolved.built}
     code = {module: re.sub(r"^# Spec: .*$", "", text, flags=re.MULTILINE) for module, text in code.items()}
-    return {(code[t.module], t.numbers) for t in resolved.instances}
+    return {(code[t.module], t.numbers) for t in resolved.built}
 
 
 def different(names: set[str]) -> set[str]:
