@@ -12,7 +12,7 @@ def list_roles(roles: Sequence[Role], whose: str = "") -> Iterable[str]:
     """A line for each role, or several with the text in its column. whose: the tiling whose numbers these are, where
     the module has others."""
     width = max((len(role.name) for role in roles), default=0)
-    yield f"Roles (warps of one CTA{f' of {whose}, whose numbers these are' if whose else ''}):"
+    yield f"Roles (warps of one CTA{f'; all numbers here are of {whose}' if whose else ''}):"
     for role in roles:
         lo, hi = role.warps
         start = f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  "

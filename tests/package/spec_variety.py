@@ -78,7 +78,7 @@ def _gemm(number: int, rng: random.Random) -> str:
         statements = [f"{LOCAL}: {expression}", f"{out}: {LOCAL}", f"second: max({LOCAL}, 0) * acc"]
     lines = ["cutegen: 1", "kernel: gemm", "arch: sm_90a", "tensors:", *(f"  {t}" for t in tensors), "epilogue:"]
     lines += [*(f"  {s}" for s in statements), f"warpgroups: {{schedule: {schedule}}}"]
-    lines.append(f"dims: {{n: {64 * (1 + number)}}}" if pick("", "dims") else f"m: [{number + 1}]")
+    lines.append(f"dims: {{n: {64 * (1 + number)}}}" if pick("", "dims") else f"m: [{8 * (number + 1)}]")
     if pick("", "tile"):
         lines.append(f"tiling: {{tile: {pick('[128, 128, 64]', '[64, 128, 64]')}}}")
     return "\n".join(lines) + "\n"
