@@ -285,8 +285,7 @@ class KernelPlan(MeasuredPlan):
         bounded += [(i, axis, extent, extent) for i, axis, extent in find_constants(self.dims, args)]
         parts = find_parts(args, slots)
         apart, alike, together = find_storage(args, [o.name for o in self.outputs], self.aliases)
-        endings, copied = self._endings, frozenset(self.copied_tilings)
-        row_copy = self._row_copy
+        endings, copied, row_copy = self._endings, frozenset(self.copied_tilings), self._row_copy
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
