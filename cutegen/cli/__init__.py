@@ -113,7 +113,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
+    try:
+        result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, EOFError):  # click takes it for the end of an answer, and nothing is asked here
+            raise abort.__cause__ from None
+        raise
     if sys.stdout is not None:  # closed by the caller: `>&-`
         sys.stdout.flush()  # here, so that a full disk is an error with a message
     return result if isinstance(result, int) else 0

@@ -54,9 +54,9 @@ _margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, s
 @click.option("--slice", "slice_ms", type=click.FloatRange(1, 10_000), default=60, show_default=True,
               metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME",
-              help="Only these and the first: torch, nvmath, quack, flash_mla, paged_read ...")  # fmt: skip
+              help="Only these and the first: torch, nvmath, quack ...; none: the targets alone.")  # fmt: skip
 @click.option("--against", default="", metavar="NAME",
-              help="What speeds are relative to; by default the first baseline.")  # fmt: skip
+              help="What speeds are relative to; by default the first baseline, or target.")  # fmt: skip
 @click.option("--patience", type=click.FloatRange(1, 86_400), default=SECONDS, show_default=True, metavar="SECONDS",
               help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
 @click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")

@@ -104,7 +104,7 @@ def describe_run(result: Result) -> Iterator[str]:
     )
     coverage = min((c.seconds.coverage for p in result.problems for c in p.candidates), default=0.0)
     against = "the fastest baseline of each library"
-    if not result.suite:
+    if not result.suite or not any(c.baseline for p in result.problems for c in p.candidates):
         against = ", ".join(dict.fromkeys(p.against for p in result.problems))
     yield (
         f"speed: relative to {against}, median of {result.rounds} interleaved rounds' ratios; in brackets, order "

@@ -20,6 +20,8 @@ from cutegen.runtime.base import BasePlan
 # write; how much of the free memory the sets may take.
 L2_FACTOR, MEMORY_SHARE, MAX_SETS = 2, 0.5, 256
 
+NO_BASELINE = "none"  # asked for as one: the targets alone
+
 
 class Memory(Protocol):
     """What of a device decides how many sets of inputs there are."""
@@ -285,8 +287,11 @@ def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, pref
 
 
 def choose(baselines: Sequence[Baseline], names: Sequence[str]) -> tuple[list[Baseline], Mapping[str, str]]:
-    """Those that were asked for (all, without names; the first one always), and why the others are left out."""
+    """Those that were asked for (all, without names; the first one always, but for `NO_BASELINE`), and why the others
+    are left out."""
     asked = {n.lower() for n in names}
+    if NO_BASELINE in asked:
+        return [], {}
     chosen = [b for b in baselines if not asked or _is_asked(b.name, asked) or b is baselines[0]]
     return chosen, {b.name: "not asked for" for b in baselines if b not in chosen}
 
@@ -295,8 +300,13 @@ def check_names(subjects: Sequence[Subject], baselines: Sequence[str], against: 
     """CutegenError (exit 2): a baseline is asked for that no subject has, or `against` names nothing measured."""
     known = list(dict.fromkeys(b.name for s in subjects for b in _baselines_of(s)))
     short = list(dict.fromkeys(name.partition(".")[0].partition(" ")[0] for name in known))
-    listed = f"there are {', '.join(dict.fromkeys([*short, *known]))}" if known else "these kernels have none"
-    for name in baselines:
+    there = ", ".join(dict.fromkeys([*short, *known, NO_BASELINE]))
+    listed = f"there are {there}" if known else "these kernels have none"
+    asked = [name for name in baselines if name.lower() != NO_BASELINE]
+    if asked and len(asked) < len(baselines):
+        said = f"--baseline {NO_BASELINE} and --baseline {asked[0]} contradict each other"
+        raise CutegenError(said, f"leave out --baseline {NO_BASELINE}, or the others", exit_code=2)
+    for name in asked:
         if not any(_is_asked(b, {name.lower()}) for b in known):
             remedy = suggest(name, [*short, *known]) or listed
             raise CutegenError(f"there is no baseline `{name}`", remedy, exit_code=2)

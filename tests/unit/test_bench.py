@@ -195,6 +195,19 @@ def test_kernels_with_the_same_dims_share_a_problem() -> None:
         measured(plain, settings=replace(SETTINGS, against="cublas"))
 
 
+def test_without_baselines_the_targets_are_alone() -> None:
+    """At the power limit a candidate that draws less lends clock to the one that follows it."""
+    settings = replace(SETTINGS, baselines=("none",))
+    report = measured(CpuPlan(), ResidualPlan(), settings=settings)
+    (problem,) = report.problems
+    assert [m.candidate.name for m in problem.measured] == ["plain", "residual"]
+    assert (problem.against, problem.skipped) == ("plain", {})
+    assert problem.measured[1].speed
+    by_suite = measured(CpuPlan(), ResidualPlan(), settings=replace(settings, suite="small"))
+    for result in (shown(report), shown(by_suite)):
+        assert any(line.startswith("speed: relative to plain, median of") for line in table.describe_run(result))
+
+
 def test_kernels_that_take_the_same_get_the_same_inputs() -> None:
     """Where work depends on values, as with labelled rows, kernels with inputs of their own would not be comparable."""
     memory, bound = FakeDevice(), []

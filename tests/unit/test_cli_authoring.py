@@ -162,6 +162,7 @@ def test_usage_errors_exit_2(arguments: list[str], folder: Path, capsys: pytest.
         (OSError(28, "No space left on device", "/x/y"), 2, "error: /x/y: No space left on device\n"),
         (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied\n"),
         (ZeroDivisionError("division by zero\nmore"), 2, "internal error: ZeroDivisionError: division by zero\n"),
+        (EOFError("data too short"), 2, "\ninternal error: EOFError: data too short\n"),
         (RecursionError("deep"), 2, "internal error: RecursionError: deep\n"),
         (MemoryError(), 2, "internal error: MemoryError: \n"),
     ],

@@ -190,7 +190,12 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (
             ["--baseline", "flash_mla"],
             "there is no baseline `flash_mla`",
-            "there are torch, nvmath, quack, cutlass_operators",
+            "there are torch, nvmath, quack, cutlass_operators, torch.mm, none",
+        ),
+        (
+            ["--baseline", "none", "--baseline", "torch"],
+            "--baseline none and --baseline torch contradict each other",
+            "leave out --baseline none, or the others",
         ),
         (["--against", "nobody"], "--against nobody: nothing of that name is measured", "choose from gemm_bf16_sm90a"),
         (["--suite", "llm_gem"], "llm_gem.yaml does not exist", "did you mean `llm_gemm`"),
