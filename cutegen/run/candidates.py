@@ -152,7 +152,8 @@ def bind_kernel(
         flops = 2 * shape[roles.m] * shape[roles.n] * shape[roles.k] * shape.get(roles.batch, 1)
     count = sets or count_sets(size, moved, memory, copies)
     inputs = twin.inputs if twin else [first] + [subject.inputs(shape) for _ in range(count - 1)]
-    scratch = plan.allocate_scratch(*first) if plan else ()  # one for all sets, as in a model
+    key = tiling or (plan.choose_instance(first, shape) if plan else None)
+    scratch = plan.allocate_scratch(*first, key=key) if plan else ()  # one for all sets, as in a model
     results: list[tuple[Any, ...]] = []
     launches: list[Callable[[], Any]] = []
     for index, values in enumerate(inputs):
@@ -204,7 +205,7 @@ def with_tiling(kernel: Candidate, tiling: str) -> Candidate:
     assert subject.plan is not None
     launch, plan = subject.launcher(tiling), subject.plan
     assert launch is not None
-    scratch = plan.allocate_scratch(*kernel.inputs[0])
+    scratch = plan.allocate_scratch(*kernel.inputs[0], key=tiling)
     passed = (plan.place_results(i, o) for i, o in zip(kernel.inputs, kernel.results))
     launches = [_launching(launch, (*values, *scratch)) for values in passed]
     numbers = plan.tilings[tiling]

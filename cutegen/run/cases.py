@@ -253,7 +253,7 @@ class _Run:
         views = tuple(o.tensor for o in outputs)
         scratch, zeroed = {}, frozenset[str]()
         if plan:
-            models = plan.allocate_scratch(*inputs)
+            models = plan.allocate_scratch(*inputs, key=self.case.tiling)
             scratch = {a.name: guarded_like(t, padded=False) for a, t in zip(plan.scratch, models)}
             zeroed = frozenset(a.name for a in plan.scratch if a.zeroed)
         for name in zeroed:

@@ -115,8 +115,9 @@ class BasePlan:
         """Uninitialised fresh_outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
         raise NotImplementedError
 
-    def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
-        """Scratch tensors that are large enough for these inputs, whichever tiling runs."""
+    def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
+        """Scratch tensors that are large enough for these inputs, for tiling `key` or for any. ValueError: a kernel
+        can't count as many elements."""
         return ()
 
     def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
@@ -147,7 +148,7 @@ class BasePlan:
     def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
         raise NotImplementedError
 
-    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
+    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
         """Every reason why `values` cannot be passed as `args`."""
         raise NotImplementedError
 
@@ -246,7 +247,7 @@ class BasePlan:
             self.tilings[key],
             self._autotune_configs(),
             lambda: self.count_work(dims, inputs),
-            self.allocate_scratch(*inputs),
+            self.allocate_scratch(*inputs, key=key),
         )
 
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
@@ -257,8 +258,10 @@ class BasePlan:
         results = self.gather_results(inputs, outputs)
         return results if len(results) > 1 else results[0]
 
-    def _refuse(self, args: Sequence[Argument], values: Sequence[Any], cause: Exception | None = None) -> None:
-        """Raises what is wrong with a call, all of it; returns when nothing is."""
-        if faults := self._find_faults(args, values):
+    def _refuse(
+        self, args: Sequence[Argument], values: Sequence[Any], cause: Exception | None = None, sms: int | None = None
+    ) -> None:
+        """Raises what is wrong with a call, all of it; returns when nothing is. sms: the call's budget."""
+        if faults := self._find_faults(args, values, sms):
             error = TypeError if any(f.error is TypeError for f in faults) else ValueError
             raise error(f"{self.name}: " + "\n  ".join(f.text for f in faults)) from cause

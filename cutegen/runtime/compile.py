@@ -30,6 +30,7 @@ REMARKS_SINCE = (4, 8)
 Kernel = Callable[..., None]
 _lock = threading.RLock()
 _modules: list[Any] = []  # a loaded module has to outlive its functions
+_imported: dict[str, str] = {}  # of kernel modules, the text that they were imported from
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,12 @@ def load_kernel(module: str, tiling: object, arch: str) -> Kernel:
 @functools.cache
 def _load_kernel(module: str, tiling: object, arch: str) -> Kernel:
     path = find_source(module)
+    text = _first_text(path)
     # Without the versions of the DSL a key would be too wide.
     cache = KernelCache(default_root() if dsl_version() else None)
-    key = instance_key(path.read_text(encoding="utf-8"), module, path, tiling, arch)
+    key = instance_key(text, module, path, tiling, arch)
     for attempt in range(2):
-        with compile_kernel(cache, key, module, tiling, arch) as compiled:
+        with compile_kernel(cache, key, module, tiling, arch, text) as compiled:
             if compiled.entry is None:
                 assert compiled.function is not None
                 return compiled.function
@@ -70,9 +72,18 @@ def _load_kernel(module: str, tiling: object, arch: str) -> Kernel:
             except Exception:
                 if attempt or not compiled.cached:
                     raise
-        with contextlib.suppress(OSError):
+        try:
             cache.discard(key)  # whole, yet it does not load here: compiled anew, once
+        except OSError:
+            cache = KernelCache(None)
     raise AssertionError("the second attempt returns or raises")
+
+
+@functools.cache
+def _first_text(path: Path) -> str:
+    """What a kernel module said when this process first asked: that is what runs here, and what its keys are made of,
+    even if the package is rendered anew meanwhile."""
+    return path.read_text(encoding="utf-8")
 
 
 def find_source(module: str) -> Path:
@@ -93,8 +104,11 @@ def base_options(arch: str) -> str:
 
 
 @contextlib.contextmanager
-def compile_kernel(cache: KernelCache, key: str, module: str, tiling: object, arch: str) -> Iterator[Compiled]:
+def compile_kernel(
+    cache: KernelCache, key: str, module: str, tiling: object, arch: str, text: str = ""
+) -> Iterator[Compiled]:
     """One instance, found or compiled, with its files readable inside the `with` (they may lie in a temporary place).
+    text: of the module, where its file may change; another that was imported is not published under this key.
 
     Two processes that want the same key: one compiles, the other waits for it and finds it.
     """
@@ -105,14 +119,16 @@ def compile_kernel(cache: KernelCache, key: str, module: str, tiling: object, ar
         if entry := cache.find(key):
             yield _found(entry)
         else:
-            yield _compile(cache, key, module, tiling, arch, staged)
+            yield _compile(cache, key, module, tiling, arch, staged, text)
 
 
 def _found(entry: Entry) -> Compiled:
     return Compiled(entry, None, cached=True, seconds=entry.facts["seconds"])
 
 
-def _compile(cache: KernelCache, key: str, module: str, tiling: object, arch: str, staged: Path | None) -> Compiled:
+def _compile(
+    cache: KernelCache, key: str, module: str, tiling: object, arch: str, staged: Path | None, text: str
+) -> Compiled:
     try:
         instance = importlib.import_module(module).compile_kernel
     except ModuleNotFoundError as error:
@@ -122,6 +138,8 @@ def _compile(cache: KernelCache, key: str, module: str, tiling: object, arch: st
                 "pip install 'nvidia-cutlass-dsl>=4.6,<4.9' 'apache-tvm-ffi>=0.1.6,<0.2'"
             ) from error
         raise
+    if text and not _runs(module, text):
+        staged = None
     if staged is None:
         start = time.perf_counter()
         function = instance(tiling, base_options(arch))
@@ -136,6 +154,13 @@ def _compile(cache: KernelCache, key: str, module: str, tiling: object, arch: st
     }
     entry = cache.publish(key, staged, facts) or Entry(staged, facts)
     return Compiled(entry, None, cached=False, seconds=seconds)
+
+
+def _runs(module: str, text: str) -> bool:
+    """Whether an imported module has this text: its file had not changed when it was imported."""
+    if _imported.get(module) != text and find_source(module).read_text(encoding="utf-8") == text:
+        _imported[module] = text
+    return _imported.get(module) == text
 
 
 def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key: str, staged: Path) -> float:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from cutegen.runtime.mla_plan import MlaPlan
 
 
-def find_later_faults(plan: MlaPlan, values: Mapping[str, Any]) -> Iterator[Fault]:
-    """What the declarations cannot say, for arguments that fit them."""
+def find_later_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
+    """What the declarations cannot say, for arguments that fit them. sms: the call's budget."""
     q, scale = values[plan.queries[0].name], values["softmax_scale"]
     batch, query_len, heads, _ = q.shape
     for axis, dim in ((1, "query_len"), (2, "heads")):
@@ -37,15 +37,19 @@ def find_later_faults(plan: MlaPlan, values: Mapping[str, Any]) -> Iterator[Faul
         if batch and values[name].shape[axis] == 0:
             yield Fault(ValueError, f"{name}: shape[{axis}] ({dim}) is 0; keep one page for requests of length 0")
     if "semaphores" in values:
-        yield from _scratch_faults(plan, values, query_len * heads, batch, query_len)
+        yield from _scratch_faults(plan, values, sms)
 
 
-def _scratch_faults(plan: MlaPlan, values: Mapping[str, Any], rows: int, batch: int, query_len: int) -> Iterator[Fault]:
-    device = values[plan.queries[0].name].get_device()
-    key = plan.choose(device, batch, query_len, rows // query_len, values["block_table"].shape[1])
-    cluster, sm_count = plan.tilings[key].cluster, plan._sm_counts[device]
+def _scratch_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
+    q = values[plan.queries[0].name]
+    batch, query_len, heads, _ = q.shape
+    device, rows = q.get_device(), query_len * heads
+    key = plan.choose(device, batch, query_len, heads, values["block_table"].shape[1])
+    cluster, sm_count = plan.tilings[key].cluster, plan.limit_sms(sms, key, device)
     if row_blocks(rows, cluster) > sm_count:
-        text = f"{plan.queries[0].name}: {too_many_rows(rows, cluster)}; the device has {sm_count}"
+        whole = sm_count == plan._sm_counts[device]
+        there = f"the device has {sm_count}" if whole else f"{sm_count} are to be used"
+        text = f"{plan.queries[0].name}: {too_many_rows(rows, cluster)}; {there}"
         yield Fault(ValueError, text)
         return
     parts, elements, counters = plan.size(sm_count, key, rows)
@@ -54,7 +58,7 @@ def _scratch_faults(plan: MlaPlan, values: Mapping[str, Any], rows: int, batch: 
             yield Fault(
                 ValueError,
                 f"{name}: has {have} elements; {rows} rows in {parts} parts need {needed}: "
-                f"size it by workspace_shapes({batch}, {rows})",
+                f"size it by workspace_shapes({batch}, {rows}, sm_count={sm_count})",
             )
 
 

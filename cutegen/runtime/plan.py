@@ -371,7 +371,7 @@ class KernelPlan(MeasuredPlan):
         shared = {name: held[output] for output, name in self.aliases.items()}
         return tuple(value if value is None else shared.get(name, value) for name, value in held.items())
 
-    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any]) -> list[Fault]:
+    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
         extents = {**self.dims, **{s.dims[0]: (0, None) for s in self.scratch}}
         faults = find_faults(extents, args, values, self.device, self.reduced)
         return faults or list(find_overlaps(args, values, [o.name for o in self.outputs], self.aliases))
@@ -380,17 +380,17 @@ class KernelPlan(MeasuredPlan):
 
     def workspace_shapes(self, **dims: int) -> dict[str, tuple[int, ...]]:
         """The least shapes of the scratch tensors for a problem, by name, whichever tiling runs."""
-        extents = complete_dims(self.dims, dims)
-        m, n, _, _ = self.roles
-        sizes = self._scratch.largest([extents[d] for d in (m, n, *self.product_batch)], extents[self.reduced])
+        sizes = self._size_scratch(complete_dims(self.dims, dims), None)
         return {arg.name: (size,) for arg, size in zip(self.scratch, sizes)}
 
-    def allocate_scratch(self, *inputs: Any) -> tuple[Any, ...]:
-        if not self.scratch:
-            return ()
+    def _size_scratch(self, dims: Mapping[str, int], key: str | None) -> tuple[int, ...]:
+        m, n, _, _ = self.roles
+        extents, k = [dims[d] for d in (m, n, *self.product_batch)], dims[self.reduced]
+        return self._scratch.needs(key, extents, k) if key else self._scratch.largest(extents, k)
+
+    def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
         device = next(v.device for v in inputs if hasattr(v, "device"))
-        shapes = self.workspace_shapes(**self.problem_dims(*inputs))
-        return self._scratch.make(device, tuple(size for (size,) in shapes.values()))
+        return self._scratch.make(device, self._size_scratch(self.problem_dims(*inputs), key))
 
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
         outputs = self.allocate_outputs(*inputs)

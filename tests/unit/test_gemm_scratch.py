@@ -129,6 +129,15 @@ def test_more_partial_sums_than_a_kernel_can_count_are_refused() -> None:
         plan.workspace_shapes(m=32768, n=32768, k=64)
 
 
+def test_scratch_is_sized_for_the_tiling_that_runs() -> None:
+    """A winner for few rows that splits k does not keep a problem with many from being run."""
+    plan = CpuPlan()
+    inputs = tuple(torch.empty(32768, 64, dtype=torch.bfloat16, device="meta") for _ in "ab")
+    assert [t.numel() for t in plan.allocate_scratch(*inputs, key="whole")] == [0, 0, 0]
+    with pytest.raises(ValueError, match="parallel needs 3221225472 elements"):
+        plan.allocate_scratch(*inputs)
+
+
 def test_a_plan_without_such_tilings_has_no_scratch() -> None:
     plan = type("Plan", (CpuPlan,), {"tilings": {"whole": replace(WHOLE)}})()
     assert plan.scratch == ()

@@ -284,6 +284,47 @@ def test_without_versions_of_the_dsl_nothing_is_cached(kernels: Kernels, monkeyp
     assert kernels.runs == 1
 
 
+def test_a_package_that_is_rendered_anew_meanwhile_stays_what_it_was(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has imported one text of a kernel must not publish it under the key of another."""
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.cache.root))
+    monkeypatch.setattr(compile_module, "dsl_version", lambda: (4, 8, 1))
+    monkeypatch.setattr(compile_module, "_load", lambda path, key: key)
+    monkeypatch.setattr(compile_module, "_imported", {})
+    first = kernels.key(Tiling((1, 1)))
+    assert compile_module.load_kernel("fake_kernel", Tiling((1, 1)), "sm_90a") == first
+    then, now = kernels.key(Tiling((2, 2))), kernels.path.write_text(KERNEL + "# anew\n")
+    assert now
+    assert compile_module.load_kernel("fake_kernel", Tiling((2, 2)), "sm_90a") == then  # what is imported, by its key
+    assert kernels.cache.find(then)
+    assert kernels.cache.find(kernels.key(Tiling((2, 2)))) is None
+    # Changed between the first look at the file and its import: nobody can tell what was compiled.
+    monkeypatch.delitem(sys.modules, "fake_kernel")
+    monkeypatch.setattr(compile_module, "_imported", {})
+    compiled = compile_module.load_kernel("fake_kernel", Tiling((3, 3)), "sm_90a")
+    assert not isinstance(compiled, str)  # the function itself: nothing was published
+    assert kernels.runs == 3
+
+
+def test_an_entry_that_neither_loads_nor_can_be_moved_is_built_anew(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.cache.root))
+    monkeypatch.setattr(compile_module, "dsl_version", lambda: (4, 8, 1))
+    kernels.compile(kernels.key(Tiling((32, 32))))
+    (kernels.cache.root / "stage").rmdir()
+
+    def load(path: Path, key: str) -> object:
+        if kernels.cache.root in path.parents:
+            raise RuntimeError("symbol not found")
+        return print
+
+    monkeypatch.setattr(compile_module, "_load", load)
+    assert compile_module.load_kernel("fake_kernel", Tiling((32, 32)), "sm_90a") is print
+    assert kernels.runs == 2
+
+
 def test_an_entry_that_does_not_load_is_built_anew(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.cache.root))
     monkeypatch.setattr(compile_module, "dsl_version", lambda: (4, 8, 1))

@@ -127,10 +127,10 @@ class TwoTokens(Paged):
 class Tired(Paged):
     """Refuses one problem of the suite, as one that does not fit the memory would."""
 
-    def allocate_scratch(self, *inputs: Any) -> Any:
+    def allocate_scratch(self, *inputs: Any, key: str | None = None) -> Any:
         if inputs[0].shape[0] == 2:
             raise RuntimeError("out of memory")
-        return super().allocate_scratch(*inputs)
+        return super().allocate_scratch(*inputs, key=key)
 
 
 def shown(report: BenchReport) -> Result:

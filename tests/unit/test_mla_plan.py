@@ -137,6 +137,20 @@ def test_the_stride_of_a_single_head_is_that_of_its_tokens() -> None:
     torch.testing.assert_close(values[5], expected)
 
 
+def test_an_error_of_a_single_head_is_told_once() -> None:
+    """One way to put strides right pads that of the heads, the other takes it from the tokens."""
+
+    class Failing(CpuMla):
+        heads = (1, 4)
+
+        def compile(self, key: str) -> Any:
+            raise ImportError("no compiler")
+
+    plan = Failing()
+    with pytest.raises(ImportError, match="no compiler"):
+        plan.launch_fn(*arguments(plan, heads=1))
+
+
 def test_workspace_without_a_gpu_needs_the_number_of_sms(plan: CpuMla, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match=r"no GPU to count the SMs of; pass sm_count, 132 for"):
@@ -172,6 +186,20 @@ def test_a_budget_of_sms_makes_fewer_parts(plan: CpuMla, monkeypatch: pytest.Mon
             plan.launch_fn(*values, sms=sms)
     with pytest.raises(TypeError, match="sms is True, needs a number of SMs, or None for all"):
         plan.launch_fn(*values, sms=True)
+
+
+def test_scratch_of_a_call_with_a_budget_is_judged_by_it(plan: CpuMla) -> None:
+    values = arguments(plan)
+    rows = SHAPE["query_len"] * SHAPE["heads"]
+    shapes = plan.workspace_shapes(SHAPE["batch"], rows, sm_count=2)
+    values[-2], values[-1] = values[-2][: shapes["workspace"][0]], values[-1][: shapes["semaphores"][0]]
+    assert values[-2].numel() < plan.allocate_scratch(*values[:5])[0].numel()
+    values[4] = 1  # converted after the first attempt, if nothing else is wrong
+    plan.launch_fn(*values, sms=2)
+    assert len(plan.launched) == 1
+    values[-2] = values[-2][:-1]
+    with pytest.raises(ValueError, match=r"rows in 2 parts need \d+: size it by workspace_shapes\(3, 8, sm_count=2\)"):
+        plan.launch_fn(*values, sms=2)
 
 
 def test_rows_that_need_more_sms_than_allowed(plan: CpuMla) -> None:
