@@ -14,6 +14,7 @@ import click
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option
 from cutegen.diagnostics import CutegenError
+from cutegen.tune import MAX_CANDIDATES
 
 if TYPE_CHECKING:
     from cutegen.run.shapes import Shape
@@ -41,7 +42,7 @@ def read_budget(text: str) -> float:
 @click.option("--budget", metavar="TIME",
               callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
               help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
-@click.option("--candidates", type=click.IntRange(1, 10_000), default=60, show_default=True,
+@click.option("--candidates", type=click.IntRange(1, 10_000), default=MAX_CANDIDATES, show_default=True,
               help="The most to try on a problem, in the order of the cost model and spread over kinds.")  # fmt: skip
 @click.option("--confirm", is_flag=True, help="Measure the winners of the lock again, and nothing else.")
 @click.option("--fresh", is_flag=True, help="Measure again what the timing store knows.")
@@ -91,7 +92,7 @@ def tune(
             report = session.run(problems)
     finally:
         store.close()
-    command = _repeat(spec, shapes, suite, candidates, unordered_sums, jobs)
+    command = _repeat(spec, shapes, suite, candidates, unordered_sums, jobs, budget, confirm)
     if as_json:
         console.print_json(report.to_json(command))
     else:
@@ -173,12 +174,16 @@ def _winning(session: Session, asked: Sequence[Shape]) -> list[Shape]:
 
 
 def _repeat(
-    spec: Path, shapes: Sequence[str], suite: str, candidates: int, unordered_sums: bool, jobs: int | None
-) -> str:
+    spec: Path, shapes: Sequence[str], suite: str, candidates: int, unordered_sums: bool, jobs: int | None,
+    budget: float | None, confirm: bool,
+) -> str:  # fmt: skip
+    """The command that does the same again; without --fresh, as it has measured by then."""
     words = ["cutegen", "tune", str(spec)]
     words += [word for shape in shapes for word in ("--shape", shape)]
     words += ["--suite", suite] if suite else []
-    words += ["--candidates", str(candidates)] if candidates != 60 else []
+    words += ["--candidates", str(candidates)] if candidates != MAX_CANDIDATES else []
+    words += ["--budget", f"{budget:g}s"] if budget and budget == int(budget) else []
+    words += ["--confirm"] * confirm
     words += ["--unordered-sums"] * unordered_sums
     return shlex.join(words + (["--jobs", str(jobs)] if jobs else []))
 
@@ -190,6 +195,7 @@ def _progress() -> Any:
 
 
 def _say(report: TuneReport, command: str) -> None:
+    from cutegen.resolve.lock import lock_path
     from cutegen.run.shapes import shape_text
     from cutegen.tune.report import HEADER
 
@@ -210,7 +216,7 @@ def _say(report: TuneReport, command: str) -> None:
         console.note(f"  = help: {command}")
         return
     done = "written: run `cutegen render` for a package that dispatches by it" if report.written else "unchanged"
-    console.say(f"{report.spec.with_suffix('.lock.yaml')}: {done}")
+    console.say(f"{lock_path(report.spec)}: {done}")
 
 
 def _list_candidates(session: Session, problems: Sequence[Shape], limit: int, as_json: bool) -> int:

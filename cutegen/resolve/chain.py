@@ -21,13 +21,15 @@ from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, p
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """resolved: the family's resolved kernel. lock: what the lock is to hold now. notes: what was decided anew."""
+    """resolved: the family's resolved kernel. lock: what the lock is to hold now; read: what it held. notes: what was
+    decided anew."""
 
     document: SpecDocument
     spec: KernelSpec
     resolved: Any
     lock: Lock
     notes: tuple[str, ...]
+    read: Lock | None
 
 
 def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False) -> Resolution:
@@ -37,13 +39,16 @@ def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False) -> 
     lock is replaced.
     """
     document = load_document(path)
-    try:
-        lock = read_lock(lock_path(path))
-    except CutegenError:
-        if not upgrade:
-            raise
-        lock = None
+    lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
     return resolve_document(document, lock, locked=locked, upgrade=upgrade)
+
+
+def _read_or_damaged(path: Path) -> Lock | None:
+    """The lock of the spec at `path`; None where it is damaged, too."""
+    try:
+        return read_lock(lock_path(path))
+    except CutegenError:
+        return None
 
 
 def resolve_document(
@@ -68,7 +73,7 @@ def resolve_document(
         _check_locked(doc, lock, digest, notes)
     kept = lock.without(outcome.dropped) if lock else Lock(digest, made)
     kept = replace(kept, spec=digest, decisions=made, evidence=() if upgrade else kept.evidence)
-    return Resolution(doc, spec, outcome.resolved, kept, tuple(notes))
+    return Resolution(doc, spec, outcome.resolved, kept, tuple(notes), lock)
 
 
 def resolve_tuned(resolution: Resolution, rows: Sequence[TunedRow]) -> Outcome:
@@ -102,7 +107,11 @@ def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
 
 
 def save_lock(resolution: Resolution, path: Path) -> bool:
-    """Write the lock of the spec at `path`; False when it is up to date."""
+    """Write the lock of the spec at `path`; False when it is up to date. CutegenError: it is no longer what was read,
+    as when a tune has ended meanwhile."""
+    if _read_or_damaged(path) != resolution.read:
+        said = f"{lock_path(path)} has changed since it was read: it is left as it is"
+        raise CutegenError(said, "run the same command again")
     return write_text(lock_path(path), resolution.lock.to_text())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.resolve.chain import Resolution, resolve_document
@@ -25,7 +26,7 @@ def pin_decisions(resolution: Resolution, keys: Sequence[str]) -> tuple[str, Res
         if not keys or key in keys:
             shown = value if isinstance(value, str) else json.dumps(value)
             doc = load_text(insert(doc, key.split("."), shown), doc.name, doc.path)
-    pinned = resolve_document(doc, resolution.lock)
+    pinned = replace(resolve_document(doc, resolution.lock), read=resolution.read)
     if pinned.resolved.digest != resolution.resolved.digest:
         raise CutegenError(f"{doc.path} would not resolve to the same kernel with these decisions written in")
     return doc.text, pinned

@@ -60,7 +60,7 @@ class KernelCache:
         self.root = root
 
     def find(self, key: str) -> Entry | None:
-        """The entry of `key` if it is whole: manifest readable, and every file of the length and hash it tells."""
+        """The entry of `key` if it is whole: manifest readable, and every file of the hash it tells."""
         if self.root is None:
             return None
         path = self._entry(key)

@@ -47,7 +47,8 @@ def dsl_version() -> tuple[int, ...] | None:
 def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, options: str) -> str:
     """Hash of a kernel instance. text: the kernel module's source; module, path: where its imports are resolved from.
 
-    Changing anything that can change the compiled code changes the key; where the module lies does not.
+    Changing anything that can change the compiled code changes the key, but for what packages of epilogue ops take from
+    packages beside the DSL; where the module lies does not change it.
     """
     parts = {
         "sources": [text, *(_imported(text, module, path))],

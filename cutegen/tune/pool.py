@@ -15,8 +15,6 @@ from cutegen.resolve import Resolution, resolve_tuned
 from cutegen.run.shapes import Shape
 from cutegen.runtime.compile import instance_key
 
-MAX_CANDIDATES = 60
-
 
 @dataclass(frozen=True, slots=True)
 class Pruned:

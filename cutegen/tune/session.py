@@ -22,8 +22,9 @@ from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_t
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.runtime.sources import distribution_versions
+from cutegen.tune import MAX_CANDIDATES
 from cutegen.tune.attempt import Attempt, begin, compose_rest, recall
-from cutegen.tune.pool import MAX_CANDIDATES, Pool, TuningPackage, gather, gather_known
+from cutegen.tune.pool import Pool, TuningPackage, gather, gather_known
 from cutegen.tune.report import ProblemReport, TuneReport
 from cutegen.tune.search import Clock, ProblemError, Search
 from cutegen.tune.stages import STAGES, planned_samples

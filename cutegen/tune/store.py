@@ -95,8 +95,10 @@ class TimingStore:
         return _timing(rows[0][0]) if rows else None
 
     def keep_timing(self, kernel: str, default: str, place: Place, stage: str, timing: Timing) -> None:
-        """And no longer what it failed by there before: it runs now."""
-        self._run("DELETE FROM faults WHERE kernel=? AND problem=? AND device=? AND driver=?", kernel, *_columns(place))
+        """And no longer what it failed by before, there or when it was compiled: it runs now."""
+        for where in (place, NOWHERE):
+            self._run("DELETE FROM faults WHERE kernel=? AND problem=? AND device=? AND driver=?",
+                      kernel, *_columns(where))  # fmt: skip
         figures = json.dumps([timing.own, timing.default, timing.baseline, timing.baseline_name])
         self._run("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)",
                   kernel, default, *_columns(place), stage, figures)  # fmt: skip

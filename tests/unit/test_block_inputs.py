@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from gemm_specs import bind_text, resolve_text
+from gemm_specs import PLAIN, bind_text, resolve_text
 
+from cutegen.diagnostics import SpecError
 from cutegen.epilogue import cost, torch_imports, torch_operand_lines
 from cutegen.families.gemm.arguments import tensor_shapes
 from cutegen.families.gemm.budget_rules import FREE_BLOCK_VALUES, OTHER_REGISTERS, other_registers
@@ -31,6 +32,13 @@ epilogue: {d: acc * s + w}
 
 def spec(swap: bool = False) -> str:
     return SPEC + "tiling: {swap_ab: true, tile: [128, 64, 64]}\n" * swap
+
+
+def test_blocks_and_alignment_together_ask_for_their_least_common_multiple() -> None:
+    text = PLAIN.replace("d: bf16[m, n]", "s: f32[m, n/24]\n  d: e4m3[m, n]") + "epilogue: {d: acc * s}\n"
+    assert alignments(bind_text(text))["n"][0] == 48
+    with pytest.raises(SpecError, match="multiple of 48"):
+        resolve_text(text + "bench: {shapes: [{m: 128, n: 72, k: 128}]}\n")
 
 
 def test_what_is_known_of_the_blocks() -> None:

@@ -42,6 +42,19 @@ def test_a_written_lock_reads_back_and_changes_nothing(spec: Path) -> None:
     assert {d.origin for d in again.resolved.decisions} == {"lock"}
 
 
+def test_a_lock_that_changed_after_it_was_read_is_left_alone(spec: Path) -> None:
+    """A tune may end while another command resolves the same spec: its winners stay."""
+    first = resolve_file(spec)
+    write_lock(spec)
+    relock(spec, "evidence: []", 'evidence: [{"device": "h200"}]')
+    kept = lock_path(spec).read_bytes()
+    with pytest.raises(CutegenError, match="has changed since it was read: it is left as it is"):
+        save_lock(first, spec)
+    assert lock_path(spec).read_bytes() == kept
+    save_lock(resolve_file(spec), spec)
+    assert read_lock(lock_path(spec)).evidence == ({"device": "h200"},)
+
+
 def test_the_lock_wins_over_auto(spec: Path) -> None:
     write_lock(spec)
     relock(spec, "tiling.tile: {value: [128, 256, 64]", "tiling.tile: {value: [256, 128, 64]")

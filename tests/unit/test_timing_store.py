@@ -21,7 +21,7 @@ TIMING = Timing((1.0, 1.5), (2.0, 2.5), (3.0, 3.5), "torch.mm")
 WRITER = """
 import sys
 from pathlib import Path
-from cutegen.tune.store import Place, Timing, TimingStore
+from cutegen.tune.store import NOWHERE, Place, Timing, TimingStore
 store = TimingStore(Path(sys.argv[1]))
 for i in range(int(sys.argv[3])):
     store.keep_timing(f"{sys.argv[2]} {i}", "default", Place("p", "d", "1"), "s", Timing((i,), (i,)))
@@ -56,8 +56,10 @@ def test_what_runs_now_has_no_fault_any_more(tmp_path: Path) -> None:
     elsewhere = replace(PLACE, device="another")
     for place in (PLACE, elsewhere):
         store.keep_fault("kernel", place, Fault("crashed", "killed"))
+    store.keep_fault("kernel", NOWHERE, Fault("failed", "compiling took longer than 300 s"))
     store.keep_timing("kernel", "default", PLACE, "s", TIMING)
     assert store.find_fault("kernel", PLACE) is None
+    assert store.find_fault("kernel", NOWHERE) is None
     assert store.find_fault("kernel", elsewhere)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -101,16 +102,22 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
     """For each dim that is contiguous in a TMA-moved tensor, or that a scale or an input cuts into whole blocks: the
     elements it must be a multiple of, and that tensor."""
     steps: dict[str, tuple[int, str]] = {problem.n.name: (HALF, problem.outputs[0])} if problem.paired else {}
+
+    def need(dim: str, step: int, tensor: str) -> None:
+        before, _ = steps.get(dim, (1, ""))
+        if before % step:
+            steps[dim] = (math.lcm(before, step), tensor)
+
     for scale, rows in ((problem.a_scale, problem.m), (problem.b_scale, problem.n)):
         if scale is None:
             continue
         whole = scale.rows * (HALF if problem.scaled_halves and not scale.by_row else 1)
         blocks = ((rows, whole, scale.up[0]), (problem.k, scale.depth, scale.up[1]))
-        steps |= {dim.name: (step, scale.name) for dim, step, up in blocks if step > 1 and not up}
+        for dim, step, up in blocks:
+            need(dim.name, 1 if up else step, scale.name)
     for o in problem.epilogue.operands:
         for dim, size, up in zip((problem.m, problem.n), o.block, o.up):
-            if size > steps.get(dim.name, (1, ""))[0] and not up:
-                steps[dim.name] = (size, o.name)
+            need(dim.name, 1 if up else size, o.name)
     tensors: tuple[MatrixOperand | Operand | Output, ...] = (
         problem.a,
         problem.b,
@@ -120,9 +127,7 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
     for tensor in tensors:
         if tensor.major is None:
             continue
-        name, step = problem.extents[tensor.major].name, elements_per_step(tensor, problem.paired_dim)
-        if step > steps.get(name, (1, ""))[0]:
-            steps[name] = (step, tensor.tensor)
+        need(problem.extents[tensor.major].name, elements_per_step(tensor, problem.paired_dim), tensor.tensor)
     return steps
 
 
