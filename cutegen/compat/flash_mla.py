@@ -16,11 +16,13 @@ one's own in its place (`from generated.my_spec import PLAN`).
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
 import importlib.util
 import sys
 import tempfile
 import threading
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -201,8 +203,9 @@ def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
         found = error.diagnostics[0]
         raise ValueError(f"flash_mla: {found.message}; {found.remedy}") from None
     root = default_root()
-    # The digest keeps versions apart that share a cache directory.
-    folder = root / "packages" / package.digest[:16] if root else Path(tempfile.mkdtemp(prefix="cutegen-"))
+    # Named by what it holds: versions with other templates may share a cache directory.
+    held = hashlib.sha256("\0".join(chain(*sorted(package.files.items()))).encode()).hexdigest()
+    folder = root / "packages" / held[:16] if root else Path(tempfile.mkdtemp(prefix="cutegen-"))
     write_package(package, folder)
     return _import_plan(folder / package.name, f"_cutegen_{name}")
 

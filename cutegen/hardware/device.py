@@ -65,6 +65,9 @@ DEVICES: dict[str, Device] = {
 }
 
 
+MOST_SMS = max(d.sms for d in DEVICES.values())
+
+
 def default_device(arch: str) -> Device | None:
     """The device the cost model assumes when a spec names none: the first listed for the arch."""
     return next((d for d in DEVICES.values() if d.arch == arch), None)

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cutegen.diagnostics import CutegenError, suggest
+from cutegen.hardware import MOST_SMS
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import legal_extent
 
 Shape = dict[str, int]
 
-# SMs of the largest supported device; with more than two tiles each, a persistent kernel wraps around and its rings
-# of buffers carry over from tile to tile.
-SM_COUNT, WAVES = 132, 2.2
+# Tiles for each SM: with more than two a persistent kernel wraps around, and its rings carry over from tile to tile.
+WAVES = 2.2
 # Ring buffers hold at most this many k tiles: 227 KiB of SMEM over the smallest stage.
 DEEPEST_RING = 12
 
@@ -91,7 +91,7 @@ def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
     tm, tn, tk = tiling.tile
     n_step, k_step = steps[roles.n], steps[roles.k]
     ring = getattr(tiling, "stages", DEEPEST_RING) * tk
-    side = math.ceil(math.sqrt(WAVES * SM_COUNT))
+    side = math.ceil(math.sqrt(WAVES * MOST_SMS))
     wanted = {
         "one row": (1, tn, tk),
         "below a tile": (tm // 2 - 3, tn // 2 - n_step, k_step),

@@ -253,10 +253,7 @@ class BasePlan:
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
         """The output (a tuple when there are several), computed on the current stream: newly allocated, or the input
         that is updated in place."""
-        outputs = self.allocate_outputs(*inputs)
-        self.launch_fn(*inputs, *outputs, *self.allocate_scratch(*inputs), sms=sms)
-        results = self.gather_results(inputs, outputs)
-        return results if len(results) > 1 else results[0]
+        raise NotImplementedError
 
     def _refuse(
         self, args: Sequence[Argument], values: Sequence[Any], cause: Exception | None = None, sms: int | None = None

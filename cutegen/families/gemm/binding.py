@@ -219,7 +219,7 @@ class Binder:
                 self.report(OPTIONAL, ("tensors", name), said, "drop the `?` of some of them")
         if self.findings:
             return names
-        for omitted in (subset for count in (1, 2) for subset in combinations(names, count)):
+        for omitted in (subset for count in range(1, MAX_OPTIONAL + 1) for subset in combinations(names, count)):
             omit(program, omitted, self.report)
         return names
 

@@ -8,14 +8,15 @@ from typing import Any
 from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
 from cutegen.families.proving import Baseline, Problem
+from cutegen.hardware import MOST_SMS
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.grouped_plan import GroupedPlan
 from cutegen.runtime.row_groups import Deal, Kind
 
 ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")
-SM_COUNT, WAVES = 132, 2.2  # of the largest supported device, as the edge shapes of other products
 # (groups, rows of each, n, k): experts of DeepSeek-V3 and layers of its size, many rows and few.
 BENCH = ((8, 4096, 4096, 7168), (8, 4096, 7168, 2048), (32, 192, 6144, 7168), (32, 192, 7168, 3072))
+WAVES = 2.2  # as the edge shapes of other products
 MARKS = 9  # sizes that Deal("edges") goes through
 
 
@@ -53,7 +54,7 @@ class GroupedProving:
             yield problem("no rows at all", "none", 6, step, tile, tk)
             yield problem("no row left", "full", 6, step + 5, tile, tk, ("numerics", "repeat"))
             yield problem("around the ring", "random", 3, step, 2 * tile, 2 * ring + tk)
-            waves = int(WAVES * SM_COUNT / 8) + 1
+            waves = int(WAVES * MOST_SMS / 8) + 1
             yield problem("several waves", "random", 8, waves * step // 4, 4 * tile + 1, 3 * tk, thorough)
             yield problem("as many groups as may be", "random", 1024, 16, tile // 2, tk)
         base = self.dims(plan, 3, 200, 128, 128)

@@ -8,14 +8,13 @@ from typing import Any
 
 from cutegen.dtypes import DTYPES
 from cutegen.families.proving import Baseline, Problem
+from cutegen.hardware import MOST_SMS
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
 from cutegen.runtime.mla_plan import MlaPlan
 from cutegen.runtime.mla_reference import attend_dense
 
 ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")
-# SMs of the largest supported device: parts of the work, when a request's rows fill one CTA.
-SM_COUNT = 132
 # FlashMLA comes as a package of its own, and inside SGLang's.
 FLASH_MLA = ("sgl_kernel.flash_mla", "flash_mla")
 FLASH_ATTN = ("flash_attn_interface", "sgl_kernel.flash_attn")
@@ -50,10 +49,10 @@ class MlaProving:
             yield problem("most rows", Draw("random", peaked=True), 5, many, high, 700)
             yield problem("edges, most heads", Draw("edges"), edges, few, high, short)
             yield problem("requests in parts, most heads", Draw("random"), 6, few, high, 5000)
-            yield problem("one request, many parts", Draw(), 1, few, low, 16 * SM_COUNT * KEY_BLOCK // 10 + 5)
+            yield problem("one request, many parts", Draw(), 1, few, low, 16 * MOST_SMS * KEY_BLOCK // 10 + 5)
             yield problem("one request, last keys decide", Draw(peaked=True), 1, many, high, 4099)
             yield problem("long tail", Draw("long", peaked=True), 40, many, low, 9001, modes=ALL_MODES)
-            yield problem("more requests than SMs", Draw("random"), 2 * SM_COUNT + 5, few, low, 200)
+            yield problem("more requests than SMs", Draw("random"), 2 * MOST_SMS + 5, few, low, 200)
             yield problem("a few full blocks each", Draw(), 64, few, odd, 4 * KEY_BLOCK)
             yield problem("no keys at all", Draw("empty"), 4, many, low, KEY_BLOCK)
             yield problem("pages of a pool of layers", Draw("random", pitch=True), 7, many, odd, 500)

@@ -1,0 +1,21 @@
+"""Numbers that rules size registers and scratch by, and that device code states for itself, are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
+
+from cutegen.device import row_gather, tile_queue
+from cutegen.families.gemm import derived
+
+pytestmark = pytest.mark.dsl
+
+
+def test_counters_of_the_tile_queue() -> None:
+    assert (derived.QUEUE_COUNTERS, derived.INDEX_BYTES) == (tile_queue.COUNTERS, tile_queue.INDEX_BYTES)
+
+
+def test_copies_of_gathered_rows() -> None:
+    assert (derived.GATHER_CHUNK, derived.GATHER_LANES) == (row_gather.CHUNK, row_gather.LANES)
+    assert derived.VECTOR_BYTES == row_gather.SCALE
