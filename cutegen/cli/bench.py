@@ -51,13 +51,13 @@ _margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, s
 @targets_argument
 @shapes_option
 @click.option("--rounds", type=click.IntRange(5), default=9, show_default=True, help="Rounds over all candidates.")
-@click.option("--slice", "slice_ms", type=click.FloatRange(1, 10_000), default=60, show_default=True,
+@click.option("--slice", "slice_ms", type=console.FiniteRange(1, 10_000), default=60, show_default=True,
               metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME",
               help="Only these and the first: torch, nvmath, quack ...; none: the targets alone.")  # fmt: skip
 @click.option("--against", default="", metavar="NAME",
               help="What speeds are relative to; by default the first baseline, or target.")  # fmt: skip
-@click.option("--patience", type=click.FloatRange(1, 86_400), default=SECONDS, show_default=True, metavar="SECONDS",
+@click.option("--patience", type=console.FiniteRange(1, 86_400), default=SECONDS, show_default=True, metavar="SECONDS",
               help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
 @click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
@@ -148,6 +148,8 @@ def report_(
     from cutegen.report.result import load_result
 
     if specs:
+        if others := [name for name, value in (("--compare", old), ("--html", html), ("--svg", svg)) if value]:
+            raise CutegenError(f"--model and {others[0]} contradict each other", "run the command once for each", 2)
         _score(file, specs, as_json)
         return 0
 

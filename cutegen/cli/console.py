@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,16 @@ LEAST_COLUMN = 12  # characters that a column of text keeps at least
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
+
+
+class FiniteRange(click.FloatRange):
+    """A range that `nan`, which no comparison excludes, is not in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value} is no number", param, ctx)
+        return found
 
 
 def json_option(command: Command) -> Command:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @targets_argument
 @shapes_option
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+@click.option("--timeout", type=console.FiniteRange(0, 86_400, min_open=True), default=60.0, show_default=True,
               metavar="SECONDS", help="A case that takes longer has hung.")  # fmt: skip
 @console.json_option
 def check(targets: list[Path], shapes: tuple[str, ...], timeout: float, as_json: bool) -> int:

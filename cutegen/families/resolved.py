@@ -115,6 +115,12 @@ def dispatch(rows: Iterable[DispatchRow], call: Mapping[str, int], device: str =
     return next(row.tiling for row in rows if row.holds(call, device))
 
 
+def product_name(rows: Iterable[DispatchRow], device: str) -> str:
+    """What the GPU that a spec calls `device` is called where one was tuned on, "NVIDIA H200" for h200; "" if none."""
+    named = (row.device for row in rows if isinstance(row, DeviceRow))
+    return next((name for name in named if device in name.lower().split()), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """resolved: the family's resolved kernel. notes: locked decisions and tuned rows that could not be kept, and why.

@@ -40,7 +40,11 @@ def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False) -> 
     """
     document = load_document(path)
     lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
-    return resolve_document(document, lock, locked=locked, upgrade=upgrade)
+    resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade)
+    if lock or not lock_path(path).exists():
+        return resolution
+    lost = f"{lock_path(path)} could not be read: nothing that it held is kept, winners among it"
+    return replace(resolution, notes=(lost, *resolution.notes))
 
 
 def _read_or_damaged(path: Path) -> Lock | None:

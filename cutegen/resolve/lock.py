@@ -130,7 +130,8 @@ def _decision(path: Path, key: str, entry: Data) -> tuple[object, str]:
 
 def _damaged(path: Path, what: str) -> CutegenError:
     return CutegenError(
-        f"{path} {what}", "restore it from version control, or decide anew with `cutegen lock --upgrade`"
+        f"{path} {what}",
+        "restore it from version control, or decide anew with `cutegen lock --upgrade`, which loses its winners",
     )
 
 

@@ -203,6 +203,7 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (["--sms", "1"], "--sms 1: a cluster of gemm_bf16_sm90a has 2 CTAs", "use at least 2"),
         (["--sms", "9", str(RIGHT)], "--sms: right is a Python file, which takes no SM budget", "generated packages"),
         (["--compare", "no.json"], "no.json: No such file", "measure again"),
+        (["--slice", "nan"], "nan is no number", "--slice"),
     ],
 )
 def test_unknown_names_are_told_before_a_gpu_is_looked_for(
@@ -254,6 +255,10 @@ def test_bench_keeps_draws_and_compares(
     assert main([*command, "--compare", str(old), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["comparison"]
     assert [(r["kernel"], r["verdict"]) for r in found["rows"]] == [("right", "slower"), ("other", "equal")]
+    assert main(["report", str(new), "--compare", str(old)]) == 0
+    capsys.readouterr()
+    assert main(["report", str(new), "--compare", str(old), "--model", str(SPEC)]) == 2
+    assert "--model and --compare contradict each other" in capsys.readouterr().err
     assert main(["report", str(new), "--compare", str(old)]) == 0
 
 

@@ -55,6 +55,24 @@ def test_a_lock_that_changed_after_it_was_read_is_left_alone(spec: Path) -> None
     assert read_lock(lock_path(spec)).evidence == ({"device": "h200"},)
 
 
+def test_what_no_longer_gathers_rows_has_no_way_of_gathering_them(spec: Path) -> None:
+    write_lock(spec)
+    relock(spec, "decisions:\n", 'decisions:\n  tma.a.gather: {value: "copy", reason: "many rows"}\n')
+    again = resolve_file(spec)
+    assert again.resolved.default.candidate.gather == "none"
+    assert any("gather is copy, but no index names rows" in note for note in again.notes)
+
+
+def test_what_a_damaged_lock_held_is_not_lost_in_silence(spec: Path) -> None:
+    write_lock(spec)
+    lock_path(spec).write_text("<<<<<<< HEAD\n" + lock_path(spec).read_text())
+    with pytest.raises(CutegenError) as error:
+        resolve_file(spec)
+    assert "which loses its winners" in (error.value.remedy or "")
+    notes = resolve_file(spec, upgrade=True).notes
+    assert notes[0].endswith("could not be read: nothing that it held is kept, winners among it")
+
+
 def test_the_lock_wins_over_auto(spec: Path) -> None:
     write_lock(spec)
     relock(spec, "tiling.tile: {value: [128, 256, 64]", "tiling.tile: {value: [256, 128, 64]")

@@ -15,7 +15,7 @@ import pytest
 from gemm_specs import OFFSETS, PLAIN, gathered, resolve_text
 
 from cutegen.diagnostics import CutegenError
-from cutegen.families.resolved import dispatch
+from cutegen.families.resolved import dispatch, product_name
 from cutegen.render import render_package, write_package
 from cutegen.resolve import Lock, lock_path, read_lock, resolve_document, resolve_file, save_lock
 from cutegen.resolve.winners import DEFAULT, Winner
@@ -57,7 +57,7 @@ def test_a_lock_with_winners_reads_back(tmp_path: Path) -> None:
     spec.write_text(PLAIN)
     resolution = with_winners(*WINNERS)
     assert resolution.notes == ()
-    assert save_lock(resolution, spec)
+    assert save_lock(replace(resolution, read=None), spec)
     lock = read_lock(lock_path(spec))
     assert lock == resolution.lock
     assert lock
@@ -72,6 +72,13 @@ def test_a_lock_without_winners_says_nothing_of_them() -> None:
     text = resolve_text(PLAIN).lock.to_text()
     assert "winners" not in text
     assert "tilings" not in text
+
+
+def test_what_a_tuned_device_is_called() -> None:
+    rows = with_winners(*WINNERS).resolved.dispatch
+    assert product_name(rows, "h200") == H200
+    assert product_name(rows, "h20") == ""
+    assert dispatch(rows, {"m": 1, "n": 4096, "k": 4096}, product_name(rows, "h200")) == "t64x256x64"
 
 
 def test_dispatch_by_device_and_shape() -> None:

@@ -47,7 +47,9 @@ def choose(
     problem: GemmProblem, fixed: Mapping[str, Any], arch: Arch, device: Device, shapes: Sequence[Shape]
 ) -> Choice | tuple[Refusal, ...]:
     """The first legal candidate with the `fixed` knobs (by Candidate field); else what refuses the nearest."""
-    nearest: tuple[Refusal, ...] = ()
+    nearest = refuse_gather(problem, fixed, arch, device, shapes)
+    if nearest:
+        return nearest
     for choice in candidates(problem, fixed, arch, device, shapes):
         found = tuple(refusals(problem, choice.candidate, arch))
         if not found:
@@ -55,6 +57,18 @@ def choose(
         if not nearest or (found[0].form, len(found)) < (nearest[0].form, len(nearest)):
             nearest = found
     return nearest
+
+
+def refuse_gather(
+    problem: GemmProblem, fixed: Mapping[str, Any], arch: Arch, device: Device, shapes: Sequence[Shape]
+) -> tuple[Refusal, ...]:
+    """What refuses a fixed way of gathering that no candidate has, as where no rows are gathered any more."""
+    ways = list_gathers(problem, shapes)
+    if fixed.get("gather", ways[0]) in ways:
+        return ()
+    nearest = next(candidates(problem, {**fixed, "gather": ways[0]}, arch, device, shapes)).candidate
+    found = refusals(problem, replace(nearest, gather=fixed["gather"]), arch)
+    return tuple(r for r in found if "gather" in r.knobs)[:1]
 
 
 def candidates(

@@ -29,7 +29,7 @@ from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.gemm.text.gather import explain_gather
 from cutegen.families.gemm.text.groups import explain_groups
 from cutegen.families.refusal import kib
-from cutegen.families.resolved import dispatch
+from cutegen.families.resolved import dispatch, product_name
 from cutegen.hardware import ARCHS, DEVICES
 from cutegen.hardware.arch import WARPGROUP_THREADS
 from cutegen.runtime.gathered_rows import copied_name
@@ -158,7 +158,8 @@ def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
 def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
     problem, device = resolved.problem, DEVICES[resolved.device]
     dims = {problem.m.name: shape.m, problem.n.name: shape.n, problem.k.name: shape.k}
-    name = dispatch(resolved.dispatch, {**dims, **({problem.batch.name: shape.batch} if problem.batch else {})})
+    call = {**dims, **({problem.batch.name: shape.batch} if problem.batch else {})}
+    name = dispatch(resolved.dispatch, call, product_name(resolved.dispatch, resolved.device))
     tiling = next(t for t in resolved.tilings if t.name == name)
     c = tiling.candidate
     flops, moved = traffic(problem, shape)
