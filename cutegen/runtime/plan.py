@@ -165,7 +165,8 @@ class KernelPlan(MeasuredPlan):
         return self._shorter[key][0] if key in self._shorter else key
 
     def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int]) -> str:
-        return self.dispatch(**dims) + "".join(ending for i, ending in self._endings if inputs[i] is None)
+        where = [v.get_device() for v in inputs if hasattr(v, "get_device")][:1] if self.winners else ()
+        return self.dispatch(*where, **dims) + "".join(ending for i, ending in self._endings if inputs[i] is None)
 
     def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The inputs with None for those that the kernel `key` does without."""
@@ -263,9 +264,8 @@ class KernelPlan(MeasuredPlan):
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: two emptiness tests, constant and bounded extents, where tensors begin, two dict lookups and
         the compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only when it refuses are
-        the reasons looked for.
-        Where a tiling takes scratch: a lookup of its sizes as well, and of the stream where the call brings none.
-        """
+        the reasons looked for. Where a tiling takes scratch: a lookup of its sizes as well, and of the stream where the
+        call brings none."""
         kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.fresh_outputs)
         positions = {a.name: i for i, a in enumerate(args)}
         outputs = {o.name: positions[o.name] for o in self.outputs}

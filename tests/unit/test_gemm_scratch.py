@@ -138,6 +138,23 @@ def test_scratch_is_sized_for_the_tiling_that_runs() -> None:
         plan.allocate_scratch(*inputs)
 
 
+def test_a_tiling_is_chosen_for_the_device_of_the_inputs() -> None:
+    """As a launch does: on another device than the current one another winner may run."""
+    asked: list[int | None] = []
+
+    class Measured(CpuPlan):
+        winners: ClassVar = {"NVIDIA H200": {}}
+
+        def dispatch(self, device: int | None = None, /, **dims: int) -> str:
+            asked.append(device)
+            return "whole"
+
+    plan = Measured()
+    inputs = plan.prepare_inputs(m=8, n=64, k=64)
+    assert plan.choose_instance(inputs, {"m": 8, "n": 64, "k": 64}) == "whole"
+    assert asked == [inputs[0].get_device()]
+
+
 def test_a_plan_without_such_tilings_has_no_scratch() -> None:
     plan = type("Plan", (CpuPlan,), {"tilings": {"whole": replace(WHOLE)}})()
     assert plan.scratch == ()
