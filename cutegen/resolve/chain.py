@@ -113,7 +113,7 @@ def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
 def save_lock(resolution: Resolution, path: Path) -> bool:
     """Write the lock of the spec at `path`; False when it is up to date. CutegenError: it is no longer what was read,
     as when a tune has ended meanwhile."""
-    if _read_or_damaged(path) != resolution.read:
+    if _read_or_damaged(path) not in (resolution.read, resolution.lock):
         said = f"{lock_path(path)} has changed since it was read: it is left as it is"
         raise CutegenError(said, "run the same command again")
     return write_text(lock_path(path), resolution.lock.to_text())

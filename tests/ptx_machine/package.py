@@ -116,10 +116,10 @@ def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
 
         return compiled
 
-    def refuse(args: Any, values: Any, cause: Exception | None = None) -> None:
+    def refuse(args: Any, values: Any, cause: Exception | None = None, sms: int | None = None) -> None:
         if isinstance(cause, PtxError):  # the launch was accepted and failed: no other strides are tried
             raise cause
-        type(plan)._refuse(copy, args, values, cause)
+        type(plan)._refuse(copy, args, values, cause, sms)
 
     for name in ("compile", "compile_copy"):
         if hasattr(copy, name):
