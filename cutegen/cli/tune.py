@@ -182,7 +182,7 @@ def _repeat(
     words += [word for shape in shapes for word in ("--shape", shape)]
     words += ["--suite", suite] if suite else []
     words += ["--candidates", str(candidates)] if candidates != MAX_CANDIDATES else []
-    words += ["--budget", f"{budget:g}s"] if budget and budget == int(budget) else []
+    words += ["--budget", f"{budget:.0f}s"] if budget else []
     words += ["--confirm"] * confirm
     words += ["--unordered-sums"] * unordered_sums
     return shlex.join(words + (["--jobs", str(jobs)] if jobs else []))
