@@ -81,14 +81,28 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
             found = facts.count(opcode)
             yield Check(check, "at least 1" if planned else "none", str(found), bool(found) is planned, meaning)
     if plan.pdl_wait and not plan.pdl_early:
-        early = ", ".join(f"{n} {op}" for op, n in facts.early.items()) or "none"
-        meaning = "memory is accessed that the kernel before it may still use: `griddepcontrol_wait` must come first"
-        yield Check("pdl-order", "no access before the wait", early, not facts.early, meaning)
+        yield _order(plan, facts)
     if plan.atomics:
         meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
         yield _present("atomics", facts.count("ATOMG", "REDG"), plan.atomics, meaning)
     if plan.mma:
         yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
+
+
+def _order(plan: CodePlan, facts: Facts) -> Check:
+    """What comes before the wait for the kernel in front: nothing, or the loads that are planned there."""
+    loads, accesses = sum(n for op, n in facts.early.items() if op.startswith("UTMALDG")), sum(facts.early.values())
+    if plan.pdl_loads and not loads:
+        meaning = "no operand is loaded before the wait"
+    else:
+        meaning = "memory is accessed that the kernel before it may still use: `griddepcontrol_wait` must come first"
+    return Check(
+        "pdl-order",
+        f"{f'at least {plan.pdl_loads} UTMALDG, nothing else' if plan.pdl_loads else 'no access'} before the wait",
+        ", ".join(f"{n} {op}" for op, n in facts.early.items()) or "none",
+        accesses == (loads if plan.pdl_loads else 0) and loads >= plan.pdl_loads,
+        meaning,
+    )
 
 
 def _local_memory(plan: CodePlan, facts: Facts) -> Check:

@@ -22,8 +22,9 @@ class CodePlan:
     alone. mma: every MMA instruction there is. tma_loads: at least that many places load by TMA; multicast: some of
     them to a whole cluster. tma_stores, tma_adds: at least that many places store, and add to memory, by TMA.
     pdl_wait, pdl_trigger: it waits for the kernel before it, and lets the next one start, by programmatic dependent
-    launch; pdl_early: it reads before that wait what its caller promises to be written by then. atomics: at least that
-    many places change global memory atomically. fewer_registers: what to write for fewer of them; "": nothing is known.
+    launch; pdl_early: it reads before that wait what its caller promises to be written by then; pdl_loads: so do that
+    many places that load by TMA. atomics: at least that many places change global memory atomically. fewer_registers:
+    what to write for fewer of them; "": nothing is known.
     """
 
     threads: int
@@ -37,6 +38,7 @@ class CodePlan:
     pdl_wait: bool = False
     pdl_trigger: bool = False
     pdl_early: bool = False
+    pdl_loads: int = 0
     atomics: int = 0
     tma_adds: int = 0
     fewer_registers: str = ""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cutegen.diagnostics import Diagnostic, SpecError
-from cutegen.families.knobs import Knob, plain
+from cutegen.families.knobs import NO_PROMISE, Knob, plain
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Decision, Origin
 from cutegen.hardware import DEVICES, Device, default_device
@@ -148,7 +148,9 @@ def _read_locked(
         except ValueError as error:
             notes.append(f"{key}: {json.dumps(value)} of the lock is not {error}; decided anew")
             continue
-        if knob.field not in written:
+        if knob.breaks(read, written):
+            notes.append(f"{key}: {NO_PROMISE}")
+        elif knob.field not in written:
             kept[knob.field] = (read, reason)
         elif written[knob.field] != read:
             now = json.dumps(plain(written[knob.field]))

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 MAX_INTEGER = 2**31 - 1
 # Last steps of paths that say too little alone.
-AMBIGUOUS = ("count", "registers", "order", "group", "multicast", "swizzle", "wait", "trigger", "max")
+AMBIGUOUS = ("count", "registers", "order", "group", "multicast", "swizzle", "load_ahead", "wait", "trigger", "max")
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
     """field: of the family's candidate. key: dotted path in a spec.
 
-    read: a plain YAML value to the field's type; ValueError says what is expected.
+    read: a plain YAML value to the field's type; ValueError says what is expected. promise: true promises what only the
+    spec's author can know, so that no lock may say it.
     """
 
     field: str
     key: str
     read: Callable[[object], Any]
+    promise: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -31,6 +33,13 @@ class Knob:
     def short(self) -> str:
         """The last step of the path, or the field where that says too little."""
         return self.field if self.path[-1] in AMBIGUOUS else self.path[-1]
+
+    def breaks(self, value: object, written: Mapping[str, Any]) -> bool:
+        """Whether a lock that has this value promises what the spec, of which these knobs are written, does not."""
+        return self.promise and bool(value) and self.field not in written
+
+
+NO_PROMISE = "the lock promises what only the spec can; write it there"
 
 
 def integer(low: int = 1, high: int = MAX_INTEGER) -> Callable[[object], int]:

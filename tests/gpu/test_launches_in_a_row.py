@@ -18,10 +18,15 @@ pytestmark = pytest.mark.gpu
 
 ONE = "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
 SPLIT = "tiling: {tile: [64, 64, 64], cluster: [1, 1], split_k: 4, split_k_sum: %s}\n" + ONE
+AHEAD = "tma: {b: {load_ahead: true}}\n"
 REDUCED = PLAIN.replace("  d:", "  r: f32[m]\n  d:") + "epilogue: {d: acc, r: 'max_abs(acc, n)'}\n"
 SPECS = {
     "default": PLAIN,
     "transposed": PLAIN + PINGPONG + "tiling: {tile: [64, 32, 64], swap_ab: true}\n",
+    "ahead": PLAIN + AHEAD,
+    "ahead_transposed": PLAIN + AHEAD + PINGPONG + "tiling: {tile: [64, 32, 64], swap_ab: true}\n",
+    "ahead_dynamic": PLAIN + AHEAD + DYNAMIC + "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n",
+    "ahead_split": PLAIN + AHEAD + SPLIT % "ordered_parallel",
     "dynamic": PLAIN + DYNAMIC + "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n",
     "split": PLAIN + SPLIT % "ordered_parallel",
     "split_dynamic": PLAIN + DYNAMIC + SPLIT % "ordered_turnstile",

@@ -62,6 +62,8 @@ KNOB_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "tma.b.multicast": st.sampled_from((1, 2, 4)),
     "tma.a.swizzle": st.sampled_from((32, 64, 128)),
     "tma.b.swizzle": st.sampled_from((32, 64, 128)),
+    "tma.a.load_ahead": st.just(True),
+    "tma.b.load_ahead": st.just(True),
     "pdl.wait": st.booleans(),
     "pdl.trigger": st.sampled_from(("none", "last_tile")),
 }  # fmt: skip
@@ -144,6 +146,7 @@ def test_any_lock_is_survived(text: str, locked: dict[str, Any]) -> None:
     problem = resolution.resolved.problem
     # What a problem has no use for is not among its decisions.
     absent = {"load_stages": 0, "promote_every": "never", "split_k_sum": "none", "gather": "none"}
+    absent |= {"load_ahead_a": False, "load_ahead_b": False}
     fields = {k.field: values(resolution).get(k.key, absent.get(k.field)) for k in knobs_of(problem)}
     assert not list(refusals(problem, replace(candidate(problem), **fields), SM90))
 

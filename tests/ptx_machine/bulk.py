@@ -94,16 +94,19 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
         if len(start) != len(tensor_map.dims):
             raise PtxError(f"{len(start)} coordinates for a tensor map of rank {len(tensor_map.dims)}")
         issue_load(
-            w, destination + to_offset, barrier_at + bar_offset, mask, tensor_map.chunks,
+            w, tensor_map.address, destination + to_offset, barrier_at + bar_offset, mask, tensor_map.chunks,
             lambda agent: tensor_map.read(w.cta.machine.memory, start, agent), f"TMA load at {start}",
         )  # fmt: skip
 
     return run
 
 
-def issue_load(w: Any, destination: int, barrier: int, mask: int | None, chunks: Any, read: Any, text: str) -> None:
-    """One copy for each CTA that gets it. The place is NaN from now on until the data come, one CTA at a time."""
-    w.check_late()
+def issue_load(
+    w: Any, source: int, destination: int, barrier: int, mask: int | None, chunks: Any, read: Any, text: str
+) -> None:
+    """One copy for each CTA that gets it. The place is NaN from now on until the data come, one CTA at a time. source:
+    an address in the tensor."""
+    w.check_late(source)
     w.agent.pc = w.pc - 1
     agent = w.agent.issue()
     ranks = [i for i in range(16) if mask >> i & 1] if mask is not None else [destination // CTA_WINDOW - 1]
@@ -141,7 +144,8 @@ def _plain_load(asm: Assembler, ins: Instruction) -> Closure:
                 region.shadow.read(*region.chunks(origin, size), agent)
             return region.bytes[origin - region.base :][:size].reshape(-1, CHUNK)
 
-        issue_load(w, to, bar, mask, lambda at: at // CHUNK + np.arange(size // CHUNK), read, f"bulk load of {size} B")
+        goals = lambda at: at // CHUNK + np.arange(size // CHUNK)  # noqa: E731
+        issue_load(w, origin, to, bar, mask, goals, read, f"bulk load of {size} B")
 
     return run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,19 @@ class Simulation:
     """How launches are run.
 
     sm_count: what plans are told, and how many CTAs are live at once. seed: of the order of things. mutate: changes the
-    PTX before it runs. races: look for accesses that nothing orders. machine: the last launch's, to look at afterwards.
+    PTX before it runs. races: look for accesses that nothing orders. settled: numbers of the arguments that the kernel
+    in front does not write. machine: the last launch's, to look at afterwards.
     """
 
     def __init__(
-        self, sm_count: int = 4, seed: int = 0, mutate: Callable[[str], str] | None = None, races: bool = True
+        self,
+        sm_count: int = 4,
+        seed: int = 0,
+        mutate: Callable[[str], str] | None = None,
+        races: bool = True,
+        settled: Container[int] = (),
     ) -> None:
-        self.sm_count, self.seed, self.mutate, self.races = sm_count, seed, mutate, races
+        self.sm_count, self.seed, self.mutate, self.races, self.settled = sm_count, seed, mutate, races, settled
         self.machine: Machine | None = None
         self.assemblers: list[Assembler] = []  # of all kernels that were launched
 
@@ -53,7 +59,8 @@ class Simulation:
         assemble = functools.cache(lambda shared_bytes: _assembled(text, shared_bytes).fresh())
 
         def launch(*values: Any) -> None:
-            regions = [_region(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
+            tensors = [(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
+            regions = [_region(i, v, i in self.settled) for i, v in tensors]
             planned = host(values)
             assembler = assemble(planned.shared_bytes)
             if assembler not in self.assemblers:
@@ -93,12 +100,12 @@ def _host(object_file: Path, text: str) -> HostFunction:
         return HostFunction(link(object_file, Path(folder)), _read(text))
 
 
-def _region(index: int, tensor: Any) -> Region:
+def _region(index: int, tensor: Any, settled: bool) -> Region:
     """From the first to the last element, gaps between rows included."""
     size = tensor.element_size()
     span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) + 1
     shape = ", ".join(map(str, tensor.shape))
-    return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size, size)
+    return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size, size, settled)
 
 
 def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:

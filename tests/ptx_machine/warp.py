@@ -65,9 +65,9 @@ class Warp:
         self.wait = None
         self.cta.machine.runnable.append(self)
 
-    def check_late(self) -> None:
-        """PtxError: global memory belongs to the kernel in front."""
-        if self.early:
+    def check_late(self, read: int | None = None) -> None:
+        """PtxError: global memory belongs to the kernel in front. read: the address, where it is only read."""
+        if self.early and (read is None or not self.cta.machine.memory.region(read, read + 1).settled):
             raise PtxError("global memory is accessed, or the next kernel let start, before griddepcontrol.wait")
 
     # -- divergence --

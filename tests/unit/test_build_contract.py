@@ -297,6 +297,16 @@ def test_nothing_is_accessed_before_the_wait_but_what_the_spec_says() -> None:
     assert holds(check_contract(replace(waiting, pdl_early=True), early))
 
 
+@pytest.mark.parametrize(
+    ("early", "kept"),
+    [({"UTMALDG.2D": 1}, True), ({"UTMALDG.2D": 2}, True), ({}, False), ({"LDG.E": 1, "UTMALDG.2D": 1}, False)],
+)
+def test_operands_that_are_loaded_ahead_come_before_the_wait(early: dict[str, int], kept: bool) -> None:
+    facts = replace(FACTS, early=early, **opcodes(ACQBULK=1))  # type: ignore[arg-type]
+    checks = check_contract(replace(PLAN, pdl_wait=True, pdl_loads=1), facts)
+    assert [c.id for c in checks if c.ok is False] == ["pdl-order"] * (not kept)
+
+
 LINE = "/*{:04x}*/   {} ;\n"
 
 

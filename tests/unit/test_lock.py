@@ -63,6 +63,18 @@ def test_what_no_longer_gathers_rows_has_no_way_of_gathering_them(spec: Path) ->
     assert any("gather is copy, but no index names rows" in note for note in again.notes)
 
 
+def test_only_the_spec_promises(spec: Path) -> None:
+    """A lock that is from another branch, or that a pull request changed, makes no kernel load before it may."""
+    write_lock(spec)
+    relock(spec, "decisions:\n", 'decisions:\n  tma.b.load_ahead: {value: true, reason: "they are weights"}\n')
+    again = resolve_file(spec)
+    assert not again.resolved.default.candidate.load_ahead_b
+    assert again.notes == ("tma.b.load_ahead: the lock promises what only the spec can; write it there",)
+    spec.write_text(PLAIN + "tma: {b: {load_ahead: true}}\n")
+    assert resolve_file(spec).resolved.default.candidate.load_ahead_b
+    assert "tma.b.load_ahead" not in resolve_file(spec).lock.decisions
+
+
 def test_what_a_damaged_lock_held_is_not_lost_in_silence(spec: Path) -> None:
     write_lock(spec)
     lock_path(spec).write_text("<<<<<<< HEAD\n" + lock_path(spec).read_text())

@@ -164,6 +164,7 @@ def complete(
     settle(_why_gather(c, shapes), gather=c.gather)
     settle(WHY_WAIT, pdl_wait=PDL_WAIT)
     settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
+    settle("the kernel in front may write it, for all that is known", load_ahead_a=False, load_ahead_b=False)
     return Choice(c, reasons)
 
 

@@ -30,7 +30,8 @@ class Candidate:
     slots of the rings of stored and of loaded epilogue tiles (load_stages 0 without loaded tiles). *_registers:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
     swizzle_*: bytes of a swizzled SMEM row. split_k_sum: "none" without a split. promote_every: MMAs along k that the
-    tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows.
+    tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows. load_ahead_*:
+    loaded before the wait for the kernel in front.
     """
 
     schedule: str
@@ -56,6 +57,8 @@ class Candidate:
     pdl_trigger: str
     promote_every: int | str
     gather: str = field(default="none", metadata=SILENT)
+    load_ahead_a: bool = field(default=False, metadata=SILENT)
+    load_ahead_b: bool = field(default=False, metadata=SILENT)
 
     @property
     def promotes(self) -> bool:
@@ -88,21 +91,30 @@ KNOBS: tuple[Knob, ...] = (
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
     Knob("promote_every", "accumulate.promote_every", either(integer(), word(NEVER))),
     Knob("gather", "tma.{a}.gather", word(BY_THREADS, COPIED)),
+    Knob("load_ahead_a", "tma.{a}.load_ahead", boolean, promise=True),
+    Knob("load_ahead_b", "tma.{b}.load_ahead", boolean, promise=True),
 )
 
 
 # Which text a kernel module has; every other knob is a number that its instances differ in.
-STRUCTURAL = ("schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather")
+STRUCTURAL = (
+    "schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather",
+    "load_ahead_a", "load_ahead_b",
+)  # fmt: skip
+# What launches in a row do to each other; no shape makes one of these better than another.
+OF_LAUNCHES = ("pdl_wait", "pdl_trigger", "load_ahead_a", "load_ahead_b")
 
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
     """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums are not promoted, no rows are
-    gathered."""
+    gathered, no operand is loaded ahead."""
     idle = {
         "load_stages": c.load_stages == 0,
         "split_k_sum": c.split_k == 1,
         "promote_every": not problem.promotable,
         "gather": c.gather == "none",
+        "load_ahead_a": not c.load_ahead_a,
+        "load_ahead_b": not c.load_ahead_b,
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 

@@ -40,6 +40,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         multicast=max(numbers.multicast) > 1,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
+        pdl_loads=tiling.candidate.load_ahead_a + tiling.candidate.load_ahead_b,
         atomics=_atomics(tiling.candidate),
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.diagnostics import Rule
+from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, group_step
 from cutegen.families.gemm.form_rules import SWIZZLES, TILE_N
@@ -111,6 +111,46 @@ def multicast_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 @BOOK.declare_fit(_MULTICAST, "multicast_b", "cluster", "tile")
 def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _multicast(problem, c, "b")
+
+
+def _load_ahead(problem: GemmProblem, c: Candidate, side: str) -> Finding:
+    operand, ahead = (problem.a, c.load_ahead_a) if side == "a" else (problem.b, c.load_ahead_b)
+    if not ahead:
+        return None
+    rows = problem.gather or problem.copied
+    if rows and side == {"m": "a", "n": "b"}[rows.along]:
+        return f"the rows of `{operand.name}` are gathered, by an index that kernels in front write", "drop load_ahead"
+    if c.pdl_wait:
+        return None
+    reason = f"pdl.wait is false: there is no wait that `{operand.name}` could be loaded before"
+    return reason, "write `pdl: {wait: true}`, or drop load_ahead"
+
+
+_LOAD_AHEAD = Rule(
+    "load-ahead",
+    "an operand is loaded ahead only of a wait, and where its place is known before",
+    "Without `pdl.wait` a kernel starts when the one in front of it has ended, and there is nothing to be ahead of. "
+    "Where rows are gathered, that kernel may write the index.",
+    "pdl: {wait: false}\ntma: {b: {load_ahead: true}}",
+)
+
+
+@BOOK.declare_form(_LOAD_AHEAD, "load_ahead_a", "pdl_wait")
+def load_ahead_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _load_ahead(problem, c, "a")
+
+
+@BOOK.declare_form(_LOAD_AHEAD, "load_ahead_b", "pdl_wait")
+def load_ahead_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return _load_ahead(problem, c, "b")
+
+
+@BOOK.declare_form(NOT_YET_SUPPORTED, "load_ahead_a", "load_ahead_b")
+def grouped_ahead(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    if problem.groups is None or not (c.load_ahead_a or c.load_ahead_b):
+        return None
+    what = "which tiles a grouped product has is written by kernels in front: loading ahead of the wait"
+    return f"{what} is not yet supported", "drop load_ahead"
 
 
 @BOOK.declare_form(

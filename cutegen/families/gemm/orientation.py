@@ -19,7 +19,7 @@ from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, RowGather
 if TYPE_CHECKING:
     from cutegen.families.gemm.cost_model import Shape
 
-_SIDES = {"multicast_a": "multicast_b", "swizzle_a": "swizzle_b"}
+_SIDES = {"multicast_a": "multicast_b", "swizzle_a": "swizzle_b", "load_ahead_a": "load_ahead_b"}
 EXCHANGED = {**_SIDES, **{b: a for a, b in _SIDES.items()}}
 """Candidate fields that trade places, both ways."""
 

@@ -106,6 +106,10 @@ class Tma(Section):
         "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
         "time; copy: a launch in front copies them to scratch, in order, where TMA loads them and can multicast them."
     )
+    load_ahead: bool | Auto = knob(
+        "Load this operand into the ring's free slots before the wait for the kernel in front (`pdl.wait`). The caller "
+        "promises that it was written before that kernel could start, as weights are."
+    )
     store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
         default="auto",
         description="How an output leaves shared memory. tma: rows of a multiple of 16 bytes, 16-byte aligned. direct: "

@@ -31,8 +31,8 @@ TMA_KNOB = register(
     Rule(
         "tma-knob",
         "TMA knobs stand with the tensors that have them",
-        "`multicast` and `swizzle` belong to the operands of the mainloop, `gather` to the one whose rows an index "
-        "names, `store` to outputs. Scalars and vectors are not moved by TMA.",
+        "`multicast`, `swizzle` and `load_ahead` belong to the operands of the mainloop, `gather` to the one whose "
+        "rows an index names, `store` to outputs. Scalars and vectors are not moved by TMA.",
         "tma: {bias: {swizzle: 128}}",
     )
 )
@@ -133,7 +133,7 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
 
 def _tma(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     operands = (problem.a.name, problem.b.name)
-    fitting = {"multicast": operands, "swizzle": operands, "store": problem.outputs}
+    fitting = {"multicast": operands, "swizzle": operands, "load_ahead": operands, "store": problem.outputs}
     fitting["gather"] = (problem.gathered.name,) if problem.gathered else ()
     for name, knobs in spec.tma.items():
         for key, fit in fitting.items():

@@ -88,7 +88,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("prefetch", "pipeline.prefetch", integer(0, MAX_PREFETCH)),
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
-    Knob("pdl_schedule_ahead", "pdl.schedule_ahead", boolean),
+    Knob("pdl_schedule_ahead", "pdl.schedule_ahead", boolean, promise=True),
     Knob("producer_registers", "warpgroups.producer.registers", integer()),
     Knob("consumer_registers", "warpgroups.consumer.registers", integer()),
 )

@@ -95,7 +95,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         )
         for t, dim in ((problem.a, "m"), (problem.b, "n"))
     )
-    load = load_text(problem, a, b, mainloop, groups)
+    load = load_text(problem, structure, a, b, mainloop, groups)
     tile = output_tile_text(problem, groups)
     inputs, outputs = inputs_text(problem, tile, consumers, groups), outputs_text(problem, groups)
     reductions = reductions_text(problem, tile, consumers, groups)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.mainloop import MainloopText
@@ -18,7 +19,7 @@ class LoadedText:
     cut from, another for each tile (`moving`) where groups begin anywhere; boxes: the name of what is cut, box: the
     extents of one, all_boxes: coordinates that choose all, boxes_modes: modes then. of_smem, of_gmem: names of the
     partitions for the copy; peer: of them, where CTAs share a box; mask, mask_value: of those CTAs. coordinate: of the
-    box of a step.
+    box of a step. tile: in words. ahead: loaded before the wait for the kernel in front.
     """
 
     atom: str
@@ -38,6 +39,8 @@ class LoadedText:
     mask: str
     mask_value: str
     coordinate: str
+    tile: str
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,35 @@ class LoadText:
     def every(self) -> tuple[LoadedText, ...]:
         return (*self.operands, *self.scales)
 
+    @property
+    def k_tiles_ahead(self) -> str:
+        """Steps of a tile, where only what is loaded ahead has been cut into boxes."""
+        return _count_steps(self.ahead[0])
+
+    @property
+    def ahead(self) -> tuple[LoadedText, ...]:
+        return tuple(x for x in self.operands if x.ahead)
+
+    @property
+    def late(self) -> tuple[LoadedText, ...]:
+        return tuple(x for x in self.every if not x.ahead)
+
 
 def load_text(
-    problem: GemmProblem, a: MatrixText, b: MatrixText, mainloop: MainloopText, groups: GroupText | None
+    problem: GemmProblem,
+    structure: Candidate,
+    a: MatrixText,
+    b: MatrixText,
+    mainloop: MainloopText,
+    groups: GroupText | None,
 ) -> LoadText:
     """In the kernel's frame."""
-    operands = tuple(_operand(problem, axis, t, groups) for axis, t in enumerate((a, b)) if not t.gathered)
+    ahead = structure.load_ahead_a, structure.load_ahead_b
+    operands = tuple(
+        replace(_operand(problem, axis, t, groups), ahead=ahead[axis])
+        for axis, t in enumerate((a, b))
+        if not t.gathered
+    )
     used = {dim for dim, t in (("m", a), ("n", b)) if not t.gathered}
     scales = _scales(mainloop, groups)
     used |= {mainloop.row_scale.side} if mainloop.row_scale and scales else set()
@@ -73,8 +99,12 @@ def load_text(
         extents=", ".join((*(f"tile_{dim}" if dim in used else "_" for dim in "mn"), "tile_k")),
         peers=f"{'_' if b.gathered else 'cta_m'}, {'_' if a.gathered else 'cta_n'}, _",
         at=", ".join((*names, "batch" if problem.batch is not None else "_")),
-        k_tiles=f"cute.size({(*fixed, *operands)[0].boxes}, mode=[3])",
+        k_tiles=_count_steps((*fixed, *operands)[0]),
     )
+
+
+def _count_steps(x: LoadedText) -> str:
+    return f"cute.size({x.boxes}, mode=[3])"
 
 
 def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText | None) -> LoadedText:
@@ -100,6 +130,7 @@ def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText |
         mask=f"mask_{name.lower()}",
         mask_value=f"tma.multicast_mask(t.cluster, {'mn'.index(other)}, t.multicast[{axis}])",
         coordinate=f"{row}, k" + ", batch" * operand.batched,
+        tile=f"tiles of {operand.name}",
     )
 
 
@@ -126,6 +157,7 @@ def _scales(mainloop: MainloopText, groups: GroupText | None) -> tuple[LoadedTex
             mask="",
             mask_value="",
             coordinate=f"{s.side}, k" + ", batch" * s.batched,
+            tile=f"tiles of {s.name}",
         ),
     )
 

@@ -27,6 +27,11 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel) -> Iterable[str]:
         yield f"Gated: {what} {pairs} are a pair. The {what} of a tile are first ones of pairs, then second ones; a"
         yield "thread holds both accumulators of a pair and computes one result of them."
         yield ""
+    c = first.candidate
+    if ahead := [f"`{o.name}`" for o, early in ((problem.a, c.load_ahead_a), (problem.b, c.load_ahead_b)) if early]:
+        yield f"Ahead: the ring's first slots get their tiles of {' and '.join(ahead)} before the kernel in front has"
+        yield "ended, which therefore must not write there."
+        yield ""
     yield from gather_overview(problem)
     yield from group_overview(problem)
     yield from list_roles(first.roles, first.name if len(kernel.tilings) > 1 else "")
