@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, MAX_PREFETCH, MAX_UNIT
 from cutegen.families.pdl import Pdl
+from cutegen.families.tune_section import TuneSection
 from cutegen.spec.base import Auto, Bench, KernelSpec, Positive, Range, Section, knob
 from cutegen.spec.refusal import Finding, Refusal
 
@@ -102,7 +103,7 @@ class MlaBench(Bench):
     )
 
 
-class Tune(Section):
+class Tune(TuneSection):
     """Candidates of `cutegen tune`: every combination of the listed values. Knobs that are not listed are what the spec
     writes, else the default's. Nothing listed: variants and costs around the default's."""
 
