@@ -21,7 +21,7 @@ from cutegen.run.epilogue_form import KINDS, find_names, form_of_statements
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
 from cutegen.spec import KernelSpec, KeyPath, SpecDocument, load_document, parse_section
-from cutegen.spec.base import GIVEN_TWICE, MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section
+from cutegen.spec.base import GIVEN_TWICE, MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section, Version
 from cutegen.spec.parse import MISSING_KEY
 from cutegen.spec.refusal import Finding, Refusal
 
@@ -103,7 +103,7 @@ class Problem(Section):
 class SuiteFile(Section):
     """A suite as it is written."""
 
-    cutegen: Literal[1] = Field(default=1, description="Version of the language.")
+    cutegen: Version = Field(default=1, description="Version of the language.")
     description: str = Field(default="", description="What the problems are.")
     sources: dict[str, str] = Field(default={}, description="Where problems come from, by a short name.")
     grid: dict[str, list[Positive]] = Field(

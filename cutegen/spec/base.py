@@ -88,6 +88,12 @@ def _declare(value: object) -> TensorDecl:
     return parse_tensor(value)
 
 
+def _refuse_equal(value: object) -> object:
+    if isinstance(value, bool | float):
+        raise ValueError("not an integer")
+    return value
+
+
 def _integers(count: int) -> WithJsonSchema:
     """The JSON schema of a list of `count` positive integers, in words that draft-07 editors know, too."""
     item = {"type": "integer", "minimum": 1, "maximum": MAX_EXTENT}
@@ -95,6 +101,8 @@ def _integers(count: int) -> WithJsonSchema:
 
 
 Auto: TypeAlias = Literal["auto"]
+Exactly = BeforeValidator(_refuse_equal)  # for a Literal of integers, which 1.0 and true would match as equals of 1
+Version = Annotated[Literal[1], Exactly]
 Positive = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
 Pair = Annotated[tuple[Positive, Positive], BeforeValidator(_as_tuple), _integers(2)]
 Triple = Annotated[tuple[Positive, Positive, Positive], BeforeValidator(_as_tuple), _integers(3)]
@@ -155,7 +163,7 @@ class KernelSpec(Section):
     promised: ClassVar[str]
     no_dim: ClassVar[str]
 
-    cutegen: Literal[1] = Field(description="Version of the spec language.")
+    cutegen: Version = Field(description="Version of the spec language.")
     kernel: str = Field(description="The kernel family.")
     arch: str = Field(description="The architecture to generate for.")
     device: Product | None = Field(
