@@ -142,6 +142,7 @@ GOOD = json.dumps(result(problem(8.0)))
         (GOOD.replace(json.dumps(GPU), '"H200"'), "is damaged: environment: Value error, gpu is no map"),
         (GOOD.replace('"flops": 1000000000', '"flops": NaN'), "NaN is no time"),
         (GOOD.replace('"candidates": [{', '"candidates": [7, {'), r"is damaged: problems\.0\.candidates\.0"),
+        (json.dumps(result(problem(8.0, samples=[8e-6] * 8))), "candidates have 8 and 9 samples, and each has one of"),
     ],
 )  # fmt: skip
 def test_files_that_are_no_result(tmp_path: Path, text: str, message: str) -> None:
