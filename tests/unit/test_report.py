@@ -163,6 +163,24 @@ def test_unreadable_files(tmp_path: Path) -> None:
         load_result(tmp_path / "none.json")
 
 
+def test_a_page_is_not_written_over_what_it_is_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, link, old = tmp_path / "new.json", tmp_path / "link.html", tmp_path / "old.json"
+    link.symlink_to(path)
+    for file in (path, old):
+        file.write_text(GOOD)
+    for options in (["--html", path], ["--svg", link], ["--compare", old, "--html", old]):
+        assert main(["report", str(path), *map(str, options)]) == 2
+        assert "is read by this command, and would be overwritten" in capsys.readouterr().err
+    same = str(tmp_path / "page")
+    assert main(["report", str(path), "--html", same, "--svg", same]) == 2
+    assert f"--svg {same}: is written by --html, and would be overwritten" in capsys.readouterr().err
+    assert main(["bench", str(path), "-o", str(path)]) == 2
+    assert main(["bench", "spec.yaml", "--compare", str(old), "-o", str(old)]) == 2
+    assert "is read by this command" in capsys.readouterr().err
+    assert path.read_text() == old.read_text() == GOOD
+    assert main(["report", str(path), "--html", "/dev/null", "--svg", "/dev/null"]) == 0
+
+
 def test_report_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, old = tmp_path / "new.json", tmp_path / "old.json"
     path.write_text(json.dumps(result(problem(8.5, name="qkv"))))
