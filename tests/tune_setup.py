@@ -31,12 +31,13 @@ _explored: dict[object, tuple[Found, ...]] = {}
 
 
 def explore_once(
-    problem: Any, written: Mapping[str, Any], arch: Any, device: Any, shape: Any, unordered: bool
+    problem: Any, written: Mapping[str, Any], arch: Any, device: Any, shape: Any, unordered: bool, refuse: Any
 ) -> tuple[Found, ...]:
     """What `explore` finds, kept: tests ask for the same few problems, and finding takes most of their time."""
+    assert not problem.batch_invariant  # else `refuse` goes by the default, which is not part of the key
     key = (problem, tuple(sorted(written.items())), arch, device, shape, unordered)
     if key not in _explored:
-        _explored[key] = tuple(explore(problem, written, arch, device, shape, unordered))
+        _explored[key] = tuple(explore(problem, written, arch, device, shape, unordered, refuse))
     return _explored[key]
 
 

@@ -50,7 +50,9 @@ def _examine(path: Path) -> None:
     if resolution.spec.bench.suite:
         from cutegen.run.suite import spec_suite, suite_folder
 
-        spec_suite(resolution.spec, resolution.document, suite_folder(path))
+        suite = spec_suite(resolution.spec, resolution.document, suite_folder(path))
+        if suite:
+            suite.check_dims(resolution.resolved.dims, resolution.resolved.name)
 
 
 @click.command("list")

@@ -93,6 +93,7 @@ def bench(
     from cutegen.run.bench import Settings
     from cutegen.run.targets import open_target
 
+    console.keep_apart({"-o": output, "--html": html, "--svg": svg}, [*targets, old])
     before = load_result(old) if old else None
     settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience)
     if suite:
@@ -153,6 +154,7 @@ def report_(
         _score(file, specs, as_json)
         return 0
 
+    console.keep_apart({"--html": html, "--svg": svg}, [file, old])
     result = load_result(file)
     comparison = _compare_results(load_result(old), result, margin) if old else None
     if as_json:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,6 +98,17 @@ def specs_in(folder: Path) -> list[Path]:
     """The specs of a folder, sorted; locks lie beside them and are none."""
     found = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
     return sorted(p for p in found if p.is_file() and not p.name.endswith(LOCK_SUFFIX))
+
+
+def keep_apart(written: Mapping[str, Path | None], read: Iterable[Path | None]) -> None:
+    """CutegenError (exit 2): of the files that a command writes, by option, one is read or written otherwise, too."""
+    taken = {path.resolve(): "is read by this command" for path in read if path}
+    for option, path in written.items():
+        if path is None or (path.exists() and not path.is_file()):
+            continue  # a device or pipe, such as /dev/null
+        if said := taken.get(path.resolve()):
+            raise CutegenError(f"{option} {path}: {said}, and would be overwritten", "name another file", exit_code=2)
+        taken[path.resolve()] = f"is written by {option}"
 
 
 def say(text: str = "") -> None:

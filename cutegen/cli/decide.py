@@ -120,7 +120,7 @@ def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_j
         sections = _explain_spec(console.spec_file(path), shape, why_not)
     if as_json:
         console.print_json(
-            [{"title": s[0], "lines": s[1], "table": [dict(zip(s[2], row)) for row in s[3]]} for s in sections]
+            [{"title": s[0], "lines": s[1], "table": [dict(zip(_keys(s[2]), row)) for row in s[3]]} for s in sections]
         )
         return
     console.say("\n\n".join(_draw(*section) for section in sections))
@@ -190,6 +190,11 @@ def _draw(title: str, lines: tuple[str, ...], header: tuple[str, ...], rows: tup
         drawn = console.table(header, rows).splitlines()
         parts += [f"  {line}".rstrip() for line in (drawn if any(header) else drawn[1:])]
     return "\n".join(parts)
+
+
+def _keys(header: tuple[str, ...]) -> tuple[str, ...]:
+    """What JSON calls the columns; on a screen, names and their values have no headings."""
+    return tuple(title or ("value" if i else "name") for i, title in enumerate(header))
 
 
 def _read_shape(text: str | None) -> dict[str, int] | None:

@@ -123,6 +123,7 @@ def find_problems(spec: Path, shapes: Sequence[str], suite: str) -> tuple[list[S
     from cutegen.run.shapes import complete, parse_shape
     from cutegen.run.subject import load_subject
     from cutegen.run.targets import open_target
+    from cutegen.spec import load_document, parse_spec
 
     if shapes and suite:
         raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
@@ -131,7 +132,8 @@ def find_problems(spec: Path, shapes: Sequence[str], suite: str) -> tuple[list[S
         subject = load_subject(target.path)
         if shapes:
             return _once([parse_shape(text, subject) for text in shapes]), []
-        own = [] if suite else [complete(subject, shape, f"instances of {spec}") for shape in _instances(spec)]
+        listed = [] if suite else parse_spec(load_document(spec)).listed_shapes(subject.roles.m)
+        own = [complete(subject, shape, f"instances of {spec}") for shape in listed]
         if own:
             return _once(own), []
         rows = target.measured_rows(subject, suite)
@@ -147,17 +149,6 @@ def find_problems(spec: Path, shapes: Sequence[str], suite: str) -> tuple[list[S
             remedy = f"name one with --shape {dims}, or several with --suite NAME"
             raise CutegenError("; ".join([*said, *([f"and {more} more"] if more > 0 else [])]), remedy, exit_code=2)
         return _once(fitting), left_out
-
-
-def _instances(spec: Path) -> list[Shape]:
-    """The closed set of problems that a spec lists."""
-    from cutegen.spec import load_document, parse_spec
-
-    parsed: Any = parse_spec(load_document(spec))
-    instances, rows = getattr(parsed, "instances", []), getattr(parsed, "m", [])
-    return [
-        {**instance, **row} for instance in instances or [{}] * bool(rows) for row in [{"m": m} for m in rows] or [{}]
-    ]
 
 
 def _once(shapes: Sequence[Shape]) -> list[Shape]:

@@ -190,7 +190,8 @@ class _Converter:
             return None
         if not fits_f32(value):
             said = f"{shorten(self.source(node))} is out of the range of f32"
-            self.refuse(NUMBER, node, said, f"0, or from {MIN_F32:.4g} to {MAX_F32:.4g}")
+            # Rounded to five digits, both are within the range.
+            self.refuse(NUMBER, node, said, f"use 0, or a number from {MIN_F32:.5g} to {MAX_F32:.5g}")
             return None
         return Number(float(value), self.span(node))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -13,17 +13,23 @@ from cutegen.hardware.arch import Arch
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a candidate is illegal. knobs: candidate fields involved, the most to blame first; element: of the first one,
-    which number of it, None for all. form: it is about the form of a number, so what fits was not even asked."""
+    which number of it, None for all. form: it is about the form of a number, so what fits was not even asked. advice:
+    the remedy, or what finds it, which may ask the other rules about other values."""
 
     rule: str
     knobs: tuple[str, ...]
     reason: str
-    remedy: str
+    advice: Advice
     element: int | None
     form: bool
 
+    @property
+    def remedy(self) -> str:
+        return self.advice if isinstance(self.advice, str) else self.advice()
 
-Finding: TypeAlias = "tuple[str, str] | None"  # reason, remedy
+
+Advice: TypeAlias = "str | Callable[[], str]"
+Finding: TypeAlias = "tuple[str, Advice] | None"  # reason, advice
 Check: TypeAlias = Callable[[Any, Any, Arch], Finding]  # problem, candidate, arch
 Predicate: TypeAlias = Callable[[Any, Any, Arch], "Refusal | None"]
 
@@ -48,7 +54,7 @@ class RuleBook:
                 yield refusal
 
     def declare_form(self, rule: Rule, *knobs: str, element: int | None = None) -> Callable[[Check], Predicate]:
-        """Register `rule`, and turn a function that returns (reason, remedy) into its predicate, which blames
+        """Register `rule`, and turn a function that returns (reason, advice) into its predicate, which blames
         `knobs`."""
         return _declare(self.form, True, rule, knobs, element)
 
@@ -80,8 +86,7 @@ def kib(size: int) -> str:
     return f"{size / 1024:.1f}".removesuffix(".0") + " KiB"
 
 
-def near(value: int, step: int, low: int, high: int) -> str:
+def nearest(value: int, legal: Collection[int]) -> str:
     """The legal values on both sides of one that is not."""
-    below = min(max(value // step * step, low), high)
-    above = min(max(below + step, low), high) if value > low else below
-    return f"{below}" if below == above else f"{below} or {above}"
+    below, above = [x for x in legal if x < value], [x for x in legal if x > value]
+    return " or ".join(str(x) for x in (*sorted(below)[-1:], *sorted(above)[:1]))

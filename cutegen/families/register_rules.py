@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.diagnostics import Rule
-from cutegen.families.refusal import Finding, near
+from cutegen.families.refusal import Finding, nearest
 from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
 
 REGISTER_VALUES = Rule(
@@ -28,7 +28,7 @@ def check_value(arch: Arch, threads: int, role: str, value: int) -> Finding:
         return (
             f"{value} {role} registers; setmaxnreg takes a multiple of {SETMAXNREG_STEP} "
             f"in {SETMAXNREG_MIN}..{SETMAXNREG_MAX}",
-            f"use {near(value, SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX)}",
+            f"use {nearest(value, range(SETMAXNREG_MIN, SETMAXNREG_MAX + 1, SETMAXNREG_STEP))}",
         )
     if role == "producer" and threads <= arch.max_threads and value > (launch := arch.launch_registers(threads)):
         return f"the producer keeps {value} registers, {threads} threads are launched with {launch} each", "use 40"
@@ -41,8 +41,14 @@ def check_file(arch: Arch, threads: int, producer: int, consumers: int, consumer
     used = WARPGROUP_THREADS * (producer + consumers * consumer)
     if used <= pool:
         return None
-    fits = ((pool // WARPGROUP_THREADS - producer) // consumers) // SETMAXNREG_STEP * SETMAXNREG_STEP
+    most = most_consumer_registers(arch, threads, producer, consumers)
     return (
         f"128 x ({producer} + {consumers} x {consumer}) = {used} registers, {threads} threads are launched with {pool}",
-        f"beside a producer with {producer}, consumers have at most {min(fits, SETMAXNREG_MAX)}",
+        f"beside a producer with {producer}, consumers have at most {most}",
     )
+
+
+def most_consumer_registers(arch: Arch, threads: int, producer: int, consumers: int) -> int:
+    """What setmaxnreg can give each of the consumer warpgroups of a CTA, beside a producer with that many."""
+    left = arch.launch_registers(threads) * threads // WARPGROUP_THREADS - producer
+    return min(left // consumers // SETMAXNREG_STEP * SETMAXNREG_STEP, SETMAXNREG_MAX)

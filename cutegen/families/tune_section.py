@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, create_model, model_validator
 
+from cutegen.diagnostics import Rule, register
 from cutegen.families.knobs import Knob
 from cutegen.spec.base import Auto, Section
+from cutegen.spec.refusal import Finding, Refusal
+
+MAX_COMBINATIONS = 1000  # each takes up to some 0.2 s to complete and judge, for every problem
+TUNE_SIZE = register(Rule(
+    "tune-size", f"the lists under `tune` make at most {MAX_COMBINATIONS} combinations",
+    "The lengths of the lists multiply, and every combination is completed and judged by the rules before the first "
+    "one is measured. Without lists the cost model proposes, from all that is legal.",
+    "tune: {stages: [2, 3, 4, ...], raster_group: [1, 2, 3, ...], split_k: [1, 2, 3, ...]}",
+))  # fmt: skip
 
 
-def tune_section(model: type[BaseModel], knobs: Iterable[Knob]) -> type[Section]:
+class TuneSection(Section):
+    """Lists of candidates by knob."""
+
+    @model_validator(mode="after")
+    def check_size(self) -> TuneSection:
+        """There are not too many combinations."""
+        lengths = {key: len(values) for key, values in self if values}
+        if (count := prod(lengths.values())) > MAX_COMBINATIONS:
+            sizes = ", ".join(f"{key} {n}" for key, n in sorted(lengths.items(), key=lambda item: -item[1]) if n > 1)
+            message = f"the lists make {count} combinations; at most {MAX_COMBINATIONS} are allowed"
+            raise Refusal([Finding(TUNE_SIZE.id, message, f"list fewer values; there are: {sizes}")])
+        return self
+
+
+def tune_section(model: type[BaseModel], knobs: Iterable[Knob]) -> type[TuneSection]:
     """The model of the section for specs of `model`. In keys of knobs, names in braces stand for some tensor."""
     fields: dict[str, Any] = {}
     for knob in knobs:
         where = knob.key.replace("{", "").replace("}", "")
         values: Any = list.__class_getitem__(_without_auto(_annotation(model, knob.path)))
         fields[knob.short] = (values, Field(default=[], description=f"Candidates for `{where}`."))
-    made = create_model("Tune", __base__=Section, **fields)
+    made = create_model("Tune", __base__=TuneSection, **fields)
     made.__doc__ = (
         "Candidates of `cutegen tune`: every combination of the listed values. Knobs that are not listed are what the "
         "spec writes, else chosen for each combination. Nothing listed: the cost model proposes."

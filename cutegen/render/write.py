@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from cutegen.diagnostics import CutegenError
@@ -52,10 +54,21 @@ def write_package(package: RenderedPackage, folder: Path) -> tuple[Path, ...]:
     write_texts({path: package.files[path.relative_to(target).as_posix()] for path in kept})
     for drift in changed:
         if drift.kind == "stale":
-            drift.path.unlink()
+            _remove(drift.path, target)
     if target.parent == folder and not (folder / "__init__.py").exists() and folder.name.isidentifier():
         write_text(folder / "__init__.py", f'{MARK}\n"""Kernels rendered by cutegen, one package per spec."""\n')
     return tuple(drift.path for drift in changed)
+
+
+def _remove(path: Path, target: Path) -> None:
+    """A file below `target`, its bytecode, and the folders that are empty without it."""
+    path.unlink()
+    compiled = path.parent / "__pycache__"
+    for file in compiled.glob(f"{path.stem}.*.pyc"):
+        file.unlink()
+    for folder in (compiled, *takewhile(lambda parent: parent != target, path.parents)):
+        with suppress(OSError):  # something is left in it
+            folder.rmdir()
 
 
 def _read(path: Path) -> str | None:

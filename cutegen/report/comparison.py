@@ -112,7 +112,7 @@ def _judge(
             samples, against = [(then.samples, found[0].samples), (now.samples, found[1].samples)], name
             break
     a, b = (
-        median_interval([r / t for r, t in zip(reference or [1.0] * len(own), own)], level)
+        median_interval([r / t for r, t in zip(reference or [1.0] * len(own), own, strict=True)], level)
         for own, reference in samples
     )
     ratio = Interval(b.median / a.median, b.low / a.high, b.high / a.low, min(a.coverage, b.coverage))

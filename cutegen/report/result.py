@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.measured import FORMAT, VERSION
@@ -90,6 +90,16 @@ class ProblemResult(_Problem):
     against: str
     candidates: list[CandidateResult] = Field(min_length=1)
     skipped: dict[str, str]
+
+    @model_validator(mode="after")
+    def check_rounds(self) -> ProblemResult:
+        """Ratios are of samples of one round, so every candidate has one of each."""
+        counts = sorted({len(c.samples) for c in self.candidates})
+        if len(counts) > 1:
+            raise ValueError(
+                f"candidates have {' and '.join(map(str, counts))} samples, and each has one of every round"
+            )
+        return self
 
     def kernels(self) -> Iterator[CandidateResult]:
         return (c for c in self.candidates if not c.baseline)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from cutegen.diagnostics import CutegenError, suggest
+from cutegen.diagnostics import CutegenError, SpecError, suggest
+from cutegen.families.knobs import plain, show
 from cutegen.resolve.chain import Resolution, resolve_document
+from cutegen.resolve.lock import lock_path
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.document import Node
+
+MAX_LOST = 10  # lines of a refusal about winners that contradict what would be pinned
 
 
 def pin_decisions(resolution: Resolution, keys: Sequence[str]) -> tuple[str, Resolution]:
@@ -24,12 +29,21 @@ def pin_decisions(resolution: Resolution, keys: Sequence[str]) -> tuple[str, Res
             _refuse(resolution, key, list(decisions))
     for key, value in decisions.items():
         if not keys or key in keys:
-            shown = value if isinstance(value, str) else json.dumps(value)
-            doc = load_text(insert(doc, key.split("."), shown), doc.name, doc.path)
+            doc = _write_in(doc, key, show(value))
     pinned = replace(resolve_document(doc, resolution.lock), read=resolution.read)
     if pinned.resolved.digest != resolution.resolved.digest:
-        raise CutegenError(f"{doc.path} would not resolve to the same kernel with these decisions written in")
+        _refuse_change(resolution, pinned, decisions)
     return doc.text, pinned
+
+
+def _write_in(doc: SpecDocument, key: str, value: str) -> SpecDocument:
+    """The document with one more value. CutegenError: what stands there has a form that `insert` does not know."""
+    path = key.split(".")
+    try:
+        return load_text(insert(doc, path, value), doc.name, doc.path)
+    except SpecError:
+        said = f"{doc.locate(tuple(path))}: `{key}` cannot be written into what stands here"
+        raise CutegenError(said, "write keys as `key: value`, and pin again") from None
 
 
 def insert(doc: SpecDocument, path: Sequence[str], value: str) -> str:
@@ -45,8 +59,8 @@ def insert(doc: SpecDocument, path: Sequence[str], value: str) -> str:
         if not isinstance(child.data, dict):
             # `auto` is written out, or there is nothing behind the colon.
             if child.start == child.end:
-                colon = text.index(":", node.keys[step].end) + 1
-                return f"{text[:colon]} {fragment}{text[colon:]}"
+                at, before = _place_of_empty(text, node.keys[step])
+                return f"{text[:at]}{before}{fragment}{text[at:]}"
             return text[: child.start] + fragment + text[child.end :]
         node = child
     raise AssertionError(path)
@@ -59,7 +73,8 @@ def _add(text: str, node: Node, fragment: str) -> str:
         return f"{text[: node.start]}{{{fragment}}}{text[node.end :]}"
     end = _end(text, node)
     if flow:
-        return f"{text[:end]}, {fragment}{text[end:]}"
+        gap = " " if text[end - 1] == ":" else ""  # `a:,` would be read as a key with a colon in it
+        return f"{text[:end]}{gap}, {fragment}{text[end:]}"
     first = next(iter(node.keys.values()))
     indent = " " * (first.start - text.rfind("\n", 0, first.start) - 1)
     line = text.find("\n", end)
@@ -72,10 +87,31 @@ def _end(text: str, node: Node) -> int:
     """Where the last entry of a map ends; the end of a block collection itself lies before the next token."""
     key, child = list(node.children.items())[-1]
     if child.start == child.end:
-        return text.index(":", node.keys[str(key)].end) + 1 if node.keys else child.end  # nothing behind the colon
+        return _place_of_empty(text, node.keys[str(key)])[0] if node.keys else child.end
     if child.children and text[child.start] not in "{[":
         return _end(text, child)
     return child.start + len(text[child.start : child.end].rstrip())
+
+
+def _place_of_empty(text: str, key: Node) -> tuple[int, str]:
+    """Where the value of a key without one would stand, and what comes between: behind the colon, or where there is
+    none, as in `{a, b: 1}`, behind the key."""
+    colon = re.compile(r"\s*:").match(text, key.end)
+    return (colon.end(), " ") if colon else (key.end, ": ")
+
+
+def _refuse_change(resolution: Resolution, pinned: Resolution, decisions: Mapping[str, object]) -> None:
+    """Pinned, the kernel would be another one: mostly, winners of the lock would go."""
+    path, tilings = resolution.document.path, resolution.lock.tilings
+    lost = [f"\n  {note}" for note in pinned.notes if note not in resolution.notes]
+    lost[MAX_LOST:] = [f"\n  and {len(lost) - MAX_LOST} more"] if len(lost) > MAX_LOST else []
+    said = f"{path} would not resolve to the same kernel with these decisions written in{':' * bool(lost)}"
+    agreed = [k for k, value in decisions.items() if all(plain(value) == t.get(k) for t in tilings.values())]
+    remedy = ""
+    if lost and tilings:
+        keys = f"pin only what all winners agree with (--key): {', '.join(agreed)}; or " if agreed else ""
+        remedy = f"{keys}take `winners` out of {lock_path(Path(path))}"
+    raise CutegenError("".join([said, *lost]), remedy)
 
 
 def _refuse(resolution: Resolution, key: str, open_keys: list[str]) -> None:

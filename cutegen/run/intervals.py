@@ -39,7 +39,7 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
 def speed_ratio(reference: Sequence[float], times: Sequence[float]) -> Interval:
     """Speed relative to a reference measured in the same rounds: the median of the rounds' ratios reference / time."""
-    return median_interval([r / t for r, t in zip(reference, times)])
+    return median_interval([r / t for r, t in zip(reference, times, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Summary:
 
 def summarise_speeds(references: Sequence[Sequence[float]], times: Sequence[Sequence[float]]) -> Summary:
     """references, times: seconds by problem and round."""
-    ratios = [[r / t for r, t in zip(ref, own)] for ref, own in zip(references, times)]
-    by_round = [exp(fsum(map(log, column)) / len(column)) for column in zip(*ratios)]
+    ratios = [[r / t for r, t in zip(ref, own, strict=True)] for ref, own in zip(references, times, strict=True)]
+    by_round = [exp(fsum(map(log, column)) / len(column)) for column in zip(*ratios, strict=True)]
     speeds = [median(row) for row in ratios]
     return Summary(len(speeds), median_interval(by_round), min(speeds), max(speeds), sum(s < 1 for s in speeds))
 

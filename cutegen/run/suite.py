@@ -21,7 +21,7 @@ from cutegen.run.epilogue_form import KINDS, find_names, form_of_statements
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
 from cutegen.spec import KernelSpec, KeyPath, SpecDocument, load_document, parse_section
-from cutegen.spec.base import MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section
+from cutegen.spec.base import GIVEN_TWICE, MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section, Version
 from cutegen.spec.parse import MISSING_KEY
 from cutegen.spec.refusal import Finding, Refusal
 
@@ -37,12 +37,6 @@ UNKNOWN_SOURCE = register(Rule(
     "unknown-source", "a problem of a suite has its source in `sources`",
     "A suite says where its problems come from, once for each source; a problem refers to it by name.",
     "sources: {llama: the model card}\nproblems: [{name: qkv, shape: {n: 6144}, source: lama}]",
-))  # fmt: skip
-GIVEN_TWICE = register(Rule(
-    "given-twice", "a dim of a suite's problem stands in its shape or in `grid`",
-    "Problems are combined with all extents of `grid`; where a problem has an extent of its own for such a dim, the "
-    "grid would say something else.",
-    "grid: {m: [1, 16]}\nproblems: [{name: qkv, shape: {m: 8, n: 6144, k: 4096}}]",
 ))  # fmt: skip
 SUITE_SIZE = register(Rule(
     "suite-size", f"a suite has at most {MAX_ROWS} problems",
@@ -109,7 +103,7 @@ class Problem(Section):
 class SuiteFile(Section):
     """A suite as it is written."""
 
-    cutegen: Literal[1] = Field(default=1, description="Version of the language.")
+    cutegen: Version = Field(default=1, description="Version of the language.")
     description: str = Field(default="", description="What the problems are.")
     sources: dict[str, str] = Field(default={}, description="Where problems come from, by a short name.")
     grid: dict[str, list[Positive]] = Field(

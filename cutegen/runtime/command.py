@@ -1,4 +1,4 @@
-"""`python -m generated.NAME`: one problem, run, checked and timed from the command line."""
+"""`python -m` of a generated package: one problem, run, checked and timed from the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cutegen.runtime.base import BasePlan
 def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = None) -> int:
     """Runs the command line of a plan. Returns 0, 1 (wrong result) or 2 (usage, no device it can run on)."""
     free = [d for d, extent in plan.dims.items() if not isinstance(extent, int)]
-    parser = argparse.ArgumentParser(prog=f"python -m generated.{plan.name}", description=f"{plan.name}, {plan.arch}")
+    parser = argparse.ArgumentParser(prog=f"python -m {_package(plan)}", description=f"{plan.name}, {plan.arch}")
     for dim in free:
         parser.add_argument(f"--{dim}", type=int, required=True, help=f"extent of {dim}")
     parser.add_argument("--check", action="store_true", help="compare with the reference, computed in float64")
@@ -30,6 +30,11 @@ def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = 
     except (ImportError, TypeError, ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _package(plan: BasePlan) -> str:
+    """The package that the plan was imported from, wherever it lies: what stands behind `python -m`."""
+    return type(plan).__module__.rpartition(".")[0] or plan.name
 
 
 def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> int:
@@ -56,9 +61,8 @@ def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> i
         torch.cuda.profiler.stop()
         given = {**dims, **({} if options.sms is None else {"sms": options.sms})}
         flags = " ".join(f"--{option} {value}" for option, value in given.items())
-        print(
-            f"ncu --profile-from-start off --set full {sys.executable} -m generated.{plan.name} {flags} --prof_type=ncu"
-        )
+        python = f"{sys.executable} -m {_package(plan)}"
+        print(f"ncu --profile-from-start off --set full {python} {flags} --prof_type=ncu")
         return code
     seconds = _time(
         kernel.launch_fn, values, options.iterations, plan.name if options.prof_type == "annotation" else ""

@@ -44,6 +44,13 @@ SHAPE_RANGE = register(Rule(
     "dims: {n: 4096}\ninstances: [{n: 8192}]",
 ))  # fmt: skip
 
+GIVEN_TWICE = register(Rule(
+    "given-twice", "a problem has each of its extents from one place",
+    "Each of `instances` is combined with all values of `m`, and each problem of a suite with all extents of `grid`; "
+    "where it has an extent of its own for such a dim, the list would say something else.",
+    "instances: [{m: 8, n: 6144, k: 4096}]\nm: [1, 16]",
+))  # fmt: skip
+
 
 def drop_absent(data: Any) -> Any:
     """A map without its keys that have no value, for maps of sections: see Section."""
@@ -81,6 +88,12 @@ def _declare(value: object) -> TensorDecl:
     return parse_tensor(value)
 
 
+def _refuse_equal(value: object) -> object:
+    if isinstance(value, bool | float):
+        raise ValueError("not an integer")
+    return value
+
+
 def _integers(count: int) -> WithJsonSchema:
     """The JSON schema of a list of `count` positive integers, in words that draft-07 editors know, too."""
     item = {"type": "integer", "minimum": 1, "maximum": MAX_EXTENT}
@@ -88,6 +101,8 @@ def _integers(count: int) -> WithJsonSchema:
 
 
 Auto: TypeAlias = Literal["auto"]
+Exactly = BeforeValidator(_refuse_equal)  # for a Literal of integers, which 1.0 and true would match as equals of 1
+Version = Annotated[Literal[1], Exactly]
 Positive = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
 Pair = Annotated[tuple[Positive, Positive], BeforeValidator(_as_tuple), _integers(2)]
 Triple = Annotated[tuple[Positive, Positive, Positive], BeforeValidator(_as_tuple), _integers(3)]
@@ -148,7 +163,7 @@ class KernelSpec(Section):
     promised: ClassVar[str]
     no_dim: ClassVar[str]
 
-    cutegen: Literal[1] = Field(description="Version of the spec language.")
+    cutegen: Version = Field(description="Version of the spec language.")
     kernel: str = Field(description="The kernel family.")
     arch: str = Field(description="The architecture to generate for.")
     device: Product | None = Field(
@@ -160,6 +175,10 @@ class KernelSpec(Section):
     def shape_dims(self) -> dict[str, tuple[int, int] | None]:
         """What a shape gives an extent for: the promised (low, high), equal for a constant, or None."""
         raise NotImplementedError
+
+    def listed_shapes(self, rows: str) -> list[Shape]:
+        """The closed set of problems that the spec lists, complete or not. rows: the dim that `m` has values of."""
+        return []
 
     def cross_check(self) -> Iterator[Finding]:
         """Findings that need two sections at once, with paths from the root."""
@@ -209,7 +228,9 @@ class TensorSpec(KernelSpec):
     instances: list[Shape] = Field(
         default=[], description="The closed set of problems that build and tune cover, such as `{n: 28672, k: 4096}`."
     )
-    m: list[Positive] = Field(default=[], description="Values of m that each instance is built and tuned for.")
+    m: list[Positive] = Field(
+        default=[], description="Values of m, the rows, that each instance is built and tuned for."
+    )
 
     def dim_names(self) -> dict[str, None]:
         """Every dim that a tensor's shape names, in order of first use."""
@@ -219,6 +240,11 @@ class TensorSpec(KernelSpec):
     def shape_dims(self) -> dict[str, tuple[int, int] | None]:
         known = {d: (v, v) if isinstance(v, int) else v for d, v in self.dims.items()}
         return {d: known.get(d) for d in self.dim_names()}
+
+    def listed_shapes(self, rows: str) -> list[Shape]:
+        listed = [{rows: extent} for extent in self.m] or [{}]
+        shapes = [{**instance, **extent} for instance in self.instances or [{}] for extent in listed]
+        return shapes if self.instances or self.m else []
 
     def cross_check(self) -> Iterator[Finding]:
         names = self.dim_names()

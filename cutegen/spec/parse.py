@@ -246,6 +246,8 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
             remedy = f"write [{value.replace('x', ', ')}]"
         elif not numbers[1] and "integer" in kinds:
             remedy = f"write {value} without quotes"
+    if isinstance(value, float) and 0 <= value <= MAX_EXTENT and value.is_integer():
+        remedy = f"write {int(value)}" if "integer" in schemas.kinds(schema, root) else ""
     if rule is BAD_VALUE and isinstance(value, int) and value > MAX_EXTENT:
         remedy = f"an integer is at most {MAX_EXTENT}"
     found = "but is empty" if value is None else f"not {_describe(value)}"

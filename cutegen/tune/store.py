@@ -180,4 +180,6 @@ def _timing(text: str) -> Timing | None:
         own, default, baseline = (tuple(map(float, row)) for row in rows)
     except (ValueError, TypeError):
         return None
+    if len({len(row) for row in (own, default, baseline or own)}) > 1:
+        return None  # ratios are of one round
     return Timing(own, default, baseline, str(name))

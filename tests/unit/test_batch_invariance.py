@@ -86,8 +86,19 @@ def test_winners_with_another_tile_k_are_dropped() -> None:
 
 def test_a_tuner_prunes_them() -> None:
     text = INVARIANT + "tune: {tile: [[128, 128, 64], [128, 128, 128]]}\n"
-    proposals = list(tuning_space(resolve_text(text)).propose({"m": 64, "n": 4096, "k": 4096}))
-    assert [[r.rule for r in p.refusals] for p in proposals] == [[], ["batch-invariance"]]
+    assert [[r.rule for r in p.refusals] for p in proposed(text)] == [[], ["batch-invariance"]]
+
+
+def proposed(text: str) -> list[Any]:
+    return list(tuning_space(resolve_text(text)).propose({"m": 16, "n": 4096, "k": 4096}))
+
+
+def test_what_a_tuner_chooses_beside_listed_knobs_keeps_to_them() -> None:
+    lists = "tune: {schedule: [pingpong, cooperative], swap_ab: [true, false]}\n"
+    assert 128 in {p.candidate.tile[2] for p in proposed(PLAIN + lists)}  # few rows
+    found = proposed(INVARIANT + lists)
+    assert [p.refusals for p in found] == [()] * 4
+    assert [p.candidate.tile[2] for p in found] == [64] * 4
 
 
 def test_the_kernel_is_the_same_and_the_plan_promises_it() -> None:

@@ -136,7 +136,7 @@ def write_bench(tmp_path: Path) -> Path:
     problem = timed_problem(8.0, 4096)
     baseline = problem["candidates"][1]
     kernels = [
-        timed(f"gemm_bf16_{name}", [us] * 5, [us] * 5, tiling=tiling)
+        timed(f"gemm_bf16_{name}", [us] * 9, [us] * 9, tiling=tiling)
         for name, us, tiling in (("sm90a", 1700.0, "t128x256x64"), ("pingpong_sm90a #2", 1600.0, "t128x192x64"))
     ]
     problem |= {"shape": {"m": 8192, "n": 8192, "k": 8192}, "candidates": [*kernels, baseline]}

@@ -59,12 +59,17 @@ def test_text(
     golden(GOLDEN / f"{name}.txt", explain(text, *options))
 
 
-def test_json_holds_the_same(explain: Callable[..., str]) -> None:
+def test_json_holds_the_same(explain: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     sections = {s["title"]: s for s in json.loads(explain(PLAIN, "--json"))}
     assert sections["Shared memory"]["table"][1] == {
         "offset": "1024", "bytes": "65536", "field": "sA", "holds": "bf16 (128, 64) x 4 stages",
     }  # fmt: skip
     assert sections["Decisions"]["table"][0]["knob"] == "device"
+    assert main(["explain", "relu", "--json"]) == 0
+    (section,) = json.loads(capsys.readouterr().out)
+    assert section["table"][0] == {"name": "takes", "value": "one argument"}
+    (section,) = json.loads(explain(PLAIN, "--why-not", "stages=3", "--json"))
+    assert section["table"][0] == {"name": "pipeline.stages", "now": "4", "then": "3"}
 
 
 def test_a_knob_that_is_as_wished(explain: Callable[..., str]) -> None:

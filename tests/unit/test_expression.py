@@ -201,3 +201,11 @@ def test_folding() -> None:
     assert fold(parse("acc"), {}) is None
     assert is_constant(parse("x * relu(2)"), {"x"})
     assert not is_constant(parse("stored(x)"), {"x"})
+
+
+def test_the_bounds_that_a_remedy_names_are_within_the_range() -> None:
+    remedies: list[str] = []
+    parse_expression("acc * 1e39", lambda rule, span, message, remedy: remedies.append(remedy))
+    assert remedies == ["use 0, or a number from 1.1755e-38 to 3.4028e+38"]
+    for text in remedies[0].partition("from ")[2].split(" to "):
+        assert parse(f"acc * {text}") == Binary("*", ACC, number(float(text)), NOWHERE)

@@ -107,6 +107,7 @@ def test_known_shapes_let_the_cost_model_decide() -> None:
     assert narrow["tiling.tile"][0] == 64  # type: ignore[index]
     resolution = resolve_text(PLAIN + "instances: [{n: 8192, k: 4096}]\nm: [64]\n")
     assert values(resolution) == narrow
+    assert decided(PLAIN.replace("[m, ", "[rows, ") + "instances: [{n: 8192, k: 4096}]\nm: [64]\n") == narrow
     tile = next(d for d in resolution.resolved.decisions if d.key == "tiling.tile")
     assert "cost model for m=64, n=8192, k=4096" in tile.reason
     large = decided(PLAIN + "dims: {m: 8192, n: 8192, k: 8192}\n")

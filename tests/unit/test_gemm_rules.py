@@ -18,8 +18,10 @@ from gemm_specs import (
     candidate,
     gathered,
     gathered_scales,
+    resolve_text,
 )
 
+from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
 
@@ -46,7 +48,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("tile-m", PLAIN, {"tile": (64, 256, 64)}, ("tile m = 64", "2 warpgroups x 64 rows = 128", "use 128"), {}),
     ("tile-m", PLAIN, {"tile": (192, 128, 64)}, ("192", "128 or 256"), {"tile": (256, 128, 64)}),
     ("tile-m", PLAIN, PINGPONG | {"tile": (96, 128, 64)}, ("96", "64 or 128"), PINGPONG),
-    ("tile-m", PLAIN, {"tile": (512, 32, 64), "stages": 2}, ("512 rows", "use at most 384"),
+    ("tile-m", PLAIN, {"tile": (512, 32, 64), "stages": 2}, ("512 rows", "use 384"),
      {"tile": (384, 32, 64), "stages": 2}),
     ("tile-n", PLAIN, {"tile": (128, 204, 64)}, ("tile n = 204", "200 or 208"), {"tile": (128, 200, 64)}),
     ("tile-n", PLAIN, {"tile": (128, 4, 64)}, ("4 is not a multiple of 8 in 8..256", "use 8"),
@@ -113,7 +115,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("accumulator-registers", FP8, {"tile": (128, 256, 128), "stages": 2},
      ("128 x 256 / (128 x 2) + 128 of the part to promote = 256", "widest tile n is 200"),
      {"tile": (128, 200, 128), "stages": 2}),
-    ("tile-k", FP8, {"tile": (256, 128, 48)}, ("tile k = 48", "32", "32 or 64", "128 fills"), {"promote_every": 2}),
+    ("tile-k", FP8, {"tile": (256, 128, 48), "promote_every": 1}, ("tile k = 48", "32", "32 or 64", "128 fills"),
+     {"promote_every": 2}),
     ("promotion", FP8, {"promote_every": 3}, ("3 x 32 = 96", "tile k = 128", "1, 2, 4"), {"promote_every": 2}),
     ("promotion", PLAIN, {"promote_every": 4}, ("bf16 @ bf16", "f32", "remove"), {}),
     ("promotion", BLOCKS, {"promote_every": 2}, ("2 x 32 = 64", "scales change every 128", "use 4"), {}),
@@ -159,6 +162,69 @@ def test_rule(rule: str, spec: str, illegal: dict[str, Any], said: tuple[str, ..
     for part in said:
         assert part in told
     assert not [r for r in refusals(problem, candidate(problem, **legal), SM90) if r.rule == rule]
+
+
+PROMOTED = FP8 + "accumulate: {promote_every: 4}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "tile", "axis", "legal"),
+    [
+        (PLAIN, (100, 128, 64), 0, (128,)),
+        (PLAIN, (512, 256, 64), 0, (128,)),  # registers hold no more beside so many columns
+        (PLAIN, (128, 100, 64), 1, (96, 104)),
+        (BYTES_OUT, (128, 100, 64), 1, (96, 112)),  # a row of 8 elements would have 8 bytes
+        (GATED, (128, 100, 64), 1, (96, 128)),
+        (QUANTISED, (128, 100, 64), 1, (128,)),
+        (INTEGERS, (128, 100, 128), 1, (96, 112)),
+        (BLOCKS, (128, 100, 128), 1, (64, 128)),
+        (PLAIN, (256, 250, 64), 1, (208,)),
+        (PLAIN, (128, 128, 8), 2, (16,)),
+        (FP8, (128, 128, 8), 2, (32,)),
+        (PROMOTED, (128, 128, 8), 2, (128,)),
+        (BLOCKS, (128, 128, 8), 2, (128,)),
+        (PLAIN, (128, 128, 1000), 2, (208,)),  # shared memory has no room for two stages of more
+    ],
+)
+def test_a_remedy_names_what_the_other_rules_accept(
+    text: str, tile: tuple[int, ...], axis: int, legal: tuple[int, ...]
+) -> None:
+    def write(extent: int) -> str:
+        return f"{text}tiling: {{tile: {[*tile[:axis], extent, *tile[axis + 1 :]]}}}\n"
+
+    with pytest.raises(SpecError) as caught:
+        resolve_text(write(tile[axis]))
+    words = [d.remedy.partition(";")[0] for d in caught.value.diagnostics]
+    assert f"use {' or '.join(map(str, legal))}" in words
+    for extent in legal:
+        resolve_text(write(extent))
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (BLOCKS, "use a tile k that is a multiple of 128"),
+        (PROMOTED, "use one of 1, 5, or a tile k that is a multiple of 128"),
+    ],
+)
+def test_promotions_that_do_not_divide_a_tile(text: str, remedy: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(text + "tiling: {tile: [128, 128, 160]}\n")
+    assert [d.remedy for d in caught.value.diagnostics] == [remedy]
+
+
+@pytest.mark.parametrize(
+    ("text", "knobs", "remedy"),
+    [
+        (PLAIN, "", "with tile m = 128 and tile n = 256 use 160 consumer registers"),
+        (PLAIN, "tiling: {tile: [64, 64, 64]}\n", "with tile m = 64 and tile n = 64 use 64 consumer registers"),
+        (FP8, "", "with tile m = 128 and 240 consumer registers the widest tile n is 208"),
+    ],
+)
+def test_few_consumer_registers_are_told_how_many_are_needed(text: str, knobs: str, remedy: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(f"{text}{knobs}warpgroups: {{consumer: {{registers: 24}}}}\n")
+    assert [d.remedy for d in caught.value.diagnostics] == [remedy]
 
 
 def test_transposed_the_rows_of_an_mma_lie_in_one_block_of_scales() -> None:

@@ -100,8 +100,24 @@ def test_values_are_never_converted(value: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("1.0", PLAIN.replace("cutegen: 1", "cutegen: VALUE")),
+        ("true", PLAIN.replace("cutegen: 1", "cutegen: VALUE")),
+        ("128.0", PLAIN + "tma: {a: {swizzle: VALUE}}\n"),
+        ("128.0", PLAIN + "tune: {swizzle_a: [VALUE]}\n"),
+    ],
+)
+def test_what_equals_an_integer_of_a_list_is_not_it(value: str, text: str) -> None:
+    assert [rule for rule, _ in findings(text.replace("VALUE", value))] == ["wrong-type"]
+    assert parse(text.replace("VALUE", "1" if "cutegen: VALUE" in text else "128"))
+
+
+@pytest.mark.parametrize(
     ("line", "found", "remedy"),
     [
+        ("pipeline: {stages: 4.0}", "wrong-type", "write 4"),
+        ("tma: {a: {swizzle: 128.0}}", "wrong-type", "write 128"),
         ("pipeline: {stages: 0x4}", "wrong-type", "write it in decimal: 4"),
         ("tiling: {tile: [0x80, 128, 64]}", "wrong-type", "write it in decimal: 128"),
         ("dims: {m: 1_000}", "wrong-type", "write it in decimal: 1000"),

@@ -49,6 +49,13 @@ def test_forms_of_split_kv(written: str, most: object) -> None:
     assert split.max == most
 
 
+@pytest.mark.parametrize("line", ["split_kv: 1.0", "split_kv: true", "lse: {base: 2.0}"])
+def test_what_equals_an_integer_of_a_list_is_not_it(line: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        parse(f"{SMALLEST}{line}\n")
+    assert [d.rule for d in caught.value.diagnostics] == ["wrong-type"]
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

@@ -100,6 +100,16 @@ def test_one_key_changes_one_line() -> None:
         "tiling:\n    raster:\n        order:\n",
         "check:\n  shapes:\n  - m: 8\n    n: 8\n    k: 8\n  - {m: 16,\n     n: 16, k: 16}\n",
         "pipeline: {stages: }\n",
+        "pipeline: # stages: 4\n",
+        "pipeline: {stages, epilogue_stages: 2}\n",
+        "tma: {a, b: {swizzle: 128}}\n",
+        "tma: {a: , b: {swizzle: 128}}\n",
+        "tma: {a: # swizzle: 128\n      , b: {swizzle: 128}}\n",
+        "tma: {a # swizzle: 128\n      , b: {swizzle: 128}}\n",
+        "tma: {b: {swizzle: 128}, a: # swizzle: 128\n }\n",
+        "tma: {b: {swizzle: 128}, a # swizzle: 128\n }\n",
+        "tma: {b: {swizzle: 128}, a}\ncheck:\n",
+        "pipeline: {stages: 4, epilogue_stages: ,}\ntiling: {raster: {group, }, }\n",
         "tune: {tile: [[128, 256, 64]]}",
     ],
 )
@@ -109,6 +119,14 @@ def test_any_layout_survives(tail: str) -> None:
     assert after.resolved.digest == before.resolved.digest
     assert not after.lock.decisions
     assert text.startswith(SPEC.split("tiling:")[0])
+    assert {d.origin for d in after.resolved.decisions} == {"spec"}
+
+
+def test_a_value_that_no_text_can_be_put_behind_is_named() -> None:
+    text = SPEC.split("tiling:")[0] + "pipeline:\n  ? stages\n"
+    with pytest.raises(CutegenError, match=r"kernel.yaml:12:5: `pipeline.stages` cannot be written") as caught:
+        pin_decisions(resolve_text(text), ())
+    assert "`key: value`" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

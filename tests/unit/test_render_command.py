@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,3 +113,27 @@ def test_standalone(folder: Path) -> None:
     assert {"plan.py", "kernel.py", "activation.py" if "activation" in texts["kernel.py"] else "tma.py"} <= set(texts)
     assert not [name for name, text in texts.items() if re.search(r"^\s*(from|import) cutegen\b", text, re.MULTILINE)]
     assert main(["render", "--standalone", "--check", "plain.yaml", "-o", "alone"]) == 0
+
+
+def test_folders_of_stale_files_go_with_them(folder: Path) -> None:
+    assert main(["render", "--standalone", "plain.yaml"]) == 0
+    package = folder / "generated" / "plain"
+    compileall.compile_dir(package, quiet=1)
+    (package / "_cutegen" / "device" / "notes.txt").write_text("mine")
+    assert main(["render", "plain.yaml"]) == 0
+    left = {path.relative_to(package).as_posix() for path in package.rglob("*") if "__pycache__" not in path.parts}
+    assert left == {*NAMES, "_cutegen", "_cutegen/device", "_cutegen/device/notes.txt"}
+    assert not list((package / "_cutegen").rglob("__pycache__"))
+    (package / "_cutegen" / "device" / "notes.txt").unlink()
+    (package / "_cutegen" / "device").rmdir()
+    (package / "_cutegen").rmdir()
+    assert main(["render", "--standalone", "plain.yaml"]) == main(["render", "plain.yaml"]) == 0
+    assert {path.name for path in package.iterdir()} == {*NAMES, "__pycache__"}
+
+
+@pytest.mark.parametrize(("where", "package"), [("alone", "plain"), (".", "alone.plain")])
+def test_help_names_the_package_that_was_called(folder: Path, where: str, package: str) -> None:
+    assert main(["render", "--standalone", "plain.yaml", "-o", "alone"]) == 0
+    command = [sys.executable, "-m", package, "--help"]
+    ran = subprocess.run(command, cwd=folder / where, capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith(f"usage: python -m {package} ")

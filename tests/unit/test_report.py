@@ -142,6 +142,7 @@ GOOD = json.dumps(result(problem(8.0)))
         (GOOD.replace(json.dumps(GPU), '"H200"'), "is damaged: environment: Value error, gpu is no map"),
         (GOOD.replace('"flops": 1000000000', '"flops": NaN'), "NaN is no time"),
         (GOOD.replace('"candidates": [{', '"candidates": [7, {'), r"is damaged: problems\.0\.candidates\.0"),
+        (json.dumps(result(problem(8.0, samples=[8e-6] * 8))), "candidates have 8 and 9 samples, and each has one of"),
     ],
 )  # fmt: skip
 def test_files_that_are_no_result(tmp_path: Path, text: str, message: str) -> None:
@@ -160,6 +161,24 @@ def test_unreadable_files(tmp_path: Path) -> None:
         load_result(tmp_path / "binary.json")
     with pytest.raises(CutegenError, match="No such file"):
         load_result(tmp_path / "none.json")
+
+
+def test_a_page_is_not_written_over_what_it_is_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, link, old = tmp_path / "new.json", tmp_path / "link.html", tmp_path / "old.json"
+    link.symlink_to(path)
+    for file in (path, old):
+        file.write_text(GOOD)
+    for options in (["--html", path], ["--svg", link], ["--compare", old, "--html", old]):
+        assert main(["report", str(path), *map(str, options)]) == 2
+        assert "is read by this command, and would be overwritten" in capsys.readouterr().err
+    same = str(tmp_path / "page")
+    assert main(["report", str(path), "--html", same, "--svg", same]) == 2
+    assert f"--svg {same}: is written by --html, and would be overwritten" in capsys.readouterr().err
+    assert main(["bench", str(path), "-o", str(path)]) == 2
+    assert main(["bench", "spec.yaml", "--compare", str(old), "-o", str(old)]) == 2
+    assert "is read by this command" in capsys.readouterr().err
+    assert path.read_text() == old.read_text() == GOOD
+    assert main(["report", str(path), "--html", "/dev/null", "--svg", "/dev/null"]) == 0
 
 
 def test_report_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

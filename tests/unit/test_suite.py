@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN
+from gemm_specs import OFFSETS, PLAIN, gathered
+from mla_specs import MLA
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.resolve import resolve_file
 from cutegen.run.intervals import summarise_speeds
+from cutegen.run.subject import load_subject
 from cutegen.run.suite import Suite, load_suite
 from cutegen.run.targets import open_target
 
@@ -93,6 +96,43 @@ def test_a_spec_that_names_no_suite_is_a_finding(tmp_path: Path, capsys: pytest.
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "llm_gem.yaml").write_text("shapes: [{m: 64, n: 64, k: 64}]\n")
     assert main(["validate", str(spec)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("shapes:\n  - {m: 64, k: 64}\n", ""),
+        ("shapes:\n  - {m: 64, n: 64, k: 64}\n", ""),  # a constant may be given
+        ("shapes:\n  - {m: 64, n: 64}\n", "2:6: error[missing-dim]: `k` is missing, which `wide` needs"),
+        ("grid: {m: [1], k: [64], kk: [8]}\n", "1:25: error[unknown-dim]: `wide` has no dim `kk`"),
+        (
+            "grid: {m: [1]}\nproblems:\n  - {name: qkv, shape: {k: 64, o: 8}}\n",
+            "3:32: error[unknown-dim]: `wide` has no dim `o`",
+        ),
+    ],
+)
+def test_a_suite_of_other_dims_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    spec, suite = tmp_path / "wide.yaml", tmp_path / "suites" / "own.yaml"
+    spec.write_text(PLAIN + "dims: {n: 64}\nbench: {suite: own}\n")
+    suite.parent.mkdir()
+    suite.write_text(text)
+    assert main(["validate", str(spec)]) == bool(said)
+    if said:
+        assert f"{suite}:{said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [PLAIN, PLAIN.replace("[n, k]", "[4096, k]").replace("[m, n]", "[m, 4096]") + "dims: {m: [1, 64]}\n", OFFSETS,
+     gathered(OFFSETS), MLA, MLA.replace("heads: [16, 128]", "heads: 16")],
+)  # fmt: skip
+def test_dims_of_a_resolved_kernel_are_those_of_its_plan(tmp_path: Path, text: str) -> None:
+    spec = tmp_path / "kernel.yaml"
+    spec.write_text(text)
+    target = open_target(spec, tmp_path / "scratch")
+    assert resolve_file(spec).resolved.dims == load_subject(target.path).dims
 
 
 def test_shipped_suites_serve_specs_anywhere(tmp_path: Path) -> None:

@@ -108,12 +108,13 @@ def test_pages_damaged_later_are_an_error_too(tmp_path: Path) -> None:
         TimingStore(path).find_timing("kernel 7", "default", PLACE, "s")
 
 
-def test_foreign_figures_are_a_miss(tmp_path: Path) -> None:
+@pytest.mark.parametrize("figures", ["x", '[[1.0, 2.0], [1.0], [], ""]'])
+def test_foreign_figures_are_a_miss(tmp_path: Path, figures: str) -> None:
     path = tmp_path / "t.sqlite"
     store = TimingStore(path)
     store.keep_timing("kernel", "default", PLACE, "s", TIMING)
     with sqlite3.connect(path) as other:
-        other.execute("UPDATE timings SET figures = 'x'")
+        other.execute("UPDATE timings SET figures = ?", (figures,))
     assert store.find_timing("kernel", "default", PLACE, "s") is None
 
 

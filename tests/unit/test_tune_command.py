@@ -140,6 +140,11 @@ def test_problems_of_the_spec(spec: Path, measuring: Any, capsys: pytest.Capture
     assert tune(spec, "--candidates", "3", "--json") == 0
     problems = [p["problem"] for p in json.loads(capsys.readouterr().out)["problems"]]
     assert problems == [{"m": m, "n": n, "k": k} for n, k in ((4096, 4096), (1024, 512)) for m in (16, 64)]
+    tokens = PLAIN.replace("[m, ", "[tokens, ") + "instances: [{n: 4096, k: 4096}]\nm: [16, 64]\n"
+    spec.write_text(tokens)
+    assert tune(spec, "--candidates", "3", "--json") == 0
+    problems = [p["problem"] for p in json.loads(capsys.readouterr().out)["problems"]]
+    assert problems == [{"tokens": m, "n": 4096, "k": 4096} for m in (16, 64)]
     spec.write_text(PLAIN)
     assert tune(spec) == 2
     assert "there is no problem to tune" in (err := capsys.readouterr().err)

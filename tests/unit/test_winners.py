@@ -17,7 +17,7 @@ from gemm_specs import OFFSETS, PLAIN, gathered, resolve_text
 from cutegen.diagnostics import CutegenError
 from cutegen.families.resolved import dispatch, product_name
 from cutegen.render import render_package, write_package
-from cutegen.resolve import Lock, lock_path, read_lock, resolve_document, resolve_file, save_lock
+from cutegen.resolve import Lock, lock_path, pin_decisions, read_lock, resolve_document, resolve_file, save_lock
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.spec import load_text
 
@@ -72,6 +72,17 @@ def test_a_lock_without_winners_says_nothing_of_them() -> None:
     text = resolve_text(PLAIN).lock.to_text()
     assert "winners" not in text
     assert "tilings" not in text
+
+
+def test_what_a_winner_contradicts_is_not_pinned() -> None:
+    tilings = {name: {**knobs, "scheduler": "static_persistent"} for name, knobs in TILINGS.items()}
+    before = with_winners(*WINNERS, tilings=tilings)
+    with pytest.raises(CutegenError, match="would not resolve to the same kernel") as caught:
+        pin_decisions(before, ["tiling.tile"])
+    assert "flat is dropped: tiling.tile: the spec now says [128, 256, 64]" in caught.value.message
+    assert "turns is dropped" in caught.value.message
+    assert "all winners agree with (--key): scheduler; or take `winners` out of kernel.lock" in caught.value.remedy
+    assert pin_decisions(before, ["scheduler"])[1].lock.winners == WINNERS
 
 
 def test_what_a_tuned_device_is_called() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,14 +44,20 @@ MAX_CONSUMER_REGISTERS = 240
 
 
 def choose(
-    problem: GemmProblem, fixed: Mapping[str, Any], arch: Arch, device: Device, shapes: Sequence[Shape]
+    problem: GemmProblem,
+    fixed: Mapping[str, Any],
+    arch: Arch,
+    device: Device,
+    shapes: Sequence[Shape],
+    refuse: Callable[[Candidate], Refusal | None] = lambda c: None,
 ) -> Choice | tuple[Refusal, ...]:
-    """The first legal candidate with the `fixed` knobs (by Candidate field); else what refuses the nearest."""
+    """The first legal candidate with the `fixed` knobs (by Candidate field); else what refuses the nearest. refuse:
+    what refuses a candidate beside the rules."""
     nearest = refuse_gather(problem, fixed, arch, device, shapes)
     if nearest:
         return nearest
     for choice in candidates(problem, fixed, arch, device, shapes):
-        found = tuple(refusals(problem, choice.candidate, arch))
+        found = (*refusals(problem, choice.candidate, arch), *filter(None, [refuse(choice.candidate)]))
         if not found:
             return choice
         if not nearest or (found[0].form, len(found)) < (nearest[0].form, len(nearest)):

@@ -31,7 +31,7 @@ from cutegen.families.gemm.block_scales import check_halves, place_block_scales
 from cutegen.families.gemm.gathering import see_gathered
 from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.made_names import check_made_names
-from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale
+from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.omission import MAX_OPTIONAL
 from cutegen.families.gemm.placement import Placement
@@ -241,7 +241,15 @@ class Binder:
 
     def mainloop(self) -> Mainloop | None:
         """Operands and scales of the product; None after a finding."""
-        return parse_mainloop(self.spec.mainloop, self.spec.tensors, self.refuse_mainloop)
+        text, tensors = self.spec.mainloop, self.spec.tensors
+        absent = [f"`{name}`" for name in text.split(" @ ") if name not in tensors]
+        if absent and "mainloop" not in self.doc.data:
+            said = f"no `mainloop` is written, so it is `{text}`, and there is no tensor {' or '.join(absent)}"
+            product = suggest_product(tensors)
+            remedy = f"write `mainloop: {product}`" if product else f"declare them, {rules.WRITE_PRODUCT}"
+            self.report(rules.UNDEFINED_NAME, ("tensors",), said, remedy, key=True)
+            return None
+        return parse_mainloop(text, tensors, self.refuse_mainloop)
 
     def refuse_mainloop(self, rule: str, span: Span, message: str, remedy: str) -> None:
         """A finding in `mainloop`, which need not be written."""

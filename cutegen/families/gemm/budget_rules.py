@@ -17,12 +17,13 @@ from cutegen.families.gemm.derived import (
     threads,
     warpgroups_per_tile,
 )
-from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, TILE_N
+from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, legal_columns
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.remedies import with_extent
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding, kib
-from cutegen.families.register_rules import REGISTER_FILE, check_file
-from cutegen.hardware.arch import Arch
+from cutegen.families.register_rules import REGISTER_FILE, check_file, most_consumer_registers
+from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
 
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
@@ -96,19 +97,34 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
     if needed <= limit:
         return None
     part = f" + {part_registers(c)} of the part to promote" if c.promotes else ""
-    low, high, step = TILE_N
-    if problem.epilogue.block and not problem.transposed:
-        low = step = problem.epilogue.block * (2 if problem.paired else 1)
-    narrower = (replace(c, tile=(c.tile[0], n, c.tile[2])) for n in range(high // step * step, low - 1, -step))
-    fits = (x.tile[1] for x in narrower if accumulators(x) + other_registers(problem, x) <= c.consumer_registers)
-    widest = next(fits, 0)
-    widest_n = f"with tile m = {c.tile[0]} the widest tile n is {widest}"
-    remedy = widest_n if widest else "use a smaller tile m" + ", or `swap_ab`" * (step > TILE_N[2])
     return (
         f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}){part} = {needed} accumulator registers a thread, "
         f"{c.consumer_registers} - {others} for the rest = {limit}",
-        remedy,
+        lambda: _advise_registers(problem, c, arch),
     )
+
+
+def _advise_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
+    """How the accumulators get room: fewer columns, or else more registers, or both."""
+
+    def widest(c: Candidate) -> int:
+        sizes = (with_extent(c, 1, n) for n in legal_columns(problem, c, arch))
+        return max((x.tile[1] for x in sizes if _needed(problem, x) <= c.consumer_registers), default=0)
+
+    m = f"with tile m = {c.tile[0]}"
+    if n := widest(c):
+        return f"{m} the widest tile n is {n}"
+    most = most_consumer_registers(arch, threads(c), c.producer_registers, c.consumers)
+    if (enough := -(-_needed(problem, c) // SETMAXNREG_STEP) * SETMAXNREG_STEP) <= most:
+        return f"{m} and tile n = {c.tile[1]} use {enough} consumer registers"
+    if n := widest(replace(c, consumer_registers=most)):
+        return f"{m} and {most} consumer registers the widest tile n is {n}"
+    narrow = problem.epilogue.block and not problem.transposed
+    return "use a smaller tile m" + ", or `swap_ab`" * bool(narrow)
+
+
+def _needed(problem: GemmProblem, c: Candidate) -> int:
+    return accumulators(c) + other_registers(problem, c)
 
 
 @BOOK.declare_fit(
@@ -127,10 +143,15 @@ def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     needed, launch = c.tile[1] // 2 + MMA_REGISTERS, arch.launch_registers(threads(c))
     if needed <= launch:
         return None
+
+    def advise() -> str:
+        fits = [n for n in legal_columns(problem, c, arch) if n // 2 + MMA_REGISTERS <= launch]
+        return f"with {c.consumers} consumers the widest tile n is {max(fits)}" if fits else "use fewer consumers"
+
     return (
         f"one 64 x {c.tile[1]} {arch.mma} needs {c.tile[1] // 2} + {MMA_REGISTERS} = {needed} registers a thread, "
         f"{threads(c)} threads are launched with {launch}",
-        f"with {c.consumers} consumers the widest tile n is {(launch - MMA_REGISTERS) * 2 // TILE_N[2] * TILE_N[2]}",
+        advise,
     )
 
 

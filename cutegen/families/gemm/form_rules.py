@@ -4,14 +4,17 @@ has those about how A and B are loaded."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from cutegen.diagnostics import Rule
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS, threads, warpgroups_per_tile
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.remedies import legal_extents
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding, near
+from cutegen.families.refusal import Finding, nearest
 from cutegen.families.register_rules import REGISTER_VALUES, check_value
 from cutegen.hardware.arch import Arch
 
@@ -20,10 +23,34 @@ I8_TILE_N = (32, 16)  # of i8 operands: instructions with more columns than the 
 ROW_BYTES = 16  # the least that a row of an epilogue tile has, for TMA and in layouts of shared memory
 PAIRED_STEP_N = 32  # the same for pairs of columns
 MAX_TILE_M = 384  # with more, registers leave fewer than 64 columns
+MAX_TILE_K = 256  # that a remedy names; more is allowed, and leaves few stages
 SWIZZLES = (128, 64, 32)  # bytes of a swizzled row that TMA, WGMMA and stmatrix agree on
 MIN_STAGES = 2
 MAX_STAGES = 16
 CONSUMERS = {"cooperative": (1, 2, 3), "pingpong": (2,)}
+
+
+def legal_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> list[int]:
+    """Every tile n that goes with the rest of the candidate."""
+    low, high, step = TILE_N
+    return _legal_extents(problem, c, arch, 1, range(low, high + 1, step))
+
+
+def _legal_extents(problem: GemmProblem, c: Candidate, arch: Arch, axis: int, extents: Iterable[int]) -> list[int]:
+    short = replace(c, stages=MIN_STAGES, store_stages=MIN_STAGES)
+    return legal_extents(problem, short, arch, axis, extents)
+
+
+def _other_extent(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> Callable[[], str]:
+    """To use one of the legal extents on both sides of that of the candidate's tile."""
+
+    def find() -> str:
+        k = arch.mma_k(problem.a.dtype)
+        steps = range(MMA_ROWS, MAX_TILE_M + 1, MMA_ROWS) if axis == 0 else range(k, MAX_TILE_K + 1, k)
+        legal = legal_columns(problem, c, arch) if axis == 1 else _legal_extents(problem, c, arch, axis, steps)
+        return f"use {nearest(c.tile[axis], legal)}"
+
+    return find
 
 
 @BOOK.declare_form(
@@ -66,10 +93,9 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if c.consumers not in CONSUMERS[c.schedule] or (m % step == 0 and m <= MAX_TILE_M):
         return None
     if m % step == 0:
-        return f"tile m = {m} rows, a tile has at most {MAX_TILE_M}", f"use at most {MAX_TILE_M // step * step}"
+        return f"tile m = {m} rows, a tile has at most {MAX_TILE_M}", _other_extent(problem, c, arch, 0)
     groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x {MMA_ROWS} rows = {step}"
-    remedy = f"use {near(m, step, step, MAX_TILE_M // step * step)}"
-    return f"tile m = {m} is not a multiple of {groups} ({c.schedule})", remedy
+    return f"tile m = {m} is not a multiple of {groups} ({c.schedule})", _other_extent(problem, c, arch, 0)
 
 
 @BOOK.declare_form(
@@ -87,10 +113,10 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     n, (low, high, step) = c.tile[1], TILE_N
     if n % step or not low <= n <= high:
-        return f"tile n = {n} is not a multiple of {step} in {low}..{high}", f"use {near(n, step, low, high)}"
+        return f"tile n = {n} is not a multiple of {step} in {low}..{high}", _other_extent(problem, c, arch, 1)
     if n % (2 * step) == 0:
         return None
-    remedy = f"use {near(n, 2 * step, 2 * step, high)}"
+    remedy = _other_extent(problem, c, arch, 1)
     if problem.mma.accumulator.name == "i32" and n > I8_TILE_N[0]:
         return f"tile n = {n} of an i8 product is over {I8_TILE_N[0]} and not a multiple of {I8_TILE_N[1]}", remedy
     program = problem.kernel_epilogue
@@ -115,10 +141,10 @@ _PAIRED_TILE = Rule(
 
 @BOOK.declare_form(_PAIRED_TILE, "tile", element=1)
 def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    n, (low, high, _), step = c.tile[1], TILE_N, PAIRED_STEP_N
+    n, step = c.tile[1], PAIRED_STEP_N
     if problem.paired_dim != "n" or n % step == 0:
         return None
-    return f"tile n = {n} of a gated product is not a multiple of {step}", f"use {near(n, step, max(low, step), high)}"
+    return f"tile n = {n} of a gated product is not a multiple of {step}", _other_extent(problem, c, arch, 1)
 
 
 @BOOK.declare_form(_PAIRED_TILE, "tile", "consumers", "schedule", element=0)
@@ -128,8 +154,8 @@ def paired_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if problem.paired_dim != "m" or c.consumers not in CONSUMERS[c.schedule] or m % step == 0:
         return None
     groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x 64 pairs"
-    remedy = f"use {near(m, step, step, MAX_TILE_M // step * step)}"
-    return f"tile m = {m} of a transposed gated product is not a multiple of {groups} = {step} rows", remedy
+    reason = f"tile m = {m} of a transposed gated product is not a multiple of {groups} = {step} rows"
+    return reason, _other_extent(problem, c, arch, 0)
 
 
 _BLOCK_TILE = Rule(
@@ -142,7 +168,7 @@ _BLOCK_TILE = Rule(
 )
 
 
-def _block_tile(problem: GemmProblem, c: Candidate, axis: int) -> Finding:
+def _block_tile(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> Finding:
     extent, high = c.tile[axis], (MAX_TILE_M, TILE_N[1])[axis]
     block = problem.epilogue.block * (2 if problem.paired else 1)
     if not block or problem.transposed != (axis == 0) or extent % block == 0:
@@ -151,17 +177,17 @@ def _block_tile(problem: GemmProblem, c: Candidate, axis: int) -> Finding:
     step = block if axis else math.lcm(block, MMA_ROWS * warpgroups_per_tile(c))
     if step > high:
         return reason, f"use other blocks, or fewer consumers: tile m would be {step}, it is at most {high}"
-    return reason, f"use {near(extent, step, step, high // step * step)}"
+    return reason, _other_extent(problem, c, arch, axis)
 
 
 @BOOK.declare_form(_BLOCK_TILE, "tile", element=1)
 def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return _block_tile(problem, c, 1)
+    return _block_tile(problem, c, arch, 1)
 
 
 @BOOK.declare_form(_BLOCK_TILE, "tile", element=0)
 def block_tile_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    return _block_tile(problem, c, 0)
+    return _block_tile(problem, c, arch, 0)
 
 
 @BOOK.declare_form(
@@ -179,10 +205,13 @@ def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     k, step = c.tile[2], arch.mma_k(problem.a.dtype)
     if k % step == 0:
         return None
-    return (
-        f"tile k = {k} is not a multiple of {step}, the K extent of one {arch.mma} of {problem.a.dtype}",
-        f"use {near(k, step, step, 256)}; {SWIZZLES[0] // problem.a.dtype.bytes} fills a 128-byte row",
-    )
+    other, full = _other_extent(problem, c, arch, 2), SWIZZLES[0] // problem.a.dtype.bytes
+
+    def advise() -> str:
+        words = other()
+        return words if words == f"use {full}" else f"{words}; {full} fills a {SWIZZLES[0]}-byte row"
+
+    return f"tile k = {k} is not a multiple of {step}, the K extent of one {arch.mma} of {problem.a.dtype}", advise
 
 
 @BOOK.declare_form(

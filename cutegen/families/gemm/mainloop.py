@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import Assign, parse_expression
 from cutegen.epilogue.tree import Binary, Expr, Gather, Name, ReportAt, Span, walk
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.roles import find_roles
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.roles import Roles
@@ -126,6 +128,15 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
         index = gather.index if gather else f.index
         refuse(rules.MAINLOOP, f.span, said, f"gather both: ({a.name} * {f.name})[{index}]")
     return Mainloop((a.name, b.name), tuple(scales), gather) if ok else None
+
+
+def suggest_product(tensors: Mapping[str, TensorDecl]) -> str:
+    """`x @ y` of the first two tensors whose product a third one can hold; "" where there are none."""
+    dims = {name: [d.text for d in decl.dims or ()] for name, decl in tensors.items()}
+    for x, y in combinations(dims, 2):
+        if any(not isinstance(find_roles(dims[x], dims[y], dims[d], (x, y, d)), str) for d in dims if d not in (x, y)):
+            return f"{x} @ {y}"
+    return ""
 
 
 def _is_gathered(factor: Name | Gather, tensors: Mapping[str, TensorDecl]) -> bool:

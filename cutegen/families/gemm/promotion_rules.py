@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS, output_tile
-from cutegen.families.gemm.form_rules import PAIRED_STEP_N, TILE_N
+from cutegen.families.gemm.form_rules import legal_columns
 from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
@@ -39,12 +39,13 @@ def promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     if depth and step != depth:
         reason = f"promotion every {c.promote_every} x {mma_k} = {step} elements, but scales change every {depth}"
         return reason, f"use {depth // mma_k}, or leave it out"
-    if tile_k % step == 0:
+    if tile_k % step == 0 or tile_k % mma_k:  # of which tile-k tells
         return None
     reason = f"promotion every {c.promote_every} x {mma_k} = {step} elements does not divide tile k = {tile_k}"
     blocks = tile_k // mma_k
     fit = ", ".join(str(n) for n in range(1, blocks + 1) if blocks % n == 0)
-    return reason, f"use one of {fit}, or a tile k that is a multiple of {step}"
+    others = f"one of {fit}, or " if not depth else ""
+    return reason, f"use {others}a tile k that is a multiple of {step}"
 
 
 @BOOK.declare_form(
@@ -74,9 +75,10 @@ def scale_blocks(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         return None if scale.rows % rows == 0 else (reason, "use swap_ab: false")
     if scale.rows % n == 0:
         return None
-    step = PAIRED_STEP_N if problem.paired else TILE_N[2]
-    fit = [x for x in range(step, TILE_N[1] + 1, step) if scale.rows % (x // HALF if apart else x) == 0]
-    listed = ", ".join(map(str, fit))
-    remedy = f"use one of {listed}" if fit else "use blocks of 128"
+
+    def find() -> str:
+        fit = [x for x in legal_columns(problem, c, arch) if scale.rows % (x // HALF if apart else x) == 0]
+        return f"use one of {', '.join(map(str, fit))}" if fit else "use blocks of 128"
+
     what = f"half of tile n = {c.tile[1]}" if apart else f"tile n = {n}"
-    return f"{what} does not divide the {scale.rows} columns of a block of `{scale.name}`", remedy
+    return f"{what} does not divide the {scale.rows} columns of a block of `{scale.name}`", find

@@ -89,18 +89,16 @@ def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[tuple[Shape, ...
     dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
     shapes: list[Shape] = []
     taken: dict[str, None] = {}
-    for instance in spec.instances or [{}]:
-        values = [dim.value or instance.get(dim.name) for dim in dims]
+    for listed in spec.listed_shapes(problem.m.name) or [{}]:
+        values = [dim.value or listed.get(dim.name) for dim in dims]
         values[0] = values[0] or _expected(problem, values)
-        first, *rest = (value or (dim.hi if dim.hi and dim.hi < FEW else None) for dim, value in zip(dims, values))
-        for m in spec.m if spec.m and not values[0] else [first]:
-            extents = [m, *rest]
-            few = any(extent and extent < FEW for extent in extents[:2])
-            if None in extents[3:] or (None in extents and not few):
-                return (), ()
-            taken |= dict.fromkeys(dim.name for dim, extent in zip(dims, extents) if extent is None)
-            for other in OPEN_EXTENTS if None in extents else OPEN_EXTENTS[:1]:
-                shapes.append(Shape(*(extent or other for extent in extents)))
+        extents = [value or (dim.hi if dim.hi and dim.hi < FEW else None) for dim, value in zip(dims, values)]
+        few = any(extent and extent < FEW for extent in extents[:2])
+        if None in extents[3:] or (None in extents and not few):
+            return (), ()
+        taken |= dict.fromkeys(dim.name for dim, extent in zip(dims, extents) if extent is None)
+        for other in OPEN_EXTENTS if None in extents else OPEN_EXTENTS[:1]:
+            shapes.append(Shape(*(extent or other for extent in extents)))
     return tuple(shapes), tuple(taken)
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from cutegen.families.gemm.candidate import COPIED, Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
+from cutegen.runtime.arguments import Extent
 from cutegen.runtime.gemm import GemmTiling
 
 
@@ -64,6 +65,11 @@ class ResolvedGemm:
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
+
+    @property
+    def dims(self) -> dict[str, Extent]:
+        """What a call gives extents of, as the plan declares it."""
+        return {d.name: (d.lo, d.hi) if d.value is None else d.value for d in self.problem.dims}
 
     @property
     def default(self) -> ResolvedGemmTiling:

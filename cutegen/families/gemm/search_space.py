@@ -8,7 +8,7 @@ many kinds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -42,15 +42,21 @@ class Found(NamedTuple):
 
 
 def explore(
-    problem: GemmProblem, written: Mapping[str, Any], arch: Arch, device: Device, shape: Shape, unordered: bool
+    problem: GemmProblem,
+    written: Mapping[str, Any],
+    arch: Arch,
+    device: Device,
+    shape: Shape,
+    unordered: bool,
+    refuse: Callable[[Candidate], Refusal | None] = lambda c: None,
 ) -> Iterator[Found]:
     """The legal candidates with the written knobs (by Candidate field) in the order to try them, then the others.
 
-    unordered: also those whose sums may differ from run to run.
+    unordered: also those whose sums may differ from run to run. refuse: what refuses a candidate beside the rules.
     """
 
     def judge(c: Candidate, kind: tuple[object, ...], why: str) -> Found:
-        return Found(c, tuple(refusals(problem, c, arch)), kind, why)
+        return Found(c, (*refusals(problem, c, arch), *filter(None, [refuse(c)])), kind, why)
 
     found = [
         judge(choice.candidate, _kind(choice.candidate), choice.reasons.get("tile", "the written tile"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -15,6 +15,7 @@ from cutegen.spec.base import (
     UNKNOWN_TENSOR,
     Auto,
     Bench,
+    Exactly,
     Expression,
     Name,
     Pair,
@@ -101,7 +102,7 @@ class Tma(Section):
     """Knobs of one tensor's bulk copies."""
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
-    swizzle: Literal[32, 64, 128] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
+    swizzle: Annotated[Literal[32, 64, 128], Exactly] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
     gather: Literal["cp_async", "copy"] | Auto = knob(
         "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
         "time; copy: a launch in front copies them to scratch, in order, where TMA loads them and can multicast them."

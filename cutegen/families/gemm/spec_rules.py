@@ -14,6 +14,7 @@ from cutegen.families.gemm.candidate import knobs_of
 from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.knobs import show
+from cutegen.spec.base import GIVEN_TWICE
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -63,6 +64,10 @@ def _m(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diag
         promise = f"is {dim.value}" if dim.value is not None else f"is promised to be from {dim.lo} to {dim.hi}"
         remedy = f"drop the value, or change `{dim.name}` in `dims`"
         yield doc.diagnostic(CONSTANT_M.id, ("m", index), f"m = {value}, but `{dim.name}` {promise} in `dims`", remedy)
+    for index, instance in enumerate(spec.instances if spec.m else ()):
+        if dim.name in instance:
+            message = f"`{dim.name}` has an extent here, and {len(spec.m)} in `m`"
+            yield doc.diagnostic(GIVEN_TWICE.id, ("instances", index, dim.name), message, "keep one", key=True)
 
 
 def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:

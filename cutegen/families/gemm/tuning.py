@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
@@ -69,21 +69,20 @@ class GemmSpace:
         return {k.key: plain(getattr(candidate, k.field)) for k in self._knobs if k.field not in idle}
 
     def _ranked(self, shape: Shape, unordered: bool) -> Iterator[Proposal]:
-        for found in explore(self.problem, self._written, self.arch, self.device, shape, unordered):
-            yield self._proposal(found.candidate, found.why, found.refusals)
+        for found in explore(self.problem, self._written, self.arch, self.device, shape, unordered, self._refuse):
+            yield Proposal(found.candidate, self.describe(found.candidate), found.why, found.refusals)
 
     def _combinations(self, listed: Mapping[str, list[Any]], shape: Shape) -> Iterator[Proposal]:
         for values in product(*listed.values()):
             fixed = {**self._written, **dict(zip(listed, values))}
-            result = choose(self.problem, fixed, self.arch, self.device, (shape,))
+            result = choose(self.problem, fixed, self.arch, self.device, (shape,), self._refuse)
             if isinstance(result, Choice):
-                yield self._proposal(result.candidate, "listed in the spec")
+                yield Proposal(result.candidate, self.describe(result.candidate), "listed in the spec", ())
             else:
                 keys = {k.field: k.key for k in self._knobs}
                 knobs = {keys[field]: plain(value) for field, value in zip(listed, values)}
                 text = ", ".join(f"{key} {show(value)}" for key, value in knobs.items())
                 yield Proposal(text, knobs, "listed in the spec", result)
 
-    def _proposal(self, candidate: Candidate, why: str, refused: Sequence[Refusal] = ()) -> Proposal:
-        found = (*refused, other_sum(self.problem, self.default, candidate))
-        return Proposal(candidate, self.describe(candidate), why, tuple(filter(None, found)))
+    def _refuse(self, candidate: Candidate) -> Refusal | None:
+        return other_sum(self.problem, self.default, candidate)

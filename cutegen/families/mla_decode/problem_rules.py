@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from cutegen.diagnostics import Rule, register
 from cutegen.families.mla_decode.problem import MlaProblem
-from cutegen.families.refusal import Finding
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import LATENT_DIM, ROPE_DIM
 
@@ -14,7 +14,8 @@ PAGE_SIZES = (16, 32, 64, 128)
 MAX_HEADS = 128
 MAX_QUERY_LEN = 16
 
-Check = Callable[[MlaProblem], Finding]
+Finding: TypeAlias = "tuple[str, str] | None"  # reason, remedy
+Check: TypeAlias = Callable[[MlaProblem], Finding]
 CHECKS: list[tuple[Rule, tuple[str, ...], Check]] = []  # rule, path of the blamed key, predicate
 
 

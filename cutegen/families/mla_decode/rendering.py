@@ -151,8 +151,8 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         arch=resolved.arch,
         formula=f"MLA decode, {p.dtype}, {_promise(p.heads)} heads, query_len {_promise(p.query_len)}",
         dtype=p.dtype.torch,
-        heads=_extent(p.heads),
-        query_len=_extent(p.query_len),
+        heads=str(resolved.dims["heads"]),
+        query_len=str(resolved.dims["query_len"]),
         page_size=p.page_size,
         causal=p.mask == "causal",
         split_q=p.q == "split",
@@ -163,10 +163,6 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         winners=device_texts(resolved.dispatch, CALL_DIMS, LENGTH),
         anywhere=keys_of_all_devices(resolved.dispatch),
     )
-
-
-def _extent(promise: tuple[int, int]) -> str:
-    return str(promise[0]) if promise[0] == promise[1] else str(promise)
 
 
 def _promise(promise: tuple[int, int]) -> str:

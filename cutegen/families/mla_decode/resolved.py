@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from cutegen.families.mla_decode.candidate import Candidate
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
+from cutegen.runtime.arguments import Extent
 from cutegen.runtime.mla import MlaTiling
 
 CALL_DIMS = ("batch", "query_len", "heads")
@@ -62,6 +63,13 @@ class ResolvedMla:
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
+
+    @property
+    def dims(self) -> dict[str, Extent]:
+        """What a call gives extents of, as the plan's base class declares it."""
+        promised = (self.problem.query_len, self.problem.heads)
+        query_len, heads = (low if low == high else (low, high) for low, high in promised)
+        return dict(zip((*CALL_DIMS, LENGTH), ((1, None), query_len, heads, (0, None))))
 
     @property
     def built(self) -> tuple[ResolvedMlaTiling, ...]:

@@ -8,7 +8,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, MAX_PREFETCH, MAX_UNIT
 from cutegen.families.pdl import Pdl
-from cutegen.spec.base import Auto, Bench, KernelSpec, Positive, Range, Section, knob
+from cutegen.families.tune_section import TuneSection
+from cutegen.spec.base import Auto, Bench, Exactly, KernelSpec, Positive, Range, Section, knob
 from cutegen.spec.refusal import Finding, Refusal
 
 Unit = Annotated[int, Field(ge=1, le=MAX_UNIT)]
@@ -29,7 +30,7 @@ class KvCache(Section):
 class Lse(Section):
     """The log-sum-exp of each row's scores, f32."""
 
-    base: Literal["e", 2] = Field(default="e", description="Base of the logarithm.")
+    base: Annotated[Literal["e", 2], Exactly] = Field(default="e", description="Base of the logarithm.")
     layout: Literal["bhs", "bsh"] = Field(
         default="bhs", description="Order of its dims: b batch, h heads, s query_len; bhs is FlashMLA's."
     )
@@ -102,7 +103,7 @@ class MlaBench(Bench):
     )
 
 
-class Tune(Section):
+class Tune(TuneSection):
     """Candidates of `cutegen tune`: every combination of the listed values. Knobs that are not listed are what the spec
     writes, else the default's. Nothing listed: variants and costs around the default's."""
 
@@ -159,7 +160,9 @@ class MlaSpec(KernelSpec):
     kv_cache: KvCache = KvCache()
     lse: Lse = Lse()
     split_kv: Annotated[
-        SplitKv | Literal[1] | Auto, BeforeValidator(_refuse_bare_number), AfterValidator(_as_section)
+        SplitKv | Annotated[Literal[1], Exactly] | Auto,
+        BeforeValidator(_refuse_bare_number),
+        AfterValidator(_as_section),
     ] = Field(
         default="auto",
         validate_default=True,

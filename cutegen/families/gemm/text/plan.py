@@ -10,7 +10,6 @@ from cutegen.epilogue import Reduction, cost, torch_imports
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.derived import promoted_k
-from cutegen.families.gemm.problem import ProblemDim
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.text.algorithmic import AlgorithmicText, algorithmic_text
 from cutegen.families.gemm.text.gather import gathered_text
@@ -86,7 +85,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         arch=resolved.arch,
         formula=formula(problem),
         argument_classes=("ScalarArg", "TensorArg") if any(x not in shapes for x in problem.inputs) else ("TensorArg",),
-        dims="{" + ", ".join(f'"{d.name}": {_extent(d)}' for d in problem.dims) + "}",
+        dims="{" + ", ".join(f'"{name}": {extent}' for name, extent in resolved.dims.items()) + "}",
         reduced=problem.k.name,
         batch_invariant=problem.batch_invariant,
         promoted_k=promoted_k(problem, resolved.default.candidate, ARCHS[resolved.arch]),
@@ -146,10 +145,6 @@ def _names(names: tuple[str, ...]) -> str:
     """A tuple of strings; "" where it is empty."""
     texts = [f'"{name}"' for name in names]
     return f"({', '.join(texts)}{',' * (len(texts) == 1)})" if texts else ""
-
-
-def _extent(dim: ProblemDim) -> str:
-    return str(dim.value) if dim.value is not None else f"({dim.lo}, {dim.hi})"
 
 
 def _arguments(

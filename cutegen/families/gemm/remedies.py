@@ -1,0 +1,34 @@
+"""What remedies about a tile name: extents that the other rules accept as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rule_book import BOOK
+from cutegen.hardware.arch import Arch
+
+
+def legal_extents(problem: GemmProblem, c: Candidate, arch: Arch, axis: int, extents: Iterable[int]) -> list[int]:
+    """Of extents of the tile along an axis (0: m, 1: n, 2: k) those that the fewest rules about tiles refuse beside the
+    rest of the candidate; mostly, none does. Of what fits only that is asked which `auto` cannot mend: rules that blame
+    the tile, and the memory of the rings, which should be as short as they may be."""
+    counts = {extent: _faults(problem, with_extent(c, axis, extent), arch) for extent in extents}
+    return [extent for extent, count in counts.items() if count == min(counts.values())]
+
+
+def with_extent(c: Candidate, axis: int, extent: int) -> Candidate:
+    """The candidate with another extent of its tile."""
+    m, n, k = (extent if i == axis else own for i, own in enumerate(c.tile))
+    return replace(c, tile=(m, n, k))
+
+
+def _faults(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int, int]:
+    """How many rules about the form of the tile refuse it, and about what fits."""
+    found = [refusal for predicate in BOOK.form if (refusal := predicate(problem, c, arch))]
+    if found:
+        return sum("tile" in refusal.knobs for refusal in found), 0
+    fits = (predicate(problem, c, arch) for predicate in BOOK.fit)
+    return 0, sum(refusal is not None and refusal.knobs[0] in ("tile", "stages") for refusal in fits)
