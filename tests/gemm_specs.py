@@ -133,6 +133,19 @@ EDGES = {
     "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
     "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 40, 64], cluster: [1, 2]}\n",
 }
+AHEAD, DYNAMIC = "tma: {b: {load_ahead: true}}\n", "scheduler: dynamic_persistent\n"
+EDGES |= {
+    "loaded_ahead": FUSED + AHEAD + "tiling: {tile: [128, 64, 64], cluster: [2, 1]}\n",
+    "loaded_ahead_transposed": PLAIN
+    + AHEAD
+    + PINGPONG
+    + DYNAMIC
+    + "tiling: {swap_ab: true, tile: [64, 32, 64], cluster: [1, 2]}\n",
+    "both_loaded_ahead_of_parts": PLAIN
+    + "tma: {a: {load_ahead: true}, b: {load_ahead: true}}\n"
+    + "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
+    + "tiling: {tile: [64, 64, 64], cluster: [1, 1], split_k: 4, split_k_sum: ordered_parallel}\n",
+}
 FP8 = PLAIN.replace("a: bf16", "a: e4m3").replace("b: bf16", "b: e5m2")
 FAST = FP8 + "accumulate: {promote_every: never}\n"
 EDGES |= {
@@ -145,7 +158,6 @@ EDGES |= {
     "fast_accumulation": FAST + "tiling: {tile: [128, 256, 128]}\n",
     "integers": FUSED.replace("a: bf16", "a: i8").replace("b: bf16", "b: i8") + "tiling: {tile: [256, 208, 128]}\n",
 }
-DYNAMIC = "scheduler: dynamic_persistent\n"
 EDGES |= {
     "turnstile_with_most_accumulators": FUSED
     + "tiling: {tile: [256, 200, 64], split_k: 3, split_k_sum: ordered_turnstile}\n",

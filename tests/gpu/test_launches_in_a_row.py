@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import DYNAMIC, LABELS, OFFSETS, PINGPONG, PLAIN, resolve_text
+from gemm_specs import AHEAD, DYNAMIC, LABELS, OFFSETS, PINGPONG, PLAIN, resolve_text
 
 from cutegen.render import render_package, write_package
 from cutegen.run.subject import load_subject
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.gpu
 
 ONE = "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
 SPLIT = "tiling: {tile: [64, 64, 64], cluster: [1, 1], split_k: 4, split_k_sum: %s}\n" + ONE
-AHEAD = "tma: {b: {load_ahead: true}}\n"
 REDUCED = PLAIN.replace("  d:", "  r: f32[m]\n  d:") + "epilogue: {d: acc, r: 'max_abs(acc, n)'}\n"
 SPECS = {
     "default": PLAIN,

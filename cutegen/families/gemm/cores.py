@@ -57,10 +57,12 @@ CLUSTERS = {
     (1, 2): "two CTAs along n share each tile of A",
     (1, 1): "no cluster",
 }
-# Up to here tile k of 256 bytes as well: half the barriers, which where tiles are small took 2% of the time. And
-# transposed, for few rows, tile n in steps of 8; elsewhere in steps of 16, as rows of 8 columns are half of what memory
-# writes at once.
+# Up to here, transposed, for few rows, tile n in steps of 8; elsewhere in steps of 16, as rows of 8 columns are half of
+# what memory writes at once.
 FINE_N = 64
+# Tile k, in elements of 2 bytes, and up to which tile n it is proposed. One of 128 halves the barriers: 2% less time
+# where tiles are small. One of 256 took 2 to 5% less again beside 8 columns, but with 16 up to 8% more.
+DEPTHS = {64: 256, 128: 64, 256: 8}
 RASTER_GROUP = 8
 SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
@@ -108,7 +110,7 @@ def propose_cores(
         cores = sorted(CORES, key=lambda core: problem.promotable and core[0] == "pingpong")
         if shapes:
             columns = (*range(high, FINE_N, -2 * step), *range(FINE_N, low - 1, -step if swap_ab else -2 * step))
-            depths = {n: (64, 128) if n <= FINE_N else (64,) for n in columns}
+            depths = {n: tuple(k for k, most in DEPTHS.items() if n <= most) for n in columns}
             cores += [(s, g, (m, n, k), "") for s, g, m in GRID for n in columns for k in depths[n]]
         elif aligned and swap_ab == (problem.groups is not None and problem.groups.along == "m"):
             cores += aligned
