@@ -133,7 +133,8 @@ EDGES = {
     "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
     "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 40, 64], cluster: [1, 2]}\n",
 }
-AHEAD, DYNAMIC = "tma: {b: {load_ahead: true}}\n", "scheduler: dynamic_persistent\n"
+AHEAD = "pdl: {ready: [b]}\ntma: {b: {load_ahead: true}}\n"
+DYNAMIC = "scheduler: dynamic_persistent\n"
 EDGES |= {
     "loaded_ahead": FUSED + AHEAD + "tiling: {tile: [128, 64, 64], cluster: [2, 1]}\n",
     "loaded_ahead_transposed": PLAIN
@@ -142,7 +143,7 @@ EDGES |= {
     + DYNAMIC
     + "tiling: {swap_ab: true, tile: [64, 32, 64], cluster: [1, 2]}\n",
     "both_loaded_ahead_of_parts": PLAIN
-    + "tma: {a: {load_ahead: true}, b: {load_ahead: true}}\n"
+    + "pdl: {ready: [a, b]}\ntma: {a: {load_ahead: true}, b: {load_ahead: true}}\n"
     + "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
     + "tiling: {tile: [64, 64, 64], cluster: [1, 1], split_k: 4, split_k_sum: ordered_parallel}\n",
 }

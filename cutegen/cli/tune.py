@@ -43,7 +43,8 @@ def read_budget(text: str) -> float:
               callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
               help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), default=MAX_CANDIDATES, show_default=True,
-              help="The most to try on a problem, in the order of the cost model and spread over kinds.")  # fmt: skip
+              help="The most to try on a problem beside the winners of the lock, in the order of the cost model and "
+              "spread over kinds.")  # fmt: skip
 @click.option("--confirm", is_flag=True, help="Measure the winners of the lock again, and nothing else.")
 @click.option("--fresh", is_flag=True, help="Measure again what the timing store knows.")
 @click.option("--unordered-sums", is_flag=True,

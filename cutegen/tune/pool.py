@@ -37,9 +37,10 @@ class Pool:
 def gather(
     space: TuningSpace, problem: Shape, known: Sequence[Any], default: Any, limit: int, unordered: bool = False
 ) -> Pool:
-    """The first `limit` legal candidates of a problem, the `known` ones (winners of other days) before them; the
-    default is none of them. unordered: also such whose bits may differ from run to run."""
+    """The first `limit` legal candidates of a problem, and before them the `known` ones (winners of other days and of
+    other problems); the default is none of them. unordered: also such whose bits may differ from run to run."""
     tried = {c: Proposal(c, space.describe(c), "a winner of the lock", ()) for c in known if c != default}
+    most = len(tried) + limit
     counts: dict[str, int] = {}
     reasons: dict[str, str] = {}
     left_out = 0
@@ -49,7 +50,7 @@ def gather(
             counts[first.rule] = counts.get(first.rule, 0) + 1
             reasons.setdefault(first.rule, first.reason)
         elif proposal.candidate != default and proposal.candidate not in tried:
-            if len(tried) < limit:
+            if len(tried) < most:
                 tried[proposal.candidate] = proposal
             else:
                 left_out += 1

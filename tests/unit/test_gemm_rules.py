@@ -35,6 +35,7 @@ GATED_QUANTISED = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + (
 GATED_N_MAJOR = GATED.replace("b: bf16[n, k]", "b: bf16[k, n]")
 BYTES_OUT = PLAIN.replace("d: bf16", "d: e4m3")
 INTEGERS = PLAIN.replace("a: bf16", "a: i8").replace("b: bf16", "b: i8")
+READY = PLAIN + "pdl: {ready: [b]}\n"
 INVARIANT = PLAIN + "invariance: batch\n"
 PINGPONG: dict[str, Any] = {"schedule": "pingpong", "tile": (128, 128, 64)}
 C3: dict[str, Any] = {
@@ -126,10 +127,11 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("gather-step", gathered(PLAIN), {"tile": (128, 16, 16), "swap_ab": True, "swizzle_a": 32, "swizzle_b": 32},
      ("2 warps copy 32 rows of tile k = 16", "tile n = 16", "multiple of 32"),
      {"tile": (128, 32, 64), "swap_ab": True}),
-    ("load-ahead", PLAIN, {"pdl_wait": False, "load_ahead_b": True}, ("pdl.wait is false", "wait: true"),
+    ("load-ahead", PLAIN, {"load_ahead_b": True}, ("may write `b`", "pdl: {ready: [b]}"), {}),
+    ("load-ahead", READY, {"load_ahead_b": True, "pdl_wait": False}, ("pdl.wait is false", "drop load_ahead"),
      {"load_ahead_b": True}),
-    ("load-ahead", gathered(PLAIN), {"load_ahead_a": True}, ("`a` are gathered", "drop load_ahead"), {}),
-    ("not-yet-supported", LABELS, {"load_ahead_b": True}, ("ahead of the wait", "drop load_ahead"), {}),
+    ("load-ahead", gathered(PLAIN) + "pdl: {ready: [a]}\n", {"load_ahead_a": True}, ("`a` are gathered", "drop"), {}),
+    ("not-yet-supported", LABELS + "pdl: {ready: [b]}\n", {"load_ahead_b": True}, ("ahead of the wait", "drop"), {}),
     ("gather-way", PLAIN, {"gather": "copy"}, ("gather is copy", "no index"), {"gather": "none"}),
     ("gather-way", gathered(PLAIN), {"gather": "none"}, ("nothing says how", "use copy"), {"gather": "copy"}),
     ("gather-registers", gathered(PLAIN), {"producer_registers": 40, "consumer_registers": 232},

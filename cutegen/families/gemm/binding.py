@@ -122,6 +122,7 @@ class Binder:
             scales=tuple(s.name for s in mainloop.scales),
             a_scale=a_scale, b_scale=b_scale, aliases=aliases,
             optional=optional, gather=gather,
+            ready=tuple(t.name for t in (a, b) if t.name in self.spec.pdl.ready),
         )  # fmt: skip
 
     def program(

@@ -91,8 +91,8 @@ KNOBS: tuple[Knob, ...] = (
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
     Knob("promote_every", "accumulate.promote_every", either(integer(), word(NEVER))),
     Knob("gather", "tma.{a}.gather", word(BY_THREADS, COPIED)),
-    Knob("load_ahead_a", "tma.{a}.load_ahead", boolean, promise=True),
-    Knob("load_ahead_b", "tma.{b}.load_ahead", boolean, promise=True),
+    Knob("load_ahead_a", "tma.{a}.load_ahead", boolean),
+    Knob("load_ahead_b", "tma.{b}.load_ahead", boolean),
 )
 
 
@@ -101,20 +101,18 @@ STRUCTURAL = (
     "schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather",
     "load_ahead_a", "load_ahead_b",
 )  # fmt: skip
-# What launches in a row do to each other; no shape makes one of these better than another.
-OF_LAUNCHES = ("pdl_wait", "pdl_trigger", "load_ahead_a", "load_ahead_b")
 
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
     """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums are not promoted, no rows are
-    gathered, no operand is loaded ahead."""
+    gathered, no operand may be loaded ahead."""
     idle = {
         "load_stages": c.load_stages == 0,
         "split_k_sum": c.split_k == 1,
         "promote_every": not problem.promotable,
         "gather": c.gather == "none",
-        "load_ahead_a": not c.load_ahead_a,
-        "load_ahead_b": not c.load_ahead_b,
+        "load_ahead_a": problem.a.name not in problem.ready,
+        "load_ahead_b": problem.b.name not in problem.ready,
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 

@@ -117,21 +117,24 @@ def _load_ahead(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     operand, ahead = (problem.a, c.load_ahead_a) if side == "a" else (problem.b, c.load_ahead_b)
     if not ahead:
         return None
+    if operand.name not in problem.ready:
+        reason = f"the kernel in front may write `{operand.name}`, for all that the spec says"
+        return reason, f"write `pdl: {{ready: [{operand.name}]}}` if it does not, or drop load_ahead"
     rows = problem.gather or problem.copied
     if rows and side == {"m": "a", "n": "b"}[rows.along]:
         return f"the rows of `{operand.name}` are gathered, by an index that kernels in front write", "drop load_ahead"
     if c.pdl_wait:
         return None
     reason = f"pdl.wait is false: there is no wait that `{operand.name}` could be loaded before"
-    return reason, "write `pdl: {wait: true}`, or drop load_ahead"
+    return reason, "use pdl.wait true, or drop load_ahead"
 
 
 _LOAD_AHEAD = Rule(
     "load-ahead",
-    "an operand is loaded ahead only of a wait, and where its place is known before",
-    "Without `pdl.wait` a kernel starts when the one in front of it has ended, and there is nothing to be ahead of. "
-    "Where rows are gathered, that kernel may write the index.",
-    "pdl: {wait: false}\ntma: {b: {load_ahead: true}}",
+    "only what is ready before the kernel in front ends is loaded ahead of the wait for it",
+    "`pdl: {ready: [b]}` promises that of an operand; no lock and no tuner assumes it. Where rows are gathered, the "
+    "kernel in front may write the index; and without `pdl.wait` a kernel starts when that one has ended.",
+    "tma: {b: {load_ahead: true}}",
 )
 
 

@@ -129,7 +129,8 @@ class GemmProblem:
     a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
     b_scale, too. aliases: (output, input) of each pair that a call may pass one storage for.
     optional: inputs that may be None, see `omission`. transposed: m and n are each other's of the spec. gather: an
-    index names the rows of an operand; copied: it did, and the kernel gets a copy that has them in order.
+    index names the rows of an operand; copied: it did, and the kernel gets a copy that has them in order. ready: names
+    of operands that the kernel in front does not write.
     """
 
     m: ProblemDim
@@ -152,6 +153,7 @@ class GemmProblem:
     optional: tuple[str, ...] = ()
     gather: RowGather | None = None
     copied: RowGather | None = None
+    ready: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -94,6 +94,8 @@ def _variations(
         yield from ({"split_k_sum": s} for s in SPLIT_K_SUMS if s != c.split_k_sum and (unordered or s != UNORDERED))
     if c.load_stages:
         yield from ({"load_stages": stages} for stages in LOAD_STAGES if stages != c.load_stages)
+    ahead = {"load_ahead_a": problem.a.name, "load_ahead_b": problem.b.name}
+    yield from ({field: not getattr(c, field)} for field, name in ahead.items() if name in problem.ready)
     if estimate(c, work, device).waves == 1:
         return  # every CTA has one tile: no order to change, and nothing to store meanwhile
     yield {"scheduler": "dynamic_persistent"}

@@ -108,8 +108,8 @@ class Tma(Section):
         "time; copy: a launch in front copies them to scratch, in order, where TMA loads them and can multicast them."
     )
     load_ahead: bool | Auto = knob(
-        "Load this operand into the ring's free slots before the wait for the kernel in front (`pdl.wait`). The caller "
-        "promises that it was written before that kernel could start, as weights are."
+        "Load this operand into the ring's free slots before the wait for the kernel in front (`pdl.wait`), where "
+        "`pdl.ready` names it."
     )
     store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
         default="auto",
@@ -117,6 +117,16 @@ class Tma(Section):
         "by the threads, element by element, for any extent and stride. reduce_add: TMA adds to what is there, "
         "for outputs such as `grad: grad + acc`, and the kernel reads none of it. `auto` is tma, but direct where a "
         "constant extent rules TMA out.",
+    )
+
+
+class GemmPdl(Pdl):
+    """Programmatic dependent launch: overlap with the kernels before and after on the stream."""
+
+    ready: list[Name] = Field(
+        default=[],
+        description="Operands of the mainloop, weights mostly, that the caller promises to have been written before "
+        "the kernel in front could start. Kernels may load them before they wait for that one.",
     )
 
 
@@ -194,7 +204,7 @@ class GemmKnobs(TensorSpec):
         "How CTAs get their tiles: by position, or from a counter when they are ready for one."
     )
     tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")
-    pdl: Pdl = Pdl()
+    pdl: GemmPdl = GemmPdl()
 
     drop_empty_tma = field_validator("tma", mode="before")(drop_absent)
 
@@ -203,6 +213,10 @@ class GemmKnobs(TensorSpec):
         for name in self.tma:
             if name not in self.tensors:
                 yield unknown_name(UNKNOWN_TENSOR.id, name, self.tensors, ("tma", name), "no tensor is named")
+        for index, name in enumerate(self.pdl.ready):
+            if name not in self.tensors:
+                at = ("pdl", "ready", index)
+                yield unknown_name(UNKNOWN_TENSOR.id, name, self.tensors, at, "no tensor is named")
 
 
 Tune = tune_section(GemmKnobs, KNOBS)

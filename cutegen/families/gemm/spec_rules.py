@@ -37,6 +37,15 @@ TMA_KNOB = register(
         "tma: {bias: {swizzle: 128}}",
     )
 )
+READY_OPERAND = register(
+    Rule(
+        "ready-operand",
+        "what is ready before the kernel in front ends is an operand of the mainloop",
+        "`pdl: {ready: [b]}` lets kernels load `b` before they wait for the kernel in front. Of what the epilogue "
+        "reads nothing is loaded that early, and outputs are written after the wait.",
+        "pdl: {ready: [d]}",
+    )
+)
 
 WRITTEN_CANDIDATE = register(
     Rule(
@@ -53,6 +62,7 @@ def findings(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterato
     yield from _m(spec, doc, problem)
     yield from _shapes(spec, doc, problem)
     yield from _tma(spec, doc, problem)
+    yield from _ready(spec, doc, problem)
     yield from _tune(spec, doc, problem)
 
 
@@ -148,6 +158,15 @@ def _tma(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Di
                 if not fit:
                     remedy = f"drop it; rows are gathered by `mainloop: {problem.a.name}[rows] @ {problem.b.name}`"
                 yield doc.diagnostic(TMA_KNOB.id, ("tma", name, key), message, remedy, key=True)
+
+
+def _ready(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
+    operands = (problem.a.name, problem.b.name)
+    for index, name in enumerate(spec.pdl.ready):
+        if name in spec.tensors and name not in operands:
+            message = f"`{name}` is not multiplied by the mainloop"
+            remedy = f"operands are {' and '.join(operands)}"
+            yield doc.diagnostic(READY_OPERAND.id, ("pdl", "ready", index), message, remedy)
 
 
 def _tune(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:

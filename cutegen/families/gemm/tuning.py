@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutegen.families.decide import Choice, written_knobs
 from cutegen.families.gemm.auto import choose
-from cutegen.families.gemm.candidate import OF_LAUNCHES, Candidate, idle_knobs, knobs_of
+from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.resolved import ResolvedGemm
@@ -62,7 +62,7 @@ class GemmSpace:
                 yield proposal
 
     def renew(self, candidate: Candidate, default: Candidate) -> Candidate:
-        return replace(candidate, **{field: getattr(default, field) for field in OF_LAUNCHES})
+        return replace(candidate, pdl_wait=default.pdl_wait, pdl_trigger=default.pdl_trigger)
 
     def describe(self, candidate: Candidate) -> Mapping[str, object]:
         idle = idle_knobs(self.problem, candidate)
