@@ -111,7 +111,7 @@ SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
 COPIED: dict[str, tuple[str, dict[str, int], Any]] = {
     "multicast": (
         gathered(PLAIN, "copy") + "tiling: {tile: [64, 64, 64], cluster: [1, 2]}\n",
-        {"m": 300, "n": 136, "k": 200},
+        {"m": 300, "n": 72, "k": 200},
         "lost",
     ),
     # More 16-byte pieces in a row than a warp copies in one turn.

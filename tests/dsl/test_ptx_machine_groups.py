@@ -45,16 +45,16 @@ def fused(text: str) -> str:
 
 # Spec, and extents: several tiles for each of the CTAs, groups in two windows of the table.
 SPECS: dict[str, tuple[str, dict[str, int]]] = {
-    "labels": (LABELS + COOPERATIVE, {"m": 600, "n": 136, "k": 72, "g": 5}),
-    "labels_fused_pingpong": (fused(LABELS), {"m": 400, "n": 136, "k": 72, "g": 5}),
+    "labels": (LABELS + COOPERATIVE, {"m": 600, "n": 72, "k": 72, "g": 5}),
+    "labels_fused_pingpong": (fused(LABELS), {"m": 400, "n": 72, "k": 72, "g": 5}),
     "labels_swapped": (LABELS.replace("group}", "group, align: 64}") + SWAPPED, {"m": 500, "n": 200, "k": 72, "g": 6}),
     "labels_gated": (GATED + COOPERATIVE, {"m": 300, "n": 144, "k": 72, "g": 3}),
-    "labels_e4m3": (E4M3 + COOPERATIVE, {"m": 500, "n": 136, "k": 144, "g": 5}),
+    "labels_e4m3": (E4M3 + COOPERATIVE, {"m": 500, "n": 72, "k": 144, "g": 5}),
     "counts": ("dims: {g: 40}\n" + COUNTS + COOPERATIVE, {"m": 140, "n": 40, "k": 40, "g": 40}),
     "counts_as_shipped": (COUNTS + WIDE, {"m": 50, "n": 520, "k": 136, "g": 5}),
     "counts_swapped": (WEIGHTED + SWAPPED, {"m": 50, "n": 136, "k": 72, "g": 5}),
-    "offsets": (OFFSETS + COOPERATIVE, {"m": 500, "n": 136, "k": 72, "g": 5}),
-    "offsets_fused_pingpong": (fused(OFFSETS), {"m": 500, "n": 136, "k": 72, "g": 6}),
+    "offsets": (OFFSETS + COOPERATIVE, {"m": 500, "n": 72, "k": 72, "g": 5}),
+    "offsets_fused_pingpong": (fused(OFFSETS), {"m": 500, "n": 72, "k": 72, "g": 6}),
     "offsets_swapped": (OFFSETS.replace("d: bf16", "d: f32") + SWAPPED, {"m": 300, "n": 200, "k": 72, "g": 6}),
     "offsets_stored_by_threads": (
         OFFSETS.replace("bf16[m, k]", "bf16[k, m]") + THREADS,
@@ -84,8 +84,8 @@ SPECS |= {
 }
 DYNAMIC = "scheduler: dynamic_persistent\n"
 SPECS |= {
-    "labels_dynamic": (LABELS + SMALL + DYNAMIC, {"m": 500, "n": 136, "k": 72, "g": 5}),
-    "offsets_dynamic_pingpong": (fused(OFFSETS) + DYNAMIC, {"m": 400, "n": 136, "k": 72, "g": 6}),
+    "labels_dynamic": (LABELS + SMALL + DYNAMIC, {"m": 500, "n": 72, "k": 72, "g": 5}),
+    "offsets_dynamic_pingpong": (fused(OFFSETS) + DYNAMIC, {"m": 400, "n": 72, "k": 72, "g": 6}),
 }
 SIMULATION = Simulation(sm_count=4)
 EDGES, NONE, ANY = Deal("edges"), Deal("none"), Deal("random")
