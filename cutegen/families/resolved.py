@@ -132,12 +132,23 @@ class Outcome:
     instances: Mapping[str, str] = field(default_factory=dict)
 
 
-def lay_out_struct(fields: list[tuple[str, int, int, str]]) -> tuple[tuple[SmemRegion, ...], int]:
-    """Regions of (name, bytes, alignment, what) in order, and the size of the whole, as CuTe lays out a struct."""
-    regions, offset = [], 0
-    for name, size, align, what in fields:
+StructField: TypeAlias = tuple[str, int, int, str]
+"""name, bytes, alignment, what it is."""
+
+
+def place_fields(fields: list[StructField]) -> tuple[list[int], int]:
+    """Offsets of the fields in order, and the size of the whole, as CuTe lays out a struct."""
+    offsets, offset, widest = [], 0, 1
+    for _, size, align, _ in fields:
         offset = -(-offset // align) * align
-        regions.append(SmemRegion(name, offset, size, align, what))
+        offsets.append(offset)
         offset += size
-    widest = max(align for _, _, align, _ in fields)
-    return tuple(regions), -(-offset // widest) * widest
+        widest = max(widest, align)
+    return offsets, -(-offset // widest) * widest
+
+
+def lay_out_struct(fields: list[StructField]) -> tuple[tuple[SmemRegion, ...], int]:
+    """Regions of the fields, and the size of the whole."""
+    offsets, total = place_fields(fields)
+    regions = (SmemRegion(name, at, size, align, what) for at, (name, size, align, what) in zip(offsets, fields))
+    return tuple(regions), total

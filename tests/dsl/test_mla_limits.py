@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterator
 
 import pytest
-from mla_specs import PAIRED, SINGLE
+from mla_specs import EDGES, WIDE
 
 from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
@@ -19,20 +19,12 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]
-# None is left out that no other holds: `fewest_registers` has pages of another size than what is shipped and fetches
-# ahead, `single` has large pages, parts of Q and at most some splits, `page_32` neither a mask nor splits.
-WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv_cache: {page_size: 16}\n"
-EDGES = {
-    "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 192}}\n",
-    "page_32": PAIRED.replace("bf16", "f16") + "variant: seesaw\nkv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\n",
-    "single": SINGLE,
-}
 BEYOND = WIDE + "warpgroups: {consumer: {registers: 184}}\n"
 
 
 @pytest.fixture(scope="module")
 def reports() -> Iterator[dict[str, KernelReport]]:
-    """With the cache that tests share: the PTX machine runs `single`."""
+    """With the cache that tests share: the PTX machine runs the single ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules, "OTHER_REGISTERS", 8)
         texts = {**EDGES, "beyond": BEYOND}

@@ -28,19 +28,23 @@ CASES = [name for name, text in EDGES.items() if ("e4m3" in text or "i8" in text
 @pytest.mark.parametrize("name", CASES)
 def test_an_edge_over_several_tiles_per_cta(name: str) -> None:
     resolution = resolve_text(EDGES[name], name=name)  # under its name: test_register_limits.py builds the same kernel
-    k = resolution.resolved.default.candidate.tile[2] + 16
-    assert_passes(load_resolution(resolution, Simulation(sm_count=2)), {"m": 304, "n": 272, "k": k})
+    chosen = resolution.resolved.default.candidate
+    rows, columns, k = chosen.tile
+    extents = (rows + 48, 2 * columns + 16)  # 2 x 3 tiles
+    m, n = reversed(extents) if chosen.swap_ab else extents
+    assert_passes(load_resolution(resolution, Simulation(sm_count=2)), {"m": m, "n": n, "k": k + 16})
 
 
 ONE = "warpgroups: {consumer: {count: 1}}\n"
+SMALL = "tiling: {tile: [64, 128, 128]}\n"
 GATED = BLOCKS.replace("m, n]", "m, n/2]")
 PAIRS = "epilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}\n"
 HALVES = "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
 BATCHED = BLOCKS.replace("[m,", "[l, m,").replace("b: e5m2[n", "b: e5m2[l, n").replace("sb: f32[", "sb: f32[l, ")
 # Scales of blocks with pairs of columns, side by side and in blocks of two halves, and with a batch: spec, extents.
 BLOCKED: dict[str, tuple[str, dict[str, int]]] = {
-    "pairs": (GATED + PAIRS, {"m": 70, "n": 272, "k": 272}),
-    "halves": (GATED.replace("ceil(n/128)", "n/128") + HALVES, {"m": 70, "n": 768, "k": 272}),
+    "pairs": (GATED + PAIRS + SMALL, {"m": 70, "n": 272, "k": 272}),
+    "halves": (GATED.replace("ceil(n/128)", "n/128") + HALVES + SMALL, {"m": 70, "n": 512, "k": 272}),
     "pairs_transposed": (
         GATED + PAIRS + "tiling: {swap_ab: true, tile: [256, 32, 128], cluster: [1, 1]}\n",
         {"m": 40, "n": 656, "k": 272},
@@ -53,7 +57,7 @@ BLOCKED: dict[str, tuple[str, dict[str, int]]] = {
         {"m": 70, "n": 1280, "k": 272},
     ),
     # A warp holds the scales of 32 blocks of k at a time, and loads the next 32 meanwhile.
-    "many": (BLOCKS + "tiling: {tile: [64, 64, 128]}\n" + ONE, {"m": 40, "n": 72, "k": 8976}),
+    "many": (BLOCKS + "tiling: {tile: [64, 64, 128]}\n" + ONE, {"m": 40, "n": 40, "k": 8976}),
     "many_of_several_rows": (
         BLOCKS + "tiling: {swap_ab: true, tile: [256, 16, 128], cluster: [1, 1], split_k: 2}\n",
         {"m": 16, "n": 264, "k": 9104},

@@ -34,6 +34,7 @@ epilogue:
   x: acc
   s: max(max_abs(x, n, 128), 1e-4) / 448
   q: x / s
+tiling: {tile: [128, 128, 64]}
 """,
     "swiglu in bf16": """\
   a: bf16[m, k]

@@ -49,12 +49,12 @@ REDUCED = PLAIN.replace("  d:", "  r: f32[n]\n  d:") + "epilogue: {d: acc, r: 's
 SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
     "plain": (
         gathered(PLAIN) + "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n",
-        {"m": 300, "n": 136, "k": 200},
+        {"m": 300, "n": 72, "k": 200},
         "lost",
     ),
     "by_one_warp": (
         gathered(FUSED) + DYNAMIC + "tiling: {tile: [128, 64, 64], cluster: [2, 1]}\n",
-        {"m": 300, "n": 136, "k": 136},
+        {"m": 300, "n": 72, "k": 136},
         "lost",
     ),
     "swizzled_by_32_and_reduced": (gathered(REDUCED, "") + NARROW, {"m": 130, "n": 72, "k": 136}, "lost"),
@@ -111,7 +111,7 @@ SPECS: dict[str, tuple[str, dict[str, int], Any]] = {
 COPIED: dict[str, tuple[str, dict[str, int], Any]] = {
     "multicast": (
         gathered(PLAIN, "copy") + "tiling: {tile: [64, 64, 64], cluster: [1, 2]}\n",
-        {"m": 300, "n": 136, "k": 200},
+        {"m": 300, "n": 72, "k": 200},
         "lost",
     ),
     # More 16-byte pieces in a row than a warp copies in one turn.

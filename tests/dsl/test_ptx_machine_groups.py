@@ -29,6 +29,7 @@ SMALL = "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n"
 SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 64], cluster: [1, 2]}\n"
 WIDE = "tiling: {swap_ab: true, tile: [256, 32, 64], cluster: [1, 1]}\n"
 THREADS = "tma: {d: {store: direct}}\ntiling: {tile: [64, 64, 64]}\n"
+COOPERATIVE = "tiling: {tile: [128, 64, 64]}\n"
 GATED = LABELS.replace("m, n]", "m, n/2]") + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
 # A weight for each place in a group, the same for all groups.
 WEIGHTED = COUNTS.replace("  d:", "  w: f32[m]\n  d:") + "epilogue: {d: acc * w}\n"
@@ -44,23 +45,23 @@ def fused(text: str) -> str:
 
 # Spec, and extents: several tiles for each of the CTAs, groups in two windows of the table.
 SPECS: dict[str, tuple[str, dict[str, int]]] = {
-    "labels": (LABELS, {"m": 900, "n": 264, "k": 72, "g": 5}),
-    "labels_fused_pingpong": (fused(LABELS), {"m": 900, "n": 136, "k": 72, "g": 5}),
+    "labels": (LABELS + COOPERATIVE, {"m": 600, "n": 72, "k": 72, "g": 5}),
+    "labels_fused_pingpong": (fused(LABELS), {"m": 400, "n": 72, "k": 72, "g": 5}),
     "labels_swapped": (LABELS.replace("group}", "group, align: 64}") + SWAPPED, {"m": 500, "n": 200, "k": 72, "g": 6}),
-    "labels_gated": (GATED, {"m": 300, "n": 272, "k": 72, "g": 3}),
-    "labels_e4m3": (E4M3, {"m": 500, "n": 264, "k": 272, "g": 5}),
-    "counts": ("dims: {g: 40}\n" + COUNTS, {"m": 140, "n": 72, "k": 72, "g": 40}),
+    "labels_gated": (GATED + COOPERATIVE, {"m": 300, "n": 144, "k": 72, "g": 3}),
+    "labels_e4m3": (E4M3 + COOPERATIVE, {"m": 500, "n": 72, "k": 144, "g": 5}),
+    "counts": ("dims: {g: 40}\n" + COUNTS + COOPERATIVE, {"m": 140, "n": 40, "k": 40, "g": 40}),
     "counts_as_shipped": (COUNTS + WIDE, {"m": 50, "n": 520, "k": 136, "g": 5}),
     "counts_swapped": (WEIGHTED + SWAPPED, {"m": 50, "n": 136, "k": 72, "g": 5}),
-    "offsets": (OFFSETS, {"m": 500, "n": 264, "k": 72, "g": 5}),
-    "offsets_fused_pingpong": (fused(OFFSETS), {"m": 500, "n": 136, "k": 72, "g": 6}),
-    "offsets_swapped": (OFFSETS.replace("d: bf16", "d: f32") + SWAPPED, {"m": 500, "n": 200, "k": 72, "g": 6}),
+    "offsets": (OFFSETS + COOPERATIVE, {"m": 500, "n": 72, "k": 72, "g": 5}),
+    "offsets_fused_pingpong": (fused(OFFSETS), {"m": 500, "n": 72, "k": 72, "g": 6}),
+    "offsets_swapped": (OFFSETS.replace("d: bf16", "d: f32") + SWAPPED, {"m": 300, "n": 200, "k": 72, "g": 6}),
     "offsets_stored_by_threads": (
         OFFSETS.replace("bf16[m, k]", "bf16[k, m]") + THREADS,
         {"m": 200, "n": 72, "k": 72, "g": 6},
     ),
 }
-BLOCKS = "tiling: {tile: [64, 128, 128]}\n"
+BLOCKS = "tiling: {tile: [64, 64, 128]}\n"
 SPECS |= {
     "labels_blocks": (group_scaled(LABELS) + BLOCKS, {"m": 400, "n": 136, "k": 272, "g": 3}),
     "counts_blocks_as_shipped": (
@@ -78,13 +79,13 @@ SPECS |= {
     "offsets_constant_columns": (fused(OFFSETS) + "dims: {n: 392}\n", {"m": 200, "n": 392, "k": 72, "g": 3}),
     "offsets_constant_swapped": (
         "dims: {n: 392, k: 72, g: 3}\n" + OFFSETS.replace("d: bf16", "d: f32") + SWAPPED,
-        {"m": 200, "n": 392, "k": 72, "g": 3},
+        {"m": 140, "n": 392, "k": 72, "g": 3},
     ),
 }
 DYNAMIC = "scheduler: dynamic_persistent\n"
 SPECS |= {
-    "labels_dynamic": (LABELS + SMALL + DYNAMIC, {"m": 500, "n": 136, "k": 72, "g": 5}),
-    "offsets_dynamic_pingpong": (fused(OFFSETS) + DYNAMIC, {"m": 400, "n": 136, "k": 72, "g": 6}),
+    "labels_dynamic": (LABELS + SMALL + DYNAMIC, {"m": 500, "n": 72, "k": 72, "g": 5}),
+    "offsets_dynamic_pingpong": (fused(OFFSETS) + DYNAMIC, {"m": 400, "n": 72, "k": 72, "g": 6}),
 }
 SIMULATION = Simulation(sm_count=4)
 EDGES, NONE, ANY = Deal("edges"), Deal("none"), Deal("random")

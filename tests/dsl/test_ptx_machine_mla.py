@@ -14,7 +14,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from mla_specs import PAIRED, SINGLE
+from mla_specs import EDGES
 from ptx_machine import Simulation, assert_passes, load, load_resolution, run
 from ptx_machine.host import missing_tool
 
@@ -48,6 +48,8 @@ def loaded(name: str, **options: Any) -> Subject:
         (BF16, "seesaw_2cta", dims(4, 2, 17, 3), Draw("edges"), 3, 4),
         (BF16, "seesaw", dims(3, 4, 20, 200), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(2, 3, 16, 64), Draw("empty"), 5, 4),
+        (BF16, "seesaw_unit_1", dims(1, 2, 16, 190), Draw(), 0, 4),
+        (F16, "seesaw_unit_1", dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(1, 1, 2, 34 * 64), Draw(), 2, 34),  # in more parts than a warp has lanes
     ],
 )
@@ -59,11 +61,21 @@ def test_shipped_mla_decode(
     assert simulation.unknown() == []
 
 
+@pytest.mark.parametrize("name", ["single", "single_in_pairs"])
+def test_single_blocks_with_prefetch(name: str) -> None:
+    """A step of one block fills one buffer: what comes ahead waits for that, not for the other."""
+    simulation = Simulation()
+    subject = load_resolution(resolve_text(EDGES[name], name=name), simulation)  # which test_mla_limits.py builds, too
+    for shape, draw in ((dims(1, 1, 128, 190), Draw()), (dims(3, 1, 128, 450), Draw("random"))):
+        assert_passes(subject, shape, draw=draw)
+    assert simulation.unknown() == []
+
+
 def test_parts_of_single_blocks() -> None:
     """Parts of one block, of a pair and one, and of pairs, in pages of two blocks. And memory, which may be scratch of
     the kernel in front, is not touched before the wait for it."""
     simulation = Simulation()
-    subject = load_resolution(resolve_text(SINGLE, name="single"), simulation)  # which test_mla_limits.py builds, too
+    subject = load_resolution(resolve_text(EDGES["single"], name="single"), simulation)
     for shape, draw, seed in (
         (dims(9, 1, 3, 257), Draw("edges", peaked=True), 1),
         (dims(1, 2, 16, 190), Draw(), 0),
@@ -71,27 +83,12 @@ def test_parts_of_single_blocks() -> None:
     ):
         simulation.seed = seed
         assert_passes(subject, shape, draw=draw, seed=seed)
-    assert simulation.unknown() == []
     code = [i.text for i in simulation.assemblers[0].program.instructions]
     wait = code.index("griddepcontrol.wait")
     touch = re.compile(r"(ld|st|atom|red|prefetch|cp)\.\S*(global|bulk\.tensor)")
     touches = [i for i, text in enumerate(code) if touch.match(text)]
     assert len(touches) > 50
     assert wait < touches[0]
-
-
-@pytest.mark.parametrize(
-    ("knobs", "shape", "draw"),
-    [
-        ("variant: seesaw\nscheduler: {unit: 1}", dims(1, 1, 128, 190), Draw()),
-        ("variant: seesaw\nscheduler: {unit: 1}", dims(3, 1, 128, 450), Draw("random")),
-        ("variant: seesaw_2cta\nscheduler: {unit: 1}", dims(1, 1, 128, 190), Draw()),
-    ],
-)
-def test_single_blocks_with_prefetch(knobs: str, shape: dict[str, int], draw: Draw) -> None:
-    """A step of one block fills one buffer: what comes ahead waits for that, not for the other."""
-    text = f"{PAIRED}{knobs}\npipeline: {{prefetch: 1}}\n"
-    assert_passes(load_resolution(resolve_text(text), Simulation(4)), shape, draw=draw)
 
 
 def assert_right(plan: Any, inputs: Any, outputs: Any) -> None:

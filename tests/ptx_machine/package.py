@@ -14,6 +14,8 @@ from cutegen.render import render_package, write_package
 from cutegen.resolve import Resolution, resolve_file
 from cutegen.run.case_list import Case, Mode
 from cutegen.run.cases import CaseResult, run_case
+from cutegen.run.guard import bits
+from cutegen.run.judge import as_tuple
 from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.base import BasePlan
 from cutegen.runtime.cache import KernelCache, default_root
@@ -184,4 +186,16 @@ def assert_passes(subject: Subject, shape: Mapping[str, int], **options: Any) ->
     assert result.errors or options.get("mode") in ("empty", "alone"), "nothing was compared"
 
 
-__all__ = ["PtxError", "Simulation", "assert_passes", "load", "load_resolution", "run", "simulate"]
+def assert_equal_bits(subject: Subject, simulation: Simulation, seeds: int = 3, **dims: int) -> None:
+    """The same inputs give the same bits in the orders of events of the first seeds."""
+    plan: Any = subject.plan
+    inputs = plan.prepare_inputs(**dims)
+    first: Any = None
+    for simulation.seed in range(seeds):
+        found = as_tuple(plan.kernel_fn(*inputs))
+        first = first or found
+        assert all(bool((bits(a) == bits(b)).all()) for a, b in zip(first, found)), f"seed {simulation.seed} differs"
+    assert plan.is_repeatable(next(iter(plan.tilings)))
+
+
+__all__ = ["PtxError", "Simulation", "assert_equal_bits", "assert_passes", "load", "load_resolution", "run", "simulate"]

@@ -121,8 +121,9 @@ class Shape:
         self.a_mn_major = bool(majors[0]) if len(majors) == 2 else False
         self.b_mn_major = bool(majors[-1]) if majors else False
         i, lane = np.arange(self.n // 2)[:, None], _LANE[None, :]
-        self.rows = lane // 4 + 8 * (i // 2 % 2)
-        self.columns = 8 * (i // 4) + 2 * (lane % 4) + i % 2
+        rows, columns = lane // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (lane % 4) + i % 2
+        self.held_from = rows * self.n + columns  # (slots, lanes): the element of a warp's 16 x n that each holds
+        self.tile_from = np.argsort(self.held_from, axis=None).reshape(16, self.n)  # and the other way round
 
     def multiply(self, group: Warpgroup, product: Product) -> None:
         cta = group.warps[0].cta
@@ -133,22 +134,24 @@ class Shape:
         else:
             a = np.concatenate([self._registers(group.warps[i], product.parts[i][1]) for i in range(4)])
         a, b = a * self.signs[0], b * self.signs[1]
-        for place, warp in enumerate(group.warps):
-            slots, _, scale = product.parts[place]
-            held = warp.inflight[slots][0].view(np.int32 if self.integer else np.float32)
-            old = np.zeros((16, self.n), held.dtype)
-            if scale:
-                old[self.rows, self.columns] = held
-            held[...] = self._sum(a[16 * place : 16 * place + 16], b, old)[self.rows, self.columns]
+        old = np.zeros((4, 16, self.n), np.int32 if self.integer else np.float32)
+        held = [warp.inflight[product.parts[i][0]][0].view(old.dtype) for i, warp in enumerate(group.warps)]
+        for place in range(4):
+            if product.parts[place][2]:
+                old[place] = held[place].take(self.tile_from)
+        new = self._sum(a, b, old.reshape(64, self.n)).reshape(4, -1)
+        for place in range(4):
+            held[place][...] = new[place].take(self.held_from)
 
     def _sum(self, a: Any, b: Any, old: Any) -> Any:
         """old + a @ b.T, as the instruction sums."""
         if self.integer:
             limits = np.iinfo(np.int32)
-            return np.clip(old + a.astype(np.int64) @ b.astype(np.int64).T, limits.min, limits.max)
+            # No product of 8 bits and none of their sums is rounded in f64.
+            return np.clip(old + a.astype(np.float64) @ b.astype(np.float64).T, limits.min, limits.max)
         if _BYTES[self.a_type] == 1:
-            return _sum_fp8(a.astype(np.float32), b.astype(np.float32), old)
-        return old + a.astype(np.float32) @ b.astype(np.float32).T
+            return _sum_fp8(a, b, old)
+        return old + a @ b.T
 
     def _registers(self, warp: Any, slots: tuple[int, ...]) -> Any:
         """(16, k) of one warp: registers are in the order rows 0-7, rows 8-15, then the second half of k."""
@@ -177,11 +180,15 @@ class Shape:
 def _sum_fp8(a: Any, b: Any, old: Any) -> Any:
     """Products and sum are aligned to the largest of them and keep 14 bits each, as Hopper's tensor core is reported to
     do (DeepSeek-V3 technical report, arXiv:2412.19437, section 3.5.2)."""
-    products = a[:, None, :] * b[None, :, :]
-    largest = np.maximum(np.abs(products).max(-1), np.abs(old))
+    terms = np.empty((a.shape[1] + 1, *old.shape), np.float32)
+    np.multiply(a.T[:, :, None], b.T[:, None, :], out=terms[:-1])
+    terms[-1] = old
     with np.errstate(invalid="ignore"):
+        largest = np.maximum(terms.max(0), -terms.min(0))
         unit = np.ldexp(np.float32(1), np.frexp(largest)[1] - 14)
-        return (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(old / unit)) * unit
+        terms /= unit
+        np.trunc(terms, out=terms)
+        return terms.sum(0) * unit  # of whole numbers that f32 holds, whatever their order
 
 
 @functools.lru_cache(maxsize=1024)

@@ -20,7 +20,7 @@ from cutegen.families.gemm.cores import (
     propose_cores,
 )
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.derived import accumulators, contiguous_extent, derive, smem_map, threads
+from cutegen.families.gemm.derived import accumulators, contiguous_extent, smem_size, subtiles, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES
 from cutegen.families.gemm.gather_rules import needed_registers
 from cutegen.families.gemm.load_rules import load_ahead_a, load_ahead_b, multicast_a, multicast_b
@@ -245,7 +245,7 @@ def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arc
 def _why_stores(problem: GemmProblem, c: Candidate) -> str:
     if not c.promotes:
         return f"2, and up to {RING_GROWTH} from SMEM that is left"
-    if c.store_stages >= derive(problem, c).subtiles:
+    if c.store_stages >= subtiles(problem, c):
         return "a whole tile's: no subtile waits for the store of another"
     first, _, stages = PROMOTED_RINGS[1]
     return f"{first} where {stages} A/B stages remain, and more from SMEM that is left"
@@ -254,13 +254,13 @@ def _why_stores(problem: GemmProblem, c: Candidate) -> str:
 def _rings(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> Candidate:
     """The first rings that leave their A/B stages, the most of those, then epilogue slots from what SMEM is left."""
     loads = problem.kernel_epilogue.tiles
-    subtiles = max(1, derive(problem, c).subtiles)
-    most = {field: min(RING_GROWTH, subtiles) for field in ("load_stages", "store_stages")}
+    slots = max(1, subtiles(problem, c))
+    most = {field: min(RING_GROWTH, slots) for field in ("load_stages", "store_stages")}
     if c.promotes:
-        most["store_stages"] = min(MAX_STAGES, subtiles)
+        most["store_stages"] = min(MAX_STAGES, slots)
 
     def fits(c: Candidate, stages: int) -> bool:
-        return c.stages >= stages and smem_map(problem, c)[1] <= arch.smem_bytes
+        return c.stages >= stages and smem_size(problem, c) <= arch.smem_bytes
 
     for store, load, stages in PROMOTED_RINGS if c.promotes else RINGS:
         rings = {

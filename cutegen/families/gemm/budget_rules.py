@@ -13,7 +13,7 @@ from cutegen.families.gemm.derived import (
     part_registers,
     repeated_values,
     slot_bytes,
-    smem_map,
+    smem_size,
     threads,
     warpgroups_per_tile,
 )
@@ -58,7 +58,7 @@ def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     """The most A/B stages that fit beside everything else the candidate keeps in SMEM; 0 when none does."""
 
     def needed(stages: int) -> int:
-        return smem_map(problem, replace(c, stages=stages))[1]
+        return smem_size(problem, replace(c, stages=stages))
 
     # Nearly linear: barriers and alignment are the rest. So the first guess is mostly right.
     slot = max(slot_bytes(problem, c), 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
@@ -156,7 +155,7 @@ def _clusters(problem: GemmProblem, swap_ab: bool) -> list[tuple[tuple[int, int]
 
 def _idles(core: Core, shapes: Sequence[Shape]) -> bool:
     """Whether CTAs of a cluster have no tile in any of the shapes."""
-    extents = [kernel_shape(shape, bare(core)) for shape in shapes]
+    extents = [kernel_shape(shape, core) for shape in shapes]
     peers = list(zip(core.tile, core.cluster))
     return bool(shapes) and all(any(x <= t * (cl - 1) for x, (t, cl) in zip(shape, peers)) for shape in extents)
 
@@ -164,7 +163,7 @@ def _idles(core: Core, shapes: Sequence[Shape]) -> bool:
 def _splits(core: Core, works: Sequence[Work], device: Device) -> Iterator[Core]:
     """The core with k split as often as lets the parts of all its tiles run at the same time and leaves each several
     k tiles, or nearly as often."""
-    counts = [count_tiles(bare(core), work, device) for work in works]
+    counts = [count_tiles(core, work, device) for work in works]
     most = min(
         *(slots // tiles for _, tiles, slots in counts), *(work.shape.k // (MIN_PART * core.tile[2]) for work in works)
     )
@@ -202,7 +201,7 @@ def rank(
     return reasons
 
 
-def promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[int | str, str]:
+def promotion(problem: GemmProblem, c: Candidate | Core, arch: Arch) -> tuple[int | str, str]:
     """(promote_every, reason), as `auto` has it."""
     if problem.scaled_k:
         every = max(1, problem.scaled_k // arch.mma_k(problem.a.dtype))
@@ -218,8 +217,7 @@ def sketch(
     problem: GemmProblem, core: Core, stages: int, device: Device, promote_every: int | str | None = None
 ) -> Candidate:
     """What the cost model judges of a core: the ring it will have, and how its sums are promoted."""
-    c = bare(core, stages)
-    return replace(c, promote_every=promote_every or promotion(problem, c, ARCHS[device.arch])[0])
+    return bare(core, stages, promote_every or promotion(problem, core, ARCHS[device.arch])[0])
 
 
 def _prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:
@@ -243,7 +241,7 @@ def _stages(problem: GemmProblem, core: Core, device: Device) -> int:
     return min(max(most, MIN_STAGES), MAX_STAGES)
 
 
-def bare(core: Core, stages: int = MIN_STAGES) -> Candidate:
+def bare(core: Core, stages: int = MIN_STAGES, promote_every: int | str = NEVER) -> Candidate:
     """A candidate with the knobs that stand in the core; the others have neutral values."""
     return Candidate(
         **core._asdict(),
@@ -251,5 +249,5 @@ def bare(core: Core, stages: int = MIN_STAGES) -> Candidate:
         multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
         raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
         split_k_sum=SPLIT_K_SUM if core.split_k > 1 else "none", pdl_wait=PDL_WAIT, pdl_trigger=PDL_TRIGGER,
-        promote_every=NEVER,
+        promote_every=promote_every,
     )  # fmt: skip

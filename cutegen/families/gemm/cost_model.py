@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
@@ -25,6 +25,9 @@ from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import ARCHS, Device
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.cores import Core
 
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
 FILL_BYTES_PER_CLOCK = 96  # that TMA writes into shared memory
@@ -197,7 +200,7 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
     return Estimate(tiles, slots, waves, last or slots, busy + waves * tile.join, from_l2, total, bound, spent)
 
 
-def count_tiles(c: Candidate, work: Work, device: Device) -> tuple[Grid, int, int]:
+def count_tiles(c: Candidate | Core, work: Work, device: Device) -> tuple[Grid, int, int]:
     """The grid, all tiles of it (see Estimate), and how many CTAs run at the same time."""
     shape, size = kernel_shape(work.shape, c), c.cluster[0] * c.cluster[1]
     grid = Grid(*(-(-extent // (t * cl)) * cl for extent, t, cl in zip(shape[:2], c.tile, c.cluster)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, RowGroups
-from cutegen.families.resolved import SmemRegion, lay_out_struct
+from cutegen.families.resolved import SmemRegion, StructField, lay_out_struct, place_fields
 from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS, Arch
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
@@ -99,15 +99,21 @@ def contiguous_extent(problem: GemmProblem, c: Candidate, side: str) -> int:
 
 def output_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Rows and columns that a CTA tile has in the epilogue: those of the tile, or pairs of them."""
-    halves = (2 if problem.paired_dim == dim else 1 for dim in "mn")
-    rows, columns = (extent // half for extent, half in zip(c.tile, halves))
-    return rows, columns
+    rows, columns, _ = c.tile
+    paired = problem.paired_dim
+    return rows // 2 if paired == "m" else rows, columns // 2 if paired == "n" else columns
 
 
 def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and as many columns as divide the tile's."""
     _, columns = output_tile(problem, c)
     return (MMA_ROWS * warpgroups_per_tile(c), next((w for w in EPILOGUE_COLUMNS if columns % w == 0), 8))
+
+
+def subtiles(problem: GemmProblem, c: Candidate) -> int:
+    """Epilogue tiles of one group per CTA tile."""
+    (rows, columns), (sub_m, sub_n) = output_tile(problem, c), epilogue_tile(problem, c)
+    return (rows // sub_m) * (columns // sub_n)
 
 
 def block_values(problem: GemmProblem, c: Candidate) -> int:
@@ -209,13 +215,22 @@ def scale_bytes(problem: GemmProblem, c: Candidate) -> int:
 
 def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
     """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
+    return lay_out_struct(_smem_fields(problem, c))
+
+
+def smem_size(problem: GemmProblem, c: Candidate) -> int:
+    """Bytes of the kernel's SharedStorage."""
+    return place_fields(_smem_fields(problem, c))[1]
+
+
+def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
     tile_m, tile_n, tile_k = c.tile
     rows, columns = output_tile(problem, c)
     sub_m, sub_n = epilogue_tile(problem, c)
     groups = 1 if c.schedule == "cooperative" else c.consumers
     per_group = f" x {groups} groups" if groups > 1 else ""
     program = problem.kernel_epilogue
-    fields: list[tuple[str, int, int, str]] = [
+    fields: list[StructField] = [
         ("ab_barriers", 2 * c.stages * MBARRIER_BYTES, MBARRIER_BYTES, f"full and empty mbarriers of {c.stages} stages")
     ]
     if program.tiles:
@@ -242,7 +257,7 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
             kept = columns if r.kept else 1
             what = f"f32 ({kept}, {warps} warps){per_group}"
             fields.append((f"s_{r.name}", kept * warps * VECTOR_BYTES * groups, VECTOR_BYTES, what))
-    if program.block and problem.transposed:
+    if problem.transposed and program.block:
         passes, slabs, blocks = block_passes(problem), rows // SLAB_ROWS, rows // program.block
         shared = [(f"j_{r.name}", slabs, "slabs of 16 rows") for r in passes.reduced]
         for name, count, each in (*shared, *((f"b_{name}", blocks, "blocks") for name in passes.held)):
@@ -264,14 +279,13 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
     for o in program.tiles:
         what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
         fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))
-    return lay_out_struct(fields)
+    return fields
 
 
 def derive(problem: GemmProblem, c: Candidate) -> Derived:
     """All derived numbers; defined for illegal candidates too, as long as consumers >= 1."""
     tile_m, tile_n, _ = c.tile
     sharing = warpgroups_per_tile(c)
-    rows, columns = output_tile(problem, c)
     sub_m, sub_n = epilogue_tile(problem, c)
     regions, smem_bytes = smem_map(problem, c)
     loads = bool(problem.kernel_epilogue.tiles)
@@ -279,7 +293,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     return Derived(
         epilogue_tile=(sub_m, sub_n),
         epilogue_groups=c.consumers // sharing,
-        subtiles=(rows // sub_m) * (columns // sub_n),
+        subtiles=subtiles(problem, c),
         threads=threads(c),
         accumulator_registers=accumulators(c),
         stage_bytes=slot_bytes(problem, c) - gathered_bytes(problem, c),

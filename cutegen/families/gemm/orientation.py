@@ -17,6 +17,7 @@ from cutegen.families.gemm.candidate import COPIED, Candidate
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, RowGather
 
 if TYPE_CHECKING:
+    from cutegen.families.gemm.cores import Core
     from cutegen.families.gemm.cost_model import Shape
 
 _SIDES = {"multicast_a": "multicast_b", "swizzle_a": "swizzle_b", "load_ahead_a": "load_ahead_b"}
@@ -45,7 +46,7 @@ def block_passes(problem: GemmProblem) -> Passes:
     return found
 
 
-def kernel_shape(shape: Shape, c: Candidate) -> Shape:
+def kernel_shape(shape: Shape, c: Candidate | Core) -> Shape:
     """The shape in the kernel's frame."""
     return shape._replace(m=shape.n, n=shape.m) if c.swap_ab else shape
 
