@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
@@ -19,7 +20,7 @@ class LoadedText:
     cut from, another for each tile (`moving`) where groups begin anywhere; boxes: the name of what is cut, box: the
     extents of one, all_boxes: coordinates that choose all, boxes_modes: modes then. of_smem, of_gmem: names of the
     partitions for the copy; peer: of them, where CTAs share a box; mask, mask_value: of those CTAs. coordinate: of the
-    box of a step. tile: in words. ahead: loaded before the wait for the kernel in front.
+    box of a step.
     """
 
     atom: str
@@ -39,17 +40,29 @@ class LoadedText:
     mask: str
     mask_value: str
     coordinate: str
-    tile: str
-    ahead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AheadText:
+    """What is loaded before the wait for the kernel in front. tiles: in words; the others as LoadText has them."""
+
+    operands: tuple[LoadedText, ...]
+    tiles: str
+    extents: str
+    peers: str
+    at: str
+    k_tiles: str
 
 
 @dataclass(frozen=True, slots=True)
 class LoadText:
-    """What the templates read as k.load. operands, scales: what is loaded. extents, peers, at: names for the extents of
-    a tile, for the place in the cluster and for that of a tile, "_" where not needed. k_tiles: steps of a tile."""
+    """What the templates read as k.load. operands, scales: what is loaded; late: of that, what is not ahead. extents,
+    peers, at: names for the extents of a tile, for the place in the cluster and for that of a tile, "_" where not
+    needed. k_tiles: steps of a tile."""
 
     operands: tuple[LoadedText, ...]
     scales: tuple[LoadedText, ...]
+    ahead: AheadText | None
     extents: str
     peers: str
     at: str
@@ -60,17 +73,8 @@ class LoadText:
         return (*self.operands, *self.scales)
 
     @property
-    def k_tiles_ahead(self) -> str:
-        """Steps of a tile, where only what is loaded ahead has been cut into boxes."""
-        return _count_steps(self.ahead[0])
-
-    @property
-    def ahead(self) -> tuple[LoadedText, ...]:
-        return tuple(x for x in self.operands if x.ahead)
-
-    @property
     def late(self) -> tuple[LoadedText, ...]:
-        return tuple(x for x in self.every if not x.ahead)
+        return tuple(x for x in self.every if not self.ahead or x not in self.ahead.operands)
 
 
 def load_text(
@@ -82,25 +86,49 @@ def load_text(
     groups: GroupText | None,
 ) -> LoadText:
     """In the kernel's frame."""
-    ahead = structure.load_ahead_a, structure.load_ahead_b
-    operands = tuple(
-        replace(_operand(problem, axis, t, groups), ahead=ahead[axis])
-        for axis, t in enumerate((a, b))
-        if not t.gathered
-    )
-    used = {dim for dim, t in (("m", a), ("n", b)) if not t.gathered}
+    loaded = {axis: _operand(problem, axis, t, groups) for axis, t in enumerate((a, b)) if not t.gathered}
+    operands = tuple(loaded.values())
     scales = _scales(mainloop, groups)
+    used = {"mn"[axis] for axis in loaded}
     used |= {mainloop.row_scale.side} if mainloop.row_scale and scales else set()
-    names = [dim if dim in used else "_" for dim in "mn"]
     fixed = [x for x in operands if not x.moving]
     return LoadText(
         operands=operands,
         scales=scales,
-        extents=", ".join((*(f"tile_{dim}" if dim in used else "_" for dim in "mn"), "tile_k")),
-        peers=f"{'_' if b.gathered else 'cta_m'}, {'_' if a.gathered else 'cta_n'}, _",
-        at=", ".join((*names, "batch" if problem.batch is not None else "_")),
+        ahead=_ahead(problem, structure, loaded),
+        extents=_extents(used),
+        peers=_peers(loaded),
+        at=_place(used, problem.batch is not None),
         k_tiles=_count_steps((*fixed, *operands)[0]),
     )
+
+
+def _ahead(problem: GemmProblem, structure: Candidate, loaded: Mapping[int, LoadedText]) -> AheadText | None:
+    early = [axis for axis, ahead in enumerate((structure.load_ahead_a, structure.load_ahead_b)) if ahead]
+    if not early:
+        return None
+    matrices, used = [(problem.a, problem.b)[axis] for axis in early], {"mn"[axis] for axis in early}
+    return AheadText(
+        operands=tuple(loaded[axis] for axis in early),
+        tiles=" and ".join(f"tiles of {t.name}" for t in matrices),
+        extents=_extents(used),
+        peers=_peers(early),
+        at=_place(used, any(t.batched for t in matrices)),
+        k_tiles=_count_steps(loaded[early[0]]),
+    )
+
+
+def _extents(used: Container[str]) -> str:
+    return ", ".join((*(f"tile_{dim}" if dim in used else "_" for dim in "mn"), "tile_k"))
+
+
+def _peers(axes: Container[int]) -> str:
+    """CTAs along n share a slice of A, those along m one of B."""
+    return f"{'cta_m' if 1 in axes else '_'}, {'cta_n' if 0 in axes else '_'}, _"
+
+
+def _place(used: Container[str], batched: bool) -> str:
+    return ", ".join((*(dim if dim in used else "_" for dim in "mn"), "batch" if batched else "_"))
 
 
 def _count_steps(x: LoadedText) -> str:
@@ -130,7 +158,6 @@ def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText |
         mask=f"mask_{name.lower()}",
         mask_value=f"tma.multicast_mask(t.cluster, {'mn'.index(other)}, t.multicast[{axis}])",
         coordinate=f"{row}, k" + ", batch" * operand.batched,
-        tile=f"tiles of {operand.name}",
     )
 
 
@@ -157,7 +184,6 @@ def _scales(mainloop: MainloopText, groups: GroupText | None) -> tuple[LoadedTex
             mask="",
             mask_value="",
             coordinate=f"{s.side}, k" + ", batch" * s.batched,
-            tile=f"tiles of {s.name}",
         ),
     )
 
