@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN
+from gemm_specs import EDGES, PLAIN
 from mla_specs import PAIRED
 
 from cutegen.build.facts import find_nvdisasm
@@ -140,8 +140,8 @@ def test_without_the_dsl_it_says_what_to_install(folder: Path) -> None:
 
 # More interpreters, each with another version of the DSL. This one builds every kernel that is shipped, the others one
 # spec of every kind of text, and of those the ones with the fewest kernels: schedules and rings, integers, blocks,
-# pairs, reductions, rows in groups, and rows that are gathered and copied with their scales; and the first of them,
-# which is the oldest, MLA decode by clusters.
+# pairs, reductions, rows in groups, and rows that are gathered and copied with their scales; a transposed product whose
+# tiles are handed out and that loads ahead; and the first of them, which is the oldest, MLA decode by clusters.
 OTHERS = [python for python in os.environ.get("CUTEGEN_DSL_PYTHONS", "").split(os.pathsep) if python]
 KINDS = {
     "gemm_bf16_bias_residual_sm90a",
@@ -151,7 +151,7 @@ KINDS = {
     "grouped_gemm_bf16_counts_sm90a",
     "grouped_gemm_e4m3_block128_gather_sm90a",
 }
-LARGEST = PAIRED + "variant: seesaw_2cta\n"
+OWN, LARGEST = {"ahead": EDGES["loaded_ahead_transposed"]}, {"largest": PAIRED + "variant: seesaw_2cta\n"}
 
 
 def shipped_kernels(name: str) -> set[tuple[str, object]]:
@@ -180,10 +180,11 @@ def test_every_shipped_kernel_keeps_the_contract(python: str, tmp_path: Path) ->
     assert specs.keys() >= KINDS
     wanted = KINDS if python in OTHERS else different(specs.keys())
     files = [str(specs[name]) for name in sorted(wanted)]
-    if python in OTHERS[:1]:
-        largest = tmp_path / "largest.yaml"
-        largest.write_text(LARGEST)
-        wanted, files = {*wanted, largest.stem}, [*files, str(largest)]
+    own = OWN | LARGEST if python in OTHERS[:1] else OWN if python in OTHERS else {}
+    for name, text in own.items():
+        spec = tmp_path / f"{name}.yaml"
+        spec.write_text(text)
+        wanted, files = {*wanted, name}, [*files, str(spec)]
     process = run(tmp_path, *files, "--json", python=python, shared_cache=True)
     assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]
     built = kernels(process)

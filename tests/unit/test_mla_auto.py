@@ -205,3 +205,12 @@ def test_findings_about_short_forms_stand_at_the_written_value() -> None:
         ("row-block-pairs", 7),
         ("register-values", 8),
     ]
+
+
+def test_no_lock_promises_what_lengths_and_table_are_written_by() -> None:
+    lock = Lock("old", {"pdl.schedule_ahead": (True, "measured")})
+    promised = resolve_text(MLA + "pdl: {schedule_ahead: true}\n", lock)
+    assert values(promised)["pdl.schedule_ahead"] is True
+    silent = resolve_text(MLA, lock)
+    assert values(silent)["pdl.schedule_ahead"] is False
+    assert "pdl.schedule_ahead: the lock promises what only the spec can; write it there" in silent.notes
