@@ -331,28 +331,6 @@ def test_tile_k_holds_whole_blocks_of_scales() -> None:
         assert values(resolve_text(text))["tiling.tile"][2] == tile_k  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    ("text", "ahead"),
-    [
-        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b]}\n", (False, True)),
-        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b, a]}\n", (True, True)),
-        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b], wait: false}\n", (False, False)),
-        (PLAIN + "dims: {m: 512, n: 4096, k: 4096}\npdl: {ready: [b]}\n", (False, False)),
-        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\n", (False, False)),
-        (PLAIN + "pdl: {ready: [b]}\n", (False, False)),
-        (LABELS + "pdl: {ready: [b]}\n", (False, False)),
-    ],
-)
-def test_what_is_ready_is_loaded_ahead_where_rows_are_few(text: str, ahead: tuple[bool, bool]) -> None:
-    found = resolve_text(text)
-    c = found.resolved.default.candidate
-    assert (c.load_ahead_a, c.load_ahead_b) == ahead
-    told = [key for key in values(found) if key.endswith("load_ahead")]
-    assert told == [
-        f"tma.{name}.load_ahead" for name in "ab" if name in text.partition("ready: [")[2].partition("]")[0]
-    ]
-
-
 def test_expected_rows_of_a_group_steer_the_tile() -> None:
     known = "dims: {g: 32, n: 4096, k: 7168}\n" + COUNTS
     few = values(resolve_text(known.replace("rows}", "rows, expected_rows: 20}")))

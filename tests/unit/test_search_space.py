@@ -95,15 +95,3 @@ def test_no_cluster_has_ctas_without_a_tile() -> None:
         m, n = (4096, 16) if c.swap_ab else (16, 4096)
         assert c.tile[0] * (c.cluster[0] - 1) < m
         assert c.tile[1] * (c.cluster[1] - 1) < n
-
-
-def test_both_ways_to_load_what_is_ready_are_tried() -> None:
-    resolution = resolve_text(PLAIN + "pdl: {ready: [b]}\n")
-    problem = resolution.resolved.problem
-    found = explore(problem, {}, SM90, H200, Shape(16, 4096, 4096), unordered=False)
-    tried = [f.candidate for f in found if not f.refusals]
-    assert tried[0].load_ahead_b
-    varied = [c for c in tried if not c.load_ahead_b]
-    assert varied
-    assert all(replace(c, load_ahead_b=True) in tried for c in varied)
-    assert not any(c.load_ahead_a for c in tried)

@@ -1,0 +1,45 @@
+"""Operands that are ready before the kernel in front ends: who decides that they are loaded ahead of the wait for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gemm_specs import H200, LABELS, PLAIN, SM90, resolve_text, values
+
+from cutegen.families.gemm.cost_model import Shape
+from cutegen.families.gemm.search_space import explore
+
+
+@pytest.mark.parametrize(
+    ("text", "ahead"),
+    [
+        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b]}\n", (False, True)),
+        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b, a]}\n", (True, True)),
+        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b], wait: false}\n", (False, False)),
+        (PLAIN + "dims: {m: 512, n: 4096, k: 4096}\npdl: {ready: [b]}\n", (False, False)),
+        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\n", (False, False)),
+        (PLAIN + "pdl: {ready: [b]}\n", (False, False)),
+        (LABELS + "pdl: {ready: [b]}\n", (False, False)),
+    ],
+)
+def test_what_is_ready_is_loaded_ahead_where_rows_are_few(text: str, ahead: tuple[bool, bool]) -> None:
+    found = resolve_text(text)
+    c = found.resolved.default.candidate
+    assert (c.load_ahead_a, c.load_ahead_b) == ahead
+    told = [key for key in values(found) if key.endswith("load_ahead")]
+    assert told == [
+        f"tma.{name}.load_ahead" for name in "ab" if name in text.partition("ready: [")[2].partition("]")[0]
+    ]
+
+
+def test_both_ways_to_load_what_is_ready_are_tried() -> None:
+    resolution = resolve_text(PLAIN + "pdl: {ready: [b]}\n")
+    problem = resolution.resolved.problem
+    found = explore(problem, {}, SM90, H200, Shape(16, 4096, 4096), unordered=False)
+    tried = [f.candidate for f in found if not f.refusals]
+    assert tried[0].load_ahead_b
+    varied = [c for c in tried if not c.load_ahead_b]
+    assert varied
+    assert all(replace(c, load_ahead_b=True) in tried for c in varied)
+    assert not any(c.load_ahead_a for c in tried)
