@@ -1,4 +1,4 @@
-"""Operands that are ready before the kernel in front ends: who decides that they are loaded ahead of the wait for it."""
+"""Operands that are ready before the kernel in front ends: who decides whether they are loaded before the wait."""
 
 from __future__ import annotations
 
