@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gemm_specs import H200, LABELS, PLAIN, SM90, resolve_text, values
+from gemm_specs import EDGES, H200, LABELS, PLAIN, SM90, resolve_text, values
 
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.search_space import explore
+from cutegen.render import render_package
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,16 @@ def test_both_ways_to_load_what_is_ready_are_tried() -> None:
     assert varied
     assert all(replace(c, load_ahead_b=True) in tried for c in varied)
     assert not any(c.load_ahead_a for c in tried)
+
+
+@pytest.mark.parametrize(
+    ("name", "operands"),
+    [("loaded_ahead", ["B"]), ("loaded_ahead_transposed", ["A"]), ("both_loaded_ahead_of_parts", ["A", "B"])],
+)
+def test_the_module_says_what_comes_before_the_wait(name: str, operands: list[str]) -> None:
+    """By the names of the spec, whichever operand of the MMA it is."""
+    text = render_package(resolve_text(EDGES[name]).resolved).files["kernel.py"]
+    what = "tiles of a and tiles of b" if len(operands) == 2 else "tiles of b"
+    assert f"the ring's first slots get their {what} before" in text
+    body = text[text.index("def load_ahead(") : text.index("def load(")]
+    assert [x for x in "AB" if f"o.tma{x}" in body] == operands

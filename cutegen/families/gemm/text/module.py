@@ -11,6 +11,7 @@ from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.families.gemm.arguments import formula
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
+from cutegen.families.gemm.text.load import AheadText
 from cutegen.families.gemm.text.overview import list_overview
 
 
@@ -34,17 +35,18 @@ def module_text(
     kernel: GemmKernel,
     given: GemmProblem,
     framed: GemmProblem,
+    ahead: AheadText | None,
     cutlass_names: Iterable[str],
     device_modules: Iterable[str],
 ) -> ModuleText:
-    """given, framed: the problem in the frame of the spec, and in the kernel's. cutlass_names, device_modules: what the
-    body of the module needs."""
+    """given, framed: the problem in the frame of the spec, and in the kernel's. ahead: what the load warp loads before
+    the wait. cutlass_names, device_modules: what the body of the module needs."""
     functions = device_imports(given.kernel_epilogue)
     scaled_columns = framed.row_scale is not None and framed.row_scale[1] == "n"
     return ModuleText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(given)}.",
-        overview=tuple(list_overview(framed, kernel)),
+        overview=tuple(list_overview(framed, kernel, ahead)),
         foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions)),
         device_modules=tuple(sorted(device_modules)),
         activations=functions.get(BUILT_IN_MODULE, ()),

@@ -8,10 +8,11 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.text.gather import gather_overview
 from cutegen.families.gemm.text.groups import group_overview
+from cutegen.families.gemm.text.load import AheadText
 from cutegen.families.role_text import list_roles
 
 
-def list_overview(problem: GemmProblem, kernel: GemmKernel) -> Iterable[str]:
+def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: AheadText | None) -> Iterable[str]:
     """Its lines; numbers are those of the module's first tiling."""
     first, omitted = kernel.tilings[0], kernel.omitted
     if omitted:
@@ -27,10 +28,9 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel) -> Iterable[str]:
         yield f"Gated: {what} {pairs} are a pair. The {what} of a tile are first ones of pairs, then second ones; a"
         yield "thread holds both accumulators of a pair and computes one result of them."
         yield ""
-    c = first.candidate
-    if ahead := [f"`{o.name}`" for o, early in ((problem.a, c.load_ahead_a), (problem.b, c.load_ahead_b)) if early]:
-        yield f"Ahead: the ring's first slots get their tiles of {' and '.join(ahead)} before the kernel in front has"
-        yield "ended, which therefore must not write there."
+    if ahead:
+        yield f"Ahead: the ring's first slots get their {ahead.tiles} before the kernel in front has ended, which"
+        yield "therefore must not write there."
         yield ""
     yield from gather_overview(problem)
     yield from group_overview(problem)
