@@ -142,6 +142,9 @@ EDGES |= {
     + PINGPONG
     + DYNAMIC
     + "tiling: {swap_ab: true, tile: [64, 32, 64], cluster: [1, 2]}\n",
+    "gathered_beside_loaded_ahead": gathered(PLAIN, "")
+    + "pdl: {ready: [b]}\ntma: {a: {gather: cp_async}, b: {load_ahead: true}}\n"
+    + "tiling: {tile: [64, 64, 64], cluster: [2, 1]}\n",
     "both_loaded_ahead_of_parts": PLAIN
     + "pdl: {ready: [a, b]}\ntma: {a: {load_ahead: true}, b: {load_ahead: true}}\n"
     + "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"

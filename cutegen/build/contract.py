@@ -92,8 +92,8 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
 def _order(plan: CodePlan, facts: Facts) -> Check:
     """What comes before the wait for the kernel in front: nothing, or the loads that are planned there."""
     loads, accesses = sum(n for op, n in facts.early.items() if op.startswith("UTMALDG")), sum(facts.early.values())
-    if plan.pdl_loads and not loads:
-        meaning = "no operand is loaded before the wait"
+    if accesses == loads < plan.pdl_loads:
+        meaning = "an operand is not loaded before the wait"
     else:
         meaning = "memory is accessed that the kernel before it may still use: `griddepcontrol_wait` must come first"
     return Check(

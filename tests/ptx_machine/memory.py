@@ -17,13 +17,13 @@ UNIT = 2  # bytes that are told apart where races are looked for; 1 in tensors o
 
 
 class Region:
-    """One tensor's bytes. Kernels address it by the host address that the tensor has. element: bytes of one. settled:
-    the kernel in front does not write it.
+    """One tensor's bytes. Kernels address it by the host address that the tensor has. element: bytes of one. ready:
+    written before the kernel in front could start.
 
     shadow: of what was written in this launch, None before anything was."""
 
-    def __init__(self, name: str, low: int, size: int, element: int = 2, settled: bool = False) -> None:
-        self.settled = settled
+    def __init__(self, name: str, low: int, size: int, element: int = 2, ready: bool = False) -> None:
+        self.ready = ready
         self.name, self.low, self.high, self.unit = name, low, low + size, min(element, UNIT)
         self.shadow: Shadow | None = None
         self.base = low & -CHUNK

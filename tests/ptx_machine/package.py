@@ -32,8 +32,8 @@ class Simulation:
     """How launches are run.
 
     sm_count: what plans are told, and how many CTAs are live at once. seed: of the order of things. mutate: changes the
-    PTX before it runs. races: look for accesses that nothing orders. settled: numbers of the arguments that the kernel
-    in front does not write. machine: the last launch's, to look at afterwards.
+    PTX before it runs. races: look for accesses that nothing orders. ready: numbers of the arguments that were
+    written before the kernel in front could start. machine: the last launch's, to look at afterwards.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Simulation:
         seed: int = 0,
         mutate: Callable[[str], str] | None = None,
         races: bool = True,
-        settled: Container[int] = (),
+        ready: Container[int] = (),
     ) -> None:
-        self.sm_count, self.seed, self.mutate, self.races, self.settled = sm_count, seed, mutate, races, settled
+        self.sm_count, self.seed, self.mutate, self.races, self.ready = sm_count, seed, mutate, races, ready
         self.machine: Machine | None = None
         self.assemblers: list[Assembler] = []  # of all kernels that were launched
 
@@ -62,7 +62,7 @@ class Simulation:
 
         def launch(*values: Any) -> None:
             tensors = [(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
-            regions = [_region(i, v, i in self.settled) for i, v in tensors]
+            regions = [_region(i, v, i in self.ready) for i, v in tensors]
             planned = host(values)
             assembler = assemble(planned.shared_bytes)
             if assembler not in self.assemblers:
@@ -102,12 +102,12 @@ def _host(object_file: Path, text: str) -> HostFunction:
         return HostFunction(link(object_file, Path(folder)), _read(text))
 
 
-def _region(index: int, tensor: Any, settled: bool) -> Region:
+def _region(index: int, tensor: Any, ready: bool) -> Region:
     """From the first to the last element, gaps between rows included."""
     size = tensor.element_size()
     span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) + 1
     shape = ", ".join(map(str, tensor.shape))
-    return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size, size, settled)
+    return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size, size, ready)
 
 
 def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:

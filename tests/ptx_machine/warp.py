@@ -67,8 +67,10 @@ class Warp:
 
     def check_late(self, read: int | None = None) -> None:
         """PtxError: global memory belongs to the kernel in front. read: the address, where it is only read."""
-        if self.early and (read is None or not self.cta.machine.memory.region(read, read + 1).settled):
-            raise PtxError("global memory is accessed, or the next kernel let start, before griddepcontrol.wait")
+        region = self.cta.machine.memory.region(read, read + 1) if self.early and read is not None else None
+        if self.early and not (region and region.ready):
+            what = f": {region.name}" if region else ""
+            raise PtxError(f"global memory is accessed, or the next kernel let start, before griddepcontrol.wait{what}")
 
     # -- divergence --
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gemm_specs import EDGES, H200, LABELS, PLAIN, SM90, resolve_text, values
+from gemm_specs import EDGES, H200, LABELS, PLAIN, SM90, gathered, resolve_text, values
 
+from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.search_space import explore
 from cutegen.render import render_package
@@ -16,12 +17,14 @@ from cutegen.render import render_package
     ("text", "ahead"),
     [
         (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b]}\n", (False, True)),
-        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b, a]}\n", (True, True)),
+        (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b, a]}\n", (False, True)),
         (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [b], wait: false}\n", (False, False)),
         (PLAIN + "dims: {m: 512, n: 4096, k: 4096}\npdl: {ready: [b]}\n", (False, False)),
         (PLAIN + "dims: {m: 16, n: 4096, k: 4096}\n", (False, False)),
         (PLAIN + "pdl: {ready: [b]}\n", (False, False)),
         (LABELS + "pdl: {ready: [b]}\n", (False, False)),
+        (PLAIN + "dims: {m: 4096, n: 16, k: 4096}\npdl: {ready: [a]}\n", (True, False)),
+        (gathered(PLAIN, "copy") + "dims: {m: 16, n: 4096, k: 4096}\npdl: {ready: [a, b]}\n", (False, False)),
     ],
 )
 def test_what_is_ready_is_loaded_ahead_where_rows_are_few(text: str, ahead: tuple[bool, bool]) -> None:
@@ -32,6 +35,37 @@ def test_what_is_ready_is_loaded_ahead_where_rows_are_few(text: str, ahead: tupl
     assert told == [
         f"tma.{name}.load_ahead" for name in "ab" if name in text.partition("ready: [")[2].partition("]")[0]
     ]
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        ("pdl: {ready: [b], wait: false}\n", "pdl.wait is false"),
+        ("pdl: {ready: [b]}\ninstances: [{m: 16}, {m: 128}]\n", "more than 64 rows"),
+        ("pdl: {ready: [b]}\n", "at most 64 rows of the other operand: 0 to 10% less"),
+    ],
+)
+def test_why_it_is_loaded_ahead_or_not(tail: str, reason: str) -> None:
+    rows = "" if "instances" in tail else "m: 16, "
+    found = resolve_text(PLAIN + f"dims: {{{rows}n: 4096, k: 4096}}\n" + tail)
+    (decision,) = [d for d in found.resolved.decisions if d.key == "tma.b.load_ahead"]
+    assert decision.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("tail", "told"),
+    [
+        ("pdl: {ready: [b, b]}\n", "`b` is named twice"),
+        ("pdl: {ready: [d]}\n", "`d` is not multiplied by the mainloop"),
+        ("pdl: {ready: [w]}\n", "no tensor is named"),
+        ("tune: {load_ahead_b: [true, false]}\n", "pdl.ready does not name `b`"),
+        ("pdl: {ready: [b]}\ntune: {load_ahead_a: [true]}\n", "pdl.ready does not name `a`"),
+    ],
+)
+def test_promises_that_are_none(tail: str, told: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(PLAIN + tail)
+    assert told in str(caught.value)
 
 
 def test_both_ways_to_load_what_is_ready_are_tried() -> None:

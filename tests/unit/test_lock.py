@@ -69,7 +69,7 @@ def test_only_the_spec_promises(spec: Path) -> None:
     relock(spec, "decisions:\n", 'decisions:\n  tma.b.load_ahead: {value: true, reason: "they are weights"}\n')
     again = resolve_file(spec)
     assert not again.resolved.default.candidate.load_ahead_b
-    assert any("the kernel in front may write `b`" in note for note in again.notes)
+    assert any("pdl.ready does not name `b`" in note for note in again.notes)
     spec.write_text(PLAIN + "pdl: {ready: [b]}\n")
     assert resolve_file(spec).resolved.default.candidate.load_ahead_b
 

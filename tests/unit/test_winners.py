@@ -200,7 +200,7 @@ def test_winners_change_the_digest_but_not_the_default_kernel() -> None:
         ({"tiling.tile": [64, 12, 64]}, "tile n = 12"),
         ({"tiling.tile": "wide"}, 'tiling.tile: "wide" is not 3 positive integers'),
         ({"tiling.tiles": [64, 64, 64]}, "this spec has no knob `tiling.tiles`"),
-        ({"tiling.tile": [64, 64, 64], "tma.b.load_ahead": True}, "the kernel in front may write `b`"),
+        ({"tiling.tile": [64, 64, 64], "tma.b.load_ahead": True}, "pdl.ready does not name `b`"),
     ],
 )
 def test_a_tiling_that_rules_refuse_is_dropped_and_told(knobs: dict[str, object], reason: str) -> None:

@@ -23,7 +23,7 @@ from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, smem_size, subtiles, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES
 from cutegen.families.gemm.gather_rules import needed_registers
-from cutegen.families.gemm.load_rules import load_ahead_a, load_ahead_b, multicast_a, multicast_b
+from cutegen.families.gemm.load_rules import grouped_ahead, load_ahead_a, load_ahead_b, multicast_a, multicast_b
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
@@ -41,7 +41,7 @@ RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
 PROMOTED_RINGS = ((4, 4, 4), (4, 2, 3), *RINGS)
 RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
-AHEAD_ROWS = 64  # up to which an operand that is ready is loaded before the wait
+AHEAD_ROWS = 64  # of the other operand, up to which one that is ready is loaded before the wait
 
 
 def choose(
@@ -171,8 +171,10 @@ def complete(
     settle(_why_gather(c, shapes), gather=c.gather)
     settle(WHY_WAIT, pdl_wait=PDL_WAIT)
     settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
-    settle(_why_ahead(problem.a.name, shapes), load_ahead_a=_ahead(problem, c, "a", arch, shapes))
-    settle(_why_ahead(problem.b.name, shapes), load_ahead_b=_ahead(problem, c, "b", arch, shapes))
+    ahead, why = _ahead(problem, c, "a", arch, shapes)
+    settle(why, load_ahead_a=ahead)
+    ahead, why = _ahead(problem, c, "b", arch, shapes)
+    settle(why, load_ahead_b=ahead)
     return Choice(c, reasons)
 
 
@@ -188,19 +190,20 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tup
     return 1, "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
 
 
-def _ahead(problem: GemmProblem, c: Candidate, side: str, arch: Arch, shapes: Sequence[Shape]) -> bool:
-    """Whether to load an operand before the wait for the kernel in front: where it may be and rows are few."""
-    rule, sooner = (
-        (load_ahead_a, replace(c, load_ahead_a=True)) if side == "a" else (load_ahead_b, replace(c, load_ahead_b=True))
-    )
-    rows = max((shape.n if c.swap_ab else shape.m for shape in shapes), default=AHEAD_ROWS + 1)
-    return rows <= AHEAD_ROWS and problem.groups is None and rule(problem, sooner, arch) is None
-
-
-def _why_ahead(name: str, shapes: Sequence[Shape]) -> str:
+def _ahead(problem: GemmProblem, c: Candidate, side: str, arch: Arch, shapes: Sequence[Shape]) -> tuple[bool, str]:
+    """Whether to load an operand before the wait for the kernel in front, and why."""
+    field, rule = ("load_ahead_a", load_ahead_a) if side == "a" else ("load_ahead_b", load_ahead_b)
+    sooner: dict[str, Any] = {field: True}
+    for refuse in (rule, grouped_ahead):
+        if finding := refuse(problem, replace(c, **sooner), arch):
+            return False, finding.reason
+    if c.gather == COPIED:
+        return False, "the kernel in front copies rows, and is short"
     if not shapes:
-        return "rows are taken to be many where no shape is known, and then it costs up to 3%"
-    return f"`{name}` is ready: 0 to 10% up to {AHEAD_ROWS} rows in launches back to back, with more of them -3 to 1%"
+        return False, "rows are taken to be many where no shape is known, and then it costs up to 3%"
+    few = max(shape.n if side == "a" else shape.m for shape in shapes) <= AHEAD_ROWS
+    rows = f"{'at most' if few else 'more than'} {AHEAD_ROWS} rows of the other operand"
+    return few, f"{rows}: {'0 to 10% less' if few else 'up to 3% more'} time in launches back to back"
 
 
 def _why_gather(c: Candidate, shapes: Sequence[Shape]) -> str:

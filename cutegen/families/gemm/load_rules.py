@@ -115,35 +115,40 @@ def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 def _load_ahead(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     operand, ahead = (problem.a, c.load_ahead_a) if side == "a" else (problem.b, c.load_ahead_b)
-    if not ahead:
+    name, ready = operand.name, operand.name in problem.ready
+    if not ahead or problem.groups is not None:
         return None
-    if operand.name not in problem.ready:
-        reason = f"the kernel in front may write `{operand.name}`, for all that the spec says"
-        return reason, f"write `pdl: {{ready: [{operand.name}]}}` if it does not, or drop load_ahead"
     rows = problem.gather or problem.copied
     if rows and side == {"m": "a", "n": "b"}[rows.along]:
-        return f"the rows of `{operand.name}` are gathered, by an index that kernels in front write", "drop load_ahead"
-    if c.pdl_wait:
+        return f"the rows of `{name}` are gathered, by an index that kernels in front may write", "drop load_ahead"
+    if c.pdl_wait and ready:
         return None
-    reason = f"pdl.wait is false: there is no wait that `{operand.name}` could be loaded before"
-    return reason, "use pdl.wait true, or drop load_ahead"
+    reason = f"pdl.ready does not name `{name}`: it may be written while the kernel in front runs"
+    if ready:
+        reason = f"pdl.wait is false: there is no wait that `{name}` could be loaded before"
+    needed = [
+        *(["wait: true"] if not c.pdl_wait else []),
+        *([] if ready else [f"ready: [{', '.join((*problem.ready, name))}]"]),
+    ]
+    condition = "" if ready else f" if `{name}` was written before the kernel in front could start"
+    return reason, f"write `pdl: {{{', '.join(needed)}}}`{condition}, or drop load_ahead"
 
 
-_LOAD_AHEAD = Rule(
+LOAD_AHEAD = Rule(
     "load-ahead",
-    "only what is ready before the kernel in front ends is loaded ahead of the wait for it",
+    "only what was written before the kernel in front could start is loaded before the wait for it",
     "`pdl: {ready: [b]}` promises that of an operand; no lock and no tuner assumes it. Where rows are gathered, the "
     "kernel in front may write the index; and without `pdl.wait` a kernel starts when that one has ended.",
     "tma: {b: {load_ahead: true}}",
 )
 
 
-@BOOK.declare_form(_LOAD_AHEAD, "load_ahead_a", "pdl_wait")
+@BOOK.declare_form(LOAD_AHEAD, "load_ahead_a", "pdl_wait")
 def load_ahead_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _load_ahead(problem, c, "a")
 
 
-@BOOK.declare_form(_LOAD_AHEAD, "load_ahead_b", "pdl_wait")
+@BOOK.declare_form(LOAD_AHEAD, "load_ahead_b", "pdl_wait")
 def load_ahead_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _load_ahead(problem, c, "b")
 

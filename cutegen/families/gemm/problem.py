@@ -130,7 +130,7 @@ class GemmProblem:
     b_scale, too. aliases: (output, input) of each pair that a call may pass one storage for.
     optional: inputs that may be None, see `omission`. transposed: m and n are each other's of the spec. gather: an
     index names the rows of an operand; copied: it did, and the kernel gets a copy that has them in order. ready: names
-    of operands that the kernel in front does not write.
+    of operands that were written before the kernel in front could start.
     """
 
     m: ProblemDim

@@ -11,6 +11,7 @@ from cutegen.epilogue import Operand, Output
 from cutegen.families.decide import written_knobs
 from cutegen.families.gemm import problem_rules
 from cutegen.families.gemm.candidate import knobs_of
+from cutegen.families.gemm.load_rules import LOAD_AHEAD
 from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.knobs import show
@@ -40,7 +41,7 @@ TMA_KNOB = register(
 READY_OPERAND = register(
     Rule(
         "ready-operand",
-        "what is ready before the kernel in front ends is an operand of the mainloop",
+        "what is ready before the kernel in front starts is an operand of the mainloop, named once",
         "`pdl: {ready: [b]}` lets kernels load `b` before they wait for the kernel in front. Of what the epilogue "
         "reads nothing is loaded that early, and outputs are written after the wait.",
         "pdl: {ready: [d]}",
@@ -163,17 +164,24 @@ def _tma(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Di
 def _ready(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     operands = (problem.a.name, problem.b.name)
     for index, name in enumerate(spec.pdl.ready):
-        if name in spec.tensors and name not in operands:
+        at = ("pdl", "ready", index)
+        if name in spec.pdl.ready[:index]:
+            yield doc.diagnostic(READY_OPERAND.id, at, f"`{name}` is named twice", "drop one of them")
+        elif name in spec.tensors and name not in operands:
             message = f"`{name}` is not multiplied by the mainloop"
-            remedy = f"operands are {' and '.join(operands)}"
-            yield doc.diagnostic(READY_OPERAND.id, ("pdl", "ready", index), message, remedy)
+            yield doc.diagnostic(READY_OPERAND.id, at, message, f"operands are {' and '.join(operands)}")
 
 
 def _tune(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     knobs = knobs_of(problem)
     written = written_knobs(spec, knobs)
+    unready = {"load_ahead_a": problem.a.name, "load_ahead_b": problem.b.name}
     for knob in knobs:
         for index, value in enumerate(getattr(spec.tune, knob.short)):
+            if value is True and unready.get(knob.field, problem.ready) not in problem.ready:
+                message = f"pdl.ready does not name `{unready[knob.field]}`"
+                remedy = f"write `pdl: {{ready: [{', '.join((*problem.ready, unready[knob.field]))}]}}` if it holds"
+                yield doc.diagnostic(LOAD_AHEAD.id, ("tune", knob.short, index), message, remedy)
             if knob.field in written and value != written[knob.field]:
                 message = f"a candidate {show(value)}, but `{knob.key}` is written: {show(written[knob.field])}"
                 remedy = f"drop it, or leave `{knob.key}` open"
