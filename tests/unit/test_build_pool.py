@@ -61,10 +61,11 @@ def test_a_process_that_was_killed_says_nothing_of_the_kernel(root: Path) -> Non
 
 def test_a_hang_ends_in_time(root: Path) -> None:
     start = time.monotonic()
-    hung, raised = outcomes(root, "hang", "raise", workers=1, timeout_s=2.0)
-    assert hung.error == "the compiler did not finish within 2 s"
+    # Time enough for a busy machine to start the process that does the second job.
+    hung, raised = outcomes(root, "hang", "raise", workers=1, timeout_s=6.0)
+    assert hung.error == "the compiler did not finish within 6 s"
     assert raised.error.startswith("RuntimeError")
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 30
 
 
 def test_workers_do_without_torch(root: Path) -> None:
