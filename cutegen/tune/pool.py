@@ -40,20 +40,21 @@ def gather(
     """The first `limit` legal candidates of a problem, and before them the `known` ones (winners of other days and of
     other problems); the default is none of them. unordered: also such whose bits may differ from run to run."""
     tried = {c: Proposal(c, space.describe(c), "a winner of the lock", ()) for c in known if c != default}
-    most = len(tried) + limit
     counts: dict[str, int] = {}
     reasons: dict[str, str] = {}
-    left_out = 0
+    rank = left_out = 0
     for proposal in space.propose(problem, unordered):
         if proposal.refusals:
             first = proposal.refusals[0]
             counts[first.rule] = counts.get(first.rule, 0) + 1
             reasons.setdefault(first.rule, first.reason)
-        elif proposal.candidate != default and proposal.candidate not in tried:
-            if len(tried) < most:
-                tried[proposal.candidate] = proposal
-            else:
-                left_out += 1
+        elif proposal.candidate != default:
+            rank += 1  # of known ones as well: a second tune, which knows the winner of the first, tries no others
+            if proposal.candidate not in tried:
+                if rank <= limit:
+                    tried[proposal.candidate] = proposal
+                else:
+                    left_out += 1
     pruned = tuple(Pruned(rule, count, reasons[rule]) for rule, count in counts.items())
     return Pool(tuple(tried.values()), pruned, left_out)
 

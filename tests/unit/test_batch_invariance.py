@@ -95,7 +95,7 @@ def proposed(text: str) -> list[Any]:
 
 def test_what_a_tuner_chooses_beside_listed_knobs_keeps_to_them() -> None:
     lists = "tune: {schedule: [pingpong, cooperative], swap_ab: [true, false]}\n"
-    assert 128 in {p.candidate.tile[2] for p in proposed(PLAIN + lists)}  # few rows
+    assert {p.candidate.tile[2] for p in proposed(PLAIN + lists)} - {64}  # few rows
     found = proposed(INVARIANT + lists)
     assert [p.refusals for p in found] == [()] * 4
     assert [p.candidate.tile[2] for p in found] == [64] * 4

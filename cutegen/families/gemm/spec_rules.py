@@ -175,10 +175,11 @@ def _ready(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[
 def _tune(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     knobs = knobs_of(problem)
     written = written_knobs(spec, knobs)
-    unready = {"load_ahead_a": problem.a.name, "load_ahead_b": problem.b.name}
+    operands = {"load_ahead_a": problem.a.name, "load_ahead_b": problem.b.name}
+    unready = {field: name for field, name in operands.items() if name not in problem.ready}
     for knob in knobs:
         for index, value in enumerate(getattr(spec.tune, knob.short)):
-            if value is True and unready.get(knob.field, problem.ready) not in problem.ready:
+            if knob.field in unready and value is True:
                 message = f"pdl.ready does not name `{unready[knob.field]}`"
                 remedy = f"write `pdl: {{ready: [{', '.join((*problem.ready, unready[knob.field]))}]}}` if it holds"
                 yield doc.diagnostic(LOAD_AHEAD.id, ("tune", knob.short, index), message, remedy)
