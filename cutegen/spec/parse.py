@@ -246,6 +246,10 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
             remedy = f"write [{value.replace('x', ', ')}]"
         elif not numbers[1] and "integer" in kinds:
             remedy = f"write {value} without quotes"
+    if isinstance(value, str) and rule is WRONG_TYPE and value.isidentifier():
+        item = schemas.find_schema(root, (*path, 0)) or {}
+        if "string" in schemas.kinds(item, root) and value in (schemas.choices(item, root) or [value]):
+            remedy = f"write [{value}]"
     if isinstance(value, float) and 0 <= value <= MAX_EXTENT and value.is_integer():
         remedy = f"write {int(value)}" if "integer" in schemas.kinds(schema, root) else ""
     if rule is BAD_VALUE and isinstance(value, int) and value > MAX_EXTENT:

@@ -58,6 +58,8 @@ def test_why_it_is_loaded_ahead_or_not(tail: str, reason: str) -> None:
         ("pdl: {ready: [b, b]}\n", "`b` is named twice"),
         ("pdl: {ready: [d]}\n", "`d` is not multiplied by the mainloop"),
         ("pdl: {ready: [w]}\n", "no tensor is named"),
+        ("pdl: {ready: b}\n", "write [b]"),
+        ("tune: {schedule: pingpong}\n", "write [pingpong]"),
         ("tune: {load_ahead_b: [true, false]}\n", "pdl.ready does not name `b`"),
         ("pdl: {ready: [b]}\ntune: {load_ahead_a: [true]}\n", "pdl.ready does not name `a`"),
     ],
