@@ -28,7 +28,7 @@ from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kern
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
-from cutegen.families.refusal import Refusal
+from cutegen.families.refusal import Predicate, Refusal
 from cutegen.hardware import Arch, Device
 from cutegen.hardware.arch import SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS
 
@@ -171,10 +171,9 @@ def complete(
     settle(_why_gather(c, shapes), gather=c.gather)
     settle(WHY_WAIT, pdl_wait=PDL_WAIT)
     settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
-    ahead, why = _ahead(problem, c, "a", arch, shapes)
-    settle(why, load_ahead_a=ahead)
-    ahead, why = _ahead(problem, c, "b", arch, shapes)
-    settle(why, load_ahead_b=ahead)
+    for field, rule in (("load_ahead_a", load_ahead_a), ("load_ahead_b", load_ahead_b)):
+        ahead, why = _ahead(problem, c, field, rule, arch, shapes)
+        settle(why, **{field: ahead})
     return Choice(c, reasons)
 
 
@@ -190,9 +189,10 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tup
     return 1, "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
 
 
-def _ahead(problem: GemmProblem, c: Candidate, side: str, arch: Arch, shapes: Sequence[Shape]) -> tuple[bool, str]:
-    """Whether to load an operand before the wait for the kernel in front, and why."""
-    field, rule = ("load_ahead_a", load_ahead_a) if side == "a" else ("load_ahead_b", load_ahead_b)
+def _ahead(
+    problem: GemmProblem, c: Candidate, field: str, rule: Predicate, arch: Arch, shapes: Sequence[Shape]
+) -> tuple[bool, str]:
+    """Whether to load an operand before the wait for the kernel in front, and why. rule: about that field."""
     sooner: dict[str, Any] = {field: True}
     for refuse in (rule, grouped_ahead):
         if finding := refuse(problem, replace(c, **sooner), arch):
@@ -201,7 +201,7 @@ def _ahead(problem: GemmProblem, c: Candidate, side: str, arch: Arch, shapes: Se
         return False, "the kernel in front copies rows, and is short"
     if not shapes:
         return False, "rows are taken to be many where no shape is known, and then it costs up to 3%"
-    few = max(shape.n if side == "a" else shape.m for shape in shapes) <= AHEAD_ROWS
+    few = max(shape.n if field == "load_ahead_a" else shape.m for shape in shapes) <= AHEAD_ROWS
     rows = f"{'at most' if few else 'more than'} {AHEAD_ROWS} rows of the other operand"
     return few, f"{rows}: {'0 to 10% less' if few else 'up to 3% more'} time in launches back to back"
 

@@ -111,10 +111,14 @@ def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
         "split_k_sum": c.split_k == 1,
         "promote_every": not problem.promotable,
         "gather": c.gather == "none",
-        "load_ahead_a": problem.a.name not in problem.ready,
-        "load_ahead_b": problem.b.name not in problem.ready,
+        **{field: name not in problem.ready for field, name in ahead_knobs(problem).items()},
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
+
+
+def ahead_knobs(problem: GemmProblem) -> dict[str, str]:
+    """Fields that say whether an operand is loaded ahead, and its name."""
+    return {"load_ahead_a": problem.a.name, "load_ahead_b": problem.b.name}
 
 
 def structure(c: Candidate) -> tuple[object, ...]:

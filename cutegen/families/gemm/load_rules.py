@@ -113,6 +113,11 @@ def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return _multicast(problem, c, "b")
 
 
+def write_ready(problem: GemmProblem, name: str) -> str:
+    """How a spec says that one more operand is ready."""
+    return f"ready: [{', '.join((*problem.ready, name))}]"
+
+
 def _load_ahead(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     operand, ahead = (problem.a, c.load_ahead_a) if side == "a" else (problem.b, c.load_ahead_b)
     name, ready = operand.name, operand.name in problem.ready
@@ -128,7 +133,7 @@ def _load_ahead(problem: GemmProblem, c: Candidate, side: str) -> Finding:
         reason = f"pdl.wait is false: there is no wait that `{name}` could be loaded before"
     needed = [
         *(["wait: true"] if not c.pdl_wait else []),
-        *([] if ready else [f"ready: [{', '.join((*problem.ready, name))}]"]),
+        *([] if ready else [write_ready(problem, name)]),
     ]
     condition = "" if ready else f" if `{name}` was written before the kernel in front could start"
     return reason, f"write `pdl: {{{', '.join(needed)}}}`{condition}, or drop load_ahead"

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from cutegen.families.gemm.auto import candidates, finish
-from cutegen.families.gemm.candidate import RASTER_ORDERS, SPLIT_K_SUMS, Candidate
+from cutegen.families.gemm.candidate import RASTER_ORDERS, SPLIT_K_SUMS, Candidate, ahead_knobs
 from cutegen.families.gemm.cores import Core
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.families.gemm.derived import derive
@@ -94,8 +94,7 @@ def _variations(
         yield from ({"split_k_sum": s} for s in SPLIT_K_SUMS if s != c.split_k_sum and (unordered or s != UNORDERED))
     if c.load_stages:
         yield from ({"load_stages": stages} for stages in LOAD_STAGES if stages != c.load_stages)
-    ahead = {"load_ahead_a": problem.a.name, "load_ahead_b": problem.b.name}
-    yield from ({field: not getattr(c, field)} for field, name in ahead.items() if name in problem.ready)
+    yield from ({field: not getattr(c, field)} for field, name in ahead_knobs(problem).items() if name in problem.ready)
     if estimate(c, work, device).waves == 1:
         return  # every CTA has one tile: no order to change, and nothing to store meanwhile
     yield {"scheduler": "dynamic_persistent"}

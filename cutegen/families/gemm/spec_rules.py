@@ -10,8 +10,8 @@ from cutegen.diagnostics import Diagnostic, Rule, register
 from cutegen.epilogue import Operand, Output
 from cutegen.families.decide import written_knobs
 from cutegen.families.gemm import problem_rules
-from cutegen.families.gemm.candidate import knobs_of
-from cutegen.families.gemm.load_rules import LOAD_AHEAD
+from cutegen.families.gemm.candidate import ahead_knobs, knobs_of
+from cutegen.families.gemm.load_rules import LOAD_AHEAD, write_ready
 from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.knobs import show
@@ -175,13 +175,12 @@ def _ready(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[
 def _tune(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     knobs = knobs_of(problem)
     written = written_knobs(spec, knobs)
-    operands = {"load_ahead_a": problem.a.name, "load_ahead_b": problem.b.name}
-    unready = {field: name for field, name in operands.items() if name not in problem.ready}
+    unready = {field: name for field, name in ahead_knobs(problem).items() if name not in problem.ready}
     for knob in knobs:
         for index, value in enumerate(getattr(spec.tune, knob.short)):
             if knob.field in unready and value is True:
                 message = f"pdl.ready does not name `{unready[knob.field]}`"
-                remedy = f"write `pdl: {{ready: [{', '.join((*problem.ready, unready[knob.field]))}]}}` if it holds"
+                remedy = f"write `pdl: {{{write_ready(problem, unready[knob.field])}}}` if it holds"
                 yield doc.diagnostic(LOAD_AHEAD.id, ("tune", knob.short, index), message, remedy)
             if knob.field in written and value != written[knob.field]:
                 message = f"a candidate {show(value)}, but `{knob.key}` is written: {show(written[knob.field])}"
