@@ -98,9 +98,9 @@ def _brackets(code: str) -> Iterator[tuple[int, str, int]]:
 
 
 def _last_bracket(code: str) -> tuple[int, int] | None:
-    """Positions of the last pair of brackets that is in no other."""
+    """Positions of the last pair of brackets that is in no other; None too where another line closes what is opened."""
     ends = [i for i, c, depth in _brackets(code) if depth == 0 and c in "([{)]}"]
-    return (ends[-2], ends[-1]) if ends else None
+    return (ends[-2], ends[-1]) if ends and len(ends) % 2 == 0 else None
 
 
 def _split_items(code: str) -> list[str]:

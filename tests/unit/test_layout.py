@@ -49,3 +49,10 @@ def test_prose_is_wrapped_and_literals_are_left_alone() -> None:
     assert lay_out(f'd = {{\n    "x": "{A}{B}{A}",\n}}').splitlines()[1].endswith(",  # noqa: E501")
     kept = f"    d = {A} + {B} + {A}  # fmt: skip  # noqa: E501"
     assert lay_out(kept) == kept
+
+
+def test_what_another_line_closes_is_left_alone() -> None:
+    """As the row of a tiling whose name is too long: `tune` names a candidate by all that is new in it."""
+    first, *rest = lay_out(f'd = {{\n    "{A}{A}{A}": Tiling(\n        1,\n    ),\n}}').splitlines()[1:]
+    assert first == f'    "{A}{A}{A}": Tiling(  # noqa: E501'
+    assert rest == ["        1,", "    ),", "}"]
