@@ -172,7 +172,7 @@ EDGES |= {
     "dynamic_with_three_consumers": FUSED
     + DYNAMIC
     + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 192, 64], cluster: [1, 1]}\n",
-    "dynamic_and_split_in_clusters": PLAIN + DYNAMIC + PINGPONG + "tiling: {cluster: [2, 2], split_k: 2}\n",
+    "dynamic_and_split_in_clusters": PLAIN + DYNAMIC + PINGPONG + "tiling: {cluster: [2, 1], split_k: 2}\n",
     "transposed_and_split": FUSED + DYNAMIC + "tiling: {swap_ab: true, tile: [128, 32, 128], split_k: 4}\n",
 }
 BLOCKS = (

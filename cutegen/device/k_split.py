@@ -2,7 +2,7 @@
 
 A work unit is (output tile, part); the parts of a tile are neighbours in the order of units. The CTA of the last part
 finishes the tile: it gets the sum of all parts into its accumulators and runs the epilogue. It waits only for units
-that come before its own, so that any number of CTAs makes progress.
+that come before its own, so that any number of CTAs makes progress as long as all of the grid are on the GPU at once.
 
 How partial sums travel is one function each. They take the accumulators (f32 or i32 in registers), `buffer` (elements
 of four bytes in global memory), the tile's counter (zero before, left zero), the tile's number and the group of threads

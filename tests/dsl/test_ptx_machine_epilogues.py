@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from gemm_specs import resolve_text
+from gemm_specs import DYNAMIC, resolve_text
 from op_packages import install, on_path
 from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
@@ -254,11 +254,16 @@ alias: {d: c}
     assert_passes(subject, {"m": 136, "n": 136, "k": 72}, mode="alias")
 
 
+@pytest.mark.parametrize("scheduler", ["static", "dynamic", "dynamic, split"])
 @pytest.mark.parametrize(("beta", "gamma"), [(0.0, 0.0), (0.0, 2.0), (-0.0, 0.0), (0.5, 0.0)])
-def test_tiles_scaled_by_zero_count_for_nothing(beta: float, gamma: float) -> None:
+def test_tiles_scaled_by_zero_count_for_nothing(beta: float, gamma: float, scheduler: str) -> None:
+    """Nor does the warp that would load them keep the scheduler waiting: it reads every tile index."""
     import torch
 
-    subject = load_resolution(resolve_text(HEAD + SPECS["scaled_tiles"]), Simulation(sm_count=2))
+    spec = HEAD + SPECS["scaled_tiles"] + ("" if scheduler == "static" else DYNAMIC)
+    if scheduler == "dynamic, split":
+        spec = spec.replace("cluster: [1, 1]", "cluster: [2, 1], split_k: 2")
+    subject = load_resolution(resolve_text(spec), Simulation(sm_count=2))
     assert subject.plan
     a, b, c, e, alpha, _, _ = subject.plan.prepare_inputs(m=200, n=136, k=72)
     for tile, scale in ((c, beta), (e, gamma)):

@@ -105,6 +105,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("split-k", PLAIN + "dims: {k: 200}\n", {"split_k": 5, "split_k_sum": "unordered_atomic"},
      ("k = 200 has 4 tiles of 64", "split_k = 5", "at most 4"), {"split_k": 4, "split_k_sum": "unordered_atomic"}),
     ("not-yet-supported", COUNTS, {"split_k": 2, "split_k_sum": "ordered_parallel"}, ("split_k = 2 of a grouped",), {}),
+    ("split-k-cluster", PLAIN, {"cluster": (2, 2), "split_k": 2, "split_k_sum": "ordered_parallel"},
+     ("cluster of 4 CTAs", "never begins"), {"cluster": (2, 1)}),
     ("split-k-sum", PLAIN, {"split_k_sum": "ordered_turnstile"}, ("split_k is 1", "one part"), {}),
     ("split-k-sum", PLAIN, {"split_k": 2}, ("split_k is 2", "ordered_parallel"),
      {"split_k": 2, "split_k_sum": "ordered_turnstile"}),

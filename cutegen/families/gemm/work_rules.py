@@ -10,6 +10,8 @@ from cutegen.families.refusal import Finding
 from cutegen.hardware.arch import Arch
 
 MAX_SPLIT_K = 128
+# CTAs of a cluster. SMs come in pairs, the TPCs, so that clusters of two fill a GPU.
+MAX_SPLIT_CLUSTER = 2
 
 
 @BOOK.declare_form(
@@ -34,6 +36,28 @@ def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     return (
         f"{problem.k.name} = {k} has {tiles} tile{'s' * (tiles > 1)} of {tile_k}, fewer than split_k = {c.split_k}",
         f"use at most {tiles}",
+    )
+
+
+@BOOK.declare_form(
+    Rule(
+        "split-k-cluster",
+        f"k is split by clusters of at most {MAX_SPLIT_CLUSTER} CTAs",
+        "The CTA of the last part of a tile waits for the others, so that all clusters of the grid have to be on the "
+        "GPU at once. Clusters of two are. Of four, an H200 does not hold the 33 that its 132 SMs would be: the last "
+        "ones begin when others end, which may be waiting for them.",
+        "tiling: {cluster: [2, 2], split_k: 2}",
+    ),
+    "cluster",
+    "split_k",
+)
+def split_k_cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    size = c.cluster[0] * c.cluster[1]
+    if c.split_k == 1 or size <= MAX_SPLIT_CLUSTER:
+        return None
+    return (
+        f"split_k = {c.split_k} and a cluster of {size} CTAs: a part may wait for one that never begins",
+        f"use a cluster of {MAX_SPLIT_CLUSTER}, or split_k: 1",
     )
 
 

@@ -90,6 +90,8 @@ def load_tiles_role(inputs: InputsText, work: WorkText) -> RoleText | None:
     for c in inputs.tiles:
         fields += [_atom(f"tma_{c.name}"), _tensor(f"m_{c.name}", c.modes), _tensor(f"s_{c.name}", "eM, eN, stages")]
     fields += [_field("load_pipeline", "pipeline.PipelineTmaAsync"), *_order(work)]
+    if inputs.tiles_read_if:
+        fields.append(_reads_tiles())
     return RoleText("TileLoadOperands", "What the epilogue-tile load warp works on.", tuple(fields))
 
 
@@ -180,7 +182,7 @@ def _inputs(inputs: InputsText) -> Iterator[FieldText]:
     if inputs.tiles:
         yield _field("load_pipeline", "pipeline.PipelineTmaAsync")
     if inputs.tiles_read_if:
-        yield FieldText("reads_tiles", "Boolean", "not where the scalars of all tiles are 0", "reads_tiles")
+        yield _reads_tiles()
 
 
 def _outputs(outputs: OutputsText) -> Iterator[FieldText]:
@@ -206,6 +208,10 @@ def _joined_blocks(blocks: BlocksText, tile: OutputTileText, consumers: Consumer
 def _order(work: WorkText) -> Iterator[FieldText]:
     yield _field("raster", work.raster)
     yield from (_field(name, kind) for name, kind in work.order)
+
+
+def _reads_tiles() -> FieldText:
+    return FieldText("reads_tiles", "Boolean", "not where the scalars of all tiles are 0", "reads_tiles")
 
 
 def _field(name: str, kind: str) -> FieldText:
