@@ -133,6 +133,15 @@ EDGES = {
     "transposed": FUSED + "tiling: {swap_ab: true, tile: [128, 16, 128], cluster: [2, 1]}\n",
     "transposed_pingpong": FUSED + PINGPONG + "tiling: {swap_ab: true, tile: [64, 40, 64], cluster: [1, 2]}\n",
 }
+REDUCED = PLAIN.replace("  d:", "  rows: f32[m]\n  columns: f32[n]\n  c: f32[m, n]\n  d:") + PINGPONG
+EDGES |= {
+    "row_sums_beside_f32_tiles": REDUCED.replace("  columns: f32[n]\n", "")
+    + "epilogue: {d: acc + c, rows: 'sum(square(d), n)'}\n",
+    "column_sums_in_pingpong": REDUCED.replace("  rows: f32[m]\n", "").replace("  c: f32[m, n]\n", "")
+    + "epilogue: {d: gelu_erf(acc), columns: 'max(acc, m)'}\n",
+    "row_and_column_sums_in_pingpong": REDUCED
+    + "epilogue: {d: gelu_tanh(acc) + c, rows: 'max_abs(d, n)', columns: 'max(d, m)'}\n",
+}
 AHEAD = "pdl: {ready: [b]}\ntma: {b: {load_ahead: true}}\n"
 DYNAMIC = "scheduler: dynamic_persistent\n"
 EDGES |= {

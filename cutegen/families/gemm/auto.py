@@ -20,7 +20,7 @@ from cutegen.families.gemm.cores import (
     propose_cores,
 )
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.derived import accumulators, contiguous_extent, smem_size, subtiles, threads
+from cutegen.families.gemm.derived import accumulators, contiguous_extent, may_spill, smem_size, subtiles, threads
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES
 from cutegen.families.gemm.gather_rules import needed_registers
 from cutegen.families.gemm.load_rules import grouped_ahead, load_ahead_a, load_ahead_b, multicast_a, multicast_b
@@ -52,18 +52,21 @@ def choose(
     shapes: Sequence[Shape],
     refuse: Callable[[Candidate], Refusal | None] = lambda c: None,
 ) -> Choice | tuple[Refusal, ...]:
-    """The first legal candidate with the `fixed` knobs (by Candidate field); else what refuses the nearest. refuse:
-    what refuses a candidate beside the rules."""
+    """The first legal candidate with the `fixed` knobs (by Candidate field), those last that may spill; else what
+    refuses the nearest. refuse: what refuses a candidate beside the rules."""
     nearest = refuse_gather(problem, fixed, arch, device, shapes)
     if nearest:
         return nearest
+    spare: Choice | None = None
     for choice in candidates(problem, fixed, arch, device, shapes):
         found = (*refusals(problem, choice.candidate, arch), *filter(None, [refuse(choice.candidate)]))
         if not found:
-            return choice
-        if not nearest or (found[0].form, len(found)) < (nearest[0].form, len(nearest)):
+            if "tile" in fixed or not may_spill(*kernel_frame(problem, choice.candidate)):
+                return choice
+            spare = spare or choice
+        elif not nearest or (found[0].form, len(found)) < (nearest[0].form, len(nearest)):
             nearest = found
-    return nearest
+    return spare or nearest
 
 
 def refuse_gather(

@@ -8,6 +8,7 @@ from typing import Any
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import accumulators, dynamic, part_registers, warpgroups_per_tile
+from cutegen.families.gemm.form_rules import MIN_STAGES
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
@@ -50,10 +51,10 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
 
 def _fewer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
     """A legal neighbour with fewer accumulators a thread, as the spec writes it; "" where there is none."""
-    m, n, k = c.tile
+    (m, n, k), few = c.tile, {"stages": MIN_STAGES}  # other tiles may have other slots, and fewer stages beside them
     halves: list[tuple[str, dict[str, Any]]] = [
-        (f"`tiling: {{tile: [{m}, {n // 2}, {k}]}}`", {"tile": (m, n // 2, k)}),
-        (f"`tiling: {{tile: [{m // 2}, {n}, {k}]}}`", {"tile": (m // 2, n, k)}),
+        (f"`tiling: {{tile: [{m}, {n // 2}, {k}]}}`", {"tile": (m, n // 2, k), **few}),
+        (f"`tiling: {{tile: [{m // 2}, {n}, {k}]}}`", {"tile": (m // 2, n, k), **few}),
     ]
     if c.schedule == "pingpong":
         halves.insert(0, ("`schedule: cooperative` with the same tile", {"schedule": "cooperative"}))

@@ -20,6 +20,10 @@ SCALE_ALIGN = 128  # bytes: where TMA may put a box
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
 EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
+# Accumulators of a thread beyond which an epilogue that reduces rows, or reduces anything beside tiles of f32, has no
+# registers for 32 columns at once: of 35 such kernels with tiles of 128 x 160 and 128 x 192 for one warpgroup 13
+# spilled, with 16 columns 6, the most 44 bytes. With three reductions 128 were too many as well.
+CROWDED_ACCUMULATORS, CROWDED_BY_THREE = 128, 64
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
 QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
 WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
@@ -107,7 +111,26 @@ def output_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
 def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and as many columns as divide the tile's."""
     _, columns = output_tile(problem, c)
-    return (MMA_ROWS * warpgroups_per_tile(c), next((w for w in EPILOGUE_COLUMNS if columns % w == 0), 8))
+    widths = EPILOGUE_COLUMNS[crowded(problem, c) :]
+    return (MMA_ROWS * warpgroups_per_tile(c), next((w for w in widths if columns % w == 0), 8))
+
+
+def crowded(problem: GemmProblem, c: Candidate) -> bool:
+    """Whether an epilogue tile of the widest kind would leave too few registers: see CROWDED_ACCUMULATORS."""
+    program = problem.kernel_epilogue
+    beside_f32 = bool(program.reductions) and any(o.dtype.bytes == 4 for o in program.tiles)
+    limit = CROWDED_ACCUMULATORS if len(program.reductions) < 3 else CROWDED_BY_THREE
+    return accumulators(c) > limit and (_reduces_rows(problem) or beside_f32)
+
+
+def may_spill(problem: GemmProblem, c: Candidate) -> bool:
+    """Whether narrow epilogue tiles are no sure remedy: of 16 such kernels with two reductions or more, 7 spilled."""
+    several = len(problem.kernel_epilogue.reductions) > 1
+    return accumulators(c) > CROWDED_ACCUMULATORS and several and _reduces_rows(problem)
+
+
+def _reduces_rows(problem: GemmProblem) -> bool:
+    return any(r.kept != "m" for r in problem.kernel_epilogue.reductions)
 
 
 def subtiles(problem: GemmProblem, c: Candidate) -> int:
