@@ -10,7 +10,7 @@ from cutegen.families.proving import Problem
 from cutegen.run.shapes import Shape, complete, edge_shapes
 from cutegen.run.subject import Subject
 
-Mode = Literal["numerics", "strides", "alias", "stream", "graph", "repeat", "alone", "rows", "empty"]
+Mode = Literal["numerics", "strides", "alias", "zeroed", "stream", "graph", "repeat", "alone", "rows", "empty"]
 
 # Edge shapes that every mode runs on: tails in all dims, and rings that carry over from tile to tile.
 THOROUGH = ("ragged", "several waves", "defaults")
@@ -43,6 +43,8 @@ def _product_problems(subject: Subject) -> Iterator[Problem]:
     thorough: tuple[Mode, ...] = ("numerics", "strides", "stream", "graph", "repeat")
     if getattr(subject.plan, "aliases", {}):
         thorough += ("alias",)
+    if getattr(subject.plan, "scaled_tiles", {}):
+        thorough += ("zeroed",)
     for key, tiling in subject.tilings.items():
         for name, shape in edge_shapes(subject, tiling):
             draw = "lost" if subject.roles.gathered else None

@@ -4,6 +4,7 @@ modes: numerics  poisoned outputs and scratch between guard bands, compared with
                  unchanged, and zero in the scratch that has to be
        strides   the same with outer strides longer than packed, NaN in the gaps of the inputs
        alias     outputs that may lie where an input does lie there
+       zeroed    0 for the scalars of tiles that count for nothing then, and NaN in those tiles
        stream    a busy side stream on which the inputs become valid only late
        graph     captured in a CUDA graph, replayed with changed inputs
        repeat    fresh inputs in between, then the first again: bitwise equal results, which stay as they were
@@ -101,6 +102,19 @@ class _Run:
 
     def alias(self) -> Status | None:
         self._launch_and_judge(self._inputs(), padded=True, shared=True)
+        return None
+
+    def zeroed(self) -> Status | None:
+        plan, inputs = self.subject.plan, self._inputs()
+        assert isinstance(plan, KernelPlan)  # its `scaled_tiles` list the case
+        scalars = set(plan.scaled_tiles.values())
+        values = dict(zip((a.name for a in plan.inputs), inputs))
+        for name, value in values.items():
+            if hasattr(value, "fill_") and name in scalars | set(plan.scaled_tiles):
+                value.fill_(0.0 if name in scalars else float("nan"))
+            elif name in scalars:
+                values[name] = 0.0
+        self._launch_and_judge(tuple(values.values()), padded=False)
         return None
 
     def stream(self) -> Status | None:

@@ -50,8 +50,9 @@ class BasePlan:
 
     dims: what a problem is made of, and what `prepare_inputs` takes: a constant or an inclusive range each. inputs,
     outputs, scratch: what a launch passes, in this order; but what is updated in place, named in in_place, is among
-    inputs and outputs and passed once, as an input. Scratch needs no contents, but what is declared `zeroed` is
-    zero before the first launch, and every launch leaves it zero.
+    inputs and outputs and passed once, as an input. scaled_tiles: tensors that count for nothing where the scalar
+    named beside them is 0. Scratch needs no contents, but what is declared `zeroed` is zero before the first launch,
+    and every launch leaves it zero.
 
     on_miss: what a launch does when its tiling is not compiled yet: "compile", "warn" (and compile), or "error".
     sms: launches run on at most that many SMs, None for all of the device; a call's own `sms` comes first. It may be
@@ -69,6 +70,7 @@ class BasePlan:
     outputs: tuple[TensorArg, ...]
     scratch: tuple[TensorArg, ...] = ()
     in_place: tuple[str, ...] = ()
+    scaled_tiles: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.on_miss, self.sms = on_miss, sms

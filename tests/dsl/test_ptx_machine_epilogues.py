@@ -15,6 +15,8 @@ from op_packages import install, on_path
 from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
 
+from cutegen.run.case_list import list_cases
+
 pytestmark = [
     pytest.mark.dsl,
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
@@ -224,6 +226,18 @@ epilogue: {d: relu(acc + bias - beta * c)}
     for key in ("", "_without_c"):
         tiling = next(iter(subject.tilings)) + key
         assert_passes(subject, {"m": 136, "n": 72, "k": 72}, tiling=tiling)
+        assert_passes(subject, {"m": 136, "n": 72, "k": 72}, tiling=tiling, mode="zeroed")
+
+
+@pytest.mark.parametrize("name", ["scaled_tiles", "in_place"])
+def test_a_check_sets_scalars_of_tiles_to_zero(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = load_resolution(resolve_text(HEAD + SPECS[name]), Simulation(sm_count=2))
+    shape = {"m": 136, "n": 128, "k": 72}
+    assert "zeroed" in {case.mode for case in list_cases(subject)}
+    assert_passes(subject, shape, mode="zeroed")
+    assert subject.plan
+    monkeypatch.setattr(subject.plan, "scaled_tiles", {})  # what the check would not know then
+    assert "zeroed" not in {case.mode for case in list_cases(subject)}
 
 
 def test_an_op_of_an_installed_package(tmp_path: Path) -> None:

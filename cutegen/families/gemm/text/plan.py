@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutegen.epilogue import Reduction, cost, torch_imports
+from cutegen.epilogue import EpilogueProgram, Reduction, cost, torch_imports
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.derived import promoted_k
@@ -62,6 +62,7 @@ class PlanText:
     outputs: str
     in_place: str
     aliases: str
+    scaled_tiles: str
     tilings: tuple[TilingText, ...]
     modules: tuple[tuple[str, str], ...]
     module: str
@@ -98,6 +99,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         inputs=_arguments("inputs = ", problem.inputs, shapes, problem.optional),
         outputs=_arguments("outputs = ", problem.outputs, shapes),
         aliases=", ".join(f'"{output}": "{name}"' for output, name in problem.aliases),
+        scaled_tiles=_scaled_tiles(problem.epilogue),
         in_place=_names(problem.epilogue.updated),
         tilings=tiling_texts(resolved.instances),
         modules=tuple((t.name, t.module) for t in resolved.instances) if several else (),
@@ -139,6 +141,12 @@ def _approximation(errors: Mapping[str, float]) -> str:
 
 def _reductions(reductions: tuple[Reduction, ...]) -> str:
     return "{" + ", ".join(f'"{r.name}": "{r.op}"' for r in reductions) + "}" if reductions else ""
+
+
+def _scaled_tiles(program: EpilogueProgram) -> str:
+    """Items of a dict: tensor to scalar. Of a tensor in parts each part is a tile."""
+    tensors = {o.name: o.updates or (o.part_of or o).name for o in program.operands}
+    return ", ".join(f'"{tensor}": "{scalar}"' for tensor, scalar in {tensors[t]: s for t, s in program.scaled}.items())
 
 
 def _names(names: tuple[str, ...]) -> str:
