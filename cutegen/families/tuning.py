@@ -23,7 +23,8 @@ class Proposal:
 
 
 class TuningSpace(Protocol):
-    """Of one spec. dims: of a call, in the order of the plan. along: the dim that winners are ranges of."""
+    """Of one spec. dims: those that decide which kernel runs a call, in the order of the plan. along: the one that
+    winners are ranges of."""
 
     @property
     def dims(self) -> tuple[str, ...]: ...

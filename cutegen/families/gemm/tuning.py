@@ -33,8 +33,7 @@ class GemmSpace:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        p = self.problem
-        return tuple(d.name for d in (p.batch, p.m, p.n, p.k) if d)
+        return tuple(d.name for d in self.problem.dispatch_dims)
 
     @property
     def along(self) -> str:
