@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,6 +31,11 @@ class TuningSpace(Protocol):
 
     @property
     def along(self) -> str: ...
+
+    @property
+    def listed(self) -> Mapping[str, Sequence[object]]:
+        """What the spec's `tune` section lists, by dotted key."""
+        ...
 
     def find_default(self, problem: Mapping[str, int]) -> Any:
         """The candidate that runs the problem where nothing was tuned."""
