@@ -82,20 +82,22 @@ def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
 def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
     """Write decisions into the spec, where people review them; its comments and layout stay.
 
-    The kernel stays the same. What is not pinned stays in the lock.
+    The kernel stays the same. What is not pinned stays in the lock, as do knobs for which `tune` lists other values.
     """
     from cutegen.files import keep_style, write_text
-    from cutegen.resolve import pin_decisions, resolve_file, save_lock
+    from cutegen.resolve import pin_decisions, resolve_file, save_lock, tunable_keys
 
     resolution = resolve_file(spec)
-    print_notes(resolution.notes)
+    left = () if keys else tunable_keys(resolution)
+    notes = (*resolution.notes, *(f"{key}: left open: `tune` lists other values for it" for key in left))
+    print_notes(notes)
     text, pinned = pin_decisions(resolution, keys)
     changed = write_text(spec, keep_style(text, spec.read_bytes()))
     save_lock(pinned, spec)
     if as_json:
         before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}
         now = [d.key for d in pinned.resolved.decisions if d.origin == "spec" and d.key not in before]
-        console.print_json({"spec": str(spec), "pinned": now, "notes": list(resolution.notes)})
+        console.print_json({"spec": str(spec), "pinned": now, "notes": list(notes)})
     else:
         console.say(f"{spec}: {'written' if changed else 'nothing to pin'}")
 

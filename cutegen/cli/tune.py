@@ -18,6 +18,7 @@ from cutegen.tune import MAX_CANDIDATES
 
 if TYPE_CHECKING:
     from cutegen.run.shapes import Shape
+    from cutegen.run.subject import Subject
     from cutegen.tune.pool import Pool
     from cutegen.tune.report import TuneReport
     from cutegen.tune.session import Measuring, Session
@@ -134,22 +135,39 @@ def find_problems(spec: Path, shapes: Sequence[str], suite: str) -> tuple[list[S
         if shapes:
             return _once([parse_shape(text, subject) for text in shapes]), []
         listed = [] if suite else parse_spec(load_document(spec)).listed_shapes(subject.roles.m)
-        own = [complete(subject, shape, f"instances of {spec}") for shape in listed]
-        if own:
-            return _once(own), []
+        if listed:
+            return _once([_complete_listed(spec, subject, shape) for shape in listed]), []
         rows = target.measured_rows(subject, suite)
         reasons = [refuse(subject, row) for row in rows]
         fitting = [complete(subject, row.shape, row.title) for row, reason in zip(rows, reasons) if not reason]
         left_out = [f"left out: {row.title}: {reason}" for row, reason in zip(rows, reasons) if reason]
         if not fitting:
-            dims = ",".join(f"{d}=.." for d, extent in subject.dims.items() if not isinstance(extent, int))
             said, more = (
                 [f"{spec}: there is no problem to tune", *left_out[:LEFT_OUT_SHOWN]],
                 len(left_out) - LEFT_OUT_SHOWN,
             )
-            remedy = f"name one with --shape {dims}, or several with --suite NAME"
+            remedy = f"name one with {_shape_option(subject)}, or several with --suite NAME"
             raise CutegenError("; ".join([*said, *([f"and {more} more"] if more > 0 else [])]), remedy, exit_code=2)
         return _once(fitting), left_out
+
+
+def _complete_listed(spec: Path, subject: Subject, shape: Shape) -> Shape:
+    """A problem of `instances` and `m`. CutegenError (exit 2): it is none of the subject, or dims are left open."""
+    from cutegen.run.shapes import complete, missing_dims
+
+    if missing := missing_dims(subject, shape):
+        asked = ["`m: [1, 64, ..]`"] * (subject.roles.m in missing)
+        if others := [f"{d}: .." for d in missing if d != subject.roles.m]:
+            asked.append(f"`{', '.join(others)}` in each of `instances`")
+        said = f"{spec}: `instances` and `m` give no {' and no '.join(f'`{d}`' for d in missing)}"
+        remedy = f"write {' and '.join(asked)}, or name a problem with {_shape_option(subject)}"
+        raise CutegenError(said, remedy, exit_code=2)
+    return complete(subject, shape, f"instances of {spec}")
+
+
+def _shape_option(subject: Subject) -> str:
+    """How a problem is named on the command line."""
+    return "--shape " + ",".join(f"{d}=.." for d, extent in subject.dims.items() if not isinstance(extent, int))
 
 
 def _once(shapes: Sequence[Shape]) -> list[Shape]:

@@ -32,7 +32,10 @@ class RowText:
 
 @dataclass(frozen=True, slots=True)
 class PointText:
-    """What was measured for calls that agree in all dims but one. answers: a tuple of (last extent, tiling)."""
+    """What was measured for calls that agree in all dims that decide, but one.
+
+    answers: a tuple of (last extent, tiling).
+    """
 
     point: str
     answers: str

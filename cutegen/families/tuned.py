@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from cutegen.families.decide import Choice
@@ -36,6 +36,10 @@ class TunedRow:
             comparisons += [(dim, "==", lo)] if lo == hi else [(dim, ">=", lo), (dim, "<=", hi)]
         return tuple(comparisons)
 
+    def less(self, idle: Collection[str]) -> TunedRow:
+        """The row of calls with any extents of these dims."""
+        return replace(self, calls={dim: extent for dim, extent in self.calls.items() if dim not in idle})
+
     def overlaps(self, other: TunedRow) -> bool:
         """Some call is for both."""
         pairs = ((_span(extent), _span(other.calls[dim])) for dim, extent in self.calls.items())
@@ -59,9 +63,11 @@ def read_tuned(
     along: str,
     complete: Callable[[Mapping[str, Any]], Choice | tuple[Refusal, ...]],
     refuse: Callable[[Any], Refusal | None],
+    idle: Collection[str] = (),
 ) -> Reading:
     """The candidate of each row that is legal beside the `written` knobs (by candidate field) and for calls of `dims`,
-    of which those of one row may have any of a range of `along`.
+    of which those of one row may have any of a range of `along`, and whatever extents of the `idle` ones: a row's tell
+    what was measured.
 
     complete: the candidate with given knobs, or what refuses it. refuse: what refuses a legal one beside the default.
     """
@@ -73,11 +79,11 @@ def read_tuned(
         if row.name not in judged:
             judged[row.name] = _candidate(row, knobs, written, complete, refuse)
         found = judged[row.name]
-        if fault := found if isinstance(found, str) else _misfit(row, dims, along, [r for r, _ in kept]):
+        if fault := found if isinstance(found, str) else _misfit(row, dims, along, idle, [r for r, _ in kept]):
             dropped.append(index)
             notes[f"winners: {row.name} is dropped: {fault}"] = None
         else:
-            kept.append((row, found))
+            kept.append((row.less(idle), found))
     return Reading(tuple(kept), tuple(dropped), tuple(notes))
 
 
@@ -111,7 +117,7 @@ def _candidate(
     return refusal.reason if refusal else result.candidate
 
 
-def _misfit(row: TunedRow, dims: Sequence[str], along: str, before: Sequence[TunedRow]) -> str:
+def _misfit(row: TunedRow, dims: Sequence[str], along: str, idle: Collection[str], before: Sequence[TunedRow]) -> str:
     """Why no call of a kernel with these dims can be meant, or "". Without a device none is."""
     if not row.device:
         return ""
@@ -120,8 +126,8 @@ def _misfit(row: TunedRow, dims: Sequence[str], along: str, before: Sequence[Tun
     ranges = [dim for dim, extent in row.calls.items() if dim != along and not isinstance(extent, int)]
     if ranges:
         return f"its calls give a range of {', '.join(ranges)}; a range is of {along}"
-    if any(row.overlaps(other) for other in before):
-        return "another winner is for the same calls on this device"
+    if any(row.less(idle).overlaps(other) for other in before):
+        return "another winner is for the same calls on this device" + "".join(f", whatever {dim} is" for dim in idle)
     return ""
 
 

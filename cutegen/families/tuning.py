@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,13 +23,19 @@ class Proposal:
 
 
 class TuningSpace(Protocol):
-    """Of one spec. dims: of a call, in the order of the plan. along: the dim that winners are ranges of."""
+    """Of one spec. dims: those that decide which kernel runs a call, in the order of the plan. along: the one that
+    winners are ranges of."""
 
     @property
     def dims(self) -> tuple[str, ...]: ...
 
     @property
     def along(self) -> str: ...
+
+    @property
+    def listed(self) -> Mapping[str, Sequence[object]]:
+        """What the spec's `tune` section lists, by dotted key."""
+        ...
 
     def find_default(self, problem: Mapping[str, int]) -> Any:
         """The candidate that runs the problem where nothing was tuned."""

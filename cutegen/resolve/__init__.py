@@ -9,7 +9,7 @@ from cutegen.resolve.chain import (
     tuning_space,
 )
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
-from cutegen.resolve.pin import pin_decisions
+from cutegen.resolve.pin import pin_decisions, tunable_keys
 
 __all__ = [
     "Lock",
@@ -22,5 +22,6 @@ __all__ = [
     "resolve_file",
     "resolve_tuned",
     "save_lock",
+    "tunable_keys",
     "tuning_space",
 ]

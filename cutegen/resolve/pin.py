@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cutegen.diagnostics import CutegenError, SpecError, suggest
 from cutegen.families.knobs import plain, show
-from cutegen.resolve.chain import Resolution, resolve_document
+from cutegen.resolve.chain import Resolution, resolve_document, tuning_space
 from cutegen.resolve.lock import lock_path
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.document import Node
@@ -18,22 +18,34 @@ MAX_LOST = 10  # lines of a refusal about winners that contradict what would be 
 
 
 def pin_decisions(resolution: Resolution, keys: Sequence[str]) -> tuple[str, Resolution]:
-    """The spec's text with open decisions written in (all, or those of `keys`), and what it resolves to.
+    """The spec's text with open decisions written in (all but the `tunable_keys`, or those of `keys`), and what it
+    resolves to.
 
-    CutegenError when a key is no open decision, or when the new text would not resolve to the same kernel.
+    CutegenError when a key cannot be pinned, or when the new text would not resolve to the same kernel.
     """
     doc = resolution.document
     decisions = {d.key: d.value for d in resolution.resolved.decisions if d.origin != "spec"}
+    tunable = tunable_keys(resolution)
     for key in keys:
         if key not in decisions:
             _refuse(resolution, key, list(decisions))
+        if key in tunable:
+            said = f"`{key}` cannot be pinned: `tune` lists other values for it, which the spec would then rule out"
+            raise CutegenError(said, "take it out of `tune` first", exit_code=2)
     for key, value in decisions.items():
-        if not keys or key in keys:
+        if key in keys or not (keys or key in tunable):
             doc = _write_in(doc, key, show(value))
     pinned = replace(resolve_document(doc, resolution.lock), read=resolution.read)
     if pinned.resolved.digest != resolution.resolved.digest:
         _refuse_change(resolution, pinned, decisions)
     return doc.text, pinned
+
+
+def tunable_keys(resolution: Resolution) -> tuple[str, ...]:
+    """Open decisions for which `tune` lists other values: written, they would contradict the list."""
+    listed = tuning_space(resolution).listed
+    decisions = (d for d in resolution.resolved.decisions if d.origin != "spec" and d.key in listed)
+    return tuple(d.key for d in decisions if any(plain(value) != plain(d.value) for value in listed[d.key]))
 
 
 def _write_in(doc: SpecDocument, key: str, value: str) -> SpecDocument:

@@ -16,7 +16,8 @@ Bounds: TypeAlias = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The answer of one measured problem, which is the upper end of each range in `calls`.
+    """The answer of one measured problem, which is the upper end of each range in `calls`. It answers for any number of
+    rows to gather from, whatever was measured.
 
     device: as the driver names it. tiling: a name of the lock's tilings, or DEFAULT. us: microseconds. gain: speed
     relative to the default (None where that won), speed: to the baseline (None where there is none), each as (low end

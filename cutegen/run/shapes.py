@@ -63,9 +63,9 @@ def complete(subject: Subject, given: Mapping[str, int], origin: str) -> Shape:
             suggest(unknown[0], subject.dims) or f"its dims are {', '.join(subject.dims)}",
             exit_code=2,
         )
-    constants = {d: extent for d, extent in subject.dims.items() if isinstance(extent, int)}
-    shape = {**subject.defaults, **constants, **given}
-    if missing := [d for d in subject.dims if d not in shape]:
+    constants = _constants(subject)
+    shape = _known_extents(subject, given)
+    if missing := missing_dims(subject, given):
         raise CutegenError(f"{origin}: {', '.join(missing)} missing", f"add {missing[0]}=...", exit_code=2)
     for dim, extent in shape.items():
         if constants.get(dim, extent) != extent:
@@ -77,6 +77,20 @@ def complete(subject: Subject, given: Mapping[str, int], origin: str) -> Shape:
             promise = f"from {allowed[0]}" + (f" to {allowed[1]}" if allowed[1] else "")
             raise CutegenError(f"{origin}: {dim} is {promise} in {subject.name}, not {extent}", exit_code=2)
     return {d: shape[d] for d in subject.dims}
+
+
+def missing_dims(subject: Subject, given: Mapping[str, int]) -> list[str]:
+    """Dims of the subject that have no extent: not given, nor constant, nor a file's default."""
+    known = _known_extents(subject, given)
+    return [d for d in subject.dims if d not in known]
+
+
+def _known_extents(subject: Subject, given: Mapping[str, int]) -> Shape:
+    return {**subject.defaults, **_constants(subject), **given}
+
+
+def _constants(subject: Subject) -> Shape:
+    return {d: extent for d, extent in subject.dims.items() if isinstance(extent, int)}
 
 
 def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:

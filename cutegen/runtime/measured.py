@@ -10,8 +10,9 @@ from cutegen.runtime.base import BasePlan, Table
 
 
 class MeasuredPlan(BasePlan):
-    """winners: by device, as the driver names it, and by all dims of a call but one: (last extent of that one, key),
-    ascending, "" being the default. anywhere: with winners, the keys that are chosen on devices without any."""
+    """winners: by device, as the driver names it, and by the dims of a call that decide, but one: (last extent of that
+    one, key), ascending, "" being the default. anywhere: with winners, the keys that are chosen on devices without
+    any."""
 
     winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
     anywhere: ClassVar[tuple[str, ...]] = ()

@@ -48,6 +48,11 @@ def parts_of(rows: int, cluster: int, sm_count: int) -> int:
     return max(1, sm_count // row_blocks(rows, cluster))
 
 
+def fewest_keys(max_pages: int, page_size: int) -> int:
+    """The least length that needs a table of `max_pages`: what the host takes a call's to be, which it cannot read."""
+    return (max_pages - 1) * page_size + 1
+
+
 def workspace_elements(rows: int, parts: int) -> int:
     """f32 elements for the partial results of cut requests: per part two slots, of 512 f16 values and two f32 a row."""
     return 2 * parts * rows * (512 // 2 + 2)

@@ -56,7 +56,7 @@ from cutegen.runtime.arguments import (
 )
 from cutegen.runtime.base import Table
 from cutegen.runtime.measured import MeasuredPlan
-from cutegen.runtime.mla import ROW_BLOCK, parts_of, row_blocks, semaphore_count, workspace_elements
+from cutegen.runtime.mla import ROW_BLOCK, fewest_keys, parts_of, row_blocks, semaphore_count, workspace_elements
 from cutegen.runtime.mla_faults import find_later_faults, merge_single_head, rows_merge, too_many_rows
 from cutegen.runtime.mla_inputs import EQUAL, LATENT_DIM, QUERY_DIM, ROPE_DIM, Draw, draw_inputs
 from cutegen.runtime.mla_reference import attend
@@ -141,7 +141,7 @@ class MlaPlan(MeasuredPlan):
         """The key for a call on a CUDA device (None: the current one). The host does not know lengths, but how wide the
         table is: kernels that were measured with some length run calls whose table is as wide."""
         if self.winners:
-            fewest = (max_pages - 1) * self.page_size + 1
+            fewest = fewest_keys(max_pages, self.page_size)
             if winner := self.find_winner(device, (batch, query_len, heads), fewest):
                 return winner
         return self.choose_tiling(rows=query_len * heads, batch=batch, query_len=query_len)

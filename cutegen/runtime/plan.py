@@ -20,8 +20,8 @@ A generated plan gives, as class attributes:
     promoted_k        products that the tensor core sums before f32 registers take the sum; 0: all of them
     approximation     absolute error of the epilogue's approximated functions at unit scale (0.0 when it has none), or
                       {"d": 0.0} where it is not the same for all outputs
-    winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m, the
-                      tilings that were measured fastest, each up to an extent of m ("": the default)
+    winners           {"NVIDIA H200": {(4096, 4096): ((64, "t64x256"),)}}: by device and all dims but m and
+                      gathered.of, the tilings that were measured fastest, each up to an extent of m ("": the default)
     reductions        {"r": "sum"}: outputs that are one value for all columns, all rows or both
     block_values      names of outputs with one value for a block of columns
     batch_invariant   True: the bits of a row depend neither on m nor on its place; `check` proves it

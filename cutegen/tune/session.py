@@ -289,7 +289,8 @@ class Session:
         verdicts = [v for v in map(_verdict, self.report.problems) if v]
         lock = self.resolution.lock
         if verdicts:
-            lock = record(self.resolution, verdicts, self.space.along, self.device, self.beside, self.report.toolchain)
+            lock = record(self.resolution, verdicts, self.space, self.device, self.beside, self.report.toolchain)
+            self.report.notes += _left_out(verdicts, lock, self.device)
         lock = self._withdraw_faulty(lock)
         self.report.lock = lock
         if lock == self.resolution.lock:
@@ -330,6 +331,13 @@ def _verdict(report: ProblemReport) -> Verdict | None:
     if report.best:
         knobs = next(p.knobs for p, t in zip(report.pool.tried, report.trials) if t is report.best)
     return Verdict(report.problem, knobs, report.nearest)
+
+
+def _left_out(verdicts: Iterable[Verdict], lock: Lock, device: str) -> list[str]:
+    """Notes about verdicts for whose calls another problem's answer stands."""
+    standing = [w.problem for w in lock.winners if w.device == device]
+    why = "left out of the lock: the same calls were measured with more rows to gather from"
+    return [f"{shape_text(v.problem)}: {why}" for v in verdicts if v.problem not in standing]
 
 
 def _fingerprint(spec: Path) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from cutegen.families.tuned import TunedRow
+from cutegen.families.tuning import TuningSpace
 from cutegen.resolve import Lock, Resolution, resolve_tuned
 from cutegen.resolve.winners import DEFAULT, Bounds, Winner
 from cutegen.run.intervals import Interval, speed_ratio
@@ -29,12 +30,17 @@ class Verdict:
 
 
 def record(
-    resolution: Resolution, verdicts: Sequence[Verdict], along: str, device: str, beside: str, toolchain: str
+    resolution: Resolution,
+    verdicts: Sequence[Verdict],
+    space: TuningSpace,
+    device: str,
+    beside: str,
+    toolchain: str,
 ) -> Lock:
     """The lock with these verdicts in place of earlier ones for the same problems on this device, and without those of
     problems that have other dims.
 
-    along: the dim that ranges run over. beside, toolchain: as Winner has them.
+    space: says which dims decide, and which one ranges run over. beside, toolchain: as Winner has them.
     """
     lock = resolution.lock
     tilings: dict[str, Mapping[str, object]] = dict(lock.tilings)
@@ -53,7 +59,7 @@ def record(
         for w in lock.winners
         if w.device != device or (w.problem not in problems and tuple(sorted(w.problem)) in dims)
     ]
-    mine = reach([w for w in (*kept, *fresh) if w.device == device], along)
+    mine = reach([w for w in (*kept, *fresh) if w.device == device], space.dims, space.along)
     others = [w for w in kept if w.device != device]
     return _renamed(resolution, lock.with_winners(tilings, [*others, *mine]))
 
@@ -71,12 +77,13 @@ def withdraw(lock: Lock, problem: Shape, faulty: Sequence[Mapping[str, object]],
     return lock.with_winners(lock.tilings, left) if len(left) < len(lock.winners) else lock
 
 
-def reach(winners: Iterable[Winner], along: str) -> list[Winner]:
+def reach(winners: Iterable[Winner], dims: Collection[str], along: str) -> list[Winner]:
     """Winners of one device with their ranges: from beyond the next smaller measured problem that agrees in all other
-    dims, but no further than REACH and ALIKE say, up to the problem itself. Of several for one the last counts."""
+    `dims`, but no further than REACH and ALIKE say, up to the problem itself. Of several for the same calls the
+    one that had more to gather from counts, as less of that was in a cache; of equals the last."""
     groups: dict[tuple[tuple[str, int], ...], dict[int, Winner]] = {}
-    for winner in winners:
-        point = tuple((dim, extent) for dim, extent in winner.problem.items() if dim != along)
+    for winner in sorted(winners, key=lambda w: [extent for dim, extent in w.problem.items() if dim not in dims]):
+        point = tuple((dim, extent) for dim, extent in winner.problem.items() if dim in dims and dim != along)
         groups.setdefault(point, {})[winner.problem[along]] = winner
     found: list[Winner] = []
     for _, group in sorted(groups.items()):

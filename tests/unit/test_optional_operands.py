@@ -69,6 +69,24 @@ def test_what_is_left(expressions: str, without_v: str | None, without_both: str
         assert device_lines(without(problem, ("v", "w")).kernel_epilogue) == (f"d = {without_both}",)
 
 
+@pytest.mark.parametrize(
+    ("tensors", "mainloop", "epilogue", "name"),
+    [
+        (
+            "x: e4m3[m, k]; weight: e4m3[n, k]; x_scale: f32[m]; weight_scale: f32[n]; scale: f32[n]?",
+            "(x * x_scale) @ (weight * weight_scale)",
+            "acc * scale",
+            "scale",
+        ),
+        ("a: bf16[t, k]; b: bf16[n, k]; rows: i32[m]; w: f32[m]?", "a[rows] @ b", "acc * w", "w"),
+    ],
+)
+def test_a_name_may_be_part_of_one_in_the_mainloop(tensors: str, mainloop: str, epilogue: str, name: str) -> None:
+    declared = "".join(f"  {line}\n" for line in (*tensors.split("; "), "d: bf16[m, n]"))
+    problem = bind_text(f"{HEAD}tensors:\n{declared}mainloop: {mainloop}\nepilogue: {{d: {epilogue}}}\n")
+    assert problem.optional == (name,)
+
+
 def test_locals_go_with_what_they_are_computed_from() -> None:
     problem = bound("x: alpha * v; y: x + 1; u: e * 2; d: acc * y + u + w")
     assert device_lines(problem.kernel_epilogue)[:2] == ("x = alpha * v", "y = x + 1.0")

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from gemm_specs import resolve_text, values
+from gemm_specs import PLAIN, resolve_text, values
+from mla_specs import MLA
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError
@@ -127,6 +128,32 @@ def test_a_value_that_no_text_can_be_put_behind_is_named() -> None:
     with pytest.raises(CutegenError, match=r"kernel.yaml:12:5: `pipeline.stages` cannot be written") as caught:
         pin_decisions(resolve_text(text), ())
     assert "`key: value`" in caught.value.remedy
+
+
+def test_what_tune_lists_other_values_for_stays_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "product.yaml"
+    tuned = PLAIN + "tune: {cluster: [[1, 1], [2, 1]], stages: [4]}\n"
+    path.write_text(tuned)
+    digest = resolve_file(path).resolved.digest
+    assert main(["pin", str(path), "--key", "tiling.cluster"]) == 2
+    assert "`tiling.cluster` cannot be pinned: `tune` lists other values" in capsys.readouterr().err
+    assert path.read_text() == tuned
+    assert main(["pin", str(path)]) == 0
+    assert "note: tiling.cluster: left open: `tune` lists other values for it" in capsys.readouterr().err
+    after = resolve_file(path)
+    assert after.resolved.digest == digest
+    assert [d.key for d in after.resolved.decisions if d.origin != "spec"] == ["tiling.cluster"]
+    assert after.spec.pipeline.stages == 4
+    assert main(["pin", "--json", str(path)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["pinned"] == []
+    assert result["notes"] == ["tiling.cluster: left open: `tune` lists other values for it"]
+
+
+def test_the_tune_section_of_an_mla_decode_keeps_its_say() -> None:
+    text, after = pin_decisions(resolve_text(MLA + "tune: {overhead: [2, 8]}\n"), ())
+    assert [d.key for d in after.resolved.decisions if d.origin != "spec"] == ["scheduler.overhead"]
+    assert "tune: {overhead: [2, 8]}" in text
 
 
 @pytest.mark.parametrize(

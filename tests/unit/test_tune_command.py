@@ -145,6 +145,16 @@ def test_problems_of_the_spec(spec: Path, measuring: Any, capsys: pytest.Capture
     assert tune(spec, "--candidates", "3", "--json") == 0
     problems = [p["problem"] for p in json.loads(capsys.readouterr().out)["problems"]]
     assert problems == [{"tokens": m, "n": 4096, "k": 4096} for m in (16, 64)]
+    for listed, said, remedy in (
+        ("instances: [{n: 4096, k: 4096}]", "no `tokens`", "write `m: [1, 64, ..]`"),
+        ("m: [16, 64]", "no `n` and no `k`", "write `n: .., k: ..` in each of `instances`"),
+        ("instances: [{n: 8}]", "no `tokens` and no `k`", "write `m: [1, 64, ..]` and `k: ..` in each of `instances`"),
+    ):
+        spec.write_text(PLAIN.replace("[m, ", "[tokens, ") + f"{listed}\n")
+        assert tune(spec) == 2
+        err = " ".join(capsys.readouterr().err.split())
+        assert f"`instances` and `m` give {said}" in err
+        assert f"{remedy}, or name a problem with --shape tokens=..,n=..,k=.." in err
     spec.write_text(PLAIN)
     assert tune(spec) == 2
     assert "there is no problem to tune" in (err := capsys.readouterr().err)

@@ -107,16 +107,35 @@ def test_dispatch_by_device_and_shape() -> None:
         assert dispatch(rows, {"m": m, "n": n, "k": k}, device) == name
 
 
-def test_winners_of_gathered_rows_are_for_calls_with_so_many_to_gather_from() -> None:
-    calls = {"t": 4096, "g": 8, "m": (1, 64), "n": 4096, "k": 4096}
-    tilings: dict[str, dict[str, object]] = {"turns": {"tiling.tile": [128, 64, 64]}}
-    text = gathered(OFFSETS)
-    resolution = with_winners(replace(winner(1, 64, "turns"), calls=calls), tilings=tilings, text=text)
+GATHERING = {"t": 4096, "g": 8, "m": (1, 64), "n": 4096, "k": 4096}
+GATHER_TILINGS: dict[str, dict[str, object]] = {
+    "turns": {"tiling.tile": [128, 64, 64]},
+    "flat": {"tiling.tile": [128, 32, 64]},
+}
+
+
+def gathering(*winners: Winner) -> Any:
+    return with_winners(*winners, tilings=GATHER_TILINGS, text=gathered(OFFSETS))
+
+
+def test_winners_of_gathered_rows_are_for_any_number_to_gather_from() -> None:
+    resolution = gathering(replace(winner(1, 64, "turns"), calls=GATHERING))
     assert resolution.notes == ()
-    assert dispatch(resolution.resolved.dispatch, {**calls, "m": 64}, H200) == "t128x64x64"
-    assert dispatch(resolution.resolved.dispatch, {**calls, "m": 64, "t": 8}, H200) != "t128x64x64"
+    for t in (8, 4096, 4097):
+        assert dispatch(resolution.resolved.dispatch, {**GATHERING, "m": 64, "t": t}, H200) == "t128x64x64"
+    assert resolution.lock.winners[0].problem["t"] == 4096  # what --confirm measures
     plan = render_package(resolution.resolved).files["plan.py"]
-    assert '(4096, 8, 4096, 4096): ((64, "t128x64x64"),),' in plan
+    assert '(8, 4096, 4096): ((64, "t128x64x64"),),' in plan
+    assert 'find_winner(device, (dims["g"], dims["n"], dims["k"]), dims["m"])' in plan
+
+
+def test_winners_that_differ_in_rows_to_gather_from_alone_collide() -> None:
+    """As locks have them from when those rows had a say; the first stands, and that is told."""
+    own = replace(winner(1, 64, "turns"), calls=GATHERING)
+    resolution = gathering(own, replace(own, calls={**GATHERING, "t": 512}, tiling="flat"))
+    said = "winners: flat is dropped: another winner is for the same calls on this device, whatever t is"
+    assert said in resolution.notes
+    assert resolution.lock.winners == (own,)
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ class Binder:
         gathered = (mainloop.gather.name, *mainloop.gathered) if mainloop.gather else ()
         check_made_names(self.spec, program, gathered, self.report)
         aliases = self.aliases(program)
-        optional = self.optional(program, written.inputs)
+        optional = self.optional(program, set(written.inputs).difference(mainloop.reads))
         if groups:
             grouping.check_outputs(program.outputs, groups)
             self.check_group_epilogue(program, roles)
@@ -208,11 +208,12 @@ class Binder:
                 self.report(rules.IN_PLACE, ("alias", name), said, remedy, key=name not in self.spec.epilogue)
         return tuple(given.items())
 
-    def optional(self, program: EpilogueProgram, inputs: Collection[str]) -> tuple[str, ...]:
-        """Inputs that may be None; those without which an expression has no meaning are reported."""
+    def optional(self, program: EpilogueProgram, own: Collection[str]) -> tuple[str, ...]:
+        """Inputs that may be None; those without which an expression has no meaning are reported. own: inputs of the
+        epilogue alone."""
         names = tuple(name for name, tensor in self.spec.tensors.items() if tensor.optional)
         for name in names:
-            if name not in inputs or name in self.spec.mainloop:
+            if name not in own:
                 remedy = "drop the `?`; a spec of its own does without it"
                 self.report(OPTIONAL, ("tensors", name), f"`{name}` is no input of the epilogue alone", remedy)
             elif (others := len(names)) > MAX_OPTIONAL and name == names[MAX_OPTIONAL]:

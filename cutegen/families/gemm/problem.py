@@ -172,7 +172,13 @@ class GemmProblem:
     @property
     def dims(self) -> tuple[ProblemDim, ...]:
         """Those that a call has extents of."""
-        return (*self.gathered_dims, *([self.batch] if self.batch else []), self.m, self.n, self.k)
+        return (*self.gathered_dims, *self.dispatch_dims)
+
+    @property
+    def dispatch_dims(self) -> tuple[ProblemDim, ...]:
+        """Those that decide which kernel runs a call. Rows to gather from do not: their number changes from call to
+        call, and what a kernel does is as much with any."""
+        return (*([self.batch] if self.batch else []), self.m, self.n, self.k)
 
     @property
     def gathered(self) -> MatrixOperand | None:

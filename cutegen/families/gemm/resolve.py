@@ -54,6 +54,7 @@ def resolve(
         problem.m.name,
         complete=lambda fixed: choose(fixed, decided.device),
         refuse=lambda c: other_sum(problem, decided.candidate, c),
+        idle=[d.name for d in problem.gathered_dims],
     )
     resolved = _resolved(spec, doc, problem, decided, rows, read.kept)
     names = {t.candidate: t.name for t in resolved.tilings}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
@@ -33,12 +33,15 @@ class GemmSpace:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        p = self.problem
-        return tuple(d.name for d in (p.batch, p.m, p.n, p.k) if d)
+        return tuple(d.name for d in self.problem.dispatch_dims)
 
     @property
     def along(self) -> str:
         return self.problem.m.name
+
+    @property
+    def listed(self) -> Mapping[str, Sequence[object]]:
+        return {k.key: values for k in self._knobs if (values := getattr(self.spec.tune, k.short))}
 
     @cached_property
     def _knobs(self) -> tuple[Knob, ...]:
@@ -54,7 +57,7 @@ class GemmSpace:
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
         p = self.problem
         shape = Shape(*(problem[d.name] for d in (p.m, p.n, p.k, p.batch) if d))
-        listed = {k.field: getattr(self.spec.tune, k.short) for k in self._knobs if getattr(self.spec.tune, k.short)}
+        listed = {k.field: self.listed[k.key] for k in self._knobs if k.key in self.listed}
         seen: set[Candidate] = set()
         for proposal in self._combinations(listed, shape) if listed else self._ranked(shape, unordered):
             if proposal.candidate not in seen:
@@ -72,7 +75,7 @@ class GemmSpace:
         for found in explore(self.problem, self._written, self.arch, self.device, shape, unordered, self._refuse):
             yield Proposal(found.candidate, self.describe(found.candidate), found.why, found.refusals)
 
-    def _combinations(self, listed: Mapping[str, list[Any]], shape: Shape) -> Iterator[Proposal]:
+    def _combinations(self, listed: Mapping[str, Sequence[Any]], shape: Shape) -> Iterator[Proposal]:
         for values in product(*listed.values()):
             fixed = {**self._written, **dict(zip(listed, values))}
             result = choose(self.problem, fixed, self.arch, self.device, (shape,), self._refuse)

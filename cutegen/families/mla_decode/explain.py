@@ -23,12 +23,12 @@ from cutegen.families.mla_decode.candidate import KNOBS, MAX_UNIT, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, derive
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor
 from cutegen.families.mla_decode.resolve import chooser
-from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
-from cutegen.families.resolved import dispatch
+from cutegen.families.mla_decode.resolved import LENGTH, ResolvedMla, ResolvedMlaTiling
+from cutegen.families.resolved import dispatch, product_name
 from cutegen.families.wish import answer_wish
 from cutegen.hardware import ARCHS, DEVICES
 from cutegen.hardware.arch import WARPGROUP_THREADS
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, parts_of, row_blocks, workspace_elements
+from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, fewest_keys, parts_of, row_blocks, workspace_elements
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
@@ -144,7 +144,9 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     problem, device = resolved.problem, DEVICES[resolved.device]
     batch, query_len, heads, kv_len = read_shape(problem, shape)
     rows = heads * query_len
-    name = dispatch(resolved.dispatch, {"rows": rows, "batch": batch, "query_len": query_len})
+    length = fewest_keys(-(-kv_len // problem.page_size), problem.page_size)
+    call = {"rows": rows, "batch": batch, "query_len": query_len, "heads": heads, LENGTH: length}
+    name = dispatch(resolved.dispatch, call, product_name(resolved.dispatch, resolved.device))
     tiling = next(t for t in resolved.tilings if t.name == name)
     numbers = tiling.numbers
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,10 @@ class MlaSpace:
         self.spec, self.resolved, self.problem = spec, resolved, resolved.problem
         self.arch = ARCHS[spec.arch]
 
+    @property
+    def listed(self) -> Mapping[str, Sequence[object]]:
+        return {k.key: values for k in KNOBS if k.field in SEARCH and (values := getattr(self.spec.tune, k.field))}
+
     def find_default(self, problem: Mapping[str, int]) -> Candidate:
         rows = problem["query_len"] * problem["heads"]
         name = dispatch(self.resolved.dispatch, {**problem, "rows": rows})
@@ -52,7 +56,7 @@ class MlaSpace:
         if self.resolved.variant != BOTH:
             written["variant"] = self.resolved.variant
         listed = {field: getattr(self.spec.tune, field) for field in SEARCH}
-        any_listed = any(listed.values())
+        any_listed = bool(self.listed)
         values = {}
         for field, tried in SEARCH.items():
             own = (getattr(default, field),) if any_listed else tried

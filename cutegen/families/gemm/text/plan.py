@@ -105,7 +105,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         modules=tuple((t.name, t.module) for t in resolved.instances) if several else (),
         module='f"{__package__}.{MODULES[key]}"' if several else f'f"{{__package__}}.{resolved.kernels[0].module}"',
         dispatch=row_texts(resolved.dispatch, 'dims["{}"]'),
-        winners=_winners(resolved, [d.name for d in problem.dims if d is not problem.m]),
+        winners=_winners(resolved, [d.name for d in problem.dispatch_dims if d is not problem.m]),
         spread=bool(problem.scaled_k),
         gathered=gathered_text(problem),
         copied_tilings=_names(tuple(t.name for t in resolved.instances if t.candidate.gather == COPIED)),
@@ -117,7 +117,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
 
 
 def _winners(resolved: ResolvedGemm, others: list[str]) -> WinnersText | None:
-    """others: names of all dims but m."""
+    """others: names of the dims that decide, but m."""
     along = resolved.problem.m.name
     devices = device_texts(resolved.dispatch, others, along)
     if not devices:
