@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,8 @@ Make = Callable[[Any, Sizes], tuple[Any, ...]]  # (torch device, sizes) -> tenso
 
 
 class OwnScratch:
-    """One set of scratch tensors for each stream, and for each device one that all captured graphs share: graphs that
-    may run at the same time need scratch of their own, passed to launch_fn.
+    """One set of scratch tensors for each stream, and for each device one that all captured graphs share: graphs, and
+    branches of one graph, that may run at the same time need scratch of their own, passed to launch_fn.
 
     A set grows when a call needs more and never shrinks. What graphs may have captured is never freed, because they
     keep its address.
@@ -21,6 +22,7 @@ class OwnScratch:
         self._make = make
         self._sets: dict[tuple[Any, Any], tuple[Any, ...]] = {}
         self._outgrown: list[tuple[Any, ...]] = []
+        self._growing = threading.Lock()  # two threads that grow the graphs' set would lose one that a capture may hold
 
     def find(self, device: Any, sizes: Sizes) -> tuple[Any, ...]:
         """Scratch of at least these sizes that no other stream uses. A graph that is captured before any plain call of
@@ -38,12 +40,14 @@ class OwnScratch:
         if capturing:
             return self._make(device, sizes)
         found = self._sets[device, stream] = self._make(device, _union(found, sizes))
-        shared = self._sets.get((device, "graphs"), ())
-        if not _suffices(shared, sizes):
-            self._outgrown.append(shared)
-            self._sets[device, "graphs"] = self._make(device, _union(shared, sizes))
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)  # zeroed before any other stream can look
+        with self._growing:
+            shared = self._sets.get((device, "graphs"), ())
+            if not _suffices(shared, sizes):
+                made = self._make(device, _union(shared, sizes))
+                if device.type == "cuda":
+                    torch.cuda.synchronize(device)  # zeroed before any other stream can look
+                self._outgrown.append(shared)
+                self._sets[device, "graphs"] = made
         return found
 
 
