@@ -31,7 +31,7 @@ from cutegen.epilogue.tree import (
 
 _SUM, _PRODUCT, _SIGN, _CALL = range(4)
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
-
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 _TORCH_DIMS = {"batch": -3, "m": -2, "n": -1}
 REFERENCE_FUNCTIONS = ("ceil_pow2", "divide", "reduce_blocks", "spread_values")  # of cutegen.runtime.epilogue
@@ -72,12 +72,9 @@ class _Writer:
                 return self.call(op, args)
             case Where(condition, chosen, other):
                 return f"{self.where}({self.text(condition)}, {self.text(chosen)}, {self.text(other)})"
-            case Compare(op, left, right):
-                return (
-                    f"({self.text(left)} {op} {self.text(right)})"
-                    if level
-                    else f"{self.text(left)} {op} {self.text(right)}"
-                )
+            case Compare():
+                text = self.compare(expr)
+                return f"({text})" if level else text
             case Logic("not", (part,)):
                 return f"~{self.text(part, _SIGN)}"
             case Logic(op, parts):
@@ -95,6 +92,13 @@ class _Writer:
                 own = _PRECEDENCE[op]
                 text = f"{self.text(left, own)} {op} {self.text(right, own + 1)}"
         return text if own >= level else f"({text})"
+
+    def compare(self, expr: Compare) -> str:
+        """What is constant stands on the right, where linters want it."""
+        op, left, right = expr.op, expr.left, expr.right
+        if is_constant(left, ()):  # and right is not: the spec may not compare two constants
+            op, left, right = _TURNED[op], right, left
+        return f"{self.text(left)} {op} {self.text(right)}"
 
     def divide(self, quotient: Expr, divisor: Expr) -> str:
         """The function that `/` becomes where it is not constant; "" for the operator."""

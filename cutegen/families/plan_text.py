@@ -91,7 +91,7 @@ def device_texts(dispatch: Iterable[DispatchRow], dims: Iterable[str], along: st
 def keys_of_all_devices(dispatch: Iterable[DispatchRow]) -> str:
     """A tuple of the tilings that devices without measurements run."""
     keys = dict.fromkeys(row.tiling for row in dispatch if not isinstance(row, DeviceRow))
-    return bracketed("(", [json.dumps(key) for key in keys], ")", indent=4, used=len("anywhere = "), is_tuple=True)
+    return bracketed("(", [json.dumps(key) for key in keys], ")", indent=4, used=len("anywhere = "), literal=True)
 
 
 def _point(point: tuple[int, ...], rows: list[tuple[int, int, str]]) -> PointText:
@@ -106,4 +106,4 @@ def _point(point: tuple[int, ...], rows: list[tuple[int, int, str]]) -> PointTex
         answers.append((high, tiling))
     text = str(point)
     parts = [f"({last}, {json.dumps(tiling)})" for last, tiling in answers]
-    return PointText(text, bracketed("(", parts, ")", indent=8, used=len(text) + 3, is_tuple=True))
+    return PointText(text, bracketed("(", parts, ")", indent=8, used=len(text) + 3, literal=True))

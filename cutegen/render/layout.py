@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
 WIDTH = 120
+# What binds least comes first.
+_OPERATORS = (
+    (" or ",),
+    (" and ",),
+    (" < ", " <= ", " > ", " >= ", " == ", " != ", " is "),
+    (" + ", " - "),
+    (" * ", " / ", " // ", " % "),
+)
+_STATEMENT = re.compile(r"(from [^ ]+ import |(?:return|if|elif|while|assert) |[^=(]+? [-+*/]*= |)(.*?)(:?)")
 
 
-def bracketed(head: str, items: Sequence[str], tail: str, *, indent: int, used: int = 0, is_tuple: bool = False) -> str:
+def bracketed(head: str, items: Sequence[str], tail: str, *, indent: int, used: int = 0, literal: bool = False) -> str:
     """`head` + items + `tail` on one line if it fits, else the items on a line of their own, else one item a line.
 
     indent: column of the statement. used: columns that the first line has taken before `head`, and the last needs.
+    literal: a tuple or a dict of several, which have no line for all items.
     """
-    one = ", ".join(items) + ("," if is_tuple and len(items) == 1 else "")
+    one = ", ".join(items) + ("," if literal and len(items) == 1 else "")
     if indent + used + len(head) + len(one) + len(tail) <= WIDTH:
         return head + one + tail
     inner, outer = " " * (indent + 4), " " * indent
-    if not is_tuple and indent + 4 + len(one) <= WIDTH and "\n" not in one:
+    if not literal and indent + 4 + len(one) <= WIDTH and "\n" not in one:
         return f"{head}\n{inner}{one}\n{outer}{tail}"
     lines = "".join(f"{inner}{item},\n" for item in items)
     return f"{head}\n{lines}{outer}{tail}"
@@ -33,7 +44,8 @@ def lay_out(text: str) -> str:
     those broken as the formatter breaks them; a comment behind such a line goes above it."""
     lines: list[str] = []
     quoted = False
-    for line in text.split("\n"):
+    rest = iter(text.split("\n"))
+    for line in rest:
         is_docstring = quoted or '"""' in line
         quoted ^= line.count('"""') % 2 == 1
         indent = len(line) - len(line.lstrip())
@@ -41,12 +53,27 @@ def lay_out(text: str) -> str:
             lines.append(line)
         elif is_docstring or line[indent] == "#":
             lines += wrapped(line, " " * indent + "# " * (not is_docstring))
+        elif before := _room_for_bracket(line):
+            call = [line[:indent] + line[len(before) :], *_up_to(rest, f"{line[:indent]})")]
+            lines += [f"{before}(", lay_out("\n".join(f"    {x}" for x in call)), f"{line[:indent]})"]
         else:
             code, comment = _split_comment(line[indent:])
-            lines += [" " * indent + comment] * bool(comment)
-            # What is left is a literal, which the formatter leaves alone.
-            lines += [x if len(x) <= WIDTH else f"{x}  # noqa: E501" for x in _broken(code, indent)]
+            lines += wrapped(" " * indent + comment, " " * indent + "# ")
+            lines += map(_excused, _item(code[:-1], indent) if code.endswith(",") else _broken(code, indent))
     return "\n".join(lines)
+
+
+def _room_for_bracket(line: str) -> str:
+    """The targets and the sign of an assignment whose call other lines close, if a bracket fits behind them."""
+    before, value, _ = _split_statement(line)
+    return before if value.endswith("(") and before.endswith(" = ") and len(before) < WIDTH else ""
+
+
+def _up_to(lines: Iterator[str], last: str) -> Iterator[str]:
+    for line in lines:
+        yield line
+        if line == last:
+            return
 
 
 def wrapped(line: str, indent: str) -> list[str]:
@@ -54,30 +81,68 @@ def wrapped(line: str, indent: str) -> list[str]:
     return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
+def _excused(line: str) -> str:
+    """A line that is still too long has a literal, which the formatter leaves alone; so does the linter where nothing
+    else is in it."""
+    return f"{line}  # noqa: E501" if len(line) > WIDTH and " " in line.strip() else line
+
+
+def _item(code: str, indent: int) -> list[str]:
+    """An element of a bracket as lines, with a comma behind it."""
+    *first, last = _broken(code, indent, used=1)
+    return [*first, f"{last},"]
+
+
 def _broken(code: str, indent: int, used: int = 0) -> list[str]:
     """A statement, or an element of a bracket, as lines. used: columns that its last line needs behind it."""
-    outer, inner = " " * indent, " " * (indent + 4)
+    outer = " " * indent
     if indent + len(code) + used <= WIDTH:
         return [outer + code]
-    head, imports, names = code.partition(" import ")
-    if imports and head.startswith("from "):
-        return [f"{outer}{head} import (", *(f"{inner}{name}," for name in names.split(", ")), f"{outer})"]
-    if not (pair := _last_bracket(code)):
-        return [outer + code]
-    opening, closing = pair
-    head, body, tail = code[: opening + 1], code[opening + 1 : closing], code[closing:]
-    target, equals, value = code.partition(" = ")
-    if indent + len(head) > WIDTH and equals and len(target) < opening:
-        return [f"{outer}{target} = (", *_broken(value, indent + 4), f"{outer})"]
+    before, value, after = _split_statement(code)
+    operands = _split_operands(value)
+    if not before and operands:
+        return [line for operand in operands for line in _broken(operand, indent, used)]
+    targets = before.removesuffix(" = ")
+    if "," in _outside(targets) and indent + len(before) + 1 > WIDTH:
+        return [f"{outer}(", *_contents(targets, indent + 4), *_behind_bracket(f") = {value}", indent)]
+    # A call behind a single operator is broken itself.
+    bare = "," in _outside(value) or len(operands) > 2 or (operands and value[-1] != ")")
+    pairs = [pair for pair in _pairs(code) if len(before) <= pair[0]]
+    reached = [pair for pair in pairs if indent + pair[0] < WIDTH]
+    if before and (bare or (pairs and not reached)):
+        return [f"{outer}{before}(", *_contents(value, indent + 4), f"{outer}){after}"]
+    return _broken_bracket(code, *(reached or pairs)[-1], indent) if pairs else [outer + code]
+
+
+def _broken_bracket(code: str, opening: int, closing: int, indent: int) -> list[str]:
+    """`code` as lines, with what a pair of brackets in it holds on lines of its own."""
     called = opening > 0 and (code[opening - 1].isalnum() or code[opening - 1] in "_)]")
+    contents = _contents(code[opening + 1 : closing], indent + 4, code[opening], called=called)
+    return [" " * indent + code[: opening + 1], *contents, *_behind_bracket(code[closing:], indent)]
+
+
+def _behind_bracket(code: str, indent: int) -> list[str]:
+    """What begins with a closing bracket, as lines."""
+    first, *rest = _broken(f"_{code[1:]}", indent)  # as if it were a name: no bracket that is not opened
+    return [first.replace("_", code[0], 1), *rest]
+
+
+def _split_statement(code: str) -> tuple[str, str, str]:
+    """What is before the value of a statement, the value, and what is behind it; an element of a bracket is a value."""
+    match = _STATEMENT.fullmatch(code)
+    assert match
+    return match[1], match[2], match[3]
+
+
+def _contents(body: str, indent: int, bracket: str = "(", *, called: bool = False) -> list[str]:
+    """What a pair of brackets holds, an element a line unless it need not be. called: the brackets call or subscript
+    something."""
     items = _split_items(body)
-    if called and (len(inner) + len(body) <= WIDTH or (len(items) == 1 and code[opening] == "[")):
-        return [outer + head, *_broken(body, indent + 4), outer + tail]
-    lines = [outer + head]
-    for item in items:
-        *first, last = _broken(item, indent + 4, used=1)
-        lines += [*first, f"{last},"]
-    return [*lines, outer + tail]
+    one_line = called and indent + len(body) <= WIDTH
+    one_value = bracket == ("[" if called else "(") and "," not in _outside(body)  # and so without a comma
+    if one_line or one_value:
+        return _broken(body, indent)
+    return [line for item in items for line in _item(item, indent)]
 
 
 def _brackets(code: str) -> Iterator[tuple[int, str, int]]:
@@ -97,10 +162,24 @@ def _brackets(code: str) -> Iterator[tuple[int, str, int]]:
         i += 1
 
 
-def _last_bracket(code: str) -> tuple[int, int] | None:
-    """Positions of the last pair of brackets that is in no other; None too where another line closes what is opened."""
+def _pairs(code: str) -> list[tuple[int, int]]:
+    """Positions of the pairs of brackets that are in no others; none where another line closes what is opened."""
     ends = [i for i, c, depth in _brackets(code) if depth == 0 and c in "([{)]}"]
-    return (ends[-2], ends[-1]) if ends and len(ends) % 2 == 0 else None
+    return list(zip(ends[::2], ends[1::2])) if len(ends) % 2 == 0 else []
+
+
+def _outside(code: str) -> str:
+    """What is in no bracket and no string."""
+    return "".join(c for _, c, depth in _brackets(code) if depth == 0)
+
+
+def _split_operands(code: str) -> list[str]:
+    """The parts between the operators that bind least, each behind its operator; none without operators."""
+    for operators in _OPERATORS:
+        starts = [i for i, _, depth in _brackets(code) if depth == 0 and code.startswith(operators, i)]
+        if starts:
+            return [code[start:end].strip() for start, end in zip([0, *starts], [*starts, len(code)])]
+    return []
 
 
 def _split_items(code: str) -> list[str]:

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gemm_specs import EDGES
+from long_names import long_names
 from spec_variety import BLOCK_VALUES, varied_spec
 
+from cutegen.families.registry import load_family
 from cutegen.render import RenderedPackage, make_standalone, render_package
 from cutegen.resolve import resolve_document
 from cutegen.spec import load_text
@@ -31,6 +34,8 @@ for number in range({COUNT // 2}):
     text = resolution.lock.to_text() + "".join(f"{{name}} {{body}}" for name, body in package.files.items())
     print(number, hashlib.sha256(text.encode()).hexdigest())
 """
+# A number first, which the linter wants last.
+COMPARED = EDGES["smallest_tile"].replace("gelu_tanh(alpha", "where(0 < alpha * acc <= 1, acc, 2 * acc) + relu(alpha")
 IMPORT = """\
 import sys
 sys.modules["cutegen"] = None  # as if it were not installed
@@ -76,12 +81,35 @@ def test_files_are_laid_out_as_the_formatter_would(tmp_path: Path) -> None:
         write(rendered(number), tmp_path / "generated")
     for number, text in enumerate(BLOCK_VALUES):
         write(render(text, f"blocks_{number}"), tmp_path / "generated")
+    for name, text in long_names(0).items():
+        write(render(text, name), tmp_path / "generated")
+    write(render(COMPARED, "compared"), tmp_path / "generated")
     write(make_standalone(rendered(0)), tmp_path / "generated" / "standalone")
     ours = 'lint.isort.known-first-party=["cutegen"]'
     for command in (["format", "--diff"], ["check"]):
         options = ["--no-cache", "--config", str(ROOT / "pyproject.toml"), "--config", ours]
         run = subprocess.run([ruff, *command, *options, "generated"], cwd=tmp_path, capture_output=True, text=True)
         assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_layout_of_long_names_means_the_same(seed: int) -> None:
+    for name, text in long_names(seed).items():
+        resolved = resolve_document(load_text(text, name), None).resolved
+        bodies = load_family(resolved.family).render(resolved)
+        package = render_package(resolved)
+        assert {file: meaning(body) for file, body in bodies.items()} == {
+            file: meaning(body) for file, body in package.files.items()
+        }
+
+
+def meaning(text: str) -> str:
+    """All but comments and docstrings, whose lines are wrapped."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return ast.dump(tree)
 
 
 def imported(text: str) -> Iterator[str]:

@@ -119,7 +119,9 @@ def test_findings(assignments: dict[str, str], found: list[str]) -> None:
             "where(((acc > 0.0) | (bias < 1.0)) & ~(acc == 2.0), 1.0, 0.0)",
         ),
         ("where(not(acc>0 and bias<=1), acc+1, 0)", "where(~((acc > 0.0) & (bias <= 1.0)), acc + 1.0, 0.0)"),
-        ("where(-1 < acc + bias < 1, acc, 0)", "where((-1.0 < acc + bias) & (acc + bias < 1.0), acc, 0.0)"),
+        ("where(-1 < acc + bias < 1, acc, 0)", "where((acc + bias > -1.0) & (acc + bias < 1.0), acc, 0.0)"),
+        ("where(0 < acc, acc, -bias)", "where(acc > 0.0, acc, -bias)"),
+        ("where(1 / 2 >= acc or 1 == bias, 1, 0)", "where((acc <= 1.0 / 2.0) | (bias == 1.0), 1.0, 0.0)"),
     ],
 )
 def test_device_source(text: str, line: str) -> None:

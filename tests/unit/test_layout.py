@@ -23,6 +23,20 @@ LINES = {
     "a function": f"def f({A}: Float32, {B}: Float32, c: Float32):\n    return 1",
     "strings with brackets": f'x = f("({A}", "[{B}", "\\\\", "]", 1234567890)',
     "a comment behind": f"x = function({A}, {B}, 1)  # (m, n)",
+    "a comment too long for its line": f"x = function({A}, {B}, 1)  # {A}, {B}, {A}",
+    "arithmetic in brackets": f"x = f(a * -(-{A} // 128) * -(-{B} // 128) * 4, 1)",
+    "a sum of products": f"return 2 * {A} * {B} * abc + 5 * {A} * {B}",
+    "a product with a call in it": f"return min({A}, {B}) * {A} * 2",
+    "a call behind one operator": f"x = {A} * function({A}, {B})",
+    "conditions": f"if {A} is None and {B} is None and {A} > 128:\n    x += {A} * {B} * {A}",
+    "one calls what another returns": f"x = {A}.get_slice(thread).partition({B}.get_slice(1))",
+    "one is reached after the other": f"{B} = {A}.get_slice(thread).partition({B})",
+    "a value": f"{B} = {A}.slices[batch].to(Float32)",
+    "targets": f"abcdef_{A}, abcdef_{B} = partition({A})",
+    "targets of a call that other lines close": f"abcde_{A}, abcde_{B} = call(\n    {A},\n    {B},\n)\nx = 1",
+    "results": f"def f():\n    return {A}, {B}, {A}",
+    "imports": f"from abc import {A}, {B}, c",
+    "a string alone": f'x = [\n    "{A}{A}{A}",\n]',
     "indented": f"if 1:\n    if 2:\n        x, y = function({A}, b={B}[1])",
     "short": "x = f(a)  # short",
 }
@@ -35,7 +49,7 @@ def test_it_is_stable_and_means_the_same(kind: str) -> None:
         pytest.skip("ruff is not installed")
     text = lay_out(LINES[kind] + "\n")
     assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(LINES[kind]))
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert all(len(line) <= WIDTH or " " not in line.strip() for line in text.splitlines())
     command = [ruff, "format", "--isolated", f"--line-length={WIDTH}", "-"]
     assert subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout == text
 

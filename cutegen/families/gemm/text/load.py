@@ -73,6 +73,11 @@ class LoadText:
         return (*self.operands, *self.scales)
 
     @property
+    def moving(self) -> tuple[LoadedText, ...]:
+        """What is cut anew for each tile, from where its group begins."""
+        return tuple(x for x in self.every if x.moving)
+
+    @property
     def late(self) -> tuple[LoadedText, ...]:
         return tuple(x for x in self.every if not self.ahead or x not in self.ahead.operands)
 

@@ -136,7 +136,7 @@ def _approximation(errors: Mapping[str, float]) -> str:
     if len(set(errors.values())) == 1:
         return repr(next(iter(errors.values())))
     parts = [f'"{name}": {error!r}' for name, error in errors.items()]
-    return bracketed("{", parts, "}", indent=4, used=len("approximation = "))
+    return bracketed("{", parts, "}", indent=4, used=len("approximation = "), literal=True)
 
 
 def _reductions(reductions: tuple[Reduction, ...]) -> str:
@@ -162,7 +162,7 @@ def _arguments(
     items = tuple(_argument(name, shapes, name in optional) for name in names)
     if len(items) > 1:
         return "(\n" + "".join(f"        {item},\n" for item in items) + "    )"
-    return bracketed("(", items, ")", indent=4, used=len(before), is_tuple=True)
+    return bracketed("(", items, ")", indent=4, used=len(before), literal=True)
 
 
 def _argument(name: str, shapes: dict[str, TensorShape], optional: bool) -> str:
