@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 # Metadata of a field that digests leave out where it has its default: kernels without a feature keep theirs.
 SILENT = {"silent": True}
 
-Locked: TypeAlias = Mapping[str, tuple[object, str]]  # key -> (value, reason)
+WRITTEN = "written"  # the reason of what a spec writes
+# key -> (value, reason). What has the reason WRITTEN stood in the spec: a spec without it has given it up.
+Locked: TypeAlias = Mapping[str, tuple[object, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def decide(
     for knob in knobs:
         origin: Origin
         if knob.field in written:
-            origin, reason = "spec", "written"
+            origin, reason = "spec", WRITTEN
         elif knob.field in kept:
             origin, reason = "lock", kept[knob.field][1]
         else:
@@ -133,7 +135,7 @@ def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str
     assert default, f"no device of {spec.arch}"
     written = DEVICES.get(spec.device) if spec.device else None
     if spec.device:
-        return written or default, ("spec", "written"), []
+        return written or default, ("spec", WRITTEN), []
     value, reason = locked.get("device", (None, ""))
     kept = DEVICES.get(value) if isinstance(value, str) else None
     if kept and kept.arch == spec.arch:
@@ -154,6 +156,8 @@ def _read_locked(
         if key == "device":
             continue
         knob = keys.get(key)
+        if reason == WRITTEN and (knob is None or knob.field not in written):
+            continue
         if knob is None:
             notes.append(f"{key}: the lock decides it, but this spec has no such knob; dropped")
             continue

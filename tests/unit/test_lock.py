@@ -126,6 +126,28 @@ def test_what_goes_with_another_tile_is_decided_anew(spec: Path) -> None:
     assert resolve_file(spec).lock.decisions == first.decisions
 
 
+def test_a_lock_knows_beside_which_tile_it_was_decided(spec: Path) -> None:
+    def write(tile: str) -> None:
+        spec.write_text(f"{PLAIN}tiling: {{tile: {tile}}}\n")
+
+    write("[128, 256, 64]")
+    assert write_lock(spec).written == {"tiling.tile": [128, 256, 64]}
+    assert read_lock(lock_path(spec)) == resolve_file(spec, locked=True).lock
+    write("[64, 128, 64]")
+    resolution = resolve_file(spec)
+    assert "tiling.tile: the spec now says [64, 128, 64], the lock had [128, 256, 64]" in resolution.notes
+    assert resolution.lock == resolve_file(spec, upgrade=True).lock
+    spec.write_text(PLAIN)
+    assert resolve_file(spec).lock == resolve_file(spec, upgrade=True).lock
+    # A lock without a word about it, from before there was one, stays as it is as long as its spec does.
+    write("[128, 256, 64]")
+    relock(spec, "written:\n  tiling.tile: [128, 256, 64]\n", "")
+    assert resolve_file(spec, locked=True).lock.written == {}
+    relock(spec, "evidence: []", "evidence: []\nwritten: 3")
+    with pytest.raises(CutegenError, match="`written` is a map"):
+        resolve_file(spec)
+
+
 def test_to_write_what_is_locked_changes_nothing(spec: Path) -> None:
     write_lock(spec)
     relock(spec, "tiling.raster.group: {value: 8", "tiling.raster.group: {value: 4")
