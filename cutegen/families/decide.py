@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 # Metadata of a field that digests leave out where it has its default: kernels without a feature keep theirs.
 SILENT = {"silent": True}
 
-Locked: TypeAlias = Mapping[str, tuple[object, str]]  # key -> (value, reason)
+WRITTEN = "written"  # the reason of what a spec writes
+# key -> (value, reason). What has the reason WRITTEN stood in the spec: a spec without it has given it up.
+Locked: TypeAlias = Mapping[str, tuple[object, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ Choose: TypeAlias = Callable[[Mapping[str, Any], Device], "Choice | tuple[Refusa
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """decisions: the device, then every knob in the table's order. notes: locked decisions that were not kept."""
+    """decisions: the device, then every knob in the table's order. notes: locked decisions that were not kept, and
+    why."""
 
     candidate: Any
     device: Device
@@ -50,12 +53,18 @@ def decide(
     found: Sequence[Diagnostic], anchor: str,
 ) -> Decided:  # fmt: skip
     """SpecError with every finding, those already `found` among them, when no candidate with the written knobs is
-    legal. anchor: the key at which a finding stands that involves no written knob."""
+    legal. anchor: the key at which a finding stands that involves no written knob.
+
+    What a lock has around a core is kept with that core only: beside another one it would be a hybrid that nobody
+    chose, with reasons that speak of what is gone."""
     device, why_device, notes = _device(spec, locked)
     written = written_knobs(spec, knobs)
     keys = {knob.field: knob.key for knob in knobs}
-    kept, unread = _read_locked(knobs, locked, written)
+    read, unread = _read_locked(knobs, locked, written)
     notes += unread
+    kept = {field: value for field, value in read.items() if field not in written}
+    lost = _lost_core(knobs, read, written) if locked else []
+    anew = _free(knobs, kept, lost) if lost else {}
     while True:
         result = choose({k: v for k, (v, _) in kept.items()} | written, device)
         if isinstance(result, Choice):
@@ -64,15 +73,21 @@ def decide(
         if blamed is None:
             located = [_locate(doc, keys, anchor, written, r) for r in _about_written(result, written)]
             raise SpecError([*found, *located])
-        value = json.dumps(plain(kept.pop(blamed)[0]))
-        notes.append(f"{keys[blamed]}: {value} of the lock is decided anew: {result[0].reason}")
+        anew[blamed] = kept.pop(blamed)[0], result[0].reason
+        if any(knob.part == "core" for knob in knobs if knob.field == blamed):
+            lost.append(keys[blamed])
+            anew |= _free(knobs, kept, lost)
     if found:
         raise SpecError(found)
+    for field, (old, why) in anew.items():
+        if (new := getattr(result.candidate, field)) != old:
+            was, now = json.dumps(plain(old)), json.dumps(plain(new))
+            notes.append(f"{keys[field]}: {was} of the lock is decided anew: {why}; now {now}")
     decisions = [Decision("device", device.name, *why_device)]
     for knob in knobs:
         origin: Origin
         if knob.field in written:
-            origin, reason = "spec", "written"
+            origin, reason = "spec", WRITTEN
         elif knob.field in kept:
             origin, reason = "lock", kept[knob.field][1]
         else:
@@ -120,7 +135,7 @@ def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str
     assert default, f"no device of {spec.arch}"
     written = DEVICES.get(spec.device) if spec.device else None
     if spec.device:
-        return written or default, ("spec", "written"), []
+        return written or default, ("spec", WRITTEN), []
     value, reason = locked.get("device", (None, ""))
     kept = DEVICES.get(value) if isinstance(value, str) else None
     if kept and kept.arch == spec.arch:
@@ -132,7 +147,8 @@ def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str
 def _read_locked(
     knobs: Iterable[Knob], locked: Locked, written: Mapping[str, Any]
 ) -> tuple[dict[str, tuple[Any, str]], list[str]]:
-    """Locked decisions by candidate field, without those that the spec writes; and notes about those of no use."""
+    """Locked decisions by candidate field, and notes about those of no use, among them those that the spec
+    contradicts."""
     kept: dict[str, tuple[Any, str]] = {}
     notes = []
     keys = {knob.key: knob for knob in knobs}
@@ -140,6 +156,8 @@ def _read_locked(
         if key == "device":
             continue
         knob = keys.get(key)
+        if reason == WRITTEN and (knob is None or knob.field not in written):
+            continue
         if knob is None:
             notes.append(f"{key}: the lock decides it, but this spec has no such knob; dropped")
             continue
@@ -150,12 +168,28 @@ def _read_locked(
             continue
         if knob.breaks(read, written):
             notes.append(f"{key}: {NO_PROMISE}")
-        elif knob.field not in written:
-            kept[knob.field] = (read, reason)
-        elif written[knob.field] != read:
+            continue
+        kept[knob.field] = (read, reason)
+        if written.get(knob.field, read) != read:
             now = json.dumps(plain(written[knob.field]))
             notes.append(f"{key}: the spec now says {now}, the lock had {json.dumps(value)}")
     return kept, notes
+
+
+def _lost_core(knobs: Iterable[Knob], read: Mapping[str, tuple[Any, str]], written: Mapping[str, Any]) -> list[str]:
+    """Keys of the core that are not as they were when the lock was made: the spec contradicts it, or has given them
+    up. One that the lock lacks because the spec wrote it then, and does still, counts as it was."""
+    core = [knob for knob in knobs if knob.part == "core"]
+    contradicted = [
+        k.key for k in core if k.field in read and written.get(k.field, read[k.field][0]) != read[k.field][0]
+    ]
+    return contradicted + [k.key for k in core if k.field not in read and k.field not in written]
+
+
+def _free(knobs: Iterable[Knob], kept: dict[str, tuple[Any, str]], lost: Iterable[str]) -> dict[str, tuple[Any, str]]:
+    """Take the core and what is around it out of `kept`: by candidate field the value, and why it goes."""
+    why = f"it goes with {', '.join(lost)}"
+    return {k.field: (kept.pop(k.field)[0], why) for k in knobs if k.part != "apart" and k.field in kept}
 
 
 def _about_written(refusals: Sequence[Refusal], written: Mapping[str, Any]) -> Sequence[Refusal]:

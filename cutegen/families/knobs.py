@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 MAX_INTEGER = 2**31 - 1
 # Last steps of paths that say too little alone.
@@ -14,7 +14,8 @@ AMBIGUOUS = ("count", "registers", "order", "group", "multicast", "swizzle", "lo
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """field: of the family's candidate. key: dotted path in a spec.
+    """field: of the family's candidate. key: dotted path in a spec. part: "core" for what a candidate is built around,
+    "around" for what is chosen for that core and has reasons that speak of it, "apart" for what is chosen by itself.
 
     read: a plain YAML value to the field's type; ValueError says what is expected. promise: true promises what only the
     spec's author can know, so that no lock may say it.
@@ -24,6 +25,7 @@ class Knob:
     key: str
     read: Callable[[object], Any]
     promise: bool = False
+    part: Literal["core", "around", "apart"] = "apart"
 
     @property
     def path(self) -> tuple[str, ...]:

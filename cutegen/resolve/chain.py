@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.families.decide import WRITTEN
 from cutegen.families.knobs import plain
 from cutegen.families.registry import load_family
 from cutegen.families.resolved import Outcome
@@ -62,7 +63,8 @@ def resolve_document(
     spec, problem = _parse_and_bind(doc)
     family = load_family(spec.kernel)
     decisions = lock.decisions if lock and not upgrade else {}
-    outcome = family.resolve(spec, doc, problem, decisions, lock.tuned() if lock else ())
+    beside = {key: (value, WRITTEN) for key, value in lock.written.items()} if lock and not upgrade else {}
+    outcome = family.resolve(spec, doc, problem, {**beside, **decisions}, lock.tuned() if lock else ())
     notes = list(outcome.notes)
     digest = meaning(doc)
     made = {d.key: (plain(d.value), d.reason) for d in outcome.resolved.decisions if d.origin != "spec"}
@@ -76,6 +78,9 @@ def resolve_document(
     if locked:
         _check_locked(doc, lock, digest, notes)
     kept = lock.without(outcome.dropped) if lock else Lock(digest, made)
+    if not lock or upgrade or lock.spec != digest:  # a lock of this very spec stays as it is, if it is an older one
+        written = {d.key: plain(d.value) for d in outcome.resolved.decisions if d.origin == "spec"}
+        kept = replace(kept, written={key: value for key, value in written.items() if key != "device"})
     kept = replace(kept, spec=digest, decisions=made, evidence=() if upgrade else kept.evidence)
     return Resolution(doc, spec, outcome.resolved, kept, tuple(notes), lock)
 

@@ -26,7 +26,8 @@ class Lock:
     """spec: hash of the spec's meaning when the decisions were made. decisions: (value, reason) by dotted knob path.
 
     evidence: measurements behind the decisions; kept as they are. tilings: knob values by dotted path, of what `tune`
-    found faster than the decisions; winners: for which calls.
+    found faster than the decisions; winners: for which calls. written: what the spec wrote when the decisions were made
+    beside it, by dotted path; another value of it may take them along.
     """
 
     spec: str
@@ -34,6 +35,7 @@ class Lock:
     evidence: tuple[Data, ...] = ()
     tilings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     winners: tuple[Winner, ...] = ()
+    written: Mapping[str, object] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """YAML, one decision a line; equal for equal content."""
@@ -44,6 +46,8 @@ class Lock:
         ]
         for key, (value, reason) in self.decisions.items():
             lines.append(f"  {key}: {{value: {json.dumps(value)}, reason: {json.dumps(reason)}}}")
+        lines += ["written:"] if self.written else []
+        lines += [f"  {key}: {json.dumps(value)}" for key, value in self.written.items()]
         lines.append("evidence:" if self.evidence else "evidence: []")
         lines += [f"  - {json.dumps(item)}" for item in self.evidence]
         lines += ["tilings:"] if self.tilings else []
@@ -102,10 +106,13 @@ def read_lock(path: Path) -> Lock | None:
     spec, decisions, evidence = data["spec"], data["decisions"], data["evidence"]
     if not isinstance(spec, str) or not isinstance(decisions, dict) or not isinstance(evidence, list):
         raise _damaged(path, "is damaged: `spec` is text, `decisions` a map, `evidence` a list")
-    if extra := set(data) - {"cutegen", "spec", "decisions", "evidence", "tilings", "winners"}:
+    if extra := set(data) - {"cutegen", "spec", "decisions", "evidence", "tilings", "winners", "written"}:
         raise _damaged(path, f"is damaged: unknown key `{sorted(extra)[0]}`")
+    if not isinstance(written := data.get("written", {}), dict):
+        raise _damaged(path, "is damaged: `written` is a map")
     made = {key: _decision(path, key, entry) for key, entry in decisions.items()}
-    return Lock(spec, made, tuple(evidence), *_winners(path, data.get("tilings", {}), data.get("winners", [])))
+    tilings, winners = _winners(path, data.get("tilings", {}), data.get("winners", []))
+    return Lock(spec, made, tuple(evidence), tilings, winners, written)
 
 
 def _winners(path: Path, tilings: Data, winners: Data) -> tuple[dict[str, dict[str, Data]], tuple[Winner, ...]]:

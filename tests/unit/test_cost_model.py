@@ -227,6 +227,18 @@ def test_explain_ranks_the_legal_ones_under_what_the_spec_writes(capsys: pytest.
     assert rows[0]["of which"].startswith("launch 3.4")
 
 
+def test_explain_orders_by_the_times_that_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside loaded tiles fewer stages fit than the order of `auto` guesses."""
+    text = PLAIN.replace("  d:", "  r: bf16[m, n]\n  squares: f32[m]\n  d:")
+    text += 'epilogue: {d: acc + r, squares: "sum(square(d), n)"}\ntiling: {tile: [128, 256, 64]}\n'
+    (spec := tmp_path / "added.yaml").write_text(text)
+    assert main(["explain", str(spec), "--shape", "m=4096,n=8192,k=28672", "--json"]) == 0
+    (ranking,) = (s for s in json.loads(capsys.readouterr().out) if s["title"].startswith("Cost model for m=4096"))
+    times = [float(r["us"]) for r in ranking["table"]]
+    assert times == sorted(times)
+    assert len(times) > 3
+
+
 def test_the_kernel_is_marked_where_it_is_among_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     spec = str(ROOT / "specs" / "gemm_bf16_pingpong_sm90a.yaml")
     assert main(["explain", spec, "--shape", "m=8192,n=8192,k=8192"]) == 0

@@ -110,6 +110,9 @@ def test_known_shapes_let_the_cost_model_decide() -> None:
     assert decided(PLAIN.replace("[m, ", "[rows, ") + "instances: [{n: 8192, k: 4096}]\nm: [64]\n") == narrow
     tile = next(d for d in resolution.resolved.decisions if d.key == "tiling.tile")
     assert "cost model for m=64, n=8192, k=4096" in tile.reason
+    several = resolve_text(PLAIN + "instances: [{n: 8192, k: 28672}]\nm: [1, 16, 4096]\n").resolved.decisions
+    (reason,) = (d.reason for d in several if d.key == "tiling.tile")
+    assert reason.startswith("cost model: the least sum of times relative to the best over 3 problems; at worst ")
     large = decided(PLAIN + "dims: {m: 8192, n: 8192, k: 8192}\n")
     assert large["tiling.tile"] == (128, 224, 64)
     assert large["tiling.cluster"] == (2, 1)
@@ -122,9 +125,14 @@ def test_known_shapes_let_the_cost_model_decide() -> None:
     ("dims", "tile", "swap_ab", "known"),
     [
         ("m: [1, 64]", (64, 32, 128), False, "m=64, n=16384, k=16384"),
-        ("m: 16", (64, 16, 128), True, "m=16, n=16384, k=16384"),
-        ("n: [8, 32]", (64, 32, 128), False, "m=16384, n=32, k=16384"),
-        ("m: [1, 64], n: [4096, 8192], k: 14336", (64, 32, 128), False, "m=64, n=16384, k=14336"),
+        ("m: 16", (64, 16, 128), True, "m=16, n=2048, k=2048, n and k taken as 2048 to 16384"),
+        ("n: [8, 32]", (64, 32, 128), False, "m=2048, n=32, k=2048, m and k taken as 2048 to 16384"),
+        (
+            "m: [1, 64], n: [4096, 8192], k: 14336",
+            (64, 32, 128),
+            False,
+            "m=64, n=2048, k=14336, n taken as 2048 to 16384",
+        ),
         ("m: [1, 64], n: 8192, k: 14336", (64, 64, 128), False, "m=64, n=8192, k=14336"),
         # Many rows, or who knows how many: as where nothing is known.
         ("m: [1, 8192]", (128, 256, 64), False, ""),

@@ -232,6 +232,40 @@ def test_few_consumer_registers_are_told_how_many_are_needed(text: str, knobs: s
     assert [d.remedy for d in caught.value.diagnostics] == [remedy]
 
 
+GATED_QUANT = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+dims: {n: 8192}
+tensors: {x: "e4m3[m, k]", w: "e4m3[n, k]", sx: "f32[m]", sw: "f32[n]", scale: "f32[m, n/256]@m", q: "e4m3[m, n/2]"}
+mainloop: (x * sx) @ (w * sw)
+epilogue:
+  y: round_bf16(silu(acc[:, :n/2]) * acc[:, n/2:])
+  scale: max(max_abs(y, n, 128), 1e-4) / 448
+  q: y / scale
+"""
+
+
+@pytest.mark.parametrize(
+    ("knobs", "remedy", "followed"),
+    [
+        ("tiling: {tile: [128, 256, 128]}", "use `swap_ab`, with a tile of 256 x 136 at most",
+         "tiling: {swap_ab: true, tile: [256, 136, 128]}"),
+        ("tiling: {tile: [64, 256, 128]}\nwarpgroups: {consumer: {count: 1}}",
+         "use `swap_ab`, with a tile of 256 x 80 at most",
+         "tiling: {swap_ab: true, tile: [256, 80, 128]}\nwarpgroups: {consumer: {count: 1}}"),
+        ("tiling: {tile: [256, 256, 128]}\naccumulate: {promote_every: never}",
+         "with tile n = 256 the largest tile m is 128",
+         "tiling: {tile: [128, 256, 128]}\naccumulate: {promote_every: never}"),
+    ],
+)  # fmt: skip
+def test_blocks_that_leave_no_room_have_a_remedy_that_holds(knobs: str, remedy: str, followed: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(GATED_QUANT + knobs)
+    assert [d.remedy for d in caught.value.diagnostics if d.rule == "accumulator-registers"] == [remedy]
+    resolve_text(GATED_QUANT + followed)
+
+
 def test_transposed_the_rows_of_an_mma_lie_in_one_block_of_scales() -> None:
     c = candidate(bind_text(BLOCKS), swap_ab=True, tile=(128, 32, 128))
     for rows, refused in ((32, True), (64, False), (96, True), (128, False), (256, False)):

@@ -104,6 +104,68 @@ def test_the_spec_wins_over_the_lock(spec: Path) -> None:
     assert "tiling.cluster" not in resolution.lock.decisions
 
 
+def test_what_goes_with_another_tile_is_decided_anew(spec: Path) -> None:
+    """Beside a new core, knobs that were chosen for the old one would be slow, and their reasons false."""
+    known = PLAIN + "instances: [{n: 8192, k: 28672}]\nm: [1, 16, 64, 256, 4096]\n"
+    spec.write_text(known)
+    first = write_lock(spec)
+    relock(spec, "pdl.wait: {value: true", "pdl.wait: {value: false")
+    spec.write_text(known + "tiling: {tile: [128, 256, 64]}\n")
+    resolution = resolve_file(spec)
+    fresh = resolve_file(spec, upgrade=True).lock.decisions
+    assert resolution.lock.decisions == fresh | {"pdl.wait": (False, first.decisions["pdl.wait"][1])}
+    changed = {key for key, (value, _) in fresh.items() if value != first.decisions[key][0]}
+    assert {"tiling.swap_ab", "pipeline.stages"} <= changed
+    assert {note.partition(":")[0] for note in resolution.notes} == changed | {"tiling.tile"}
+    said = "tiling.swap_ab: true of the lock is decided anew: it goes with tiling.tile; now false"
+    assert said in resolution.notes
+    # And back: what the spec no longer writes is decided with what goes with it.
+    save_lock(resolution, spec)
+    relock(spec, "pdl.wait: {value: false", "pdl.wait: {value: true")
+    spec.write_text(known)
+    assert resolve_file(spec).lock.decisions == first.decisions
+
+
+def test_a_lock_knows_beside_which_tile_it_was_decided(spec: Path) -> None:
+    def write(tile: str) -> None:
+        spec.write_text(f"{PLAIN}tiling: {{tile: {tile}}}\n")
+
+    write("[128, 256, 64]")
+    assert write_lock(spec).written == {"tiling.tile": [128, 256, 64]}
+    assert read_lock(lock_path(spec)) == resolve_file(spec, locked=True).lock
+    write("[64, 128, 64]")
+    resolution = resolve_file(spec)
+    assert "tiling.tile: the spec now says [64, 128, 64], the lock had [128, 256, 64]" in resolution.notes
+    assert resolution.lock == resolve_file(spec, upgrade=True).lock
+    spec.write_text(PLAIN)
+    assert resolve_file(spec).lock == resolve_file(spec, upgrade=True).lock
+    # A lock without a word about it, from before there was one, stays as it is as long as its spec does.
+    write("[128, 256, 64]")
+    relock(spec, "written:\n  tiling.tile: [128, 256, 64]\n", "")
+    assert resolve_file(spec, locked=True).lock.written == {}
+    relock(spec, "evidence: []", "evidence: []\nwritten: 3")
+    with pytest.raises(CutegenError, match="`written` is a map"):
+        resolve_file(spec)
+
+
+def test_to_write_what_is_locked_changes_nothing(spec: Path) -> None:
+    write_lock(spec)
+    relock(spec, "tiling.raster.group: {value: 8", "tiling.raster.group: {value: 4")
+    spec.write_text(PLAIN + "tiling: {tile: [128, 256, 64], cluster: [2, 1]}\n")
+    resolution = resolve_file(spec)
+    assert resolution.notes == ()
+    assert values(resolution)["tiling.raster.group"] == 4
+
+
+def test_what_goes_with_a_refused_tile_is_decided_anew(spec: Path) -> None:
+    write_lock(spec)
+    relock(spec, "tiling.tile: {value: [128, 256, 64]", "tiling.tile: {value: [128, 204, 64]")
+    relock(spec, "tiling.raster.group: {value: 8", "tiling.raster.group: {value: 4")
+    notes = resolve_file(spec).notes
+    assert [note.partition(":")[0] for note in notes] == ["tiling.tile", "tiling.raster.group"]
+    assert notes[1].endswith("it goes with tiling.tile; now 8")
+
+
 def test_an_illegal_decision_is_decided_anew_and_told(spec: Path) -> None:
     write_lock(spec)
     relock(spec, "pipeline.stages: {value: 4", "pipeline.stages: {value: 7")

@@ -175,6 +175,14 @@ def test_a_locked_variant_gives_way_when_a_promise_grows() -> None:
     assert resolution.notes[0].startswith('variant: "seesaw_2cta" of the lock is decided anew: heads 16 x query_len 1')
 
 
+def test_what_goes_with_another_variant_is_decided_anew() -> None:
+    lock = resolve_text(MLA).lock
+    assert lock.decisions["pipeline.prefetch"][0] == 1
+    resolution = resolve_text(MLA + "variant: seesaw\n", lock)
+    assert (values(resolution)["pipeline.prefetch"], values(resolution)["scheduler.unit"]) == (0, 2)
+    assert "pipeline.prefetch: 1 of the lock is decided anew: it goes with variant; now 0" in resolution.notes
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [

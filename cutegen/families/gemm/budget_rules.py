@@ -7,6 +7,7 @@ from dataclasses import replace
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
+    MMA_ROWS,
     accumulators,
     block_values,
     derive,
@@ -17,7 +18,8 @@ from cutegen.families.gemm.derived import (
     threads,
     warpgroups_per_tile,
 )
-from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, legal_columns
+from cutegen.families.gemm.form_rules import MAX_STAGES, MAX_TILE_M, MIN_STAGES, TILE_N, legal_columns
+from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import with_extent
 from cutegen.families.gemm.rule_book import BOOK
@@ -105,7 +107,8 @@ def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
 
 
 def _advise_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
-    """How the accumulators get room: fewer columns, or else more registers, or both."""
+    """How the accumulators get room: fewer columns, or else more registers, or both, or else fewer rows, or blocks as
+    rows. Only what the rules about tiles accept as well."""
 
     def widest(c: Candidate) -> int:
         sizes = (with_extent(c, 1, n) for n in legal_columns(problem, c, arch))
@@ -119,8 +122,24 @@ def _advise_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
         return f"{m} and tile n = {c.tile[1]} use {enough} consumer registers"
     if n := widest(replace(c, consumer_registers=most)):
         return f"{m} and {most} consumer registers the widest tile n is {n}"
-    narrow = problem.epilogue.block and not problem.transposed
-    return "use a smaller tile m" + ", or `swap_ab`" * bool(narrow)
+
+    def fits(framed: GemmProblem, x: Candidate) -> bool:
+        return _needed(framed, x) <= x.consumer_registers and not any(rule(framed, x, arch) for rule in BOOK.form)
+
+    low, high, step = TILE_N
+    heights = range(MMA_ROWS, MAX_TILE_M + 1, MMA_ROWS)
+    for own in dict.fromkeys((c, replace(c, consumer_registers=most))):
+        registers = f" and {most} consumer registers" * (own is not c)
+        if rows := [i for i in heights if i < c.tile[0] and fits(problem, with_extent(own, 0, i))]:
+            return f"with tile n = {c.tile[1]}{registers} the largest tile m is {max(rows)}"
+        if c.swap_ab:
+            continue
+        framed, turned = kernel_frame(problem, replace(own, swap_ab=True))
+        tiles = [(i, j, c.tile[2]) for i in heights for j in range(low, high + 1, step)]
+        if legal := [tile for tile in tiles if fits(framed, replace(turned, tile=tile))]:
+            height, width, _ = max(legal, key=lambda tile: tile[0] * tile[1])
+            return f"use `swap_ab`{registers}, with a tile of {height} x {width} at most"
+    return f"no tile of {c.consumers} consumer warpgroups has room for the blocks: use fewer, or narrower blocks"
 
 
 def _needed(problem: GemmProblem, c: Candidate) -> int:

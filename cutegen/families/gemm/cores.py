@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
-from cutegen.families.gemm.cost_model import Shape, Work, count_tiles, describe_work, estimate
+from cutegen.families.gemm.cost_model import Estimate, Shape, Work, count_tiles, describe_work, estimate
 from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
@@ -68,7 +68,7 @@ MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer tha
 SPLIT_K_SUM = "ordered_parallel"
 SPLIT_MARGIN = 5  # percent of time that a split has to save
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
-COST_MODEL = "cost model for"  # how its reasons begin
+COST_MODEL = "cost model"  # how its reasons begin
 COPIED_ROWS = 2048  # from which on gathered rows are copied: below, a launch of its own weighs more than what TMA saves
 EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, for judging them before they are complete
 
@@ -191,14 +191,25 @@ def rank(
     for core, row in zip(stages, estimates):
         clocks = sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(core)
         scores.append((clocks, sum(e.from_l2 for e in row), sum(e.busy for e in row), *_prefer(problem, core)))
-    reasons, cores = {}, list(stages)
-    for i in sorted(range(len(cores)), key=lambda i: scores[i]):
-        e = estimates[i][-1]
-        split = cores[i].split_k
-        parts = f" x {split} parts" * (split > 1)
-        waves = f"{e.tiles // split} tiles{parts} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
-        reasons[cores[i]] = f"{COST_MODEL} {shapes[-1]}: {waves}, bound by {e.bound}"
-    return reasons
+    cores = list(stages)
+    order = sorted(range(len(cores)), key=lambda i: scores[i])
+    if len(shapes) > 1:
+        return {cores[i]: _why_several(shapes, [e.clocks for e in estimates[i]], best) for i in order}
+    return {cores[i]: _why_one(shapes[0], cores[i].split_k, estimates[i][0]) for i in order}
+
+
+def _why_one(shape: Shape, split: int, e: Estimate) -> str:
+    parts = f" x {split} parts" * (split > 1)
+    waves = f"{e.tiles // split} tiles{parts} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
+    return f"{COST_MODEL} for {shape}: {waves}, bound by {e.bound}"
+
+
+def _why_several(shapes: Sequence[Shape], clocks: Sequence[int], best: Sequence[int]) -> str:
+    """No single one of several problems is the reason; the one that pays most for the others is named."""
+    worst = max(range(len(shapes)), key=lambda i: clocks[i] * 10**6 // best[i])
+    percent = 100 * (clocks[worst] - best[worst]) // best[worst]
+    pays = f"at worst {percent}% slower than that, for {shapes[worst]}" if percent else "within 1% of that for each"
+    return f"{COST_MODEL}: the least sum of times relative to the best over {len(shapes)} problems; {pays}"
 
 
 def promotion(problem: GemmProblem, c: Candidate | Core, arch: Arch) -> tuple[int | str, str]:

@@ -1,15 +1,15 @@
-"""The cost model's ranking for one shape, for people: the first few candidates, and this kernel among them."""
+"""The cost model's times for one shape, for people: the fastest candidates, and this kernel among them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from cutegen.families.explanation import Section
 from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Candidate, knobs_of
+from cutegen.families.gemm.cores import SPLIT_MARGIN
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.rules import refusals
@@ -19,19 +19,26 @@ SHOWN = 5
 
 
 def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Section:
-    """What the model would choose for a shape under the knobs that the spec writes, and the kernel's own candidate."""
+    """What is fastest by the model for a shape under the knobs that the spec writes, and the kernel's own candidate.
+
+    By the times of complete candidates, as they are shown: `auto` orders sketches, whose rings it has guessed. Equals
+    stay in its order."""
     device = DEVICES[resolved.device]
     work = describe_work(resolved.problem, shape, device)
+    timed = [(estimate(c, work, device), c) for c in legal_candidates(resolved, shape)]
+    shown = sorted(timed, key=lambda item: item[0].clocks)[:SHOWN]
     rows: list[tuple[str, ...]] = []
-    for c in islice(legal_candidates(resolved, shape), SHOWN):
+    for e, c in shown:
         word = f"{len(rows) + 1}"
         if core(c) == core(own):
             word += ", this kernel"
-        rows.append(_row(word, c, estimate(c, work, device), device.clock_hz))
+        rows.append(_row(word, c, e, device.clock_hz))
     if not any("this kernel" in row[0] for row in rows):
         rows.append(_row("this kernel", own, estimate(own, work, device), device.clock_hz))
     written = ", ".join(d.key for d in resolved.decisions if d.origin == "spec")
-    lines = (f"under what the spec writes: {written}",) if written else ()
+    lines: tuple[str, ...] = (f"under what the spec writes: {written}",) if written else ()
+    if any(c.split_k > 1 for _, c in shown) and "split_k" not in written_fields(resolved):
+        lines += (f"`auto` splits k only where that gains over {SPLIT_MARGIN}%",)
     knobs = ("tile", "cluster", "schedule", "consumers", "swap_ab", "split_k")
     header = ("rank", *knobs, "tiles", "waves", "us", "bound by", "of which")
     return Section(
@@ -40,12 +47,17 @@ def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Sec
 
 
 def legal_candidates(resolved: ResolvedGemm, shape: Shape) -> Iterator[Candidate]:
-    """Best first for the shape; knobs that the spec writes are kept."""
-    arch, fields = ARCHS[resolved.arch], {k.key: k.field for k in knobs_of(resolved.problem)}
-    fixed = {fields[d.key]: d.value for d in resolved.decisions if d.origin == "spec" and d.key in fields}
-    for choice in candidates(resolved.problem, fixed, arch, DEVICES[resolved.device], [shape]):
+    """In the order of `auto` for the shape; knobs that the spec writes are kept."""
+    arch = ARCHS[resolved.arch]
+    for choice in candidates(resolved.problem, written_fields(resolved), arch, DEVICES[resolved.device], [shape]):
         if next(refusals(resolved.problem, choice.candidate, arch), None) is None:
             yield choice.candidate
+
+
+def written_fields(resolved: ResolvedGemm) -> dict[str, Any]:
+    """The knobs that the spec writes, by candidate field."""
+    fields = {k.key: k.field for k in knobs_of(resolved.problem)}
+    return {fields[d.key]: d.value for d in resolved.decisions if d.origin == "spec" and d.key in fields}
 
 
 def core(c: Candidate) -> tuple[object, ...]:

@@ -80,12 +80,12 @@ def _or_any(read: Callable[[object], int]) -> Callable[[object], int | str]:
 
 
 KNOBS: tuple[Knob, ...] = (
-    Knob("variant", "variant", word(*VARIANTS)),
+    Knob("variant", "variant", word(*VARIANTS), part="core"),
     Knob("max_splits", "split_kv.max", _or_any(integer())),
-    Knob("unit", "scheduler.unit", _or_any(integer(1, MAX_UNIT))),
+    Knob("unit", "scheduler.unit", _or_any(integer(1, MAX_UNIT)), part="around"),
     Knob("overhead", "scheduler.overhead", integer(1, MAX_OVERHEAD)),
     Knob("join_ratio", "scheduler.join_ratio", integer(1, MAX_JOIN_RATIO)),
-    Knob("prefetch", "pipeline.prefetch", integer(0, MAX_PREFETCH)),
+    Knob("prefetch", "pipeline.prefetch", integer(0, MAX_PREFETCH), part="around"),
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
     Knob("pdl_schedule_ahead", "pdl.schedule_ahead", boolean, promise=True),
