@@ -189,7 +189,7 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (["--baseline", "quak"], "there is no baseline `quak`", "did you mean `quack`?"),
         (
             ["--baseline", "flash_mla"],
-            "there is no baseline `flash_mla`",
+            "the baseline `flash_mla` does not fit this kernel: it is for MLA decode with `q: joined`",
             "there are torch, nvmath, quack, cutlass_operators, torch.mm, none",
         ),
         (
