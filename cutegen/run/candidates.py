@@ -23,18 +23,18 @@ L2_FACTOR, MEMORY_SHARE, MAX_SETS = 2, 0.5, 256
 NO_BASELINE = "none"  # asked for as one: the targets alone
 # What baselines are for that do not go with every kernel: why one is not there that a caller knows by name.
 BASELINES_FOR = {
-    "torch.mm": "matrix products without scales, and groups of rows",
+    "torch.mm": "dense products, and groups of rows without scales",
     "torch.addmm": "dense products whose whole epilogue adds one tensor of their dtype",
     "torch.bmm": "groups of rows in slots",
     "torch eager": "dense products with an epilogue of their own",
     "torch.compile": "dense products with an epilogue of their own",
-    "torch._scaled_mm": "products with scales",
+    "torch._scaled_mm": "products with scales in their mainloop",
     "torch._grouped_mm": "groups of rows that lie one after the other, without scales",
     "torch._scaled_grouped_mm": "groups of rows that lie one after the other, with scales of rows and columns",
-    "nvmath": "dense products without scales of blocks, with no epilogue but one of cuBLASLt",
-    "quack": "dense products without scales of blocks, with no epilogue but one that it has",
+    "nvmath": "dense products without scales in their mainloop, with no epilogue but one of cuBLASLt",
+    "quack": "dense products without scales in their mainloop, with no epilogue but one that it has",
     "cutlass_operators": "dense products without scales or an epilogue",
-    "deep_gemm": "products with scales of blocks of 128 and no epilogue, and groups of rows",
+    "deep_gemm": "dense products with scales of blocks and no epilogue, and groups of rows but those by offsets",
     "flash_mla": "MLA decode with `q: joined`",
     "flash_attn": "MLA decode with `q: joined`",
     "paged_read": "MLA decode",
