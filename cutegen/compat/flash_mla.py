@@ -19,6 +19,7 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 import tempfile
 import threading
@@ -43,6 +44,7 @@ query_len: [1, 16]
 mask: {mask}
 kv_cache: {{page_size: {page_size}}}
 """
+_PASSED = {"kv_cache": "k_cache.squeeze(2)", "seq_lens": "cache_seqlens"}
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 _lock = threading.Lock()
 _given: list[MlaPlan] = []
@@ -140,7 +142,11 @@ def flash_mla_with_kvcache(
     if query_len > 1 and q.stride(1) != heads * q.stride(2):
         q = q.contiguous()
     scale = QUERY_DIM**-0.5 if softmax_scale is None else float(softmax_scale)
-    result: tuple[Any, Any] = plan.kernel_fn(q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+    try:
+        result: tuple[Any, Any] = plan.kernel_fn(q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+    except (TypeError, ValueError) as refused:
+        refused.args = tuple(_rename(text) for text in refused.args)
+        raise
     if metadata and not metadata.have_initialized:  # not before: a refused call leaves them as they were
         metadata.tile_scheduler_metadata, metadata.num_splits = _placeholders(batch, q.device)
         metadata.have_initialized, metadata.config = True, config
@@ -240,6 +246,13 @@ def _check_shapes(q: Any, k_cache: Any, head_dim_v: int) -> None:
             f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
             f"[batch, seq_len_q, heads, {QUERY_DIM}] and [pages, page_size, 1, {QUERY_DIM}]"
         )
+
+
+def _rename(text: Any) -> Any:
+    """A plan's words with what the caller passed in place of the plan's arguments; axes are those without the head."""
+    if not isinstance(text, str):
+        return text
+    return re.sub(r"\b(kv_cache|seq_lens)\b", lambda name: _PASSED[name[0]], text)
 
 
 def _compare(metadata: FlashMLASchedMeta, num_splits: Any, config: FlashMLASchedMeta.Config) -> None:

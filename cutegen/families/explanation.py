@@ -119,7 +119,7 @@ def read_extents(dims: Iterable[Extent], shape: Mapping[str, int]) -> list[int]:
     for dim in dims:
         extent = shape.get(dim.name, dim.lo if dim.lo == dim.hi else None)
         if extent is None:
-            wanted = ",".join(f"{d.name}={min(4096, d.hi or 4096)}" for d in dims if d.lo != d.hi)
+            wanted = ",".join(f"{d.name}={shape.get(d.name, min(4096, d.hi or 4096))}" for d in dims if d.lo != d.hi)
             raise CutegenError(f"the shape gives no `{dim.name}`", f"write --shape {wanted}", exit_code=2)
         if extent < dim.lo or (dim.hi is not None and extent > dim.hi):
             promise = f"is {dim.lo}" if dim.lo == dim.hi else f"is from {dim.lo} to {dim.hi}"

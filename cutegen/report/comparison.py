@@ -10,14 +10,15 @@ from cutegen.diagnostics import CutegenError
 from cutegen.report.result import CandidateResult, ProblemResult, Result
 from cutegen.run.intervals import LEVEL, Interval, median_interval
 
-SLOWER, EQUAL, FASTER = "slower", "equal", "faster"
+SLOWER, EQUAL, FASTER, WRONG = "slower", "equal", "faster", "wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One kernel on one problem, then and now. ratio: new speed over old, above 1 for faster; its ends are those of the
     two intervals at their furthest. against: what both speeds are relative to; "" when times themselves are compared,
-    because the results share no reference. us: medians, old and new."""
+    because the results share no reference. us: medians, old and new. verdict: WRONG where the results are wrong now,
+    whatever the speed."""
 
     problem: str
     kernel: str
@@ -117,6 +118,8 @@ def _judge(
     )
     ratio = Interval(b.median / a.median, b.low / a.high, b.high / a.low, min(a.coverage, b.coverage))
     verdict = SLOWER if ratio.high < 1 - margin else FASTER if ratio.low > 1 + margin else EQUAL
+    if now.right is False:
+        verdict = WRONG
     us = then.seconds.median * 1e6, now.seconds.median * 1e6
     same = bool(now.digest) and now.digest == then.digest
     return Change(new_problem.title, now.name, against, us, ratio, verdict, same)
@@ -145,8 +148,8 @@ def comparison_header() -> tuple[str, ...]:
 
 
 def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """The slower ones first, then as measured."""
-    order = {SLOWER: 0, EQUAL: 1, FASTER: 1}
+    """The wrong and the slower ones first, then as measured."""
+    order = {WRONG: 0, SLOWER: 1, EQUAL: 2, FASTER: 2}
     for r in sorted(comparison.rows, key=lambda r: order[r.verdict]):
         ratio = f"{r.ratio.median:.3f} [{r.ratio.low:.3f}, {r.ratio.high:.3f}]"
         times = (f"{us:.2f}" for us in r.us)
@@ -155,15 +158,17 @@ def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 def describe_comparison(comparison: Comparison) -> Iterator[str]:
     yield from comparison.lost
-    counts = {v: sum(r.verdict == v for r in comparison.rows) for v in (SLOWER, EQUAL, FASTER)}
-    coverage = min((r.ratio.coverage for r in comparison.rows), default=0.0)
-    yield (
-        f"{len(comparison.rows)} compared, beyond {comparison.margin:.1%}: {counts[SLOWER]} slower, {counts[EQUAL]} "
-        f"equal, {counts[FASTER]} faster; in brackets, the furthest ends of two intervals of {coverage:.1%}"
-    )
+    if comparison.rows:
+        counts = {v: sum(r.verdict == v for r in comparison.rows) for v in (WRONG, SLOWER, EQUAL, FASTER)}
+        counted = ", ".join(f"{count} {v}" for v, count in counts.items() if count or v != WRONG)
+        coverage = min(r.ratio.coverage for r in comparison.rows)
+        yield (
+            f"{len(comparison.rows)} compared, beyond {comparison.margin:.1%}: {counted}; "
+            f"in brackets, the furthest ends of two intervals of {coverage:.1%}"
+        )
     if alone := sum(not r.against for r in comparison.rows):
         yield f"note: {alone} by their times alone, which clocks and temperature change: no reference in both results"
-    if same := sum(r.same_kernel and r.verdict != EQUAL for r in comparison.rows):
+    if same := sum(r.same_kernel and r.verdict in (SLOWER, FASTER) for r in comparison.rows):
         yield f"note: {same} of those that changed are the same kernel: what differs is around it"
     for which, names in comparison.missing.items():
         if names:

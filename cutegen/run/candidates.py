@@ -21,6 +21,24 @@ from cutegen.runtime.base import BasePlan
 L2_FACTOR, MEMORY_SHARE, MAX_SETS = 2, 0.5, 256
 
 NO_BASELINE = "none"  # asked for as one: the targets alone
+# What baselines are for that do not go with every kernel: why one is not there that a caller knows by name.
+BASELINES_FOR = {
+    "torch.mm": "dense products, and groups of rows without scales",
+    "torch.addmm": "dense products whose whole epilogue adds one tensor of their dtype",
+    "torch.bmm": "groups of rows in slots",
+    "torch eager": "dense products with an epilogue of their own",
+    "torch.compile": "dense products with an epilogue of their own",
+    "torch._scaled_mm": "products with scales in their mainloop",
+    "torch._grouped_mm": "groups of rows that lie one after the other, without scales",
+    "torch._scaled_grouped_mm": "groups of rows that lie one after the other, with scales of rows and columns",
+    "nvmath": "dense products without scales in their mainloop, with no epilogue but one of cuBLASLt",
+    "quack": "dense products without scales in their mainloop, with no epilogue but one that it has",
+    "cutlass_operators": "dense products without scales or an epilogue",
+    "deep_gemm": "dense products with scales of blocks and no epilogue, and groups of rows but those by offsets",
+    "flash_mla": "MLA decode with `q: joined`",
+    "flash_attn": "MLA decode with `q: joined`",
+    "paged_read": "MLA decode",
+}
 
 
 class Memory(Protocol):
@@ -309,6 +327,9 @@ def check_names(subjects: Sequence[Subject], baselines: Sequence[str], against: 
         raise CutegenError(said, f"leave out --baseline {NO_BASELINE}, or the others", exit_code=2)
     for name in asked:
         if not any(_is_asked(b, {name.lower()}) for b in known):
+            if meant := BASELINES_FOR.get(name.lower()):
+                said = f"the baseline `{name}` does not fit {'this kernel' if len(subjects) == 1 else 'these kernels'}"
+                raise CutegenError(f"{said}: it is for {meant}", listed, exit_code=2)
             remedy = suggest(name, [*short, *known]) or listed
             raise CutegenError(f"there is no baseline `{name}`", remedy, exit_code=2)
     names = [*(s.name for s in subjects), *known]

@@ -246,7 +246,8 @@ class _Reader:
         elif not isinstance(node.data, str):
             end = node.end if node.end > node.start else node.start + 1
             message = f"a key is a name, not `{shown}`" if shown else "a key is missing"
-            self.find(rules.KEY_TYPE.id, node.start, end, message)
+            cut = plain and self.text[parent.start] == "{" and re.match(r"\s*[,}]", self.text[node.end :])
+            self.find(rules.KEY_TYPE.id, node.start, end, message, rules.QUOTE_EXPRESSION if shown and cut else "")
         elif node.data in parent.keys:
             first = self.document.place(parent.keys[node.data].start, parent.keys[node.data].end)
             self.find(rules.DUPLICATE_KEY.id, node.start, node.end, f"`{node.data}` is written twice",

@@ -1,4 +1,4 @@
-"""SpecDocument to KernelSpec: every schema finding of a file at once, in our words."""
+"""SpecDocument to KernelSpec: schema findings of a file, as many at once as can be told, in our words."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.names import DERIVED, name_problem, reserved_problem
 from cutegen.spec.refusal import Finding, Refusal
 from cutegen.spec.tensors import parse_tensor
+from cutegen.spec.text_rules import QUOTE_EXPRESSION
 
 UNKNOWN_KEY = register(Rule(
     "unknown-key", "every key is known where it stands",
@@ -90,8 +91,10 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
         findings += spec.cross_check()
     except ValidationError as error:
         findings += _translate(error, schemas.json_schema(model), doc.data)
+        if (rest := _validate_rest(model, doc.data, findings)) is not None:
+            findings += rest.cross_check()
     if findings:
-        rest = _validate_rest(model, doc.data, {f.path[0] for f in findings if f.path})
+        rest = _validate_rest(model, doc.data, findings)
         raise SchemaError(_show(findings, doc), rest)
     return spec
 
@@ -113,7 +116,9 @@ def _show(findings: list[Finding], doc: SpecDocument) -> list[Diagnostic]:
     return [doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in first]
 
 
-def _validate_rest(model: type[KernelSpec], data: dict[str, Data], wrong: set[str | int]) -> KernelSpec | None:
+def _validate_rest(model: type[KernelSpec], data: dict[str, Data], findings: list[Finding]) -> KernelSpec | None:
+    """The spec without the sections that findings are about; None where these say what is computed."""
+    wrong = {f.path[0] for f in findings if f.path}
     if wrong & model.meaning:
         return None
     try:
@@ -136,7 +141,7 @@ def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
                 continue  # an assigned tensor is an output
             if problem := name_problem(name):
                 cut = section == "epilogue" and content[name] is None  # what follows a comma inside { }
-                remedy = 'inside { } quote an expression that has commas or brackets: {d: "max(acc, 0)"}' if cut else ""
+                remedy = QUOTE_EXPRESSION if cut else ""
                 yield Finding(BAD_NAME.id, f"`{name}` {problem}", remedy, path, key=True)
             elif problem := reserved_problem(name, dim=section == "dims"):
                 yield Finding(RESERVED_NAME.id, f"`{name}` {problem}", "choose another name", path, key=True)

@@ -79,6 +79,8 @@ YAML_NUMBER = register(Rule(
     f"An integer has at most {MAX_DIGITS} digits, and a number with a point or an exponent must be finite.",
     "dims: {n: 100000000000000000000}",
 ))  # fmt: skip
+# The remedy for what follows a comma inside { } without being a key.
+QUOTE_EXPRESSION = 'inside { } quote an expression that has commas or brackets: {d: "max(acc, 0)"}'
 KEY_TYPE = register(Rule(
     "key-type", "keys are names",
     "A number, a truth value, a list or nothing at all cannot be a key.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from test_bench import FakeDevice
 
 from cutegen.build.contract import Check
 from cutegen.cli import main
+from cutegen.run.candidates import BASELINES_FOR
 from cutegen.run.subject import load_subject
 from cutegen.run.targets import open_target
 from cutegen.runtime.gpu import GpuStatus
@@ -189,7 +191,7 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (["--baseline", "quak"], "there is no baseline `quak`", "did you mean `quack`?"),
         (
             ["--baseline", "flash_mla"],
-            "there is no baseline `flash_mla`",
+            "the baseline `flash_mla` does not fit this kernel: it is for MLA decode with `q: joined`",
             "there are torch, nvmath, quack, cutlass_operators, torch.mm, none",
         ),
         (
@@ -215,6 +217,12 @@ def test_unknown_names_are_told_before_a_gpu_is_looked_for(
     assert message in err
     assert remedy in err
     assert "GPU" not in err
+
+
+def test_every_baseline_that_there_is_has_a_word_about_what_it_is_for() -> None:
+    sources = (p.read_text() for p in (ROOT / "cutegen").rglob("*.py"))
+    names = {name for text in sources for name in re.findall(r'\bBaseline\(\s*"([^"]+)"', text)}
+    assert names - {"torch"} == BASELINES_FOR.keys()  # some baseline of every kernel is torch's
 
 
 def test_bench_keeps_draws_and_compares(

@@ -102,6 +102,7 @@ def test_what_cannot_be_read(options: tuple[str, ...], said: str, explain: Calla
     ("options", "said"),
     [
         (("--shape", "batch=1,heads=16,query_len=1"), "the shape gives no `kv_len`"),
+        (("--shape", "batch=8,kv_len=640"), "write --shape batch=8,query_len=4,heads=128,kv_len=640"),
         (("--shape", "batch=1,heads=8,query_len=1,kv_len=64"), "heads=8, but the spec says it is from 16 to 128"),
         (("--shape", "m=1"), "`m`, which is no dim"),
         (("--why-not", "max_splits=0"), "it takes a positive integer or any"),

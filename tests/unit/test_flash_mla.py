@@ -127,6 +127,17 @@ def test_refusals(plans: list[Causal], options: dict[str, Any], error: type, mes
         call(inputs, None, causal=True, **options)
 
 
+def test_refusals_name_what_the_caller_passed(plans: list[Causal]) -> None:
+    q, cache, table, lengths, scale = plans[0].prepare_inputs(**DIMS)
+    with pytest.raises((TypeError, ValueError)) as refused:
+        call((q, cache.float(), table, lengths.long(), scale), None, causal=True)
+    said = str(refused.value)
+    assert "k_cache.squeeze(2): " in said
+    assert "cache_seqlens: " in said
+    assert "kv_cache" not in said
+    assert "seq_lens" not in said
+
+
 def test_refused_shapes(plans: list[Causal]) -> None:
     q, cache, table, lengths, _ = plans[0].prepare_inputs(**DIMS)
     with pytest.raises(ValueError, match=r"k_cache \(\d+, 64, 576\); they need to be"):

@@ -122,6 +122,7 @@ def test_what_equals_an_integer_of_a_list_is_not_it(value: str, text: str) -> No
         ("tiling: {tile: [0x80, 128, 64]}", "wrong-type", "write it in decimal: 128"),
         ("dims: {m: 1_000}", "wrong-type", "write it in decimal: 1000"),
         ("epilogue: {d: max(acc, 0)}", "bad-name", "inside { } quote an expression that has commas or brackets"),
+        ("epilogue: {d: clamp(acc, 0, 1)}", "key-type", "inside { } quote an expression that has commas or brackets"),
     ],
 )
 def test_what_is_meant_is_seen(line: str, found: str, remedy: str) -> None:
@@ -129,6 +130,12 @@ def test_what_is_meant_is_seen(line: str, found: str, remedy: str) -> None:
         parse(PLAIN.removesuffix("epilogue:\n  d: acc\n") + line + "\n")
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.rule, diagnostic.remedy.startswith(remedy)) == (found, True)
+
+
+def test_what_needs_two_sections_is_told_beside_a_third_that_is_wrong() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(PLAIN + "pipeline: {stage: 4}\ncheck: {shapes: [{q: 64, m: 64, n: 64, k: 64}]}\n")
+    assert [d.rule for d in caught.value.diagnostics] == ["unknown-key", "unknown-dim"]
 
 
 def test_all_findings_of_all_sections_come_at_once() -> None:

@@ -11,8 +11,17 @@ from bench_results import GPU, NOISE, candidate, parsed, problem, result
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError
-from cutegen.report.comparison import EQUAL, FASTER, SLOWER, compare
+from cutegen.report.comparison import (
+    EQUAL,
+    FASTER,
+    SLOWER,
+    WRONG,
+    compare,
+    comparison_rows,
+    describe_comparison,
+)
 from cutegen.report.result import Result, load_result
+from cutegen.run.measured import FORMAT, VERSION
 
 
 @pytest.mark.parametrize(
@@ -85,6 +94,17 @@ def test_what_cannot_run_any_more_or_is_wrong_fails() -> None:
     assert found.lost == (
         "gemm on m=64 n=64 k=64 cannot run any more: gemm: RuntimeError: smem", "gemm on m=32 n=64 k=64 is wrong now",
     )  # fmt: skip
+    assert [r.verdict for r in found.rows] == [EQUAL, WRONG]
+    assert next(comparison_rows(found))[-1] == WRONG
+    assert "2 compared, beyond 1.0%: 1 wrong, 0 slower, 1 equal, 0 faster; " in list(describe_comparison(found))[2]
+
+
+def test_nothing_is_counted_where_nothing_can_be_compared() -> None:
+    lost = [{"shape": {"m": 16, "n": 64, "k": 64}, "name": "", "reasons": {"gemm": "RuntimeError: smem"}}]
+    found = compare(parsed(problem(8.0)), parsed(problem(8.0, 32), left_out=lost), 0.01)
+    said = list(describe_comparison(found))
+    assert said[0] == "gemm on m=16 n=64 k=64 cannot run any more: RuntimeError: smem"
+    assert not any("compared" in text for text in said)
 
 
 def test_other_sets_of_problems_are_told_and_pass() -> None:
@@ -161,6 +181,11 @@ def test_unreadable_files(tmp_path: Path) -> None:
         load_result(tmp_path / "binary.json")
     with pytest.raises(CutegenError, match="No such file"):
         load_result(tmp_path / "none.json")
+
+
+def test_the_docs_name_the_version() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "checking-and-measuring.md").read_text()
+    assert f"`format` is `{FORMAT}`, `version` {VERSION}." in text
 
 
 def test_a_page_is_not_written_over_what_it_is_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,16 +111,17 @@ def output_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
 def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and as many columns as divide the tile's."""
     _, columns = output_tile(problem, c)
-    widths = EPILOGUE_COLUMNS[crowded(problem, c) :]
+    widths = epilogue_widths(problem, c)
     return (MMA_ROWS * warpgroups_per_tile(c), next((w for w in widths if columns % w == 0), 8))
 
 
-def crowded(problem: GemmProblem, c: Candidate) -> bool:
-    """Whether an epilogue tile of the widest kind would leave too few registers: see CROWDED_ACCUMULATORS."""
+def epilogue_widths(problem: GemmProblem, c: Candidate) -> tuple[int, ...]:
+    """Those of EPILOGUE_COLUMNS that leave an epilogue its registers: see CROWDED_ACCUMULATORS."""
     program = problem.kernel_epilogue
     beside_f32 = bool(program.reductions) and any(o.dtype.bytes == 4 for o in program.tiles)
     limit = CROWDED_ACCUMULATORS if len(program.reductions) < 3 else CROWDED_BY_THREE
-    return accumulators(c) > limit and (_reduces_rows(problem) or beside_f32)
+    crowded = accumulators(c) > limit and (_reduces_rows(problem) or beside_f32)
+    return EPILOGUE_COLUMNS[1:] if crowded else EPILOGUE_COLUMNS
 
 
 def may_spill(problem: GemmProblem, c: Candidate) -> bool:

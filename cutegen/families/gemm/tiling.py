@@ -6,6 +6,7 @@ from typing import Any
 
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
+    EPILOGUE_COLUMNS,
     INDEX_BYTES,
     QUEUE_COUNTERS,
     QUEUE_STAGES,
@@ -13,6 +14,8 @@ from cutegen.families.gemm.derived import (
     Derived,
     derive,
     dynamic,
+    epilogue_tile,
+    epilogue_widths,
     gather_warps,
     partial_tiles,
     scale_box,
@@ -68,6 +71,11 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     if problem.gather:
         operands = f"{tile_n} x {width_b} B" if problem.gather.along == "m" else f"{tile_m} x {width_a} B"
     columns = "half of tile n" if problem.paired_dim == "n" else "tile n"
+    width = epilogue_tile(problem, c)[1]
+    widths = epilogue_widths(problem, c)
+    widest = f"widest of {', '.join(map(str, widths))} that divides {columns}"
+    if widths != EPILOGUE_COLUMNS:
+        widest += f"; {EPILOGUE_COLUMNS[0]} would crowd the registers"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.tiles)
     return {
         "tile": "tiling.tile",
@@ -77,7 +85,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "stages": "pipeline.stages",
         "stage_bytes": f"{operands} x {tile_k}{scales}",
         "empty_arrivals": f"({c.multicast_a} + {c.multicast_b} - 1) peers x {WARPS_PER_WARPGROUP * sharing} warps",
-        "epilogue_tile": f"64 rows x {sharing} warpgroup{'s' * (sharing > 1)}, 32 columns where they divide {columns}",
+        "epilogue_tile": f"64 rows x {sharing} warpgroup{'s' * (sharing > 1)}, {width} columns: {widest}",
         "store_stages": "pipeline.epilogue_stages",
         "load_stages": "pipeline.load_stages" if loads else "the epilogue loads no tile",
         "load_bytes": f"epilogue tile x ({loads})" if loads else "the epilogue loads no tile",
@@ -121,7 +129,7 @@ def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "split_k": "tiling.split_k",
         "queue_stages": "tiles that readers of the queue may be apart",
         "queue_readers": readers,
-        "covers": "tile x cluster, (m, n)",
+        "covers": "tile x cluster, transposed: (m, n) of the product" if c.swap_ab else "tile x cluster, (m, n)",
         "workspace": partials,
         "sums": partials,
         "semaphores": ", ".join(counters),
