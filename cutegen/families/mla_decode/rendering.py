@@ -20,6 +20,8 @@ from cutegen.families.role_text import list_roles
 from cutegen.render.environment import render_template
 from cutegen.runtime.mla import KEY_BLOCK
 
+BLOCKS_PER_PAGE = "(PAGE // KEY_BLOCK)"  # source: constants of the kernel module
+
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
@@ -62,7 +64,6 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
     first = resolved.tilings[0]
     boxes = max(1, KEY_BLOCK // problem.page_size)
     halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
-    blocks_per_page = problem.page_size // KEY_BLOCK
     lse_dims = {"b": "batch", "h": "heads", "s": "query_len"}
     own = {(g.buffer, g.warpgroup): g.tiles for g in first.free_groups}
     return KernelText(
@@ -80,8 +81,8 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         page_size=problem.page_size,
         box_rows=KEY_BLOCK // boxes,
         boxes=boxes,
-        gmem_box=f"(lo + 2 * step + buffer) % {blocks_per_page}" if halves else "0",
-        gmem_box_ahead=f"(lo + 2 * step + 2 + box) % {blocks_per_page}" if halves else "0",
+        gmem_box=f"(lo + 2 * step + buffer) % {BLOCKS_PER_PAGE}" if halves else "0",
+        gmem_box_ahead=f"(lo + 2 * step + 2 + box) % {BLOCKS_PER_PAGE}" if halves else "0",
         free_groups=first.free_groups,
         score_order=((*own[0, 0], *own[0, 1]), (*own[1, 1], *own[1, 0])),
         lse_scale="0.6931471805599453" if problem.lse_base == "e" else "1.0",
