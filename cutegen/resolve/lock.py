@@ -16,6 +16,7 @@ from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.document import Data
 
 VERSION = 1
+CONFLICT = "<<<<<<< "  # how git marks the first side of a merge conflict
 # These steer nothing that is generated; `tune` lists candidates, it chooses none.
 NO_MEANING = ("check", "bench", "tune")
 _HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock --upgrade` decides anew.\n"
@@ -91,6 +92,9 @@ def read_lock(path: Path) -> Lock | None:
         raise _damaged(path, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _damaged(path, "is damaged: it is not UTF-8 text") from None
+    if any(line.startswith(CONFLICT) for line in text.splitlines()):
+        remedy = f"take one side of it, then run `cutegen lock {_spec_path(path)}`"
+        raise CutegenError(f"{path} has a merge conflict", remedy)
     try:
         data = load_text(text, "lock", path.as_posix()).data
     except SpecError as error:
@@ -136,10 +140,12 @@ def _decision(path: Path, key: str, entry: Data) -> tuple[object, str]:
 
 
 def _damaged(path: Path, what: str) -> CutegenError:
-    return CutegenError(
-        f"{path} {what}",
-        "restore it from version control, or decide anew with `cutegen lock --upgrade`, which loses its winners",
-    )
+    anew = f"decide anew with `cutegen lock --upgrade {_spec_path(path)}`, which loses its winners"
+    return CutegenError(f"{path} {what}", f"restore it from version control, or {anew}")
+
+
+def _spec_path(lock: Path) -> Path:
+    return lock.with_name(lock.name.removesuffix(LOCK_SUFFIX) + ".yaml")
 
 
 def meaning(doc: SpecDocument) -> str:

@@ -76,7 +76,7 @@ def test_only_the_spec_promises(spec: Path) -> None:
 
 def test_what_a_damaged_lock_held_is_not_lost_in_silence(spec: Path) -> None:
     write_lock(spec)
-    lock_path(spec).write_text("<<<<<<< HEAD\n" + lock_path(spec).read_text())
+    lock_path(spec).write_text("{\n" + lock_path(spec).read_text())
     with pytest.raises(CutegenError) as error:
         resolve_file(spec)
     assert "which loses its winners" in (error.value.remedy or "")
@@ -253,7 +253,15 @@ def test_a_damaged_lock_is_named_with_a_way_out(spec: Path, old: str, new: str, 
         resolve_file(spec)
     assert said in caught.value.message
     assert "plain.lock.yaml" in caught.value.message
-    assert "cutegen lock --upgrade" in caught.value.remedy
+    assert f"cutegen lock --upgrade {spec}`" in caught.value.remedy
+
+
+def test_a_merge_conflict_is_told_as_one(spec: Path) -> None:
+    write_lock(spec)
+    relock(spec, "decisions:\n", "<<<<<<< HEAD\ndecisions:\n=======\n>>>>>>> other\n")
+    with pytest.raises(CutegenError, match="has a merge conflict") as caught:
+        resolve_file(spec)
+    assert caught.value.remedy == f"take one side of it, then run `cutegen lock {spec}`"
 
 
 @pytest.mark.parametrize(
