@@ -9,6 +9,14 @@ from typing import Any, Protocol
 
 # (inputs, outputs) -> a launch that computes the same, or part of it, into the outputs or tensors of its own
 Bind = Callable[[tuple[Any, ...], tuple[Any, ...]], Callable[[], Any]]
+# Modes of cutegen/run/cases.py that any kernel passes on its hardest problems.
+ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")
+
+
+def thorough_modes(plan: Any) -> tuple[str, ...]:
+    """ALL_MODES, and those for what the plan of a product promises besides. plan: None for functions of a file."""
+    aliases, scaled = getattr(plan, "aliases", {}), getattr(plan, "scaled_tiles", {})
+    return ALL_MODES + ("alias",) * bool(aliases) + ("zeroed",) * bool(scaled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from cutegen.families.proving import Problem
+from cutegen.families.proving import Problem, thorough_modes
 from cutegen.run.shapes import Shape, complete, edge_shapes
 from cutegen.run.subject import Subject
 
@@ -40,11 +40,7 @@ def list_cases(subject: Subject, shapes: Sequence[Shape] = ()) -> Iterator[Case]
 
 
 def _product_problems(subject: Subject) -> Iterator[Problem]:
-    thorough: tuple[Mode, ...] = ("numerics", "strides", "stream", "graph", "repeat")
-    if getattr(subject.plan, "aliases", {}):
-        thorough += ("alias",)
-    if getattr(subject.plan, "scaled_tiles", {}):
-        thorough += ("zeroed",)
+    thorough = thorough_modes(subject.plan)
     for key, tiling in subject.tilings.items():
         for name, shape in edge_shapes(subject, tiling):
             draw = "lost" if subject.roles.gathered else None

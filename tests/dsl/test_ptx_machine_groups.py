@@ -16,6 +16,7 @@ from gemm_specs import COUNTS, LABELS, OFFSETS, PINGPONG, group_fused, group_sca
 from ptx_machine import Simulation, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
 
+from cutegen.run.case_list import list_cases
 from cutegen.run.guard import guarded_like
 from cutegen.run.subject import Subject
 from cutegen.runtime.row_groups import Deal
@@ -101,6 +102,14 @@ def subject(name: str) -> Subject:
 def test_rows_meet_the_matrix_of_their_group(name: str, deal: Deal, seed: int) -> None:
     SIMULATION.seed = seed
     assert_passes(subject(name), SPECS[name][1], draw=deal, seed=seed)
+
+
+@pytest.mark.parametrize("scheduler", ["", DYNAMIC], ids=["static", "dynamic"])
+def test_tiles_of_groups_scaled_by_zero(scheduler: str) -> None:
+    text = OFFSETS.replace("  d:", "  c: bf16[m, n]\n  beta: f32\n  d:") + "epilogue: {d: acc + beta * c}\n"
+    scaled = load_resolution(resolve_text(text + SMALL + scheduler), SIMULATION)
+    assert "zeroed" in {case.mode for case in list_cases(scaled)}
+    assert_passes(scaled, {"m": 400, "n": 72, "k": 72, "g": 6}, draw=ANY, mode="zeroed")
 
 
 @pytest.mark.parametrize("deal", [NONE, Deal("one"), Deal("ones"), Deal("full")], ids=lambda d: d.kind)

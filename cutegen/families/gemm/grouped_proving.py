@@ -7,13 +7,12 @@ from typing import Any
 
 from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
-from cutegen.families.proving import Baseline, Problem
+from cutegen.families.proving import Baseline, Problem, thorough_modes
 from cutegen.hardware import MOST_SMS
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.grouped_plan import GroupedPlan
 from cutegen.runtime.row_groups import Deal, Kind
 
-ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")
 # (groups, rows of each, n, k): experts of DeepSeek-V3 and layers of its size, many rows and few.
 BENCH = ((8, 4096, 4096, 7168), (8, 4096, 7168, 2048), (32, 192, 6144, 7168), (32, 192, 7168, 3072))
 WAVES = 2.2  # as the edge shapes of other products
@@ -26,7 +25,7 @@ class GroupedProving:
     def list_problems(self, plan: GroupedPlan) -> Iterator[Problem]:
         """Group sizes around every edge of tiles, none and one among them; extents around those of tile and ring."""
         form = plan.row_groups
-        thorough = (*ALL_MODES, "alias") if plan.aliases else ALL_MODES
+        thorough = thorough_modes(plan)
         for key, tiling in plan.tilings.items():
             tile, tk = max(tiling.tile[:2]), tiling.tile[2]
             ring, step = tiling.stages * tk, max(form.align, tile)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutegen.dtypes import DTYPES
-from cutegen.families.proving import Baseline, Problem
+from cutegen.families.proving import ALL_MODES, Baseline, Problem
 from cutegen.hardware import MOST_SMS
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
 from cutegen.runtime.mla_plan import MlaPlan
 from cutegen.runtime.mla_reference import attend_dense
 
-ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")
 # FlashMLA comes as a package of its own, and inside SGLang's.
 FLASH_MLA = ("sgl_kernel.flash_mla", "flash_mla")
 FLASH_ATTN = ("flash_attn_interface", "sgl_kernel.flash_attn")
