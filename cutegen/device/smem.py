@@ -31,6 +31,6 @@ def scale_layout(rows, blocks, stages):
     return cute.make_layout((rows, blocks, stages), stride=(1, rows, pitch))
 
 
-def smem_tensor(field, layout):
-    """The tensor over a SharedStorage field that was sized for `layout`."""
-    return field.get_tensor(layout.outer, swizzle=layout.inner)
+def smem_tensor(field, layout, dtype=None):
+    """The tensor over a SharedStorage field that was sized for `layout`. dtype: of elements, if not the field's."""
+    return field.get_tensor(layout.outer, swizzle=layout.inner, dtype=dtype)

@@ -13,12 +13,10 @@ from cutegen.families.knobs import NO_PROMISE, Knob, plain
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Decision, Origin
 from cutegen.hardware import DEVICES, Device, default_device
+from cutegen.runtime.base import SILENT
 
 if TYPE_CHECKING:
     from cutegen.spec import KernelSpec, SpecDocument
-
-# Metadata of a field that digests leave out where it has its default: kernels without a feature keep theirs.
-SILENT = {"silent": True}
 
 WRITTEN = "written"  # the reason of what a spec writes
 # key -> (value, reason). What has the reason WRITTEN stood in the spec: a spec without it has given it up.

@@ -12,6 +12,9 @@ from typing import Any, ClassVar, Literal
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg, complete_dims
 
+# Metadata of a field that digests leave out where it has its default: kernels without a feature keep theirs.
+SILENT = {"silent": True}
+
 
 @dataclass(frozen=True, slots=True)
 class CuteKernel:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.base import SILENT
 
 # What kernels may take beside inputs and outputs, in the order of a call.
 SCRATCH = (
@@ -36,6 +37,8 @@ class GemmTiling:
     queue_stages: slots of the ring of tile indices; queue_readers: warps of a CTA that read each of them.
     covers: (m, n) elements of the product that a cluster computes at once. workspace, sums, semaphores: elements of
     scratch: (in all, for each cluster tile).
+    box: (rows, columns) of what a CTA's last tile is loaded and stored in at once, in a stage of A. box_bytes: that TMA
+    loads for one.
     """
 
     tile: tuple[int, int, int]
@@ -63,6 +66,8 @@ class GemmTiling:
     workspace: tuple[int, int] = (0, 0)
     sums: tuple[int, int] = (0, 0)
     semaphores: tuple[int, int] = (0, 0)
+    box: tuple[int, int] = field(default=(0, 0), metadata=SILENT)
+    box_bytes: int = field(default=0, metadata=SILENT)
 
     @property
     def scratch(self) -> tuple[str, ...]:

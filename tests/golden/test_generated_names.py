@@ -106,6 +106,23 @@ tma: {zqt_e: {store: reduce_add}}
 """
 VARIANTS += [UPDATED.replace("SCHEDULE", schedule) for schedule in ("cooperative", "pingpong")]
 
+# A last tile that is loaded and stored in stages of A.
+BOXED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  zqt_a: bf16[zqd_l, zqd_m, zqd_k]
+  zqt_b: bf16[zqd_n, zqd_k]
+  zqt_c: bf16[zqd_l, zqd_m, zqd_n]
+  zqt_d: bf16[zqd_l, zqd_m, zqd_n]
+mainloop: zqt_a @ zqt_b
+epilogue:
+  zqt_d: acc + zqt_c
+warpgroups: {schedule: SCHEDULE}
+"""
+VARIANTS += [BOXED.replace("SCHEDULE", schedule) for schedule in ("cooperative", "pingpong")]
+
 
 def render(text: str) -> dict[str, str]:
     return dict(render_package(resolve_document(load_text(text, "probe"), None).resolved).files)

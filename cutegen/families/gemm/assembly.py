@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TypeAlias
 
-from cutegen.families.gemm.candidate import STRUCTURAL, Candidate, structure
+from cutegen.families.gemm.candidate import EPILOGUE_RINGS, STAGES_OF_A, STRUCTURAL, Candidate, structure
 from cutegen.families.gemm.omission import list_omissions, suffix, without
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
@@ -15,6 +15,9 @@ from cutegen.families.resolved import DeviceRow, DispatchRow, When
 from cutegen.families.tuned import TunedRow
 
 Row: TypeAlias = "tuple[When, Candidate]"
+# For values that say too little alone: what stands before any of a knob, or for one.
+BEFORE = {"pdl_trigger": "trigger_", "promote_every": "promote_"}
+INSTEAD = {("last_tile", STAGES_OF_A): "boxes", ("last_tile", EPILOGUE_RINGS): "no_boxes"}
 PDL_WORDS = {(True, "last_tile"): "pdl", (False, "none"): "no_pdl"}  # by (pdl.wait, pdl.trigger)
 
 
@@ -86,6 +89,6 @@ def _differences(c: Candidate, default: Candidate, names: Iterable[str]) -> Iter
         if isinstance(value, bool):
             yield name if value else f"no_{name}"
         elif isinstance(value, str):
-            yield {"pdl_trigger": "trigger_", "promote_every": "promote_"}.get(name, "") + value
+            yield INSTEAD.get((name, value), BEFORE.get(name, "") + value)
         else:
             yield f"{name}_{'x'.join(map(str, value)) if isinstance(value, tuple) else value}"

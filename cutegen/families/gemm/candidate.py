@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cutegen.families.decide import SILENT
 from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
 from cutegen.families.pdl import PDL_TRIGGERS
+from cutegen.runtime.base import SILENT
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.problem import GemmProblem
@@ -20,6 +20,8 @@ SPLIT_K_SUMS = ("ordered_turnstile", "ordered_parallel", "unordered_atomic")
 NEVER = "never"
 # How rows that an index names come to the ring of A and B.
 BY_THREADS, COPIED = "cp_async", "copy"
+# The rings of `pipeline` that the epilogue of a CTA's last tile uses.
+EPILOGUE_RINGS, STAGES_OF_A = "epilogue_stages", "stages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Candidate:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
     swizzle_*: bytes of a swizzled SMEM row. split_k_sum: "none" without a split. promote_every: MMAs along k that the
     tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows. load_ahead_*:
-    loaded before the wait for the kernel in front.
+    loaded before the wait for the kernel in front. last_tile: what a CTA's last tile goes through, see `last_tile`.
     """
 
     schedule: str
@@ -59,6 +61,7 @@ class Candidate:
     gather: str = field(default="none", metadata=SILENT)
     load_ahead_a: bool = field(default=False, metadata=SILENT)
     load_ahead_b: bool = field(default=False, metadata=SILENT)
+    last_tile: str = field(default=EPILOGUE_RINGS, metadata=SILENT)
 
     @property
     def promotes(self) -> bool:
@@ -75,6 +78,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("stages", "pipeline.stages", integer(), part="around"),
     Knob("store_stages", "pipeline.epilogue_stages", integer(), part="around"),
     Knob("load_stages", "pipeline.load_stages", integer(), part="around"),
+    Knob("last_tile", "pipeline.last_tile", word(EPILOGUE_RINGS, STAGES_OF_A), part="around"),
     Knob("producer_registers", "warpgroups.producer.registers", integer(), part="around"),
     Knob("consumer_registers", "warpgroups.consumer.registers", integer(), part="around"),
     Knob("multicast_a", "tma.{a}.multicast", integer(), part="around"),
@@ -99,21 +103,26 @@ KNOBS: tuple[Knob, ...] = (
 # Which text a kernel module has; every other knob is a number that its instances differ in.
 STRUCTURAL = (
     "schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather",
-    "load_ahead_a", "load_ahead_b",
+    "load_ahead_a", "load_ahead_b", "last_tile",
 )  # fmt: skip
 
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
     """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums are not promoted, no rows are
-    gathered, no operand may be loaded ahead."""
+    gathered, no operand may be loaded ahead, and no one tile is loaded that could make a last tile another."""
     idle = {
         "load_stages": c.load_stages == 0,
         "split_k_sum": c.split_k == 1,
         "promote_every": not problem.promotable,
         "gather": c.gather == "none",
+        "last_tile": c.last_tile == EPILOGUE_RINGS and not _loads_one_tile(problem),
         **{field: name not in problem.ready for field, name in ahead_knobs(problem).items()},
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
+
+
+def _loads_one_tile(problem: GemmProblem) -> bool:
+    return len(problem.kernel_epilogue.tiles) == 1 and problem.groups is None
 
 
 def ahead_knobs(problem: GemmProblem) -> dict[str, str]:

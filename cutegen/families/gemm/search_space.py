@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
 from cutegen.families.gemm.auto import candidates, finish
-from cutegen.families.gemm.candidate import RASTER_ORDERS, SPLIT_K_SUMS, Candidate, ahead_knobs
+from cutegen.families.gemm.candidate import (
+    EPILOGUE_RINGS,
+    RASTER_ORDERS,
+    SPLIT_K_SUMS,
+    STAGES_OF_A,
+    Candidate,
+    ahead_knobs,
+)
 from cutegen.families.gemm.cores import Core
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.form_rules import MAX_STAGES
-from cutegen.families.gemm.orientation import kernel_shape
+from cutegen.families.gemm.last_tile import LAST_TILE_RULES
+from cutegen.families.gemm.orientation import kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.refusal import Refusal
@@ -66,7 +75,7 @@ def explore(
     for f in _spread(problem, found, device, shape):
         leaders.setdefault(f.kind, f)
     for leader in islice(leaders.values(), LEADERS):
-        for changes in _variations(problem, leader.candidate, device, shape, unordered):
+        for changes in _variations(problem, leader.candidate, arch, device, shape, unordered):
             if not changes.keys() & written.keys():
                 c = _vary(problem, {**written, **changes}, leader.candidate, arch, shape)
                 found.append(judge(c, tuple(changes), f"{leader.why}; varied: {', '.join(changes)}"))
@@ -86,7 +95,7 @@ def _vary(problem: GemmProblem, fixed: Mapping[str, Any], c: Candidate, arch: Ar
 
 
 def _variations(
-    problem: GemmProblem, c: Candidate, device: Device, shape: Shape, unordered: bool
+    problem: GemmProblem, c: Candidate, arch: Arch, device: Device, shape: Shape, unordered: bool
 ) -> Iterator[dict[str, Any]]:
     """Knobs, by Candidate field, in which a candidate may be better otherwise without the model knowing it."""
     work = describe_work(problem, shape, device)
@@ -95,6 +104,9 @@ def _variations(
     if c.load_stages:
         yield from ({"load_stages": stages} for stages in LOAD_STAGES if stages != c.load_stages)
     yield from ({field: not getattr(c, field)} for field, name in ahead_knobs(problem).items() if name in problem.ready)
+    through = STAGES_OF_A if c.last_tile == EPILOGUE_RINGS else EPILOGUE_RINGS
+    if not any(refuse(*kernel_frame(problem, replace(c, last_tile=through)), arch) for refuse in LAST_TILE_RULES):
+        yield {"last_tile": through}
     if estimate(c, work, device).waves == 1:
         return  # every CTA has one tile: no order to change, and nothing to store meanwhile
     yield {"scheduler": "dynamic_persistent"}

@@ -72,6 +72,10 @@ class Pipeline(Section):
     stages: Positive | Auto = knob("Slots of the ring of A and B tiles.")
     epilogue_stages: Positive | Auto = knob("Slots of the ring of output tiles, per output.")
     load_stages: Positive | Auto = knob("Slots of the ring of tiles that the epilogue reads.")
+    last_tile: Literal["epilogue_stages", "stages"] | Auto = knob(
+        "What the epilogue of a CTA's last tile goes through. epilogue_stages: its own rings, as for every tile; "
+        "stages: the tile that it reads comes into stages of A as the last k tiles leave them, and results leave there."
+    )
 
 
 class Producer(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import STAGES_OF_A, Candidate
 from cutegen.families.gemm.derived import (
     EPILOGUE_COLUMNS,
     INDEX_BYTES,
@@ -21,6 +21,7 @@ from cutegen.families.gemm.derived import (
     scale_box,
     warpgroups_per_tile,
 )
+from cutegen.families.gemm.last_tile import box, boxed_tiles, boxes
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
@@ -113,7 +114,16 @@ def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, A
         numbers["covers"] = d.covers
     if c.split_k > 1:
         numbers["sums" if c.split_k_sum == "unordered_atomic" else "workspace"] = (0, d.partials)
-    return numbers
+    return numbers | _box_numbers(problem, c)
+
+
+def _box_numbers(problem: GemmProblem, c: Candidate) -> dict[str, Any]:
+    """What GemmTiling has beside, where a last tile goes through stages of A."""
+    tiles = boxed_tiles(problem)
+    if c.last_tile != STAGES_OF_A or tiles is None:
+        return {}
+    rows, columns = box(problem, c)
+    return {"box": (rows, columns), **({"box_bytes": rows * columns * tiles.dtype.bytes} if tiles.loaded else {})}
 
 
 def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
@@ -133,6 +143,8 @@ def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "workspace": partials,
         "sums": partials,
         "semaphores": ", ".join(counters),
+        "box": "all rows of the tile, and the columns that fill a stage of A",
+        "box_bytes": f"box x {boxed.dtype.bytes} B" if (boxed := boxed_tiles(problem)) else "",
     }
     return {field: sources[field] for field in _work_numbers(problem, c, derive(problem, c))}
 
@@ -157,6 +169,10 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
         plans.append(
             PipelinePlan("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, empty)
         )
+    if size := _box_numbers(problem, c).get("box_bytes"):
+        full = f"1 arrival and {size} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
+        empty = "as in ab; filled once, for a CTA's last tile"
+        plans.append(PipelinePlan("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), size, full, empty))
     if dynamic(c):
         peers = c.cluster[0] * c.cluster[1]
         full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"
@@ -185,6 +201,8 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     scale = [problem.row_scale[0].name] if problem.row_scale else []
     loaded = operands + ([] if problem.gathers_row_scale else scale)
     load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
+    if "box_bytes" in _box_numbers(problem, c):
+        load += f", at the end boxes of {problem.kernel_epilogue.tiles[0].name}"
     roles = [Role("load warp", (0, 0), c.producer_registers, load)]
     if tiles := problem.kernel_epilogue.tiles:
         what = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"

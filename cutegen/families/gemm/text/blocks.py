@@ -89,6 +89,7 @@ def blocks_text(
         offset = "at_m, at_n" if any("at_n" in argument for argument in read_before) else "at_m, _"
     else:
         offset = "at_m, at_n" if by_row.intersection(read_before) else "_, at_n"
+    own_column = any("at_n" in argument for argument in read_before) or not (along_m or not tile.column_of_thread)
     once = _once(problem, passes, sources, consumers)
     at_row = bool(by_row.intersection(once.arguments))
     reads_row = at_row or "at_m" in offset or bool(program.block_outputs)
@@ -103,7 +104,7 @@ def blocks_text(
         held=passes.held,
         before=before,
         once=once,
-        origin=", ".join(("row" if reads_row else "_", "column" if "at_n" in offset else "_")),
+        origin=", ".join(("row" if reads_row else "_", "column" if own_column else "_")),
         offset=offset,
         at_row=at_row,
         scalars=tuple(o.name for o in program.operands if o.kind == "device_scalar" and o.name in read),

@@ -9,6 +9,7 @@ from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.placement import TMA_ALIGNMENT
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.blocks import BlocksText
+from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.gather import GatherText
 from cutegen.families.gemm.text.groups import GroupText
@@ -77,6 +78,7 @@ def kernel_parameters(
     mainloop: MainloopText,
     inputs: InputsText,
     outputs: OutputsText,
+    boxes: BoxesText | None,
     blocks: BlocksText | None,
     reductions: ReductionsText,
     groups: GroupText | None,
@@ -93,6 +95,8 @@ def kernel_parameters(
             yield from _by_tma(operand)
     for tile in (*outputs.by_tma, *inputs.tiles):
         yield from _by_tma(f"_{tile.name}")
+    for end in boxes.ends if boxes else ():
+        yield from _by_tma(end)
     if mainloop.row_scale and mainloop.row_scale.gathered:
         yield _tensor(mainloop.row_scale.name)
     elif mainloop.row_scale:

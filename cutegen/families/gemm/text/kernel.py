@@ -10,6 +10,7 @@ from cutegen.families.gemm.orientation import copy_rows, kernel_frame
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.arguments import ArgumentsText, arguments_text
 from cutegen.families.gemm.text.blocks import BlocksText, blocks_text
+from cutegen.families.gemm.text.boxes import BoxesText, boxes_text
 from cutegen.families.gemm.text.consume import ConsumeText, consume_text
 from cutegen.families.gemm.text.consumers import ConsumersText, consumers_text
 from cutegen.families.gemm.text.epilogue import (
@@ -64,6 +65,7 @@ class KernelText:
     tile: OutputTileText
     inputs: InputsText
     outputs: OutputsText
+    boxes: BoxesText | None
     epilogue: FunctionText
     blocks: BlocksText | None
     reductions: ReductionsText
@@ -98,14 +100,18 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     load = load_text(problem, structure, a, b, mainloop, groups)
     tile = output_tile_text(problem, groups)
     inputs, outputs = inputs_text(problem, tile, consumers, groups), outputs_text(problem, groups)
+    boxes = boxes_text(problem, structure, inputs, outputs, tile, consumers)
     reductions = reductions_text(problem, tile, consumers, groups)
     sources = element_sources(problem, inputs.vectors, mainloop.to_f32)
     parameters = store_parameters(problem, consumers, groups)
     blocks = blocks_text(problem, sources, tile, consumers, groups, parameters)
     epilogue = epilogue_text(problem, sources, consumers, reductions.outputs)
-    store = store_text(parameters, sources, epilogue, inputs, outputs, reductions)
+    store = store_text(parameters, sources, epilogue, inputs, outputs, reductions, tile)
     own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
-    own_parameters = kernel_parameters((a, b), mainloop, inputs, outputs, blocks, reductions, groups, gather, work)
+    plain = plain_storage(tile, consumers, work, groups, inputs, blocks, reductions)
+    own_parameters = kernel_parameters(
+        (a, b), mainloop, inputs, outputs, boxes, blocks, reductions, groups, gather, work
+    )
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.tiles_read_if or mainloop.promoted_k else set()
@@ -128,14 +134,12 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         module=module_text(resolved, kernel, given, problem, load.ahead, cutlass_names, imported),
         arguments=arguments,
         host=host_text(problem, a, b, groups, own_parameters),
-        smem=smem_text(
-            a, b, mainloop, inputs, outputs, plain_storage(tile, consumers, work, groups, inputs, blocks, reductions)
-        ),
+        smem=smem_text(a, b, mainloop, inputs, outputs, boxes, plain),
         roles=RolesText(
-            load=load_role(load, work),
+            load=load_role(load, work, boxes),
             gather=gather_role(gather, work),
             load_tiles=load_tiles_role(inputs, work),
-            consume=consume_role(mainloop, work, inputs, outputs, own_fields),
+            consume=consume_role(mainloop, work, inputs, outputs, boxes, own_fields),
         ),
         work=work,
         a=a,
@@ -148,6 +152,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         tile=tile,
         inputs=inputs,
         outputs=outputs,
+        boxes=boxes,
         epilogue=epilogue,
         blocks=blocks,
         reductions=reductions,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cutegen.families.gemm.derived import SLAB_ROWS
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.blocks import BlocksText
+from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.expressions import factor
@@ -16,6 +17,7 @@ from cutegen.families.gemm.text.load import LoadText
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.families.gemm.text.reductions import ReductionsText
+from cutegen.families.gemm.text.tensors import TileText
 from cutegen.families.gemm.text.work import WorkText
 
 
@@ -56,13 +58,14 @@ class RolesText:
         return tuple(role for role in (self.load, self.gather, self.load_tiles, self.consume) if role)
 
 
-def load_role(load: LoadText, work: WorkText) -> RoleText:
+def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
     fields = (
         *(_atom(x.atom) for x in load.every),
         *(_tensor(x.gmem, x.modes) for x in load.every),
         *(_tensor(x.smem, x.smem_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
+        *(_boxes(boxes, "BoxIn", boxes.loaded) if boxes and boxes.loaded else ()),
     )
     return RoleText("LoadOperands", "What the A/B load warp works on.", fields)
 
@@ -100,6 +103,7 @@ def consume_role(
     work: WorkText,
     inputs: InputsText,
     outputs: OutputsText,
+    boxes: BoxesText | None,
     epilogue: Iterator[FieldText],
 ) -> RoleText:
     """epilogue: what values of blocks, reductions and the ends of the product add."""
@@ -114,6 +118,7 @@ def consume_role(
         *_scales(mainloop),
         *_inputs(inputs),
         *_outputs(outputs),
+        *_consumed_boxes(boxes),
         *epilogue,
     )
     return RoleText("ConsumeOperands", "What an MMA warpgroup works on.", fields)
@@ -191,6 +196,19 @@ def _outputs(outputs: OutputsText) -> Iterator[FieldText]:
             yield _atom(f"tma_{d.name}")
         yield _tensor(f"m_{d.name}", d.modes)
         yield _tensor(f"s_{d.name}", "eM, eN, slots")
+
+
+def _boxes(boxes: BoxesText, end: str, tile: TileText) -> Iterator[FieldText]:
+    yield _atom(f"tma{end}")
+    yield _tensor(f"m{end}", tile.modes)
+    yield _tensor("sBox", "rows, columns, stages")
+
+
+def _consumed_boxes(boxes: BoxesText | None) -> Iterator[FieldText]:
+    if boxes and boxes.stored:
+        yield from _boxes(boxes, "BoxOut", boxes.stored)
+    elif boxes:
+        yield _tensor("sBox", "rows, columns, stages")
 
 
 def _joined_blocks(blocks: BlocksText, tile: OutputTileText, consumers: ConsumersText) -> Iterator[FieldText]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.families.gemm.derived import SCALE_ALIGN, SLAB_ROWS, TENSOR_ALIGN, VECTOR_ALIGN
 from cutegen.families.gemm.text.blocks import BlocksText
+from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.expressions import factor
@@ -44,6 +45,7 @@ def smem_text(
     mainloop: MainloopText,
     inputs: InputsText,
     outputs: OutputsText,
+    boxes: BoxesText | None,
     own: Iterator[StorageText],
 ) -> SmemText:
     """own: what is no ring."""
@@ -53,9 +55,11 @@ def smem_text(
     rings += [(name, dtype, TENSOR_ALIGN) for name, dtype in (("sA", a.dtype), ("sB", b.dtype), *tiles)]
     words = ["the operand rings", *(["the scales"] if scales else []), "the output rings"]
     words += ["the loaded epilogue tiles"] if inputs.tiles else []
+    words += ["the last tile's boxes"] if boxes else []
+    names = ["sA", "sB", *scales, *(name for name, _ in tiles), *(["sBox"] if boxes else [])]
     return SmemText(
         rings=f"{', '.join(words[:-1])} and {words[-1]}",
-        layouts=tuple(f"{name}_layout" for name in ("sA", "sB", *scales, *(name for name, _ in tiles))),
+        layouts=tuple(f"{name}_layout" for name in names),
         storage=(
             *own,
             *(StorageText(name, dtype, f"cute.cosize({name}_layout)", align) for name, dtype, align in rings),

@@ -9,6 +9,7 @@ from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.functions import ElementSources, FunctionText, Parameter
 from cutegen.families.gemm.text.groups import GroupText
+from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.families.gemm.text.reductions import ReductionsText
 
 
@@ -54,12 +55,14 @@ def store_text(
     inputs: InputsText,
     outputs: OutputsText,
     reductions: ReductionsText,
+    tile: OutputTileText,
 ) -> StoreText:
     read = " ".join(epilogue.arguments)
     row, column = reductions.masks_rows or "at_m" in read, reductions.masks_columns or "at_n" in read
+    own_column = "at_n" in read or (reductions.masks_columns and tile.column_of_thread) or bool(inputs.blocks)
     by_row = any(r.kept == "m" for r in reductions.outputs)
     offset = ("at_m" if row else "_", "at_n" if column else "_")
-    origin = ("row" if row or by_row or inputs.blocks else "_", "column" if column or inputs.blocks else "_")
+    origin = ("row" if row or by_row or inputs.blocks else "_", "column" if own_column else "_")
     stores = [*(["TMA store"] if outputs.by_tma else []), *(["stores by threads"] if outputs.by_threads else [])]
     flow = f"maths in registers, staged in shared memory, {' and '.join(stores)}"
     second = sources.accumulators.get("acc_1")
