@@ -60,6 +60,9 @@ SPECS = {
     "tiling: {tile: [256, 136, 64], swap_ab: true}\n",
     "eight_bits": "  a: e4m3[m, k]\n  b: e4m3[n, k]\n  c: bf16[m, n]\n  d: bf16[m, n]\nepilogue: {d: acc + c}\n"
     "tiling: {tile: [128, 80, 128]}\n" + PINGPONG,
+    "scaled_by_what_may_be_zero": OPERANDS + "  c: bf16[m, n]\n  alpha: f32\n  beta: f32[]\n  d: bf16[m, n]\n"
+    "epilogue: {d: alpha * acc + beta * c}\ntiling: {tile: [128, 80, 64]}\npdl: {ready: [b]}\n"
+    "tma: {b: {load_ahead: true}}\n" + PINGPONG,
     "plain_pingpong": PLAIN + PINGPONG + "tiling: {tile: [128, 208, 64], cluster: [2, 1]}\n",
     "plain_cooperative": PLAIN + "tiling: {tile: [256, 128, 64]}\n",
     "plain_transposed": PLAIN + PINGPONG + "tiling: {tile: [128, 80, 64], swap_ab: true}\n",
@@ -74,10 +77,13 @@ SHAPE = {"m": 304, "n": 288, "k": 144, "l": 2}
 def test_last_tile(name: str) -> None:
     resolution = resolve_text(HEAD + SPECS[name])
     assert resolution.resolved.default.numbers.box != (0, 0)
-    subject = load_resolution(resolution, Simulation(sm_count=2))
+    subject = load_resolution(resolution, Simulation(sm_count=2, ready=(1,) if "load_ahead" in SPECS[name] else ()))
     shape = {dim: extent for dim, extent in SHAPE.items() if dim in subject.dims}
     assert_passes(subject, shape)
     assert_passes(subject, {**shape, "m": 64, "n": 32, "k": 528}, mode="strides")
+    assert subject.plan
+    if subject.plan.scaled_tiles:
+        assert_passes(subject, shape, mode="zeroed")
 
 
 def test_bits_do_not_depend_on_the_order_of_events() -> None:

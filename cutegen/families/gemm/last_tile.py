@@ -88,7 +88,6 @@ def unsupported_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
         "a grouped product": problem.groups is not None,
         "rows that threads gather": problem.gather is not None,
         "values of blocks": bool(program.block or program.block_outputs),
-        "tiles that count for nothing where a scalar is 0": bool(program.tile_switches),
     }
     found = next((what for what, has in lacking.items() if has), None)
     if found is None:

@@ -17,7 +17,8 @@ from cutegen.families.gemm.text.tensors import TileText
 class BoxesText:
     """What the templates read as k.boxes. loaded, stored: the tiles that go through stages of A. flow: what of them
     does, in words. count: of boxes in a tile, as source. parameters: names of the place of a tile; origin: of its first
-    element, choice: of its boxes among all, as coordinates. more: whether a tile follows."""
+    element, choice: of its boxes among all, as coordinates. more: whether a tile follows. switched: whether a scalar of
+    the call may say that nothing is loaded."""
 
     loaded: TileText | None
     stored: TileText | None
@@ -29,6 +30,7 @@ class BoxesText:
     origin: str
     choice: str
     more: str
+    switched: bool
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -67,5 +69,6 @@ def boxes_text(
         parameters=("m", "n", *(["batch"] if batched else [])),
         origin=f"({tile.first_row}, {tile.first_column}{', 0' * batched})",
         choice=f"(0, None{', batch' * batched})",
+        switched=bool(loaded and inputs.tiles_read_if),
         more="more" if consumers.pingpong else "index + step < o.raster.count()",
     )
