@@ -102,10 +102,10 @@ def known_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         return None
     if boxed_tiles(problem) is None:
         tiles, outputs = problem.kernel_epilogue.tiles, problem.kernel_epilogue.outputs
-        what = f"loads {len(tiles)} tiles" if tiles else f"stores {len(outputs)} tiles"
+        what = f"loads {len(tiles)} tiles: only one" if tiles else f"stores {len(outputs)} tiles: only one"
         if len(outputs) == 1 and not tiles:
-            what = f"stores `{outputs[0].name}` by threads"
-        return f"the epilogue {what}: one can go through stages of A", f"use {EPILOGUE_RINGS}"
+            what = f"loads no tile, and threads store `{outputs[0].name}`: only tiles that TMA moves"
+        return f"the epilogue {what} can go through stages of A", f"use {EPILOGUE_RINGS}"
     if dynamic(c):
         reason = "a dynamic scheduler hands out the next tile while this one is stored: none is known to be the last"
         return reason, f"use static_persistent, or last_tile: {EPILOGUE_RINGS}"
@@ -116,6 +116,11 @@ def known_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 @BOOK.declare_fit(_RULE, "last_tile", "tile", "stages")
 def boxed_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return boxes_misfit(problem, c)
+
+
+def boxes_misfit(problem: GemmProblem, c: Candidate) -> Finding:
+    """Why boxes of these tiles do not fit this ring of A."""
     tiles = boxed_tiles(problem)
     if c.last_tile != STAGES_OF_A or tiles is None:
         return None
