@@ -34,6 +34,7 @@ SPECS = {
     "residual_cooperative": RESIDUAL + "tiling: {tile: [128, 128, 64]}\n",
     "residual_of_one_warpgroup": RESIDUAL + "tiling: {tile: [64, 96, 64]}\nwarpgroups: {consumer: {count: 1}}\n",
     "a_box_of_128_columns": RESIDUAL + "tiling: {tile: [128, 136, 128]}\n",
+    "a_tile_called_box": RESIDUAL.replace("  c:", "  box:").replace("+ c", "+ box") + "tiling: {tile: [128, 80, 64]}\n",
     "residual_of_f32": OPERANDS + "  c: f32[m, n]\n  d: f32[m, n]\nepilogue: {d: acc + c}\n"
     "tiling: {tile: [128, 48, 64]}\n",
     "residual_along_m": OPERANDS + "  c: f16[n, m]\n  d: f16[n, m]\nepilogue: {d: acc * c}\n"
@@ -51,6 +52,8 @@ SPECS = {
     "epilogue: {d: acc + c, most: 'max(d, m)', amax: 'max_abs(d, m, n)'}\ntiling: {tile: [128, 64, 64]}\n",
     "batches": "  a: bf16[l, m, k]\n  b: bf16[n, k]\n  c: bf16[m, l, n]\n  d: bf16[l, m, n]\nepilogue: {d: acc + c}\n"
     "tiling: {tile: [128, 80, 64]}\n" + PINGPONG,
+    "batches_share_the_tile": "  a: bf16[l, m, k]\n  b: bf16[n, k]\n  c: bf16[m, n]\n  d: bf16[l, m, n]\n"
+    "epilogue: {d: acc + c}\ntiling: {tile: [128, 80, 64]}\n" + PINGPONG,
     "in_place": OPERANDS + "  c: bf16[m, n]\nepilogue: {c: acc + c}\ntiling: {tile: [128, 64, 64]}\n",
     "added_by_tma": OPERANDS + "  c: f32[m, n]\nepilogue: {c: acc + c}\ntma: {c: {store: reduce_add}}\n"
     "tiling: {tile: [128, 48, 64]}\n",
@@ -92,12 +95,27 @@ def test_bits_do_not_depend_on_the_order_of_events() -> None:
     assert_equal_bits(subject, simulation, m=264, n=168, k=200)
 
 
-def test_calls_without_the_tile() -> None:
-    """What is stored goes through boxes still, and waits for its stages by itself."""
-    spec = OPERANDS + "  c: bf16[m, n]?\n  d: bf16[m, n]\nepilogue: {d: acc + c}\ntiling: {tile: [128, 64, 64]}\n"
-    subject = load_resolution(resolve_text(HEAD + spec), Simulation(sm_count=2))
-    for tiling in (next(iter(subject.tilings)), next(iter(subject.tilings)) + "_without_c"):
-        assert_passes(subject, {"m": 200, "n": 136, "k": 136}, tiling=tiling)
+@pytest.mark.parametrize(("stored", "box"), [("bf16", (128, 64)), ("f32", (0, 0))])
+def test_calls_without_the_tile(stored: str, box: tuple[int, int]) -> None:
+    """What is stored goes through boxes still, and waits for its stages by itself; but not where a tile has more of
+    them than the ring has stages: 6 of f32, where c has 3."""
+    spec = OPERANDS + f"  c: bf16[m, n]?\n  d: {stored}[m, n]\nepilogue: {{d: acc + c}}\n"
+    head = HEAD.replace("last_tile", "stages: 3, last_tile")
+    resolution = resolve_text(head + spec + "tiling: {tile: [128, 192, 64]}\nwarpgroups: {schedule: cooperative}\n")
+    with_c, without_c = (kernel.tilings[0] for kernel in resolution.resolved.kernels)
+    assert (with_c.numbers.box, without_c.numbers.box) == ((128, 64), box)
+    subject = load_resolution(resolution, Simulation(sm_count=2))
+    for tiling in (with_c, without_c):
+        assert_passes(subject, {"m": 200, "n": 200, "k": 136}, tiling=tiling.name)
+
+
+def test_ctas_of_a_cluster_that_share_no_operand() -> None:
+    """In a cluster of 2 x 2, the CTA across has nothing of a third one, and may be past k tiles that the third still
+    reads."""
+    spec = RESIDUAL + "scheduler: static_persistent\ntiling: {tile: [128, 128, 64], cluster: [2, 2]}\n" + PINGPONG
+    resolution = resolve_text(HEAD.replace("last_tile", "stages: 2, last_tile") + spec)
+    assert resolution.resolved.default.numbers.multicast == (2, 2)
+    assert_passes(load_resolution(resolution, Simulation(sm_count=8)), {"m": 64, "n": 32, "k": 8})
 
 
 @pytest.mark.parametrize(

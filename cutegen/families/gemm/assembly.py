@@ -7,7 +7,9 @@ from dataclasses import fields, replace
 from typing import TypeAlias
 
 from cutegen.families.gemm.candidate import EPILOGUE_RINGS, STAGES_OF_A, STRUCTURAL, Candidate, structure
+from cutegen.families.gemm.last_tile import boxes_misfit
 from cutegen.families.gemm.omission import list_omissions, suffix, without
+from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.tiling import describe_tiling
@@ -50,11 +52,14 @@ def assemble(
 def _omit(problem: GemmProblem, kernel: GemmKernel, omitted: tuple[str, ...]) -> GemmKernel:
     """The module beside another that does without optional operands, and without their ring where it is empty."""
     rest, end = without(problem, omitted), suffix(omitted)
-    loads = rest.kernel_epilogue.tiles
     module = kernel.module + end
+    candidates = [t.candidate for t in kernel.tilings]
+    if not rest.kernel_epilogue.tiles:
+        candidates = [replace(c, load_stages=0) for c in candidates]
+    if any(boxes_misfit(*kernel_frame(rest, c)) for c in candidates):  # a stage holds fewer columns of what is left
+        candidates = [replace(c, last_tile=EPILOGUE_RINGS) for c in candidates]
     tilings = []
-    for t in kernel.tilings:
-        c = t.candidate if loads else replace(t.candidate, load_stages=0)
+    for t, c in zip(kernel.tilings, candidates):
         tilings.append(replace(describe_tiling(rest, c, t.name + end, module), omitted=omitted))
     return GemmKernel(module, tuple(tilings))
 

@@ -159,7 +159,9 @@ def complete(
     why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
     settle(why_order, raster_order="along_n" if along_n else "along_m")
     settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
-    if c.cluster[0] * c.cluster[1] > 2:
+    if c.last_tile == STAGES_OF_A and "last_tile" in fixed:
+        settle("a CTA has to know which tile is its last", scheduler="static_persistent")
+    elif c.cluster[0] * c.cluster[1] > 2:
         late = "GPCs do not hold whole clusters of 4: the last ones start late, and take what is left"
         settle(late, scheduler="dynamic_persistent")
     else:

@@ -33,7 +33,7 @@ class Candidate:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
     swizzle_*: bytes of a swizzled SMEM row. split_k_sum: "none" without a split. promote_every: MMAs along k that the
     tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows. load_ahead_*:
-    loaded before the wait for the kernel in front. last_tile: what a CTA's last tile goes through, see `last_tile`.
+    loaded before the wait for the kernel in front. last_tile: what a CTA's last tile goes through, see last_tile.py.
     """
 
     schedule: str
@@ -109,7 +109,7 @@ STRUCTURAL = (
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
     """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums are not promoted, no rows are
-    gathered, no operand may be loaded ahead, and no one tile is loaded that could make a last tile another."""
+    gathered, no operand may be loaded ahead, not exactly one tile is loaded, so that a last tile is as any other."""
     idle = {
         "load_stages": c.load_stages == 0,
         "split_k_sum": c.split_k == 1,

@@ -15,7 +15,7 @@ from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding
 from cutegen.hardware.arch import Arch
 
-SWIZZLED_ROW = 128  # bytes: of a box, so that as few rows as can be are moved
+SWIZZLED_ROW = 128  # bytes of a row of a box: the widest swizzle, so that TMA moves the fewest rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ _RULE = Rule(
     "the last tile of a CTA goes through stages of A where the CTA knows which is its last, in boxes that fill a stage",
     "With `last_tile: stages` the load warp brings the tile that the epilogue reads into stages of A as the last k "
     "tiles leave them, and results are staged there as well, all rows of a tile and 128 bytes or more of each at once. "
-    "No epilogue slot is waited for, and a barrier is needed once a box. A CTA has to know that no tile follows, so "
+    "No epilogue slot is waited for, and there is one barrier a box. A CTA has to know that no tile follows, so "
     "the scheduler is static and k is not split.",
     "scheduler: dynamic_persistent\npipeline: {last_tile: stages}",
 )
@@ -92,7 +92,7 @@ def unsupported_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
     found = next((what for what, has in lacking.items() if has), None)
     if found is None:
         return None
-    return f"`last_tile: {STAGES_OF_A}` with {found} is not yet supported", f"use {EPILOGUE_RINGS}"
+    return f"`last_tile: {STAGES_OF_A}` with {found} is not yet supported", f"use last_tile: {EPILOGUE_RINGS}"
 
 
 @BOOK.declare_form(_RULE, "last_tile", "scheduler", "split_k")
@@ -101,30 +101,41 @@ def known_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         return None
     if boxed_tiles(problem) is None:
         tiles, outputs = problem.kernel_epilogue.tiles, problem.kernel_epilogue.outputs
-        what = f"loads {len(tiles)} tiles" if tiles else f"stores {len(outputs)} tiles"
+        what = f"loads {len(tiles)} tiles: only one" if tiles else f"stores {len(outputs)} tiles: only one"
         if len(outputs) == 1 and not tiles:
-            what = f"stores `{outputs[0].name}` by threads"
-        return f"the epilogue {what}: one can go through stages of A", f"use {EPILOGUE_RINGS}"
+            what = f"loads no tile, and threads store `{outputs[0].name}`: only tiles that TMA moves"
+        return f"the epilogue {what} can go through stages of A", f"use last_tile: {EPILOGUE_RINGS}"
     if dynamic(c):
         reason = "a dynamic scheduler hands out the next tile while this one is stored: none is known to be the last"
         return reason, f"use static_persistent, or last_tile: {EPILOGUE_RINGS}"
     if c.split_k > 1:
-        return f"split_k = {c.split_k}: not every CTA stores its last part", f"use {EPILOGUE_RINGS}, or split_k: 1"
+        return (
+            f"split_k = {c.split_k}: not every CTA stores its last part",
+            f"use last_tile: {EPILOGUE_RINGS}, or split_k: 1",
+        )
     return None
 
 
 @BOOK.declare_fit(_RULE, "last_tile", "tile", "stages")
 def boxed_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+    return boxes_misfit(problem, c)
+
+
+def boxes_misfit(problem: GemmProblem, c: Candidate) -> Finding:
+    """Why boxes of these tiles do not fit this ring of A."""
     tiles = boxed_tiles(problem)
     if c.last_tile != STAGES_OF_A or tiles is None:
         return None
     remedy = f"use last_tile: {EPILOGUE_RINGS}"
     rows, columns = box(problem, c)
     size = c.tile[0] * c.tile[2] * problem.a.dtype.bytes
-    what = f"a stage of A has {size} B, of {tiles.dtype} {rows} rows x {columns} columns"
+    what = f"a stage of `{problem.a.name}` has {size} B, of {tiles.dtype} {rows} rows x {columns} columns"
     row = (columns if tiles.n_major else rows) * tiles.dtype.bytes
-    if rows * columns * tiles.dtype.bytes != size or row % SWIZZLED_ROW or columns % epilogue_tile(problem, c)[1]:
-        return f"{what}: no whole rows of {SWIZZLED_ROW} B and epilogue tiles", remedy
+    if row % SWIZZLED_ROW:
+        return f"{what}: rows of {row} B, no multiple of {SWIZZLED_ROW}", remedy
+    width = epilogue_tile(problem, c)[1]
+    if columns % width:
+        return f"{what}: no whole epilogue tiles of {width} columns", remedy
     count = boxes(problem, c)
     if count == 0:
         return f"{what}, more than the {output_tile(problem, c)[1]} of the tile", f"{remedy}, or a wider tile"

@@ -171,7 +171,7 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
         )
     if size := _box_numbers(problem, c).get("box_bytes"):
         full = f"1 arrival and {size} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
-        empty = "as in ab; filled once, for a CTA's last tile"
+        empty = "as in ab; no box is released, as none follows it"
         plans.append(PipelinePlan("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), size, full, empty))
     if dynamic(c):
         peers = c.cluster[0] * c.cluster[1]

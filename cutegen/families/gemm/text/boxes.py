@@ -16,8 +16,8 @@ from cutegen.families.gemm.text.tensors import TileText
 @dataclass(frozen=True, slots=True)
 class BoxesText:
     """What the templates read as k.boxes. loaded, stored: the tiles that go through stages of A. flow: what of them
-    does, in words. count: of boxes in a tile, as source. parameters: names of the place of a tile; origin: of its first
-    element, choice: of its boxes among all, as coordinates. more: whether a tile follows. switched: whether a scalar of
+    does, in words. count: of boxes in a tile, as source. parameters: names of the place of a loaded tile. first: row
+    and column of a tile's first element. more: whether a tile follows. switched: whether a scalar of
     the call may say that nothing is loaded."""
 
     loaded: TileText | None
@@ -27,8 +27,7 @@ class BoxesText:
     flow: str
     count: str
     parameters: tuple[str, ...]
-    origin: str
-    choice: str
+    first: str
     more: str
     switched: bool
 
@@ -36,6 +35,14 @@ class BoxesText:
     def ends(self) -> tuple[str, ...]:
         """What is loaded and what is stored, as names of atoms and tensors end."""
         return (*(["BoxIn"] if self.loaded else []), *(["BoxOut"] if self.stored else []))
+
+    def origin(self, tile: TileText) -> str:
+        """Coordinates of a tile's first element."""
+        return f"({self.first}{', 0' if tile.batch_coordinate else ''})"
+
+    def choice(self, tile: TileText) -> str:
+        """Coordinates of a tile's boxes among all from `origin` on; one that batches share has no batch index."""
+        return f"(0, None{tile.batch_coordinate})"
 
     @property
     def atoms(self) -> tuple[str, ...]:
@@ -56,7 +63,6 @@ def boxes_text(
         return None
     loaded = inputs.tiles[0] if tiles.loaded else None
     stored = outputs.every[0] if tiles.stored else None
-    batched = bool((loaded or stored or inputs.tiles[0]).batch_coordinate)
     flows = [f"{loaded.name} comes through"] if loaded else []
     flows += [f"{stored.name} goes through"] if stored else []
     return BoxesText(
@@ -66,9 +72,8 @@ def boxes_text(
         n_major=tiles.n_major,
         flow=" and ".join(flows),
         count=f"{tile.columns} // t.box[1]",
-        parameters=("m", "n", *(["batch"] if batched else [])),
-        origin=f"({tile.first_row}, {tile.first_column}{', 0' * batched})",
-        choice=f"(0, None{', batch' * batched})",
+        parameters=("m", "n", *(["batch"] if loaded and loaded.batch_coordinate else [])),
+        first=f"{tile.first_row}, {tile.first_column}",
         switched=bool(loaded and inputs.tiles_read_if),
         more="more" if consumers.pingpong else "index + step < o.raster.count()",
     )

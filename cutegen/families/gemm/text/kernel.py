@@ -121,7 +121,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "direct_store": outputs.by_threads,
         "lane_scales": mainloop.block_scale,
         "pairs": problem.paired,
-        "pipeline_state": consumers.pingpong or mainloop.promoted_k,
+        "pipeline_state": consumers.pingpong or mainloop.promoted_k or (boxes and boxes.loaded),
         "reduction": reductions.outputs or blocks,
         "row_gather": gather,
         "row_groups": groups,

@@ -20,8 +20,7 @@ class OutputTileText:
     rows, columns: extents, half those of the CTA tile along pairs. subtiles_m, subtiles_n: subtiles along them;
     subtiles: in all. first_row, first_column: of the tile in the outputs. row_inside, column_inside: whether those of
     an element are in the product, and not past its end; column_of_thread: whether the latter depends on the thread.
-    pair_distance: accumulators from the first of a pair to its
-    second.
+    pair_distance: accumulators from the first of a pair to its second.
     """
 
     rows: str
