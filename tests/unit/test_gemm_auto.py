@@ -315,7 +315,7 @@ def test_auto_keeps_to_the_alignment_of_labelled_groups() -> None:
             assert chosen["tiling.swap_ab"]
             assert chosen["tiling.tile"][1] == n
             assert chosen["tiling.cluster"][1] == 1
-    with pytest.raises(SpecError, match="align groups to a multiple of 8 rows"):
+    with pytest.raises(SpecError, match=r"9:32: error\[group-alignment\](.|\n)*align groups to a multiple of 8 rows"):
         resolve_text(LABELS.replace("group}", "group, align: 12}"))
 
 

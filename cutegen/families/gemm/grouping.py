@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Rule, register, suggest
+from cutegen.families.gemm.form_rules import TILE_N
 from cutegen.families.gemm.problem import GroupForm, ProblemDim, RowGroups
 from cutegen.spec.base import UNKNOWN_TENSOR
 
@@ -44,6 +45,16 @@ GROUP_COUNT = register(
         "dims: {g: [2048, 4096]}",
     )
 ).id
+GROUP_ALIGNMENT = register(
+    Rule(
+        "group-alignment",
+        "the tiles of a cluster never exceed what groups are aligned to",
+        "With `groups: {labels: ...}` a tile takes its group from the label of its first row, so all of its rows, and "
+        "all rows of the cluster's tiles, must be of that group or padding: `align` is a multiple of the tile's extent "
+        "along the rows times the cluster's. That is m, or n with swap_ab.",
+        "groups: {labels: group, align: 64}\ntiling: {tile: [128, 256, 64]}",
+    )
+)
 
 
 class Grouping:
@@ -105,6 +116,11 @@ class Grouping:
         if section.align is not None and self.form != "labels":
             said = f"with `{self.form}` groups begin anywhere: `align` would promise nothing"
             self.refuse(said, "remove it", "groups", "align", key=True)
+        elif section.align is not None and section.align % TILE_N[2]:
+            said = f"groups begin at multiples of {section.align} rows, and no tile is narrower than {TILE_N[2]}"
+            self.refuse(
+                said, f"align groups to a multiple of {TILE_N[2]} rows", "groups", "align", rule=GROUP_ALIGNMENT.id
+            )
         if self.faults > before:
             return None
         align = (section.align or DEFAULT_ALIGN) if self.form == "labels" else 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, group_step
-from cutegen.families.gemm.form_rules import SWIZZLES, TILE_N
+from cutegen.families.gemm.form_rules import SWIZZLES
+from cutegen.families.gemm.grouping import GROUP_ALIGNMENT
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding
@@ -167,14 +168,7 @@ def grouped_ahead(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 
 @BOOK.declare_form(
-    Rule(
-        "group-alignment",
-        "the tiles of a cluster never exceed what groups are aligned to",
-        "With `groups: {labels: ...}` a tile takes its group from the label of its first row, so all of its rows, and "
-        "all rows of the cluster's tiles, must be of that group or padding: `align` is a multiple of the tile's extent "
-        "along the rows times the cluster's. That is m, or n with swap_ab.",
-        "groups: {labels: group, align: 64}\ntiling: {tile: [128, 256, 64]}",
-    ),
+    GROUP_ALIGNMENT,
     "tile",
     "cluster",
     "swap_ab",
@@ -188,11 +182,7 @@ def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     rows = f"tile {groups.along} = {tile}" + (
         f" x {peers} CTAs of a cluster = {tile * peers} rows" if peers > 1 else ""
     )
-    finest = TILE_N[2]
-    if groups.align % finest:
-        remedy = f"align groups to a multiple of {finest} rows: no tile is narrower"
-    else:
-        turned = axis == 0 and groups.align % MMA_ROWS != 0
-        fits = f"use {'`swap_ab` and a tile n' if turned else f'a tile {groups.along}'} that divides {groups.align}"
-        remedy = f"{fits}{' and no cluster along it' * (peers > 1)}, or align groups to more rows"
+    turned = axis == 0 and groups.align % MMA_ROWS != 0
+    fits = f"use {'`swap_ab` and a tile n' if turned else f'a tile {groups.along}'} that divides {groups.align}"
+    remedy = f"{fits}{' and no cluster along it' * (peers > 1)}, or align groups to more rows"
     return f"{rows}, but groups begin at multiples of {groups.align} rows", remedy
