@@ -220,6 +220,10 @@ def _matrix(factors: list[Name | Gather], tensors: Mapping[str, TensorDecl], ref
     if len(factors) < 2:
         return factors[0] if factors else None
     matrices = [f for f in factors if len(tensors[f.name].dims or ()) >= 2 and tensors[f.name].dtype.bits < 32]
+    if len(matrices) > 1:  # one by blocks would be a scale, of a dtype that scales do not have
+        matrices = [
+            f for f in matrices if not any(d.kind in ("div", "ceil_div") for d in tensors[f.name].dims or ())
+        ] or matrices
     if len(matrices) == 1:
         return matrices[0]
     listed = ", ".join(f"`{f.name}`" for f in matrices or factors)
