@@ -209,6 +209,10 @@ class Placement:
             self.report(rules.NOT_YET_SUPPORTED, ("epilogue", name), said, f"reduce {listed}", span=expr.span)
             return None
         left = {role: dim for role, dim in of_product.items() if dim and role not in over}
+        if decl.dims is None:
+            said = f"`{name}` is a number that a call passes by value: nothing is stored to it"
+            self.refuse(rules.EPILOGUE_SHAPE, name, said, f"declare {name}: f32[{', '.join(left.values())}]")
+            return None
         if axes.keys() != left.keys():
             reduced = " and ".join(expr.over)
             said = f"`{name}` has other dims than what is left of {reduced} being reduced"
