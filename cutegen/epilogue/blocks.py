@@ -45,7 +45,8 @@ class Passes:
     """before, once, after: statements. kept: (accumulator, the value that takes its place), of those that `after`
     reads. given: values of `once` that `after` reads or that are stored. inverses: (value, name of its inverse), of
     those that `after` divides by. tiles_before: whether tiles are read in `before` and not in `after`. repeated: values
-    of an element that `after` computes again beside kept ones that it needs as well: compilers keep those, too."""
+    of an element that `after` computes again beside kept ones that it needs as well, or rounds again: compilers keep
+    those, too."""
 
     reduced: tuple[BlockReduction, ...]
     before: tuple[Assign, ...]
@@ -238,7 +239,7 @@ class _Planner:
             given=tuple(name for name in (*self.reduced, *names) if name in given),
             inverses=inverses,
             tiles_before=tiles_before,
-            repeated=max(0, len(needed) - len(kept)),
+            repeated=max(0, len(needed) - len(kept)) + len(self.rounded(self.contributions(before), after)),
         )
 
     def choose(
@@ -256,6 +257,13 @@ class _Planner:
                 if best is None or work < best[0]:
                     best = work, self.frontier(after, wanted, values), after
         return best and best[1:]
+
+    def rounded(self, first: Sequence[Expr], after: Sequence[Assign]) -> set[str]:
+        """Outputs that are rounded to what they store in both passes."""
+        narrow = {o.name for o in self.program.outputs if o.dtype.name != "f32"}
+        passes = (first, [s.expr for s in after])
+        read = [{node.name for e in exprs for node in walk(e) if isinstance(node, Stored)} for exprs in passes]
+        return narrow & read[0] & read[1]
 
     def contributions(self, before: Sequence[Assign]) -> list[Expr]:
         return [*(s.expr for s in before), *(node.value for node in self.reduced.values())]

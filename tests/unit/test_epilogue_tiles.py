@@ -12,10 +12,12 @@ from gemm_specs import EDGES, PINGPONG, PLAIN, resolve_text
         ("row_sums_beside_f32_tiles", (128, 192, 64), 16),
         ("column_sums_in_pingpong", (128, 192, 64), 16),
         ("row_and_column_sums_in_pingpong", (128, 128, 64), 32),
+        ("stored_beside_its_blocks_in_pingpong", (64, 128, 64), 32),
     ],
 )
 def test_reductions_leave_registers(edge: str, tile: tuple[int, int, int], columns: int) -> None:
-    """With 32 columns at once, or with 192 accumulators beside two reductions, they spilled."""
+    """With 32 columns at once, with 192 accumulators beside two reductions, or 128 and as many rounded values, they
+    spilled."""
     (tiling,) = resolve_text(EDGES[edge]).resolved.tilings
     assert (tiling.candidate.tile, tiling.numbers.epilogue_tile[1]) == (tile, columns)
 
