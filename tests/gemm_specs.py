@@ -141,7 +141,7 @@ EDGES |= {
     + "epilogue: {d: gelu_erf(acc), columns: 'max(acc, m)'}\n",
     "row_and_column_sums_in_pingpong": REDUCED
     + "epilogue: {d: gelu_tanh(acc) + c, rows: 'max_abs(d, n)', columns: 'max(d, m)'}\n",
-    "stored_beside_its_blocks_in_pingpong": PLAIN.replace("  d:", "  s: f32[m, n/128]\n  q: e4m3[m, n]\n  d:")
+    "stored_beside_its_blocks_in_pingpong": PLAIN.replace("  d:", "  s: f32[m, ceil(n/128)]\n  q: e4m3[m, n]\n  d:")
     + "epilogue: {d: acc, s: 'max(max_abs(stored(d), n, 128), 1e-4) / 448', q: stored(d) / s}\n"
     + PINGPONG,
 }
