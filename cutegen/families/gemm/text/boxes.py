@@ -15,10 +15,10 @@ from cutegen.families.gemm.text.tensors import TileText
 
 @dataclass(frozen=True, slots=True)
 class BoxesText:
-    """What the templates read as k.boxes. loaded, stored: the tiles that go through stages of A. flow: what of them
-    does, in words. count: of boxes in a tile, as source. parameters: names of the place of a loaded tile. first: row
-    and column of a tile's first element. more: whether a tile follows. switched: whether a scalar of
-    the call may say that nothing is loaded."""
+    """What the templates read as k.boxes. loaded, stored: the tiles that go through stages of A. flow: how, in words.
+    count: of boxes in a tile, as source. parameters: names of the place of a loaded tile. first: row and column of a
+    tile's first element. more: whether a tile follows. switched: whether a scalar of the call may say that nothing is
+    loaded."""
 
     loaded: TileText | None
     stored: TileText | None
@@ -63,17 +63,24 @@ def boxes_text(
         return None
     loaded = inputs.tiles[0] if tiles.loaded else None
     stored = outputs.every[0] if tiles.stored else None
-    flows = [f"{loaded.name} comes through"] if loaded else []
-    flows += [f"{stored.name} goes through"] if stored else []
     return BoxesText(
         loaded=loaded,
         stored=stored,
         dtype=tiles.dtype.cutlass,
         n_major=tiles.n_major,
-        flow=" and ".join(flows),
+        flow=_flow(loaded, stored),
         count=f"{tile.columns} // t.box[1]",
         parameters=("m", "n", *(["batch"] if loaded and loaded.batch_coordinate else [])),
         first=f"{tile.first_row}, {tile.first_column}",
         switched=bool(loaded and inputs.tiles_read_if),
         more="more" if consumers.pingpong else "index + step < o.raster.count()",
     )
+
+
+def _flow(loaded: TileText | None, stored: TileText | None) -> str:
+    if loaded and stored:
+        return f"{loaded.name} comes in boxes of a stage each, and {stored.name} leaves in them, one barrier a box"
+    if stored:
+        return f"{stored.name} leaves in boxes of a stage each, one barrier a box"
+    assert loaded
+    return f"{loaded.name} comes in boxes of a stage each"
