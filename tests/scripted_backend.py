@@ -63,6 +63,8 @@ class ScriptedBackend:
         return self.act("recheck", name)
 
     def others(self) -> int:
+        if ("others", "") in self.script.does:
+            self.act("others", "")
         return self.script.others
 
     def usable(self) -> bool:

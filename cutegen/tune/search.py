@@ -110,7 +110,9 @@ class Search:
             self.on_sample(samples(PROOF, 1))
             return
         timing = self._run_heat(PROOF, [best], keep=False)
-        for trial in (best, self.default) if timing and not best.fault else ():
+        for trial in (best, self.default):
+            if not timing or best.fault:  # who fails here may have taken the process along
+                return
             if reason := self._attempt(trial, lambda t=trial: self.station.recheck(t.name)):  # type: ignore[misc]
                 self._blame(trial, Fault("wrong", f"after timing: {reason}"))
         if timing and not best.fault:
@@ -149,7 +151,12 @@ class Search:
                 if number:  # in the first round clocks settle
                     figures[name].append(seconds)
                 self.on_sample(1)
-        if others := self.station.others():
+        try:
+            others = self.station.others()
+        except CandidateFault:
+            self._lost += 1  # nobody's fault, and there may be no end of it
+            raise
+        if others:
             self._crowd(others)
         return figures
 

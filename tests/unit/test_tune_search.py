@@ -174,6 +174,21 @@ def test_results_are_judged_again_after_timing(bench: Bench) -> None:
     assert trials[0].fault.reason == "after timing: 3 of 100 elements are wrong"
 
 
+@pytest.mark.parametrize(("deed", "kind"), [("crash", "crashed"), ("fault", "crashed"), ("raise", "failed")])
+def test_who_fails_as_its_results_are_judged_again_costs_itself_only(bench: Bench, deed: str, kind: str) -> None:
+    best, trials = bench.run({"bad": 7e-6, "fast": 8e-6}, does={("recheck", "bad"): deed})
+    assert best
+    assert best.name == "fast"
+    assert [(t.name, t.fault.kind) for t in trials if t.fault] == [("bad", kind)]
+
+
+def test_a_process_that_ends_as_others_are_counted_is_not_replaced_for_ever(bench: Bench) -> None:
+    best, trials = bench.run({"fast": 8e-6}, does={("others", ""): "kill"})
+    assert best is None
+    assert bench.searches[-1].stopped == f"{MAX_LOST} measuring processes were lost"
+    assert not any(t.fault for t in trials)
+
+
 def test_a_wrong_default_ends_the_search(bench: Bench) -> None:
     with pytest.raises(CutegenError, match="the default kernel: wrong: 3 of 100") as error:
         bench.run({"fast": 8e-6}, does={("admit", "default"): "wrong"})
