@@ -95,7 +95,8 @@ class ScriptedBackend:
 class ScriptedMeasuring:
     """Candidates of a package whose times are a function of their tilings. built: tilings by instance, as compiled.
 
-    breaks: (tiling) -> why it does not compile, or ""; "killed": its compiler was. factor: of the time, by name.
+    breaks: (tiling) -> why it does not compile, or ""; "killed", "starved": its compiler was. factor: of the
+    time, by name.
     """
 
     def __init__(
@@ -129,5 +130,5 @@ class ScriptedMeasuring:
         on_progress(len(self.built), len(self.built))
         for t in resolved.tilings:
             reason = self.breaks(t.numbers)
-            outcome = SimpleNamespace(error=reason, killed=reason == "killed")
+            outcome = SimpleNamespace(error=reason, killed=reason == "killed", starved=reason == "starved")
             yield SimpleNamespace(ok=not reason, tiling=t.name, checks=(), outcome=outcome)

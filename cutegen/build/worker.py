@@ -31,7 +31,7 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """facts: None when it failed, and then error says why and log what was printed. seconds: of the compiler. killed:
-    from outside, which says nothing of the kernel.
+    from outside; starved: for want of disk or memory. Both say nothing of the kernel.
 
     warnings: what the cache complained about.
     """
@@ -43,6 +43,11 @@ class Outcome:
     log: str = ""
     warnings: tuple[str, ...] = ()
     killed: bool = False
+    starved: bool = False
+
+
+class DiskFullError(CutegenError):
+    """Nothing that the compiler makes can be kept, not even for a moment."""
 
 
 def main(handle: int) -> None:
@@ -67,13 +72,15 @@ def run_job(job: Job) -> Outcome:
         try:
             with compile_kernel(cache, job.key, job.module, job.tiling, job.arch) as compiled:
                 if compiled.entry is None:
-                    raise CutegenError("nothing can be written: the disk is full", "free some space", exit_code=2)
+                    raise DiskFullError("nothing can be written: the disk is full", "free some space", exit_code=2)
                 facts = entry_facts(cache, compiled.entry)
                 if job.keep:
                     keep_artefacts(compiled.entry, Path(job.keep))
                 outcome = Outcome(facts, compiled.cached, compiled.seconds)
+        except DiskFullError as error:
+            outcome = Outcome(error=describe(error), starved=True)
         except Exception as error:
-            outcome = Outcome(error=describe(error))
+            outcome = Outcome(error=describe(error), starved=isinstance(error, (OSError, MemoryError)))
     texts = tuple(dict.fromkeys(str(w.message) for w in caught if w.category.__name__ == "CacheWarning"))
     return replace(outcome, warnings=texts)
 

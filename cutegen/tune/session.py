@@ -257,7 +257,8 @@ class Session:
             if any(kernel.tiling == a.beside.name for a in unknown):
                 raise CutegenError(f"the default kernel does not build: {reason}", f"run `cutegen build {self.spec}`")
             for trial in (t for a in unknown for t in a.report.trials if t.name == kernel.tiling and not t.fault):
-                kind: FaultKind = "killed" if kernel.outcome.killed else "failed"
+                out = kernel.outcome
+                kind: FaultKind = "killed" if out.killed else "starved" if out.starved else "failed"
                 trial.fault, trial.stored = Fault(kind, reason.splitlines()[0]), False
                 if trial.fault.lasting:
                     self.store.keep_fault(trial.kernel, NOWHERE, trial.fault)

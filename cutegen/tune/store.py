@@ -20,7 +20,7 @@ from cutegen.diagnostics import CutegenError
 VERSION = 1
 BUSY_S = 30.0  # an entry of another process takes milliseconds
 
-FaultKind: TypeAlias = Literal["failed", "wrong", "crashed", "hung", "killed"]
+FaultKind: TypeAlias = Literal["failed", "wrong", "crashed", "hung", "killed", "starved"]
 _TABLES = """
 CREATE TABLE IF NOT EXISTS timings (
     kernel TEXT, rival TEXT, problem TEXT, device TEXT, driver TEXT, stage TEXT, figures TEXT,
@@ -60,7 +60,8 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Why a candidate is out. failed: does not compile, breaks its contract, or is refused at launch; wrong: results;
-    crashed, hung: the process that ran it had to be replaced; killed: from outside."""
+    crashed, hung: the process that ran it had to be replaced; killed: from outside; starved: the
+    disk or the memory was full when it was to be compiled."""
 
     kind: FaultKind
     reason: str
@@ -68,7 +69,7 @@ class Fault:
     @property
     def lasting(self) -> bool:
         """Whether it says anything of the candidate, and would happen again."""
-        return self.kind != "killed"
+        return self.kind not in ("killed", "starved")
 
 
 class TimingStore:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cutegen.build import worker
 from cutegen.build.pool import run_jobs
 from cutegen.build.worker import Job, Outcome
+from cutegen.runtime.compile import Compiled
 
 KERNEL = """\
 import os, signal, sys, time
@@ -57,6 +63,24 @@ def test_a_process_that_was_killed_says_nothing_of_the_kernel(root: Path) -> Non
     killed, aborted = outcomes(root, "kill", "abort")
     assert killed.error.startswith("the compiler process died (SIGKILL): killed from outside, for want of memory")
     assert (killed.killed, aborted.killed) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "starved"), [(None, True), (OSError(errno.ENOSPC, "no space"), True), (ValueError("layout"), False)]
+)
+def test_who_finds_no_room_says_nothing_of_the_kernel(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, starved: bool
+) -> None:
+    @contextlib.contextmanager
+    def compiled(*args: object) -> Iterator[Compiled]:
+        if error:
+            raise error
+        yield Compiled(None, None, cached=False, seconds=1.0)  # no place could be written to
+
+    monkeypatch.setattr(worker, "compile_kernel", compiled)
+    outcome = worker.run_job(Job("0", sys.path[0], "pool_kernel", "raise", "sm_90a", None))
+    assert outcome.error
+    assert outcome.starved is starved
 
 
 def test_a_hang_ends_in_time(root: Path) -> None:

@@ -73,8 +73,9 @@ def test_a_winner_that_fails_by_now_is_taken_out_of_the_lock(
     assert main(["render", str(spec), "--locked", "-o", str(spec.parent / "out")]) == 0
 
 
-def test_a_winner_whose_compiler_was_killed_stays(
-    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("end", ["killed", "starved"])
+def test_a_winner_whose_compiler_was_killed_or_starved_stays(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str], end: str
 ) -> None:
     measuring()
     assert tune(spec, *SHAPE, "--candidates", "6") == 0
@@ -82,10 +83,10 @@ def test_a_winner_whose_compiler_was_killed_stays(
     made = measuring(driver="2.0")
     resolved = resolve_file(spec).resolved
     (won,) = (t.numbers for t in resolved.tilings if t.name == before[0].tiling)
-    made.breaks = lambda tiling: "killed" if tiling == won else ""
+    made.breaks = lambda tiling: end if tiling == won else ""
     capsys.readouterr()
     assert tune(spec, "--confirm") == 0
-    assert "killed" in capsys.readouterr().out
+    assert f"1 {end}" in capsys.readouterr().out
     assert winners(spec) == before
     measuring(driver="2.0")
     assert tune(spec, "--confirm") == 0
