@@ -307,8 +307,10 @@ class Session:
     def _withdraw_faulty(self, lock: Lock) -> Lock:
         """A winner that fails now may not go on answering for its problem, whatever else could be measured there."""
         for report in (p for p in self.report.problems if not p.crowded):
-            faulty = [p.knobs for p, t in zip(report.pool.tried, report.trials) if t.fault and t.fault.lasting]
-            left = withdraw(lock, report.problem, faulty, self.device)
+            faulty = [p.candidate for p, t in zip(report.pool.tried, report.trials) if t.fault and t.fault.lasting]
+            # By candidate: an older lock may lack knobs that have a value by now.
+            gone = {name for name, knobs in lock.tilings.items() if faulty and set(self._legal([knobs])) & set(faulty)}
+            left = withdraw(lock, report.problem, gone, self.device)
             if left is not lock:
                 text = f"{shape_text(report.problem)}: the winner of the lock fails, and is taken out"
                 self.report.faults.append(CutegenError(text, "run `cutegen check` on the spec"))

@@ -64,16 +64,9 @@ def record(
     return _renamed(resolution, lock.with_winners(tilings, [*others, *mine]))
 
 
-def withdraw(lock: Lock, problem: Shape, faulty: Sequence[Mapping[str, object]], device: str) -> Lock:
-    """The lock without this problem's winner on this device, if that is a candidate with these knobs: it failed."""
-    gone = [_frozen(knobs) for knobs in faulty]
-    left = [
-        w
-        for w in lock.winners
-        if (w.device, w.problem) != (device, problem)
-        or w.tiling == DEFAULT
-        or _frozen(lock.tilings[w.tiling]) not in gone
-    ]
+def withdraw(lock: Lock, problem: Shape, faulty: Collection[str], device: str) -> Lock:
+    """The lock without this problem's winner on this device, if that is one of these tilings: it failed."""
+    left = [w for w in lock.winners if (w.device, w.problem) != (device, problem) or w.tiling not in faulty]
     return lock.with_winners(lock.tilings, left) if len(left) < len(lock.winners) else lock
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,21 @@ def test_a_winner_that_fails_by_now_is_taken_out_of_the_lock(
     assert "m=64 n=4096 k=4096: the winner of the lock fails, and is taken out" in capsys.readouterr().err
     assert winners(spec) == ()
     assert main(["render", str(spec), "--locked", "-o", str(spec.parent / "out")]) == 0
+
+
+def test_a_failing_winner_of_an_older_lock_that_lacks_a_knob_is_taken_out(spec: Path, measuring: Any) -> None:
+    measuring()
+    assert tune(spec, *SHAPE, "--candidates", "6") == 0
+    (winner,) = winners(spec)
+    lock = lock_path(spec)
+    text = lock.read_text()
+    tilings = text.partition("tilings:")[2]
+    older = re.sub(r", pdl\.trigger: \"\w+\"", "", tilings)
+    assert older != tilings
+    lock.write_text(text.replace(tilings, older))
+    measuring(driver="2.0", does={("admit", winner.tiling): "wrong"})
+    assert tune(spec, "--confirm") == 1
+    assert winners(spec) == ()
 
 
 @pytest.mark.parametrize("end", ["killed", "starved"])
