@@ -21,15 +21,18 @@ from cutegen.epilogue.rules import (
     OP_ARITY,
     OP_PACKAGE,
     SLICE,
+    SPLIT,
+    TOO_DEEP,
     UNKNOWN_OP,
 )
 from cutegen.epilogue.syntax import (
     ALLOWED,
+    CALLS,
     CHOICE,
     ELSEWHERE,
     FORMS,
     SLICES,
-    SPLIT,
+    find_deeper,
     find_unpaired,
     list_ops,
     refuse_syntax,
@@ -77,6 +80,9 @@ def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *,
         if char in "#\\" or not char.isascii() or not (char.isprintable() or char.isspace()):
             report(EXPRESSION, (offset, offset + 1), f"character {char!r} has no place in an expression", ALLOWED)
             return None
+    if (at := find_deeper(text, MAX_DEPTH)) is not None:
+        report(EXPRESSION, (at, at + 1), TOO_DEEP, SPLIT)
+        return None
     # A folded YAML scalar may hold line breaks; as blanks they keep every offset.
     line = "".join(" " if char.isspace() else char for char in text).rstrip()
     source = line.lstrip()
@@ -132,7 +138,7 @@ class _Converter:
     def convert(self, node: ast.expr, depth: int) -> Expr | None:
         span = self.span(node)
         if depth > MAX_DEPTH and not isinstance(node, ast.Constant | ast.Name):
-            self.refuse(EXPRESSION, node, f"the expression nests deeper than {MAX_DEPTH} levels", SPLIT)
+            self.refuse(EXPRESSION, node, TOO_DEEP, SPLIT)
             return None
         match node:
             case ast.Constant(value):
@@ -237,7 +243,7 @@ class _Converter:
             self.refuse(OP_PACKAGE, node, op.reason, op.remedy)
             return None
         installed = find_installed()
-        names = (*OPS, *FORMS, *installed.offers)
+        names = (*OPS, *CALLS, *installed.offers)
         variants = " or ".join(f"`{op}`" for op in names if op.startswith(f"{node.id}_"))
         hint = f"did you mean {variants}?" if variants else suggest(node.id, names)
         unread = "".join(f"; entry points cannot be read: {text}" for text in installed.unreadable)

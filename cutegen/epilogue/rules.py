@@ -6,6 +6,8 @@ from cutegen.diagnostics import Rule, register
 from cutegen.diagnostics import rules as shared
 
 MAX_EXPRESSION, MAX_DEPTH = 1024, 64  # characters, and levels of nesting
+TOO_DEEP = f"the expression nests deeper than {MAX_DEPTH} levels"
+SPLIT = "name parts of it as locals: further keys under `epilogue`"
 MAX_STATEMENTS = 64
 BLOCKS = range(32, 257, 32)  # columns of a block: whole subtiles of an epilogue, and no more than a tile has
 MAX_PAIRS = 128  # of columns, in a tile

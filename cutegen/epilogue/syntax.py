@@ -36,7 +36,6 @@ CALLS = FORMS | {
 ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
 CHOICE = "choose between two values: where(acc > 0, acc, 0)"
 SLICES = "write acc[:, 0::2] and acc[:, 1::2], or acc[:, :n/2] and acc[:, n/2:]"
-SPLIT = "name parts of it as locals: further keys under `epilogue`"
 _PRODUCT = "the product is written a @ b, under `mainloop`, and called acc here"
 # What is said about ops that others have by another name.
 ELSEWHERE = {
@@ -68,8 +67,19 @@ def find_unpaired(text: str) -> tuple[int, str] | None:
     return (opened[-1], f"has a `{text[opened[-1]]}` that nothing closes") if opened else None
 
 
+def find_deeper(text: str, levels: int) -> int | None:
+    """The column of the first bracket that is inside of so many others. (Python's parser gives up at some depth, too,
+    and says less.)"""
+    depth = 0
+    for at, char in enumerate(text):
+        depth += (char in "([") - (char in ")]")
+        if depth > levels:
+            return at
+    return None
+
+
 def list_ops() -> str:
-    return f"ops: {', '.join((*OPS, *FORMS, *find_installed().offers))}"
+    return f"ops: {', '.join(dict.fromkeys((*OPS, *CALLS, *find_installed().offers)))}"
 
 
 def shorten(text: str) -> str:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cutegen.diagnostics import Diagnostic, Rule, SpecError, register, suggest
+from cutegen.epilogue.rules import MAX_EXPRESSION, SPLIT
 from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec, Section
 from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
@@ -257,6 +258,8 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
             remedy = f"write [{value}]"
     if isinstance(value, float) and 0 <= value <= MAX_EXTENT and value.is_integer():
         remedy = f"write {int(value)}" if "integer" in schemas.kinds(schema, root) else ""
+    if isinstance(value, str) and len(value) > MAX_EXPRESSION and schema.get("$comment") == "expression":
+        remedy = SPLIT
     if rule is BAD_VALUE and isinstance(value, int) and value > MAX_EXTENT:
         remedy = f"an integer is at most {MAX_EXTENT}"
     found = "but is empty" if value is None else f"not {_describe(value)}"

@@ -158,6 +158,8 @@ def test_spans_count_from_the_start_of_the_text() -> None:
         ("where(acc in x, acc, x)", [("expression-syntax", "acc in x")]),
         ("acc if acc > 0 else x", [("expression-syntax", "acc if acc > 0 else x")]),
         ("sum(acc, n) + foo(x)", [("op-arity", "sum(acc, n)"), ("unknown-op", "foo")]),
+        ("(" * 65 + "acc" + ")" * 65, [("expression-syntax", "(")]),
+        ("(" * 300 + "acc" + ")" * 300, [("expression-syntax", "(")]),
     ],
 )
 def test_refusals(text: str, found: list[tuple[str, str]]) -> None:

@@ -138,6 +138,12 @@ def test_everything_is_reported_at_once() -> None:
     assert sorted(found) == sorted([*once, "tma-alignment", "tma-alignment"])
 
 
+@pytest.mark.parametrize("text", ["summ(acc, n)", "max_(acc, m , n)", "sum(acc)", "row_sum(relu(acc), n, 4)"])
+def test_a_slip_in_a_reduction_is_not_judged_as_a_tile(text: str) -> None:
+    found = rules("a: bf16[m, k]\nb: bf16[n, k]\nr: f32[m]\nd: bf16[m, n]", f"epilogue: {{d: acc, r: '{text}'}}")
+    assert found in (["unknown-op"], ["op-arity"])
+
+
 @pytest.mark.parametrize(
     ("sa", "sb", "mainloop", "kinds"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
 
 _REDUCES = re.compile(rf"\s*({'|'.join(REDUCTIONS)})\s*\(")
+_CALL = re.compile(r"\s*\w+\s*\((.*)\)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,16 @@ def read_epilogue(
     sums = {name: roots[name] for name in outputs if name in roots and not roots[name].block}
     reduced = set(sums)
     if statements is None:  # after findings: what looks like a reduction is not judged as a tile
-        looks = (name for name in outputs if _REDUCES.match(assignments[name]))
+        looks = (name for name in outputs if _looks_reduced(assignments[name], dims))
         reduced = {name for name in looks if not placement.has_blocks(name)}
     whole = tuple(name for name in outputs if name not in reduced)
     return Written(statements, tuple(inputs), tuple(outputs), updated, sums, whole)
+
+
+def _looks_reduced(text: str, dims: Collection[str]) -> bool:
+    """Whether an expression that has findings is a reduction, or the call of a name with a dim, as only those take."""
+    called = _CALL.fullmatch(text)
+    return bool(_REDUCES.match(text) or (called and any(part.strip() in dims for part in called[1].split(","))))
 
 
 def _assignments(spec: GemmSpec, operands: tuple[str, ...], claimed: str | None, report: Report) -> dict[str, str]:
