@@ -109,7 +109,7 @@ class ProblemResult(_Problem):
 
 
 class LeftOutResult(_Problem):
-    """A problem that was not measured. reasons: by kernel; "" for nobody's in particular."""
+    """A problem that was not measured. reasons: by kernel; older results have "" for all of them."""
 
     reasons: dict[str, str]
 

@@ -92,7 +92,11 @@ def describe_skipped(result: Result) -> Iterator[str]:
 
 
 def _reasons(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
-    return (f"{kernel}: {reason}" if kernel else reason for kernel, reason in reasons)
+    """Each reason once, behind the kernels that it is about."""
+    kernels: dict[str, list[str]] = {}
+    for kernel, reason in reasons:
+        kernels.setdefault(reason, []).extend([kernel] if kernel else [])
+    return (f"{', '.join(names)}: {reason}" if names else reason for reason, names in kernels.items())
 
 
 def describe_run(result: Result) -> Iterator[str]:

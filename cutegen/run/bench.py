@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -105,7 +105,10 @@ def measure(
             except (CutegenError, RuntimeError) as error:
                 if not by_suite:
                     raise
-                left_out.append(LeftOut(row, {"": _first_line(error)}))  # one of many: the others still count
+                # One of many: the others still count. Every kernel is named, or nobody could tell whom this row lacks.
+                alone = error.skipped if isinstance(error, NoKernelError) else {}
+                said = {s.name: alone.get(s.name) or _first_line(error) for s in fitting}
+                left_out.append(LeftOut(row, {**refused, **said}))
                 if lost := _is_lost(device):
                     notes.append(f"the device failed at {row.title}: what comes after was not measured")
                     break
@@ -229,6 +232,14 @@ def _prepare(
     return wrong, prepared
 
 
+class NoKernelError(CutegenError):
+    """No kernel can be launched on a problem. skipped: why, by kernel."""
+
+    def __init__(self, skipped: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
+        self.skipped = dict(skipped)
+
+
 def _bind(
     subjects: Sequence[Subject],
     shape: Shape,
@@ -250,7 +261,7 @@ def _bind(
         except (CutegenError, TypeError, ValueError, RuntimeError, AssertionError) as error:
             skipped[subject.name] = f"{type(error).__name__}: {error}"
     if not kernels:
-        raise CutegenError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
+        raise NoKernelError(skipped)
     _tell_apart(kernels)
     baselines: list[Candidate] = []
     for kernel in kernels:

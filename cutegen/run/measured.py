@@ -112,7 +112,7 @@ class ProblemReport:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A problem that was not measured. reasons: by kernel; "" for one that is nobody's in particular."""
+    """A problem that was not measured. reasons: by kernel."""
 
     row: Row
     reasons: Mapping[str, str]

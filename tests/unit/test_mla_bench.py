@@ -151,7 +151,7 @@ def test_suite_goes_to_whoever_promises_a_problem() -> None:
 def test_problem_that_fails_does_not_end_the_suite() -> None:
     report = measured(Tired(), replace(SETTINGS, suite="small", baselines=("flash_mla",)), SHAPES)
     assert [p.shape["kv_len"] for p in report.problems] == [200]
-    assert (report.left_out[0].row, report.left_out[0].reasons) == (SHAPES[0], {"": "mla: RuntimeError: out of memory"})
+    assert (report.left_out[0].row, report.left_out[0].reasons) == (SHAPES[0], {"mla": "RuntimeError: out of memory"})
     assert "not measured, 1 of 3 problems: mla: RuntimeError: out of memory" in table.describe_skipped(shown(report))
 
 

@@ -251,7 +251,7 @@ def test_a_device_that_fails_ends_the_suite_and_keeps_what_was_measured() -> Non
     assert so_far == [1]
     (lost,) = report.left_out
     assert (lost.row, lost.reasons) == (
-        rows[1], {"": "RuntimeError: CUDA error: an illegal memory access was encountered"},
+        rows[1], {"plain": "RuntimeError: CUDA error: an illegal memory access was encountered"},
     )  # fmt: skip
     assert report.notes == ("the device failed at m=16 n=24 k=16: what comes after was not measured",)
     assert not report.complete
