@@ -134,7 +134,8 @@ class ProblemReport:
 
 @dataclass
 class TuneReport:
-    """problems: those that were searched; faults: why others could not be; not_reached: for want of time.
+    """problems: those that were searched; faults: why others could not be; not_reached: for want of time,
+    or, if broken, because nothing could be measured any more.
 
     stale: winners of this device that were measured with other tools, or beside another default. lock: what it says
     now; written: whether that is new. failed: why it was not written though it should.
@@ -147,6 +148,7 @@ class TuneReport:
     problems: list[ProblemReport] = field(default_factory=list)
     faults: list[CutegenError] = field(default_factory=list)
     not_reached: list[Shape] = field(default_factory=list)
+    broken: bool = False
     stale: list[Winner] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lock: Lock | None = None
@@ -161,7 +163,8 @@ class TuneReport:
     def remarks(self) -> Iterator[str]:
         """What is to be known beside the problems."""
         if self.not_reached:
-            yield f"the budget is spent: {len(self.not_reached)} problems were not begun; the same command goes on"
+            said = "nothing more could be measured" if self.broken else "the budget is spent"
+            yield f"{said}: {len(self.not_reached)} problems were not begun; the same command goes on"
         unbeaten = sum(w.tiling == DEFAULT for w in self.stale)
         for count, what, remedy in (
             (len(self.stale) - unbeaten, "a winner", "--confirm measures those again"),

@@ -97,7 +97,7 @@ class Session:
         self.report = TuneReport(spec, self.device, driver, describe_toolchain(driver))
         self.report.notes += [*self.resolution.notes, *filter(None, [store.unusable])]
         self._enough = 0.0  # seconds that a problem seems to need for a verdict
-        self._total = 0  # problems
+        self._total = self._reached = 0  # problems: all, and those that were searched, or could not be
 
     @property
     def winning_problems(self) -> list[Shape]:
@@ -113,26 +113,26 @@ class Session:
     def run(self, problems: Sequence[Shape]) -> TuneReport:
         """Tunes the problems one by one, and writes the lock. Kernels of several problems are compiled together.
 
-        CutegenError: no more can be measured; what was proved is in the lock. KeyboardInterrupt: nothing is written;
-        what was measured is in the store.
+        CutegenError: nothing can be measured. After the first problem it is a fault of the report: what was proved is
+        in the lock. KeyboardInterrupt: nothing is written; what was measured is in the store.
         """
         deadline = self.begun + self.options.budget_s
         self._total = len(problems)
-        done = 0
-        while done < len(problems):
+        while self._reached < len(problems):
             now = self.options.clock()
             if now + self._enough >= deadline:
                 break
-            batch = problems[done : done + self._batch_size(deadline - now)]
+            goal = self._reached + min(self._batch_size(deadline - now), len(problems) - self._reached)
             try:
-                reached = self._tune(batch, done, deadline)
-            except CutegenError:
-                self._write()  # what is proved is proved
-                raise
-            done += reached
-            if reached < len(batch):
+                self._tune(problems[self._reached : goal], deadline)
+            except CutegenError as error:
+                if not self.report.problems:
+                    raise
+                self.report.faults.append(error)  # what is proved is proved
+                self.report.broken = True
+            if self._reached < goal:
                 break
-        self.report.not_reached = [dict(p) for p in problems[done:]]
+        self.report.not_reached = [dict(p) for p in problems[self._reached :]]
         self._write()
         self.report.stale = self.find_stale(self.report.lock or self.resolution.lock)
         self.report.seconds = self.options.clock() - self.begun
@@ -163,9 +163,9 @@ class Session:
 
     # -- problems whose kernels are compiled together --
 
-    def _tune(self, problems: Sequence[Shape], first: int, deadline: float) -> int:
-        """Tunes some of the problems, of which `first` are done, and tells how many it came to."""
-        begun = self.options.clock()
+    def _tune(self, problems: Sequence[Shape], deadline: float) -> None:
+        """Tunes some of the problems, as many as there is time for."""
+        begun, first = self.options.clock(), self._reached
         share = (deadline - begun) / (self._total - first)
         self.on_progress(f"{self._where(first, len(problems))}: candidates", 0, 0)
         pools = [self.pool(dict(p), self._affordable(share)) for p in problems]
@@ -181,15 +181,15 @@ class Session:
                 for number, attempt in enumerate(attempts):
                     now = self.options.clock()
                     if number and now + self._enough >= deadline:
-                        return number
+                        return
                     # A problem whose kernels are still to be compiled takes twice the time.
                     left = 2 * (self._total - first - len(problems)) + len(problems) - number
                     until = now + max(self._enough, (deadline - now) / left)
                     self._attempt(attempt, station, until, self._where(first + number, 1), built)
+                    self._reached += 1
             finally:
                 if station:
                     station.end()
-        return len(problems)
 
     def _attempt(self, attempt: Attempt, station: Station | None, until: float, where: str, built: float) -> None:
         """Measures what is to be measured, and notes the result. CutegenError: nothing can be measured any more."""
