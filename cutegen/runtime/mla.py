@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 ROW_BLOCK = 64  # query rows (query_len x heads) of one CTA: the rows of one warpgroup's WGMMA
 KEY_BLOCK = 64  # keys of one K buffer; a step works on a pair of them
+# Of softmax_scale: normal numbers of f32, as are their products with log2(e), by which the kernel multiplies scores.
+LEAST_SCALE, MOST_SCALE = 2.0**-126, 2.0**127
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cutegen.runtime.arguments import Fault
-from cutegen.runtime.mla import ROW_BLOCK, row_blocks
+from cutegen.runtime.mla import LEAST_SCALE, MOST_SCALE, ROW_BLOCK, row_blocks
 
 if TYPE_CHECKING:
     from cutegen.runtime.mla_plan import MlaPlan
@@ -24,6 +24,9 @@ def find_later_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None)
         return
     if not 0.0 < scale < math.inf:
         yield Fault(ValueError, f"softmax_scale: is {scale}, needs a positive finite number")
+    elif not LEAST_SCALE <= scale <= MOST_SCALE:
+        text = f"softmax_scale: is {scale}, needs {LEAST_SCALE:.3g} to {MOST_SCALE:.3g}: the kernel reads it as f32"
+        yield Fault(ValueError, text)
     for name in (*(a.name for a in plan.queries), "out"):
         if batch and query_len > 1 and heads > 1 and name in values and not rows_merge(values[name]):
             token, head = values[name].stride()[1:3]

@@ -56,7 +56,16 @@ from cutegen.runtime.arguments import (
 )
 from cutegen.runtime.base import Table
 from cutegen.runtime.measured import MeasuredPlan
-from cutegen.runtime.mla import ROW_BLOCK, fewest_keys, parts_of, row_blocks, semaphore_count, workspace_elements
+from cutegen.runtime.mla import (
+    LEAST_SCALE,
+    MOST_SCALE,
+    ROW_BLOCK,
+    fewest_keys,
+    parts_of,
+    row_blocks,
+    semaphore_count,
+    workspace_elements,
+)
 from cutegen.runtime.mla_faults import find_later_faults, merge_single_head, rows_merge, too_many_rows
 from cutegen.runtime.mla_inputs import EQUAL, LATENT_DIM, QUERY_DIM, ROPE_DIM, Draw, draw_inputs
 from cutegen.runtime.mla_reference import attend
@@ -148,13 +157,17 @@ class MlaPlan(MeasuredPlan):
 
     def workspace_shapes(self, batch: int, rows: int, sm_count: int | None = None) -> dict[str, tuple[int, ...]]:
         """The least shapes of workspace and semaphores for rows = query_len * heads, by name, whichever tiling runs;
-        sm_count: of the device, by default the current one. They do not grow with the batch. ValueError: neither."""
+        sm_count: of the device, by default the current one. They do not grow with the batch. ValueError: neither, or
+        less than one of them."""
         if sm_count is None:
             import torch
 
             if not torch.cuda.is_available():
                 raise ValueError(f"{self.name}: no GPU to count the SMs of; pass sm_count, 132 for an H100 SXM or H200")
             sm_count = self._sm_counts[torch.cuda.current_device()]
+        for name, value in (("rows", rows), ("sm_count", sm_count)):
+            if value < 1:
+                raise ValueError(f"{self.name}: {name} is {value}, needs to be at least 1")
         sizes = [_scratch_sizes(t.cluster, rows, sm_count) for t in self.tilings.values()]
         return {"workspace": (max(s[1] for s in sizes),), "semaphores": (max(s[2] for s in sizes),)}
 
@@ -290,7 +303,7 @@ class MlaPlan(MeasuredPlan):
                 if (
                     len(values) != end
                     or not (low_len <= query_len <= high_len and low_heads <= heads <= high_heads)
-                    or not (isinstance(factor, float) and 0.0 < factor < math.inf)
+                    or not (isinstance(factor, float) and LEAST_SCALE <= factor <= MOST_SCALE)
                     or (batch and not (values[cache].shape[0] and values[cache + 1].shape[1]))
                     or values[-2].numel() < elements
                     or values[-1].numel() < counters

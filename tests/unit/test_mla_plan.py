@@ -157,6 +157,13 @@ def test_workspace_without_a_gpu_needs_the_number_of_sms(plan: CpuMla, monkeypat
         plan.workspace_shapes(7, 16)
 
 
+def test_workspace_of_no_rows_or_sms_is_refused(plan: CpuMla) -> None:
+    with pytest.raises(ValueError, match="mla: rows is 0, needs to be at least 1"):
+        plan.workspace_shapes(7, 0, sm_count=132)
+    with pytest.raises(ValueError, match="mla: sm_count is -1, needs to be at least 1"):
+        plan.workspace_shapes(7, 16, sm_count=-1)
+
+
 @pytest.mark.parametrize("rows", [1, 16, 64, 65, 128, 200, 2048])
 def test_scratch_fits_every_tiling_and_the_shared_one_every_problem(rows: int) -> None:
     plan = TwoTilings()
@@ -251,6 +258,9 @@ def test_no_rows_are_refused_in_words(plan: CpuMla, axis: int, dim: str) -> None
         (4, lambda s: torch.tensor(s), TypeError, "softmax_scale: is a Tensor, needs a Python float"),
         (4, lambda s: -s, ValueError, "softmax_scale: is -0.04"),
         (4, lambda s: 0.0, ValueError, "softmax_scale: is 0.0, needs a positive finite number"),
+        (4, lambda s: 1e-300, ValueError, "is 1e-300, needs 1.18e-38 to 1.7e+38: the kernel reads it as f32"),
+        (4, lambda s: 3e38, ValueError, "softmax_scale: is 3e+38, needs 1.18e-38 to 1.7e+38"),
+        (4, lambda s: 10**400, ValueError, "needs 1.18e-38 to 1.7e+38"),
         (4, lambda s: math.nan, ValueError, "softmax_scale: is nan, needs a positive finite number"),
         (5, lambda o: o[:, :1], ValueError, "out: shape[1] is 1, but query_len is 2 (from q)"),
         (5, lambda o: o.transpose(1, 2).contiguous().transpose(1, 2), ValueError, "out: stride(1) is 512 el"),
