@@ -29,6 +29,7 @@ from typing import Any
 
 from cutegen.runtime.arguments import range_fault
 from cutegen.runtime.cache import default_root
+from cutegen.runtime.mla import row_blocks
 from cutegen.runtime.mla_inputs import LATENT_DIM, QUERY_DIM
 from cutegen.runtime.mla_plan import MlaPlan
 
@@ -90,7 +91,8 @@ def get_mla_metadata(
         return FlashMLASchedMeta(), None
     if num_heads_k != 1:
         raise ValueError(f"flash_mla: num_heads_k is {num_heads_k}; MLA decode has one KV head")
-    return _placeholders(cache_seqlens.shape[0], cache_seqlens.device)
+    _check_tensor("cache_seqlens", cache_seqlens)
+    return _placeholders(cache_seqlens.shape[0], num_q_tokens_per_head_k or 1, cache_seqlens.device)
 
 
 def flash_mla_with_kvcache(
@@ -141,14 +143,14 @@ def flash_mla_with_kvcache(
     plan = find_plan(dtype, page_size, causal or query_len == 1, query_len, heads)
     if query_len > 1 and q.stride(1) != heads * q.stride(2):
         q = q.contiguous()
-    scale = QUERY_DIM**-0.5 if softmax_scale is None else float(softmax_scale)
+    scale = QUERY_DIM**-0.5 if softmax_scale is None else _read_scale(softmax_scale)
     try:
         result: tuple[Any, Any] = plan.kernel_fn(q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
     except (TypeError, ValueError) as refused:
         refused.args = tuple(_rename(text) for text in refused.args)
         raise
     if metadata and not metadata.have_initialized:  # not before: a refused call leaves them as they were
-        metadata.tile_scheduler_metadata, metadata.num_splits = _placeholders(batch, q.device)
+        metadata.tile_scheduler_metadata, metadata.num_splits = _placeholders(batch, query_len * heads, q.device)
         metadata.have_initialized, metadata.config = True, config
     return result
 
@@ -207,7 +209,7 @@ def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
         package = render_package(resolve_document(load_text(text, name), None).resolved)
     except SpecError as error:
         found = error.diagnostics[0]
-        raise ValueError(f"flash_mla: {found.message}; {found.remedy}") from None
+        raise ValueError(f"flash_mla: {'; '.join(filter(None, (found.message, found.remedy)))}") from None
     root = default_root()
     # Named by what it holds: versions with other templates may share a cache directory.
     held = hashlib.sha256("\0".join(chain(*sorted(package.files.items()))).encode()).hexdigest()
@@ -238,14 +240,26 @@ def _check_shapes(q: Any, k_cache: Any, head_dim_v: int) -> None:
     """What must hold before a plan can be asked for the rest."""
     if head_dim_v != LATENT_DIM:
         raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
-    for name, value in (("q", q), ("k_cache", k_cache)):
-        if not hasattr(value, "dim"):
-            raise TypeError(f"flash_mla: {name} is {type(value).__name__}, needs a torch tensor")
+    _check_tensor("q", q)
+    _check_tensor("k_cache", k_cache)
     if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
         raise ValueError(
             f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
             f"[batch, seq_len_q, heads, {QUERY_DIM}] and [pages, page_size, 1, {QUERY_DIM}]"
         )
+
+
+def _check_tensor(name: str, value: Any) -> None:
+    if not hasattr(value, "dim"):
+        raise TypeError(f"flash_mla: {name} is {type(value).__name__}, needs a torch tensor")
+
+
+def _read_scale(value: Any) -> float:
+    """A number, or a tensor or an array of one; the plan says which numbers it takes."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise TypeError(f"flash_mla: softmax_scale is {value!r}, needs a float") from None
 
 
 def _rename(text: Any) -> Any:
@@ -262,11 +276,18 @@ def _compare(metadata: FlashMLASchedMeta, num_splits: Any, config: FlashMLASched
         raise ValueError(f"flash_mla: the metadata was made for {metadata.config}, this call is {config}")
 
 
-def _placeholders(batch: int, device: Any) -> tuple[Any, Any]:
+def _placeholders(batch: int, rows: int, device: Any) -> tuple[Any, Any]:
     import torch
 
-    parts = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     return (
-        torch.zeros(parts, METADATA_WIDTH, dtype=torch.int32, device=device),
+        torch.zeros(_count_parts(rows, device), METADATA_WIDTH, dtype=torch.int32, device=device),
         torch.zeros(batch + 1, dtype=torch.int32, device=device),
     )
+
+
+def _count_parts(rows: int, device: Any) -> int:
+    """FlashMLA's: blocks of 64 rows share the SMs."""
+    import torch
+
+    sms = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return max(1, int(sms) // row_blocks(rows, 1))

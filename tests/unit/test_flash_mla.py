@@ -6,6 +6,7 @@ import inspect
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +69,14 @@ def test_pair_of_metadata(plans: list[Causal], causal: bool) -> None:
     torch.testing.assert_close(scaled[1], plan.reference_fn(*inputs[:4], 0.1)[1])
 
 
+@pytest.mark.parametrize(("rows", "parts"), [(1, 132), (64, 132), (65, 66), (128, 66), (256, 33), (2048, 4)])
+def test_metadata_have_as_many_parts_as_there(rows: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers copy them into buffers of that shape."""
+    found = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    assert flash_mla._count_parts(rows, torch.device("cuda")) == parts
+
+
 def test_lazily_filled_metadata(plans: list[Causal]) -> None:
     inputs = plans[0].prepare_inputs(**DIMS)
     metadata, nothing = get_mla_metadata()
@@ -118,6 +127,7 @@ def test_rows_that_do_not_merge_are_copied(plans: list[Causal]) -> None:
         ),
         ({"indices": 1}, NotImplementedError, "indices is not supported"),
         ({"attn_sink": 1}, NotImplementedError, "attn_sink is not supported"),
+        ({"softmax_scale": "x"}, TypeError, "flash_mla: softmax_scale is 'x', needs a float"),
         ({"softmax_scale": -1.0}, ValueError, "softmax_scale: is -1.0, needs a positive finite number"),
     ],
 )
@@ -148,6 +158,8 @@ def test_refused_shapes(plans: list[Causal]) -> None:
         flash_mla_with_kvcache(q, cache.unsqueeze(2), table, lengths, 576, None)
     with pytest.raises(NotImplementedError, match="is_fp8_kvcache"):
         get_mla_metadata(lengths, 8, 1, is_fp8_kvcache=True)
+    with pytest.raises(TypeError, match="cache_seqlens is list, needs a torch tensor"):
+        get_mla_metadata([3, 4], 8, 1)
     with pytest.raises(NotImplementedError, match="topk"):
         get_mla_metadata(lengths, 8, 1, topk=2048)
     with pytest.raises(ValueError, match="num_heads_k is 2"):
@@ -189,3 +201,5 @@ def test_plans_are_rendered_when_none_is_given(
         flash_mla.prepare(torch.float32)
     with pytest.raises(ValueError, match=r"flash_mla: a page has 48 tokens; .*; use 32 or 64"):
         flash_mla.prepare(torch.bfloat16, 48)
+    with pytest.raises(ValueError, match=r"^flash_mla: `kv_cache.page_size` must be a positive integer, not 0$"):
+        flash_mla.prepare(torch.bfloat16, 0)
