@@ -120,6 +120,21 @@ def test_the_work_of_single_key_blocks(explain: Callable[..., str]) -> None:
     assert "2 blocks' worth a part" in out
 
 
+@pytest.mark.parametrize(
+    ("knobs", "share"),
+    [
+        ("", "1 pairs"),
+        ("split_kv: 1\n", "128 pairs"),
+        ("split_kv: {max: 4}\n", "32 pairs"),
+        ("scheduler: {unit: 1, join_ratio: 1}\n", "23 blocks"),
+    ],
+)
+def test_a_share_is_no_finer_than_a_request_may_be_cut(knobs: str, share: str, explain: Callable[..., str]) -> None:
+    text = MLA + "variant: seesaw\n" + knobs
+    shown = explain(text, "--shape", "batch=1,query_len=1,heads=16,kv_len=16384")
+    assert re.search(rf"even share +{share}' worth a part", shown)
+
+
 def test_constant_dims_are_a_shape(explain: Callable[..., str]) -> None:
     assert "m=8, n=512, k=64 on h200" in explain(PLAIN + "dims: {m: 8, n: 512, k: 64}\n")
 

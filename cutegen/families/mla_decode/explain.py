@@ -28,7 +28,7 @@ from cutegen.families.resolved import dispatch, product_name
 from cutegen.families.wish import answer_wish
 from cutegen.hardware import ARCHS, DEVICES
 from cutegen.hardware.arch import WARPGROUP_THREADS
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, fewest_keys, parts_of, row_blocks, workspace_elements
+from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling, fewest_keys, parts_of, row_blocks, workspace_elements
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
@@ -152,7 +152,7 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
     unit = numbers.unit
     cuts, overhead = -(-kv_len // (unit * KEY_BLOCK)), numbers.overhead * MAX_UNIT // unit
-    share = -(-batch * (cuts + overhead) // parts)
+    share = max(-(-batch * (cuts + overhead) // parts), _finest(cuts, numbers))
     units, said = "blocks", f"blocks of {KEY_BLOCK} keys"
     if unit == MAX_UNIT:
         units, said = "pairs", f"pairs of {KEY_BLOCK}-key blocks"
@@ -172,6 +172,14 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     )  # fmt: skip
     title = f"batch={batch}, query_len={query_len}, heads={heads}, kv_len={kv_len} on {device.name} (data-sheet rates)"
     return Section(title, header=("", ""), rows=table)
+
+
+def _finest(cuts: int, numbers: MlaTiling) -> int:
+    """Units of a request of `cuts` that a part has at least, as split_schedule.find_part bounds it."""
+    finest = 1
+    while finest * (finest + 1) * numbers.join_ratio < cuts * MAX_UNIT // numbers.unit:
+        finest += 1
+    return max(finest, -(-cuts // numbers.max_splits)) if numbers.max_splits else finest
 
 
 def traffic(problem: MlaProblem, batch: int, rows: int, kv_len: int) -> tuple[int, int]:
