@@ -62,7 +62,8 @@ def _gather(w: Any, space: str, addresses: Any, size: int, count: int, atomic: b
         if int(addresses.min()) < SHARED_WINDOW:
             raise PtxError("a generic load from parameters, or from several spaces, is not simulated")
         return _gather(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, count)
-    w.check_late()
+    for address in addresses if w.early else ():
+        w.check_late(int(address))
     return w.cta.machine.memory.gather(addresses, size, count, None if atomic else w.agent)
 
 
