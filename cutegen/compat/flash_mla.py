@@ -23,7 +23,7 @@ import re
 import sys
 import tempfile
 import threading
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,14 @@ from cutegen.runtime.mla_plan import MlaPlan
 
 # FlashMLA's buffers, which callers copy: eight int32 for each part of the work, and a prefix sum over the batch.
 METADATA_WIDTH = 8
+MOST_TOKENS, MOST_HEADS = 16, 128  # that rendered plans promise
 SPEC = """\
 cutegen: 1
 kernel: mla_decode
 arch: sm_90a
 dtype: {dtype}
-heads: [1, 128]
-query_len: [1, 16]
+heads: [1, {heads}]
+query_len: [1, {tokens}]
 mask: {mask}
 kv_cache: {{page_size: {page_size}}}
 """
@@ -166,32 +167,46 @@ def use(plan: MlaPlan) -> None:
 
 
 def prepare(dtype: Any = "bfloat16", page_size: int = 64, causal: bool = True) -> MlaPlan:
-    """Renders, compiles and returns the plan of such calls. Without it the first call does. dtype: torch's, or its
+    """Compiles every plan that such calls may go to: those that were given to `use`, and the rendered one unless one of
+    them takes all calls. Without it the first calls do. Returns the one that is asked first. dtype: torch's, or its
     name there."""
-    plan = find_plan(str(dtype).removeprefix("torch."), page_size, causal)
-    plan.warm_up()
-    return plan
+    kind = (str(dtype).removeprefix("torch."), page_size, causal)
+    plans = [plan for plan in _given if _takes(plan, *kind) or _takes(plan, *kind, query_len=1)]
+    corners = list(product((1, MOST_TOKENS), (1, MOST_HEADS)))
+    if not any(all(_takes(plan, *kind, *corner) for corner in corners) for plan in plans):
+        plans.append(_find_rendered(*kind))
+    for plan in plans:
+        plan.warm_up()
+    return find_plan(*kind)
 
 
 def find_plan(
     dtype: str, page_size: int, causal: bool, query_len: int | None = None, heads: int | None = None
 ) -> MlaPlan:
     """The plan that runs a call: one that was given to `use`, else rendered. dtype: its name in torch. query_len,
-    heads: of the call, if known; with one token a mask makes no difference."""
-    for plan in _given:
-        extents = (("query_len", query_len), ("heads", heads))
-        if (
-            (plan.dtype, plan.page_size) == (dtype, page_size)
-            and (plan.causal == causal or query_len == 1)
-            and not any(n is not None and range_fault(d, n, plan.dims[d]) for d, n in extents)
-        ):
-            return plan
-    key = (dtype, page_size, causal)
-    if key not in _rendered:
+    heads: of the call, if known."""
+    kind = (dtype, page_size, causal)
+    return next((plan for plan in _given if _takes(plan, *kind, query_len, heads)), None) or _find_rendered(*kind)
+
+
+def _takes(
+    plan: MlaPlan, dtype: str, page_size: int, causal: bool, query_len: int | None = None, heads: int | None = None
+) -> bool:
+    """Whether a plan promises to run a call; with one token a mask makes no difference."""
+    extents = (("query_len", query_len), ("heads", heads))
+    return (
+        (plan.dtype, plan.page_size) == (dtype, page_size)
+        and (plan.causal == causal or query_len == 1)
+        and not any(n is not None and range_fault(d, n, plan.dims[d]) for d, n in extents)
+    )
+
+
+def _find_rendered(*kind: Any) -> MlaPlan:
+    if kind not in _rendered:
         with _lock:
-            if key not in _rendered:
-                _rendered[key] = _render(*key)
-    return _rendered[key]
+            if kind not in _rendered:
+                _rendered[kind] = _render(*kind)
+    return _rendered[kind]
 
 
 def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
@@ -204,7 +219,7 @@ def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
         raise TypeError(f"flash_mla: q has dtype {dtype}, needs bfloat16 or float16")
     mask = "causal" if causal else "none"
     name = f"flash_mla_{_SHORT[dtype]}_{mask}_page{page_size}"
-    text = SPEC.format(dtype=_SHORT[dtype], mask=mask, page_size=page_size)
+    text = SPEC.format(dtype=_SHORT[dtype], mask=mask, page_size=page_size, tokens=MOST_TOKENS, heads=MOST_HEADS)
     try:
         package = render_package(resolve_document(load_text(text, name), None).resolved)
     except SpecError as error:

@@ -177,6 +177,21 @@ def test_plans_given_last_come_first_within_their_promises(plans: list[Causal]) 
     assert flash_mla.find_plan("bfloat16", 64, True, 2, 5) is plans[0]
 
 
+def test_prepare_compiles_all_plans_that_calls_may_go_to(plans: list[Causal], monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr(CpuMla, "warm_up", lambda self: compiled.append(self), raising=False)
+    rendered = Causal()
+    monkeypatch.setattr(flash_mla, "_render", lambda *kind: rendered)
+    causal, unmasked = plans
+    assert flash_mla.prepare("bfloat16", 64, True) is causal
+    assert compiled == [unmasked, causal, rendered]  # one token needs no mask
+    compiled.clear()
+    whole = type("Whole", (Causal,), {"heads": (1, 128), "query_len": (1, 16)})()
+    flash_mla.use(whole)
+    assert flash_mla.prepare("bfloat16", 64, True) is whole
+    assert compiled == [whole, unmasked, causal]
+
+
 def test_arguments_are_named_as_there() -> None:
     names = list(inspect.signature(flash_mla_with_kvcache).parameters)
     assert names[:11] == ["q", "k_cache", "block_table", "cache_seqlens", "head_dim_v", "tile_scheduler_metadata",
