@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutegen.diagnostics import CutegenError
-from cutegen.report.result import CandidateResult, ProblemResult, Result
+from cutegen.report.result import CandidateResult, LeftOutResult, ProblemResult, Result
 from cutegen.run.intervals import LEVEL, Interval, median_interval
 
+NameOf = Callable[[ProblemResult | LeftOutResult], str]
 SLOWER, EQUAL, FASTER, WRONG = "slower", "equal", "faster", "wrong"
 
 
@@ -64,9 +66,10 @@ def compare(old: Result, new: Result, margin: float) -> Comparison:
     if before != now:
         remedy = "measure the old state again on this device"
         raise CutegenError(f"the old result is of another device: {before}, not {now}", remedy, exit_code=2)
-    theirs, ours = _kernels(old), _kernels(new)
+    name_of = _namer(old, new)
+    theirs, ours = _kernels(old, name_of), _kernels(new, name_of)
     common = [key for key in ours if key in theirs]
-    refused = _refused(new)
+    refused = {key: reason for key, reason in _refused(new, name_of).items() if key not in ours}
     lost = [f"{key[1]} on {key[0]} cannot run any more: {refused[key]}" for key in theirs if key in refused]
     lost += [f"{key[1]} on {key[0]} is wrong now" for key in common if ours[key][1].right is False]
     if not common and not lost:
@@ -83,19 +86,27 @@ def compare(old: Result, new: Result, margin: float) -> Comparison:
     return Comparison(rows, margin, tuple(lost), missing, tuple(_differences(old, new)))
 
 
-def _refused(result: Result) -> dict[tuple[str, str], str]:
+def _namer(*results: Result) -> NameOf:
+    """What tells problems apart: extents, because names may change; names as well where one result has the extents more
+    than once, as of a layer in two dtypes."""
+    counts = (Counter(p.dims for p in (*r.problems, *r.left_out)) for r in results)
+    shared = {dims for count in counts for dims, n in count.items() if n > 1}
+    return lambda p: p.title if p.dims in shared else p.dims
+
+
+def _refused(result: Result, name_of: NameOf) -> dict[tuple[str, str], str]:
     """(problem, kernel) -> why it was not measured."""
-    found = {(p.dims, name): reason for p in result.problems for name, reason in p.skipped.items()}
+    found = {(name_of(p), name): reason for p in result.problems for name, reason in p.skipped.items()}
     kernels = {c.name for p in result.problems for c in p.kernels()}
     for x in result.left_out:
         for name, reason in x.reasons.items():
-            found |= {(x.dims, kernel): reason for kernel in ([name] if name else kernels)}
+            found |= {(name_of(x), kernel): reason for kernel in ([name] if name else kernels)}
     return found
 
 
-def _kernels(result: Result) -> dict[tuple[str, str], tuple[ProblemResult, CandidateResult]]:
-    """(problem, kernel) -> both. Names of problems may change, extents tell them."""
-    return {(p.dims, c.name): (p, c) for p in result.problems for c in p.kernels()}
+def _kernels(result: Result, name_of: NameOf) -> dict[tuple[str, str], tuple[ProblemResult, CandidateResult]]:
+    """(problem, kernel) -> both."""
+    return {(name_of(p), c.name): (p, c) for p in result.problems for c in p.kernels()}
 
 
 def _judge(

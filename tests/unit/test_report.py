@@ -99,6 +99,21 @@ def test_what_cannot_run_any_more_or_is_wrong_fails() -> None:
     assert "2 compared, beyond 1.0%: 1 wrong, 0 slower, 1 equal, 0 faster; " in list(describe_comparison(found))[2]
 
 
+def test_problems_of_the_same_extents_are_told_apart_by_name() -> None:
+    """A layer in two dtypes: a kernel is for one of them, which is no loss; and each of two layers is compared."""
+    shape = {"m": 16, "n": 64, "k": 64}
+    other = [{"shape": shape, "name": "qkv fp8", "reasons": {"gemm": "operands are bf16, not e4m3"}}]
+    one = parsed(problem(8.0, name="qkv bf16"), left_out=other)
+    assert compare(one, one, 0.01).ok
+    old = parsed(problem(8.0, name="qkv"), problem(8.0, name="gate"))
+    found = compare(old, parsed(problem(9.0, name="qkv"), problem(8.0, name="gate")), 0.01)
+    assert [(r.problem, r.verdict) for r in found.rows] == [
+        ("qkv: m=16 n=64 k=64", SLOWER), ("gate: m=16 n=64 k=64", EQUAL),
+    ]  # fmt: skip
+    gone = compare(old, parsed(problem(8.0, name="gate"), left_out=[{**other[0], "name": "qkv"}]), 0.01)
+    assert gone.lost == ("gemm on qkv: m=16 n=64 k=64 cannot run any more: operands are bf16, not e4m3",)
+
+
 def test_nothing_is_counted_where_nothing_can_be_compared() -> None:
     lost = [{"shape": {"m": 16, "n": 64, "k": 64}, "name": "", "reasons": {"gemm": "RuntimeError: smem"}}]
     found = compare(parsed(problem(8.0)), parsed(problem(8.0, 32), left_out=lost), 0.01)
