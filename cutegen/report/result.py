@@ -14,6 +14,7 @@ from cutegen.run.measured import FORMAT, VERSION
 from cutegen.run.shapes import shape_text
 
 MAX_BYTES = 256 << 20
+MAX_WATTS = 1_000_000
 REMEDY = "measure again: cutegen bench SPEC... -o FILE"
 
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -135,8 +136,11 @@ class SummaryResult(_Part):
 
 def _environment(data: dict[str, Any]) -> dict[str, Any]:
     """`gpu` is the only entry that anything is read from."""
-    if not isinstance(data.get("gpu"), dict | None):
+    gpu = data.get("gpu")
+    if not isinstance(gpu, dict | None):
         raise ValueError("gpu is no map")
+    if isinstance(watts := (gpu or {}).get("power_limit_watts"), int | float) and not 0 <= watts < MAX_WATTS:
+        raise ValueError(f"a power limit is from 0 to {MAX_WATTS} W")
     return data
 
 

@@ -175,6 +175,7 @@ GOOD = json.dumps(result(problem(8.0)))
         (GOOD.replace('"version": 2', '"version": 9'), "is a result of version 9; this cutegen reads version 2"),
         (GOOD.replace('"rounds": 9', '"rounds": -9'), "is damaged: rounds: Input should be greater than"),
         (GOOD.replace(json.dumps(GPU), '"H200"'), "is damaged: environment: Value error, gpu is no map"),
+        (GOOD.replace("700.0", "1" + "0" * 400), "is damaged: environment: Value error, a power limit is from 0 to"),
         (GOOD.replace('"flops": 1000000000', '"flops": NaN'), "NaN is no time"),
         (GOOD.replace('"candidates": [{', '"candidates": [7, {'), r"is damaged: problems\.0\.candidates\.0"),
         (json.dumps(result(problem(8.0, samples=[8e-6] * 8))), "candidates have 8 and 9 samples, and each has one of"),
