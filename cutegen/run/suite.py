@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -17,7 +17,7 @@ from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, regis
 from cutegen.dtypes import DTYPES
 from cutegen.epilogue import CALLS, OPS, find_installed
 from cutegen.render.environment import data_folder
-from cutegen.run.epilogue_form import KINDS, find_names, form_of_statements
+from cutegen.run.epilogue_form import KINDS, find_foreign, find_names, form_of_statements, read_statement
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
 from cutegen.spec import KernelSpec, KeyPath, SpecDocument, load_document, parse_section
@@ -67,10 +67,15 @@ def _check_epilogue(value: str | dict[str, str]) -> str | dict[str, str]:
     for key, text in (value if isinstance(value, dict) else {"": value}).items():
         path = (key,) if key else ()
         try:
-            tree = ast.parse(text.strip(), mode="eval")
-        except (SyntaxError, ValueError) as error:
+            tree = read_statement(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             message = f"{f'`{key}`' if key else 'it'} cannot be read as an expression: {text.strip()!r}"
             raise Refusal([Finding(SUITE_EPILOGUE.id, message, remedy, path)]) from error
+        if foreign := find_foreign(tree):
+            node, message, instead = foreign
+            start = len(text) - len(text.lstrip())
+            span = start + node.col_offset, start + (node.end_col_offset or node.col_offset + 1)
+            raise Refusal([Finding(SUITE_EPILOGUE.id, message, instead, path, span)])
         called, read = find_names(tree)
         ops = (*OPS, *CALLS, *find_installed().offers)
         for name in sorted(called - set(ops)):
@@ -228,12 +233,15 @@ def spec_suite(spec: KernelSpec, document: SpecDocument, folder: Path) -> Suite 
 
 
 def _find(name: str, folder: Path) -> Path | None:
-    return next((p for p in (folder / f"{name}.yaml", shipped_suites() / f"{name}.yaml") if p.is_file()), None)
+    """None as well for a name that no file can have."""
+    with suppress(OSError, ValueError):
+        return next((p for p in (folder / f"{name}.yaml", shipped_suites() / f"{name}.yaml") if p.is_file()), None)
+    return None
 
 
 def _missing(name: str, folder: Path) -> tuple[str, str]:
     """Message and remedy."""
-    known = sorted({p.stem for place in (folder, shipped_suites()) for p in place.glob("*.yaml")})
+    known = sorted({p.stem for place in (folder, shipped_suites()) for p in place.glob("*.yaml") if p.is_file()})
     remedy = f"there are {', '.join(known)}" if known else "a suite lies in the folder `suites` beside the specs"
     message = f"{folder / name}.yaml does not exist, and cutegen ships no suite `{name}`"
     return message, " ".join(filter(None, (suggest(name, known), remedy)))

@@ -81,6 +81,11 @@ def test_missing_suite_names_those_that_exist(tmp_path: Path) -> None:
     write(tmp_path, "grid: {m: [1]}\n")
     with pytest.raises(CutegenError, match=r"large\.yaml does not exist.*\n.*there are .*llm_gemm.* small"):
         load_suite("large", tmp_path)
+    (tmp_path / "folder.yaml").mkdir()
+    for name in ("folder", "x" * 5000, "a\0b"):
+        with pytest.raises(CutegenError, match=r"does not exist[^|]*there are llama3_8b") as caught:
+            load_suite(name, tmp_path)
+        assert "folder" not in caught.value.remedy
 
 
 def test_a_spec_that_names_no_suite_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

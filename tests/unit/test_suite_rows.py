@@ -57,6 +57,11 @@ def test_problems_are_combined_with_the_grid(tmp_path: Path) -> None:
         ("problems: [{name: a, shape: {m: 3}, epilogue: silou(acc)}]\n", "1:47", "suite-epilogue", "no op `silou`"),
         ("problems: [{name: a, shape: {m: 3}, epilogue: acc + row2 + til}]\n", "1:47", "suite-epilogue", "`til` is no"),
         ("problems: [{name: a, shape: {m: 3}, epilogue: {d: x, x: acc}}]\n", "1:51", "suite-epilogue", "`x` is no"),
+        ("problems: [{name: a, shape: {m: 3}, epilogue: acc ** 2}]\n", "1:47", "suite-epilogue", "write square(x)"),
+        ("problems: [{name: a, shape: {m: 3}, epilogue: 'acc[(1, 2), ::2]'}]\n", "1:48", "suite-epilogue", "a slice"),
+        ("problems: [{name: a, shape: {m: 3}, epilogue: '1 + relu(acc, 2)'}]\n", "1:52", "suite-epilogue", "not 2"),
+        ("problems: [{name: a, shape: {m: 3}, epilogue: 'acc + x.y(acc)'}]\n", "1:54", "suite-epilogue", "plain name"),
+        ("problems: [{name: a, shape: {m: 3}, epilogue: '" + "-" * 80 + "acc'}]\n", "1:112", "suite-epilogue", "deep"),
         ("problems: [{name: a, shape: {m: 3}, dtype: bf61}]\n", "1:44", "bad-value", "did you mean `bf16`?"),
         ("problems: [{shape: {m: 3}}]\n", "1:13", "missing-key", "`name` is missing"),
         ("problems: [{name: a, shape: {m: 3}, mainloop: a + b}]\n", "1:47", "bad-value", "mainloop"),
@@ -140,6 +145,25 @@ def test_equal_forms(one: str, other: str) -> None:
 )
 def test_different_forms(one: str, other: str) -> None:
     assert form(one) != form(other)
+
+
+def test_line_breaks_are_blanks(tmp_path: Path) -> None:
+    text = "problems:\n  - name: a\n    shape: {m: 3}\n    epilogue: |\n      acc\n        + tile\n"
+    assert [r.epilogue for r in write(tmp_path, text).rows()] == ["acc + tile"]
+
+
+def test_locals_of_locals_do_not_double() -> None:
+    """Each of 60 steps reads the one before it three times, under other names in the two."""
+
+    def steps(name: str, first: str) -> str:
+        texts = {f"{name}0": first}
+        texts |= {f"{name}{i}": f"{name}{i - 1} * {name}{i - 1} - {name}{i - 1}" for i in range(1, 60)}
+        return form_of_statements({**texts, "d": f"{name}59"}, lambda name: name)
+
+    assert steps("x", "acc + 1") == steps("y", "1 + acc") != steps("x", "acc + 2")
+    assert len(steps("x", "acc + 1")) < 200
+    signs = {"x0": "acc"} | {f"x{i}": f"-x{i - 1}" for i in range(1, 900)}
+    assert form_of_statements(signs, lambda name: name).startswith("-")
 
 
 def test_forms_of_plans_name_operands_by_shape() -> None:
