@@ -147,6 +147,9 @@ def _differences(old: Result, new: Result) -> Iterator[str]:
     how = [f"{r.rounds} rounds of {r.slice_seconds * 1e3:g} ms" for r in (old, new)]
     if how[0] != how[1]:
         yield f"{how[0]} then, {how[1]} now"
+    budgets = [f"on at most {r.sms} SMs" if r.sms else "on all SMs" for r in (old, new)]
+    if budgets[0] != budgets[1]:
+        yield f"{budgets[0]} then, {budgets[1]} now"
     for result, which in ((old, "old"), (new, "new")):
         if not result.complete:
             yield f"the {which} result is not complete: its run was stopped"

@@ -145,7 +145,7 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class Result(_Part):
-    """A whole run."""
+    """A whole run. sms: the most that kernels ran on; None: all, as in older results, which do not tell."""
 
     format: Literal["cutegen bench"]
     version: int
@@ -157,6 +157,7 @@ class Result(_Part):
     rates: RatesResult
     rounds: Count
     slice_seconds: Number
+    sms: Count | None = None
     notes: list[str]
     summaries: dict[str, dict[str, SummaryResult]]
     problems: list[ProblemResult]

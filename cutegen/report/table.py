@@ -110,10 +110,13 @@ def describe_run(result: Result) -> Iterator[str]:
     against = "the fastest baseline of each library"
     if not result.suite or not any(c.baseline for p in result.problems for c in p.candidates):
         against = ", ".join(dict.fromkeys(p.against for p in result.problems))
-    yield (
-        f"speed: relative to {against}, median of {result.rounds} interleaved rounds' ratios; in brackets, order "
-        f"statistics that enclose the median with {coverage:.1%}"
-    )
+    if result.problems:
+        yield (
+            f"speed: relative to {against}, median of {result.rounds} interleaved rounds' ratios; in brackets, order "
+            f"statistics that enclose the median with {coverage:.1%}"
+        )
+    if result.sms:
+        yield f"kernels ran on at most {result.sms} SMs; baselines used all"
     for kernel, by_reference in result.summaries.items():
         for reference, s in by_reference.items():
             if s.problems > 1:

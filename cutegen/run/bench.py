@@ -86,7 +86,7 @@ def measure(
     def report() -> BenchReport:
         suite = settings.suite if by_suite else ""
         how = (environment, rates, settings.rounds, settings.slice_seconds, suite)
-        return BenchReport(*how, list(problems), tuple(notes), tuple(left_out))
+        return BenchReport(*how, list(problems), tuple(notes), tuple(left_out), sms=settings.sms)
 
     for group in common_dims([subject for subject, _ in subjects]).values():
         rows = list(listed[group[0].path])

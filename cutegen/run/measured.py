@@ -124,7 +124,7 @@ class LeftOut:
 @dataclass
 class BenchReport:
     """Every problem measured. left_out: those of the suite that were not. notes: what makes the figures less than they
-    look, in words. complete: nothing is still to come."""
+    look, in words. complete: nothing is still to come. sms: the most that kernels ran on; None: all."""
 
     environment: dict[str, Any]
     rates: Rates
@@ -135,6 +135,7 @@ class BenchReport:
     notes: tuple[str, ...]
     left_out: tuple[LeftOut, ...] = ()
     complete: bool = False
+    sms: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -165,6 +166,7 @@ class BenchReport:
             "rates": asdict(self.rates),
             "rounds": self.rounds,
             "slice_seconds": self.slice_seconds,
+            "sms": self.sms,
             "interval": "order statistics around the median of rounds; speed: median of the rounds' ratios",
             "inputs": "N(0, 1), the last operand scaled to unit variance of the product; sets exceed L2 twice",
             "notes": list(self.notes),

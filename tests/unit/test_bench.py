@@ -156,6 +156,8 @@ def test_kernel_and_baselines_are_interleaved_and_compared() -> None:
 def test_json_has_samples_and_what_is_needed_to_repeat() -> None:
     result = measured(CpuPlan()).to_json("cutegen bench x.yaml")
     assert result["command"] == "cutegen bench x.yaml"
+    assert result["sms"] is None
+    assert shown(measured(CpuPlan(), settings=replace(SETTINGS, sms=100))).sms == 100
     (problem,) = result["problems"]
     kernel = problem["candidates"][0]
     assert len(kernel["samples"]) == len(kernel["sm_mhz"]) == 6

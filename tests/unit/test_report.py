@@ -21,6 +21,7 @@ from cutegen.report.comparison import (
     describe_comparison,
 )
 from cutegen.report.result import Result, load_result
+from cutegen.report.table import describe_run
 from cutegen.run.measured import FORMAT, VERSION
 
 
@@ -141,6 +142,19 @@ def test_differences_of_machine_and_software_are_told() -> None:
         "the new result is not complete: its run was stopped",
         "another process used the GPU during the new run: do not trust its figures",
     )
+
+
+def test_a_budget_of_sms_is_told() -> None:
+    """Kernels with fewer SMs are slower for no fault of theirs."""
+    few, old = parsed(problem(9.0), sms=100), parsed(problem(8.0))
+    assert compare(old, few, 0.01).differences == ("on all SMs then, on at most 100 SMs now",)
+    assert compare(few, few, 0.01).differences == ()
+    assert "kernels ran on at most 100 SMs; baselines used all" in describe_run(few)
+    assert not any("SMs" in line for line in describe_run(old))
+
+
+def test_nothing_is_said_of_speeds_where_nothing_was_measured() -> None:
+    assert not any("relative to" in line for line in describe_run(parsed()))
 
 
 @pytest.mark.parametrize(
