@@ -122,7 +122,7 @@ def read_extents(dims: Iterable[Extent], shape: Mapping[str, int]) -> list[int]:
             wanted = ",".join(f"{d.name}={shape.get(d.name, min(4096, d.hi or 4096))}" for d in dims if d.lo != d.hi)
             raise CutegenError(f"the shape gives no `{dim.name}`", f"write --shape {wanted}", exit_code=2)
         if extent < dim.lo or (dim.hi is not None and extent > dim.hi):
-            promise = f"is {dim.lo}" if dim.lo == dim.hi else f"is from {dim.lo} to {dim.hi}"
+            promise = f"is {dim.lo}" if dim.lo == dim.hi else f"is from {dim.lo}" + (f" to {dim.hi}" if dim.hi else "")
             raise CutegenError(f"the shape gives {dim.name}={extent}, but the spec says it {promise}", exit_code=2)
         if extent % dim.step:
             hint = f"the next is {-(-extent // dim.step) * dim.step}"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gemm_specs import FP8, FUSED, PLAIN
+from gemm_specs import FP8, FUSED, OFFSETS, PLAIN
 from mla_specs import MLA, PAIRED
 
 from cutegen.cli import main
@@ -169,6 +169,19 @@ epilogue:
     said = {"by_row": "n, batched", "by_column": "m, batched", "each": "m and n, batched", "whole": "m and n and l"}
     for name, over in said.items():
         assert re.search(rf"{name} +f32 +one value for all {over}\n", out), name
+
+
+def test_groups_without_rows_are_neither_tiles_nor_read(explain: Callable[..., str]) -> None:
+    """Of 1024 groups, three rows are in three at most: 64 x 64 elements of b for each."""
+    out = explain(OFFSETS + "tiling: {cluster: [1, 1]}\n", "--shape", "m=3,n=64,k=64,g=1024")
+    assert re.search(r"\n  tiles +3 of ", out)
+    assert "0.02534 MB" in out
+
+
+def test_little_scratch_is_told_in_bytes(explain: Callable[..., str]) -> None:
+    out = explain(PLAIN + "tiling: {tile: [64, 64, 64], cluster: [1, 1], split_k: 3}\n", "--shape", "m=64,n=64,k=512")
+    assert re.search(r"scratch, workspace +32 KiB, f32", out)
+    assert re.search(r"scratch, semaphores +4 bytes, i32", out)
 
 
 def test_every_rule_and_op_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,13 +108,14 @@ class _Tile(NamedTuple):
 
 
 def traffic(problem: GemmProblem, shape: Shape) -> tuple[int, int]:
-    """(FLOPs, bytes of device memory when every tensor moves once)."""
+    """(FLOPs, bytes of device memory when every tensor moves once, of the matrices of groups those that have rows)."""
     extra = cost(problem.epilogue)
-    moved = (shape.batch if problem.a.batched else 1) * shape.m * shape.k * problem.a.dtype.bytes
-    moved += (shape.batch if problem.b.batched else 1) * shape.n * shape.k * problem.b.dtype.bytes
+    matrices = spread_rows(problem, shape).batch
+    moved = (matrices if problem.a.batched else 1) * shape.m * shape.k * problem.a.dtype.bytes
+    moved += (matrices if problem.b.batched else 1) * shape.n * shape.k * problem.b.dtype.bytes
     for scale, rows in ((problem.a_scale, shape.m), (problem.b_scale, shape.n)):
         if scale:
-            count = shape.batch if scale.batched else 1
+            count = matrices if scale.batched else 1
             moved += count * -(-rows // scale.rows) * -(-shape.k // scale.depth) * scale.dtype.bytes
     moved += sum(t.total(shape.m, shape.n, shape.batch) for t in (*extra.reads, *extra.writes))
     products = 1 if problem.groups and problem.groups.flat else shape.batch
@@ -123,12 +124,14 @@ def traffic(problem: GemmProblem, shape: Shape) -> tuple[int, int]:
 
 
 def spread_rows(problem: GemmProblem, shape: Shape) -> Shape:
-    """The shape with m as the rows of one batch index: with groups, of each group, as if all had as many."""
+    """The shape with m as the rows of one batch index: with groups, of each group, as if all had as many. Of rows that
+    lie together, no more groups have any than there are rows."""
     groups = problem.groups
     if groups is None:
         return shape
     equal = -(-shape.m // shape.batch) if groups.flat else shape.m
-    return shape._replace(m=min(groups.expected_rows or equal, shape.m))
+    filled = min(shape.batch, shape.m) if groups.flat else shape.batch
+    return shape._replace(m=min(groups.expected_rows or equal, shape.m), batch=filled)
 
 
 class Work(NamedTuple):

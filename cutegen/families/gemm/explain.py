@@ -166,7 +166,7 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
     work = describe_work(problem, shape, device)
     e = estimate(c, work, device)
     tiles = e.tiles // c.split_k
-    inside = work.shape.m * shape.n * shape.batch / (tiles * c.tile[0] * c.tile[1])
+    inside = work.shape.m * shape.n * work.shape.batch / (tiles * c.tile[0] * c.tile[1])
     rows = (
         *((("instance", name),) if len(resolved.tilings) > 1 else ()),
         ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
@@ -186,7 +186,8 @@ def _scratch_bytes(problem: GemmProblem, tiling: ResolvedGemmTiling, shape: Shap
         yield copied_name(matrix.name), f"{kib(shape.m * shape.k * matrix.dtype.bytes)}, any contents"
     for name, count in tiling.numbers.scratch_sizes(shape.m, shape.n, shape.batch).items():
         if name in tiling.numbers.scratch:
-            yield name, f"{kib(4 * count)}, {SCRATCH_IS[name]}"
+            size = kib(4 * count) if count >= 256 else f"{4 * count} bytes"
+            yield name, f"{size}, {SCRATCH_IS[name]}"
 
 
 def _work(tiling: ResolvedGemmTiling) -> Section:
