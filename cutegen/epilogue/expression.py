@@ -300,11 +300,15 @@ class _Converter:
         if not isinstance(node.value, ast.Name):
             self.refuse(EXPRESSION, node, "only a name can be sliced", "name the value as a local, and slice that")
             return None
-        columns = read_slice(node.slice)
+        before = node.slice.elts[:-1] if isinstance(node.slice, ast.Tuple) and node.slice.elts else []
+        last = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+        whole = all(isinstance(part, ast.Slice) and not (part.lower or part.upper or part.step) for part in before)
+        ellipsis = len(before) == 1 and isinstance(before[0], ast.Constant) and before[0].value is ...
+        columns = _half(last) if whole or ellipsis else None
         if columns is None:
             self.refuse(SLICE, node, "a slice takes every second column or one half of the columns", SLICES)
             return None
-        return Slice(node.value.id, *columns, self.span(node))
+        return Slice(node.value.id, *columns[:2], None if ellipsis else len(before), columns[2], self.span(node))
 
     def source(self, node: ast.expr) -> str:
         start, end = self.span(node)
@@ -320,16 +324,6 @@ def _gather(tree: Expr, index: str, at: Span) -> Expr | None:
             first, second = _gather(left, index, at), _gather(right, index, at)
             return first and second and replace(tree, left=first, right=second)
     return None
-
-
-def read_slice(index: ast.expr) -> tuple[Pairing, int, int | None, str | None] | None:
-    """The fields of a `Slice` from pairing to extent; None for any other slice."""
-    parts = index.elts if isinstance(index, ast.Tuple) and index.elts else [index]
-    *before, last = parts
-    whole = all(isinstance(part, ast.Slice) and not (part.lower or part.upper or part.step) for part in before)
-    ellipsis = len(before) == 1 and isinstance(before[0], ast.Constant) and before[0].value is ...
-    columns = _half(last) if whole or ellipsis else None
-    return columns and (*columns[:2], None if ellipsis else len(before), columns[2])
 
 
 def _half(node: ast.expr) -> tuple[Pairing, int, str | None] | None:

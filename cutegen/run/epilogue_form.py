@@ -13,10 +13,6 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
-from cutegen.epilogue import OPS
-from cutegen.epilogue.expression import REDUCTIONS, read_slice
-from cutegen.epilogue.rules import MAX_DEPTH, SPLIT, TOO_DEEP
-from cutegen.epilogue.syntax import ALLOWED, SLICES, refuse_syntax
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.plan import KernelPlan
 
@@ -24,7 +20,7 @@ PLAIN = "acc"
 KINDS = ("tile", "row", "column", "scalar")
 _HALVES = {":, :n / 2": ":, 0::2", ":, n / 2:": ":, 1::2"}
 _COMMUTES = (ast.Add, ast.Mult)
-_DIMS = ("m", "n")
+DIMS = ("m", "n")
 _LONGEST = 200  # characters of a local that is put in its place
 
 
@@ -57,75 +53,16 @@ def _inline(statements: Mapping[str, str], named: Callable[[str], str]) -> dict[
     values: dict[str, ast.expr] = {}
     places: dict[str, ast.expr] = {}
     for name, text in statements.items():
-        value = _Naming(places, named).visit(read_statement(text).body)
+        line = "".join(" " if char.isspace() else char for char in text).strip()  # line breaks are blanks, as in specs
+        value = _Naming(places, named).visit(ast.parse(line, mode="eval").body)
         values[name] = places[name] = value
         if len(form := _text(value)) > _LONGEST:
             places[name] = ast.Name(f"local_{sha256(form.encode()).hexdigest()[:12]}", ast.Load())
     return values
 
 
-def read_statement(text: str) -> ast.Expression:
-    """Line breaks are blanks, as in specs. SyntaxError, ValueError, RecursionError or MemoryError: no expression."""
-    return ast.parse("".join(" " if char.isspace() else char for char in text).strip(), mode="eval")
-
-
 def _text(value: ast.expr) -> str:
     return " ".join(ast.unparse(value).split())
-
-
-def find_names(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """(called, read) in an expression; dims, which stand in slices and behind what is reduced, are neither."""
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    passed_over: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript):
-            passed_over |= set(ast.walk(node.slice))
-        elif isinstance(node, ast.Call):
-            passed_over.add(node.func)
-            if isinstance(node.func, ast.Name) and node.func.id in REDUCTIONS:
-                passed_over |= {arg for arg in node.args[1:] if isinstance(arg, ast.Name) and arg.id in _DIMS}
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in passed_over)
-    return called, {node.id for node in names}
-
-
-def find_foreign(tree: ast.Expression) -> tuple[ast.expr, str, str] | None:
-    """A part that no epilogue of a spec can have, what is wrong with it, and the remedy."""
-    waiting: list[tuple[ast.expr, int]] = [(tree.body, 1)]
-    while waiting:
-        node, depth = waiting.pop()
-        if found := _refuse_node(node, depth):
-            return found
-        parts = [node.value] if isinstance(node, ast.Subscript) else list(ast.iter_child_nodes(node))
-        waiting += [(part, depth + 1) for part in parts if isinstance(part, ast.expr)]
-    return None
-
-
-def _refuse_node(node: ast.expr, depth: int) -> tuple[ast.expr, str, str] | None:
-    match node:
-        case ast.Name():
-            return None
-        case ast.Constant(value) if isinstance(value, int | float) and not isinstance(value, bool):
-            return None
-        case _ if depth > MAX_DEPTH:
-            return node, TOO_DEEP, SPLIT
-        case ast.BinOp(_, ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), _) | ast.Compare() | ast.BoolOp():
-            return None
-        case ast.UnaryOp(ast.USub() | ast.Not(), _):
-            return None
-        case ast.Subscript(_, index):
-            said = "a slice takes every second column or one half of the columns"
-            return None if read_slice(index) else (node, said, SLICES)
-        case ast.Call(ast.Name(name), args, keywords):
-            if keywords:
-                return node, f"`{name}` takes its arguments by position, not by keyword", ALLOWED
-            op = None if name in REDUCTIONS else OPS.get(name)
-            if op and not op.accepts(len(args)):
-                return node, f"`{name}` takes {op.arity_text()}, not {len(args)}", f"`{name}`: {op.doc}"
-            return None
-        case ast.Call(called):
-            return called, "only an op can be called, by its plain name", ALLOWED
-    _, at, message, remedy = refuse_syntax(node)
-    return at, message, remedy
 
 
 def operand_kinds(plan: KernelPlan) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -15,9 +15,10 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, register, suggest
 from cutegen.dtypes import DTYPES
-from cutegen.epilogue import CALLS, OPS, find_installed
+from cutegen.epilogue import parse_expression
+from cutegen.epilogue.tree import Name, Slice, Span, Stored, walk
 from cutegen.render.environment import data_folder
-from cutegen.run.epilogue_form import KINDS, find_foreign, find_names, form_of_statements, read_statement
+from cutegen.run.epilogue_form import DIMS, KINDS, form_of_statements
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
 from cutegen.spec import KernelSpec, KeyPath, SpecDocument, load_document, parse_section
@@ -26,6 +27,7 @@ from cutegen.spec.parse import MISSING_KEY
 from cutegen.spec.refusal import Finding, Refusal
 
 MAX_ROWS = 10_000
+_OPERAND = re.compile(rf"({'|'.join(KINDS)})\d*")
 REMEDY = "list problems, such as shapes: [{m: 4096, n: 4096, k: 4096}]"
 UNKNOWN_SUITE = register(Rule(
     "unknown-suite", "`bench.suite` names a suite that exists",
@@ -62,29 +64,24 @@ DtypeName = Annotated[str, AfterValidator(_check_dtype), WithJsonSchema({"type":
 
 
 def _check_epilogue(value: str | dict[str, str]) -> str | dict[str, str]:
-    remedy = f"names are acc, {', '.join(KINDS)}, and locals written before"
+    """The expressions of specs, of other names."""
     known = {"acc"}
     for key, text in (value if isinstance(value, dict) else {"": value}).items():
-        path = (key,) if key else ()
-        try:
-            tree = read_statement(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            message = f"{f'`{key}`' if key else 'it'} cannot be read as an expression: {text.strip()!r}"
-            raise Refusal([Finding(SUITE_EPILOGUE.id, message, remedy, path)]) from error
-        if foreign := find_foreign(tree):
-            node, message, instead = foreign
-            start = len(text) - len(text.lstrip())
-            span = start + node.col_offset, start + (node.end_col_offset or node.col_offset + 1)
-            raise Refusal([Finding(SUITE_EPILOGUE.id, message, instead, path, span)])
-        called, read = find_names(tree)
-        ops = (*OPS, *CALLS, *find_installed().offers)
-        for name in sorted(called - set(ops)):
-            found = f"there is no op `{name}`"
-            raise Refusal([Finding(SUITE_EPILOGUE.id, found, suggest(name, ops) or "`cutegen list` shows them", path)])
-        for name in sorted(n for n in read if n not in known and not re.fullmatch(rf"({'|'.join(KINDS)})\d*", n)):
-            raise Refusal([Finding(SUITE_EPILOGUE.id, f"`{name}` is no operand", remedy, path)])
+        if found := list(_find_slips(text, known)):
+            path = (key,) if key else ()
+            raise Refusal([Finding(SUITE_EPILOGUE.id, said, remedy, path, span) for span, said, remedy in found])
         known.add(key)
     return value
+
+
+def _find_slips(text: str, known: Container[str]) -> Iterator[tuple[Span, str, str]]:
+    """Where they are, what is wrong, and the remedy. known: `acc` and locals."""
+    found: list[tuple[Span, str, str]] = []
+    tree = parse_expression(text, lambda rule, *slip: found.append(slip), DIMS)
+    yield from found
+    for node in walk(tree) if tree else ():
+        if isinstance(node, Name | Stored | Slice) and not (node.name in known or _OPERAND.fullmatch(node.name)):
+            yield node.span, f"`{node.name}` is no operand", f"names are acc, {', '.join(KINDS)}, and locals before"
 
 
 class Problem(Section):
