@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
-from cutegen.cli.targets import shapes_option, targets_argument
+from cutegen.cli.targets import shapes_option, suite_option, targets_argument
 from cutegen.diagnostics import CutegenError
 from cutegen.files import write_text
 from cutegen.run.patience import SECONDS
@@ -59,7 +59,7 @@ _margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, s
               help="What speeds are relative to; by default the first baseline, or target.")  # fmt: skip
 @click.option("--patience", type=console.FiniteRange(1, 86_400), default=SECONDS, show_default=True, metavar="SECONDS",
               help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
-@click.option("--suite", default="", metavar="NAME", help="Measure the problems of specs/suites/NAME.yaml.")
+@suite_option("Measure")
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
 @_html

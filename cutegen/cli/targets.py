@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from cutegen.cli import console
+from cutegen.diagnostics import CutegenError
 
 targets_argument = click.argument("targets", nargs=-1, required=True, metavar="SPEC|FILE.py|PACKAGE...",
                                   callback=lambda ctx, parameter, value: target_files(map(Path, value)))  # fmt: skip
 shapes_option = click.option("--shape", "shapes", multiple=True, metavar="DIM=EXTENT,..",
                              help="A problem; may be repeated.",
                              callback=lambda ctx, parameter, value: _readable(value))  # fmt: skip
+
+
+def suite_option(does: str) -> Callable[[console.Command], console.Command]:
+    """`--suite`; does: what the command does with the problems."""
+    described = f"{does} the problems of specs/suites/NAME.yaml."
+    return click.option("--suite", default="", metavar="NAME", help=described, callback=_named)
+
+
+def _named(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not value and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+        remedy = "name a suite, such as --suite llm_gemm, or leave it out"
+        raise CutegenError("--suite is empty: is a variable of the shell not set?", remedy, exit_code=2)
+    return value
 
 
 def target_files(paths: Iterable[Path]) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
-from cutegen.cli.targets import shapes_option
+from cutegen.cli.targets import shapes_option, suite_option
 from cutegen.diagnostics import CutegenError
 from cutegen.tune import MAX_CANDIDATES
 
@@ -39,7 +39,7 @@ def read_budget(text: str) -> float:
 @click.command()
 @console.spec_argument
 @shapes_option
-@click.option("--suite", default="", metavar="NAME", help="Tune the problems of specs/suites/NAME.yaml.")
+@suite_option("Tune")
 @click.option("--budget", metavar="TIME",
               callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
               help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip

@@ -292,7 +292,7 @@ class Session:
         if verdicts:
             lock = record(self.resolution, verdicts, self.space, self.device, self.beside, self.report.toolchain)
             self.report.notes += _left_out(verdicts, lock, self.device)
-        lock = self._withdraw_faulty(lock)
+        lock = self._withdraw_defaults(self._withdraw_faulty(lock))
         self.report.lock = lock
         if lock == self.resolution.lock:
             return
@@ -314,6 +314,18 @@ class Session:
             if left is not lock:
                 text = f"{shape_text(report.problem)}: the winner of the lock fails, and is taken out"
                 self.report.faults.append(CutegenError(text, "run `cutegen check` on the spec"))
+            lock = left
+        return lock
+
+    def _withdraw_defaults(self, lock: Lock) -> Lock:
+        """A winner that the default has become says nothing more, and would be found stale for ever."""
+        for report in self.report.problems if self.options.confirm else ():
+            default = [self.space.find_default(report.problem)]
+            same = {name for name, knobs in lock.tilings.items() if self._legal([knobs]) == default}
+            left = withdraw(lock, report.problem, same, self.device)
+            if left is not lock:
+                said = f"{shape_text(report.problem)}: the default is by now what won there: the winner is taken out"
+                self.report.notes.append(said)
             lock = left
         return lock
 

@@ -200,6 +200,7 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
             "leave out --baseline none, or the others",
         ),
         (["--against", "nobody"], "--against nobody: nothing of that name is measured", "choose from gemm_bf16_sm90a"),
+        (["--suite", ""], "--suite is empty", "name a suite"),
         (["--suite", "llm_gem"], "llm_gem.yaml does not exist", "did you mean `llm_gemm`"),
         (["--suite", "mla_decode_h200"], "`gemm_bf16_sm90a` has no dim `batch`", "its dims are m, n, k"),
         (["--sms", "1"], "--sms 1: a cluster of gemm_bf16_sm90a has 2 CTAs", "use at least 2"),

@@ -17,6 +17,8 @@ from tune_setup import SHAPE, lock_spec, script_measuring, tune, winners
 from cutegen.cli import main
 from cutegen.resolve import lock_path, read_lock, resolve_file
 from cutegen.resolve.winners import DEFAULT
+from cutegen.tune import session
+from cutegen.tune.store import TimingStore
 
 
 @pytest.fixture
@@ -87,6 +89,23 @@ def test_a_failing_winner_of_an_older_lock_that_lacks_a_knob_is_taken_out(spec: 
     measuring(driver="2.0", does={("admit", winner.tiling): "wrong"})
     assert tune(spec, "--confirm") == 1
     assert winners(spec) == ()
+
+
+def test_a_winner_that_the_default_has_become_is_taken_out(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring()
+    assert tune(spec, *SHAPE, "--candidates", "12") == 0
+    lock = read_lock(lock_path(spec))
+    assert lock
+    space = session.Session(spec, measuring(), TimingStore(None), session.Options()).space
+    default = space.describe(space.find_default({"m": 64, "n": 4096, "k": 4096}))
+    lock_path(spec).write_text(lock.with_winners(dict.fromkeys(lock.tilings, default), lock.winners).to_text())
+    assert tune(spec, "--confirm") == 0
+    assert "the default is by now what won there" in capsys.readouterr().out
+    assert not winners(spec)
+    assert tune(spec, "--confirm") == 2
+    assert "the lock has no winner" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("end", ["killed", "starved"])
