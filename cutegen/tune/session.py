@@ -126,7 +126,7 @@ class Session:
             try:
                 self._tune(problems[self._reached : goal], deadline)
             except CutegenError as error:
-                if not self.report.problems:
+                if not self._reached:
                     raise
                 self.report.faults.append(error)  # what is proved is proved
                 self.report.broken = True
