@@ -77,10 +77,8 @@ def run_job(job: Job) -> Outcome:
                 if job.keep:
                     keep_artefacts(compiled.entry, Path(job.keep))
                 outcome = Outcome(facts, compiled.cached, compiled.seconds)
-        except DiskFullError as error:
-            outcome = Outcome(error=describe(error), starved=True)
         except Exception as error:
-            outcome = Outcome(error=describe(error), starved=isinstance(error, (OSError, MemoryError)))
+            outcome = Outcome(error=describe(error), starved=isinstance(error, DiskFullError | OSError | MemoryError))
     texts = tuple(dict.fromkeys(str(w.message) for w in caught if w.category.__name__ == "CacheWarning"))
     return replace(outcome, warnings=texts)
 

@@ -134,8 +134,8 @@ class ProblemReport:
 
 @dataclass
 class TuneReport:
-    """problems: those that were searched; faults: why others could not be; not_reached: for want of time,
-    or, if broken, because nothing could be measured any more.
+    """problems: those that were searched; faults: why others could not be; not_reached: for want of time, or,
+    if broken, because nothing could be measured any more.
 
     stale: winners of this device that were measured with other tools, or beside another default. lock: what it says
     now; written: whether that is new. failed: why it was not written though it should.
@@ -164,7 +164,8 @@ class TuneReport:
         """What is to be known beside the problems."""
         if self.not_reached:
             said = "nothing more could be measured" if self.broken else "the budget is spent"
-            yield f"{said}: {len(self.not_reached)} problems were not begun; the same command goes on"
+            left = f"{len(self.not_reached)} problem{'s are' if len(self.not_reached) > 1 else ' is'} left"
+            yield f"{said}: {left}; the same command goes on"
         unbeaten = sum(w.tiling == DEFAULT for w in self.stale)
         for count, what, remedy in (
             (len(self.stale) - unbeaten, "a winner", "--confirm measures those again"),

@@ -110,13 +110,14 @@ class Search:
             self.on_sample(samples(PROOF, 1))
             return
         timing = self._run_heat(PROOF, [best], keep=False)
+        if not timing or best.fault:
+            return
         for trial in (best, self.default):
-            if not timing or best.fault:  # who fails here may have taken the process along
-                return
             if reason := self._attempt(trial, lambda t=trial: self.station.recheck(t.name)):  # type: ignore[misc]
                 self._blame(trial, Fault("wrong", f"after timing: {reason}"))
-        if timing and not best.fault:
-            self._keep(PROOF, best, timing)
+            if best.fault:  # it may have taken the process along: the default cannot be asked
+                return
+        self._keep(PROOF, best, timing)
 
     def _run_heat(self, stage: Stage, heat: Sequence[Trial], keep: bool = True) -> Timing | None:
         """Everyone of the heat, the default and the baseline in turn; anew without a candidate that fails."""

@@ -60,8 +60,8 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Why a candidate is out. failed: does not compile, breaks its contract, or is refused at launch; wrong: results;
-    crashed, hung: the process that ran it had to be replaced; killed: from outside; starved: the
-    disk or the memory was full when it was to be compiled."""
+    crashed, hung: the process that ran it had to be replaced; killed: from outside;
+    starved: the disk or the memory was full when it was to be compiled."""
 
     kind: FaultKind
     reason: str

@@ -64,9 +64,9 @@ def record(
     return _renamed(resolution, lock.with_winners(tilings, [*others, *mine]))
 
 
-def withdraw(lock: Lock, problem: Shape, faulty: Collection[str], device: str) -> Lock:
-    """The lock without this problem's winner on this device, if that is one of these tilings: it failed."""
-    left = [w for w in lock.winners if (w.device, w.problem) != (device, problem) or w.tiling not in faulty]
+def withdraw(lock: Lock, problem: Shape, tilings: Collection[str], device: str) -> Lock:
+    """The lock without this problem's winner on this device, if that is one of these tilings."""
+    left = [w for w in lock.winners if (w.device, w.problem) != (device, problem) or w.tiling not in tilings]
     return lock.with_winners(lock.tilings, left) if len(left) < len(lock.winners) else lock
 
 

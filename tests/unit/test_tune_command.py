@@ -260,7 +260,7 @@ def test_what_was_proved_is_written_when_nothing_runs_any_more(
     said = capsys.readouterr()
     assert "the measuring process is on no GPU" in said.err
     assert "m=64 n=4096 k=4096: " in said.out
-    assert "nothing more could be measured: 1 problems were not begun" in said.out
+    assert "nothing more could be measured: 1 problem is left; the same command goes on" in said.out
     assert "written: run `cutegen render`" in said.out
     assert [w.calls["m"] for w in winners(spec)] == [(17, 64)]
 
