@@ -40,7 +40,7 @@ class ScriptedBackend:
 
     def setup(self) -> Setup:
         self.note("start")
-        return Setup(self.script.device, "1.0", self.script.others)
+        return Setup(self.script.device, self.script.others)
 
     def open(self, problem: Shape, default: str) -> Opened:
         self.note("open " + ",".join(f"{d}={n}" for d, n in problem.items()))
@@ -104,16 +104,16 @@ class ScriptedMeasuring:
         log: Path,
         seconds: Callable[[Any], float],
         device: str = "Scripted GPU",
-        driver: str = "1.0",
+        software: str = "driver 1.0",
         **script: Any,
     ) -> None:
-        self.log, self.seconds, self.device, self.driver, self.script = log, seconds, device, driver, script
+        self.log, self.seconds, self.device, self.software, self.script = log, seconds, device, software, script
         self.breaks: Callable[[Any], str] = lambda tiling: ""
         self.factor: Callable[[str], float] = lambda name: 1.0
         self.built: list[str] = []
 
     def identify(self, arch: str) -> tuple[str, str]:
-        return self.device, self.driver
+        return self.device, self.software
 
     def station(self, package: Path) -> Station:
         plan = load_subject(package).plan

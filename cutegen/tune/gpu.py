@@ -12,7 +12,7 @@ from cutegen.run.environment import driver_version
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import load_subject
 from cutegen.run.worker import device_works
-from cutegen.runtime.gpu import probe_gpu
+from cutegen.runtime.gpu import probe_gpu, probe_torch
 from cutegen.tune.station import Opened, Setup, Station
 
 # What fills the outputs again after they were poisoned: a slice that is not counted.
@@ -23,11 +23,12 @@ class GpuMeasuring:
     """The current CUDA device, seen from the parent, which has no context on it."""
 
     def identify(self, arch: str) -> tuple[str, str]:
+        """Reads the version of torch, and does not import it."""
         status = probe_gpu(arch)
         if not status.ok:
             remedy = "tune on the machine that will run the kernels; --dry-run lists the candidates here"
             raise CutegenError(f"not run: {status.reason}", remedy, exit_code=2)
-        return status.name, driver_version()
+        return status.name, f"driver {driver_version()}, torch {probe_torch().version}"
 
     def station(self, package: Path) -> Station:
         return Station(f"{__name__}:GpuBackend", (package,))
@@ -55,7 +56,7 @@ class GpuBackend:
         import torch
 
         name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-        return Setup(name, driver_version(), self.others())
+        return Setup(name, self.others())
 
     def open(self, problem: Shape, default: str) -> Opened:
         if self.kernel:

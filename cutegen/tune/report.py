@@ -143,7 +143,6 @@ class TuneReport:
 
     spec: Path
     device: str
-    driver: str
     toolchain: str
     problems: list[ProblemReport] = field(default_factory=list)
     faults: list[CutegenError] = field(default_factory=list)
@@ -185,7 +184,6 @@ class TuneReport:
             "command": command,
             "spec": str(self.spec),
             "device": self.device,
-            "driver": self.driver,
             "toolchain": self.toolchain,
             "seconds": self.seconds,
             "lock_written": self.written,

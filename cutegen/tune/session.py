@@ -49,7 +49,7 @@ class Measuring(Protocol):
     """Where kernels are timed."""
 
     def identify(self, arch: str) -> tuple[str, str]:
-        """(device, driver). CutegenError (exit 2): kernels for the arch do not run here."""
+        """(device, what software is around kernels). CutegenError (exit 2): kernels for the arch do not run here."""
         ...
 
     def station(self, package: Path) -> Station:
@@ -93,8 +93,8 @@ class Session:
             _check_writable(lock_path(spec))
         plain = resolve_tuned(self.resolution, ()).resolved
         self.space, self.beside = tuning_space(replace(self.resolution, resolved=plain)), plain.digest[:12]
-        self.device, driver = measuring.identify(plain.arch)
-        self.report = TuneReport(spec, self.device, driver, describe_toolchain(driver))
+        self.device, self.software = measuring.identify(plain.arch)
+        self.report = TuneReport(spec, self.device, describe_toolchain(self.software))
         self.report.notes += [*self.resolution.notes, *filter(None, [store.unusable])]
         self._enough = 0.0  # seconds that a problem seems to need for a verdict
         self._total = self._reached = 0  # problems: all, and those that were searched, or could not be
@@ -213,7 +213,7 @@ class Session:
     def _prepare(self, problems: Sequence[Shape], pools: Sequence[Pool]) -> tuple[list[Attempt], TuningPackage | None]:
         """The problems with what the store knows of them, and the package of what is to be measured, if anything is."""
         defaults = [self.space.find_default(p) for p in problems]
-        places = [Place(shape_text(p), self.device, self.report.driver) for p in problems]
+        places = [Place(shape_text(p), self.device, self.software) for p in problems]
         attempts = begin(self.resolution, problems, pools, defaults, places)
         for attempt in attempts if not self.options.fresh else ():
             recall(attempt, self.store, verdict=not self.options.confirm)
@@ -330,12 +330,12 @@ class Session:
         return lock
 
 
-def describe_toolchain(driver: str) -> str:
-    """Versions that times depend on, in a line: dsl 4.8.1 cu13, driver 580.65.06, cutegen 0.1."""
+def describe_toolchain(software: str) -> str:
+    """Versions that times depend on, in a line: dsl 4.8.1 cu13, driver 580.65.06, torch 2.11.0+cu130, cutegen 0.1."""
     found = distribution_versions()
     flavours = sorted(name.rpartition("_")[2] for name in found if name.startswith("nvidia_cutlass_dsl_libs_cu"))
     dsl = " ".join(["dsl", found.get("nvidia_cutlass_dsl", "none"), *flavours])
-    return f"{dsl}, driver {driver}, cutegen {__version__}"
+    return ", ".join(filter(None, (dsl, software, f"cutegen {__version__}")))
 
 
 def _verdict(report: ProblemReport) -> Verdict | None:

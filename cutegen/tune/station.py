@@ -24,10 +24,9 @@ START_SECONDS, ADMIT_SECONDS, SAMPLE_SECONDS = 300.0, 60.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The device as the driver names it, the driver, and how many other processes use the device."""
+    """The device as the driver names it, and how many other processes use it."""
 
     device: str
-    driver: str
     others: int
 
 

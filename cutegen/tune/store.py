@@ -17,29 +17,30 @@ from typing import Any, Literal, TypeAlias
 from cutegen.diagnostics import CutegenError
 
 # Of the tables and of how their figures are taken: a file of another version is left alone.
-VERSION = 1
+VERSION = 2
 BUSY_S = 30.0  # an entry of another process takes milliseconds
 
 FaultKind: TypeAlias = Literal["failed", "wrong", "crashed", "hung", "killed", "starved"]
 _TABLES = """
 CREATE TABLE IF NOT EXISTS timings (
-    kernel TEXT, rival TEXT, problem TEXT, device TEXT, driver TEXT, stage TEXT, figures TEXT,
-    PRIMARY KEY (kernel, rival, problem, device, driver, stage)
+    kernel TEXT, rival TEXT, problem TEXT, device TEXT, software TEXT, stage TEXT, figures TEXT,
+    PRIMARY KEY (kernel, rival, problem, device, software, stage)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS faults (
-    kernel TEXT, problem TEXT, device TEXT, driver TEXT, kind TEXT, reason TEXT,
-    PRIMARY KEY (kernel, problem, device, driver)
+    kernel TEXT, problem TEXT, device TEXT, software TEXT, kind TEXT, reason TEXT,
+    PRIMARY KEY (kernel, problem, device, software)
 ) WITHOUT ROWID;
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a kernel was measured. problem: extents by dim, as text. device: as the driver names it."""
+    """Where a kernel was measured. problem: extents by dim, as text. device: as the driver names it. software: what is
+    around the kernel, versions of the driver and of torch, which brings cuBLAS."""
 
     problem: str
     device: str
-    driver: str
+    software: str
 
 
 # A fault of compiling: on no problem and no device.
@@ -92,20 +93,20 @@ class TimingStore:
 
     def find_timing(self, kernel: str, default: str, place: Place, stage: str) -> Timing | None:
         rows = self._run("SELECT figures FROM timings WHERE kernel=? AND rival=? AND problem=? AND device=? "
-                         "AND driver=? AND stage=?", kernel, default, *_columns(place), stage)  # fmt: skip
+                         "AND software=? AND stage=?", kernel, default, *_columns(place), stage)  # fmt: skip
         return _timing(rows[0][0]) if rows else None
 
     def keep_timing(self, kernel: str, default: str, place: Place, stage: str, timing: Timing) -> None:
         """And no longer what it failed by before, there or when it was compiled: it runs now."""
         for where in (place, NOWHERE):
-            self._run("DELETE FROM faults WHERE kernel=? AND problem=? AND device=? AND driver=?",
+            self._run("DELETE FROM faults WHERE kernel=? AND problem=? AND device=? AND software=?",
                       kernel, *_columns(where))  # fmt: skip
         figures = json.dumps([timing.own, timing.default, timing.baseline, timing.baseline_name])
         self._run("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)",
                   kernel, default, *_columns(place), stage, figures)  # fmt: skip
 
     def find_fault(self, kernel: str, place: Place) -> Fault | None:
-        rows = self._run("SELECT kind, reason FROM faults WHERE kernel=? AND problem=? AND device=? AND driver=?",
+        rows = self._run("SELECT kind, reason FROM faults WHERE kernel=? AND problem=? AND device=? AND software=?",
                          kernel, *_columns(place))  # fmt: skip
         return Fault(*rows[0]) if rows else None
 
@@ -171,7 +172,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _columns(place: Place) -> tuple[str, str, str]:
-    return place.problem, place.device, place.driver
+    return place.problem, place.device, place.software
 
 
 def _timing(text: str) -> Timing | None:

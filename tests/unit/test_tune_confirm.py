@@ -37,12 +37,12 @@ def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pyte
     assert "the lock has no winner for Scripted GPU" in capsys.readouterr().err
     assert tune(spec, *SHAPE, "--shape", "m=512,n=4096,k=4096", "--candidates", "12") == 0
     before = winners(spec)
-    made = measuring(driver="2.0")
+    made = measuring(software="driver 2.0")
     capsys.readouterr()
     assert tune(spec, "--shape", "m=16,n=1024,k=512", "--candidates", "1", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert len(result["stale"]) == 2
-    made = measuring(driver="2.0")
+    made = measuring(software="driver 2.0")
     assert tune(spec, "--confirm") == 0
     assert len(made.built) == 3  # the default, and a winner for each problem
     after = winners(spec)
@@ -52,7 +52,7 @@ def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pyte
     assert tune(spec, "--confirm") == 0
     assert {w.tiling for w in winners(spec)} == {DEFAULT}
     # That nothing won is not confirmed, but found again.
-    measuring(driver="3.0")
+    measuring(software="driver 3.0")
     capsys.readouterr()
     assert tune(spec, *SHAPE, "--candidates", "1") == 0
     out = capsys.readouterr().out
@@ -68,7 +68,7 @@ def test_a_winner_that_fails_by_now_is_taken_out_of_the_lock(
     assert tune(spec, *SHAPE, "--candidates", "6") == 0
     (winner,) = winners(spec)
     assert winner.tiling != DEFAULT
-    measuring(driver="2.0", does={("admit", winner.tiling): "wrong"})
+    measuring(software="driver 2.0", does={("admit", winner.tiling): "wrong"})
     capsys.readouterr()
     assert tune(spec, "--confirm") == 1
     assert "m=64 n=4096 k=4096: the winner of the lock fails, and is taken out" in capsys.readouterr().err
@@ -86,7 +86,7 @@ def test_a_failing_winner_of_an_older_lock_that_lacks_a_knob_is_taken_out(spec: 
     older = re.sub(r", pdl\.trigger: \"\w+\"", "", tilings)
     assert older != tilings
     lock.write_text(text.replace(tilings, older))
-    measuring(driver="2.0", does={("admit", winner.tiling): "wrong"})
+    measuring(software="driver 2.0", does={("admit", winner.tiling): "wrong"})
     assert tune(spec, "--confirm") == 1
     assert winners(spec) == ()
 
@@ -115,7 +115,7 @@ def test_a_winner_whose_compiler_was_killed_or_starved_stays(
     measuring()
     assert tune(spec, *SHAPE, "--candidates", "6") == 0
     before = winners(spec)
-    made = measuring(driver="2.0")
+    made = measuring(software="driver 2.0")
     resolved = resolve_file(spec).resolved
     (won,) = (t.numbers for t in resolved.tilings if t.name == before[0].tiling)
     made.breaks = lambda tiling: end if tiling == won else ""
@@ -123,7 +123,7 @@ def test_a_winner_whose_compiler_was_killed_or_starved_stays(
     assert tune(spec, "--confirm") == 0
     assert f"1 {end}" in capsys.readouterr().out
     assert winners(spec) == before
-    measuring(driver="2.0")
+    measuring(software="driver 2.0")
     assert tune(spec, "--confirm") == 0
     assert [(w.tiling, "driver 2.0" in w.toolchain) for w in winners(spec)] == [(before[0].tiling, True)]
 

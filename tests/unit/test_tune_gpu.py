@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.tune.gpu import GpuBackend
+from cutegen.runtime.gpu import GpuStatus, Torch
+from cutegen.tune import gpu
+from cutegen.tune.gpu import GpuBackend, GpuMeasuring
 
 torch = pytest.importorskip("torch")
 
@@ -92,3 +94,10 @@ def test_another_problem_lets_go_of_the_one_before(backend: GpuBackend) -> None:
     setup = backend.setup()
     assert setup.device == "CPU"
     assert setup.others == 0
+
+
+def test_figures_of_another_torch_are_those_of_another_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "probe_gpu", lambda arch: GpuStatus((), "NVIDIA H200"))
+    monkeypatch.setattr(gpu, "driver_version", lambda: "580.65.06")
+    monkeypatch.setattr(gpu, "probe_torch", lambda: Torch("2.11.0+cu130", "13.0"))
+    assert GpuMeasuring().identify("sm_90a") == ("NVIDIA H200", "driver 580.65.06, torch 2.11.0+cu130")
