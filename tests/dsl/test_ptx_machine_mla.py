@@ -14,7 +14,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from mla_specs import EDGES, MLA
+from mla_specs import EDGES
 from ptx_machine import Simulation, assert_passes, load, load_resolution, run
 from ptx_machine.host import missing_tool
 
@@ -91,21 +91,22 @@ def test_parts_of_single_blocks() -> None:
     assert wait < touches[0]
 
 
-AHEAD = MLA + "variant: seesaw\npdl: {schedule_ahead: true}\n"
-TABLE, LENGTHS = 2, 3  # arguments
+AHEAD = "fewest_registers"
+TABLE, LENGTHS = 3, 4  # arguments
 
 
 def test_scheduled_ahead() -> None:
     """Parts are found before the wait from what is promised to be there; the counters come after it."""
     simulation = Simulation(ready=(TABLE, LENGTHS))
-    subject = load_resolution(resolve_text(AHEAD, name="ahead"), simulation)
-    for simulation.seed, shape in enumerate((dims(9, 1, 16, 257), dims(1, 4, 16, 900), dims(3, 2, 67, 300))):
+    subject = load_resolution(resolve_text(EDGES[AHEAD], name=AHEAD), simulation)
+    for simulation.seed, shape in enumerate((dims(2, 1, 128, 200), dims(1, 1, 128, 300))):
         assert_passes(subject, shape, draw=Draw("random"), seed=simulation.seed)
+    assert simulation.unknown() == []
 
 
 def test_scheduled_ahead_of_lengths_that_may_change() -> None:
-    subject = load_resolution(resolve_text(AHEAD, name="ahead"), Simulation(ready=(TABLE,)))
-    result = run(subject, dims(3, 1, 16, 300))
+    subject = load_resolution(resolve_text(EDGES[AHEAD], name=AHEAD), Simulation(ready=(TABLE,)))
+    result = run(subject, dims(3, 1, 128, 300))
     assert f"before griddepcontrol.wait: argument {LENGTHS} " in str(result.detail)
 
 
