@@ -16,21 +16,27 @@ import time
 from typing import Any
 
 LOG_TAIL = 2000  # characters of output that are kept
+STDERR = 2  # its descriptor: sys.stderr may be something else, or nothing
 
 
 class Child:
-    """One process that runs `main(handle)` of a module, `handle` being its end of the pipe."""
+    """One process that runs `main(handle)` of a module, `handle` being its end of the pipe.
 
-    def __init__(self, module: str) -> None:
+    shown: what it prints goes to our stderr, and not to the log that `tail` reads; never to our stdout, where only
+    results belong.
+    """
+
+    def __init__(self, module: str, *, shown: bool = False) -> None:
         self.connection, theirs = multiprocessing.Pipe()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
+        output = STDERR if shown else self.log
         code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main({theirs.fileno()})"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
+            stdout=output,
+            stderr=output,
             start_new_session=True,  # Ctrl-C reaches the parent only, and it ends its children
         )
         theirs.close()
@@ -65,7 +71,7 @@ class Child:
         return self.process.wait() == -signal.SIGKILL
 
     def tail(self) -> str:
-        """The end of what was printed since the last message."""
+        """The end of what was printed since the last message; "" where that is shown."""
         self.log.seek(self.log_start)
         return self.log.read().decode(errors="replace")[-LOG_TAIL:].strip()
 

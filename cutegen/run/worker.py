@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from cutegen.child import Child
 from cutegen.diagnostics import CutegenError
 from cutegen.run.case_list import Case, list_cases
-from cutegen.run.cases import CaseResult, run_case
+from cutegen.run.cases import CaseResult, Status, run_case
 from cutegen.run.environment import describe_environment
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import load_subject
@@ -25,7 +26,7 @@ OnCase = Callable[[int, int, Case], None]
 
 
 def run_cases(
-    path: Path, shapes: Sequence[Shape] = (), timeout: float = CASE_SECONDS, on_case: OnCase | None = None
+    path: Path, shapes: Sequence[Shape], timeout: float, on_case: OnCase | None
 ) -> tuple[Setup, list[CaseResult]]:
     """Runs every case of the subject at `path`. CutegenError: it cannot be loaded or compiled.
 
@@ -52,50 +53,58 @@ def run_cases(
             if len(results) == len(cases):
                 return worker.setup, results
         finally:
-            worker.close()
+            worker.child.end()
+
+
+class _LostError(Exception):
+    """The process is gone, or about to be. status: what becomes of the case that it had."""
+
+    def __init__(self, status: Status, said: str) -> None:
+        super().__init__(said)
+        self.status = status
 
 
 class _Worker:
+    """A process with the subject loaded. What its kernels print is shown."""
+
     def __init__(self, path: Path, shapes: Sequence[Shape]) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, path, shapes), daemon=True)
-        self.process.start()
-        theirs.close()
-        answer = self._receive(SETUP_SECONDS)
-        if not isinstance(answer, dict):
-            self.close()
-            raise answer if isinstance(answer, CutegenError) else CutegenError(f"{path}: loading it {answer}")
+        self.child = Child("cutegen.run.worker", shown=True)
+        try:
+            answer = self._ask((path, shapes), SETUP_SECONDS)
+            if isinstance(answer, CutegenError):
+                raise answer
+        except BaseException as error:
+            self.child.end()
+            if isinstance(error, _LostError):
+                raise CutegenError(f"{path}: loading it {error}") from None
+            raise
         self.setup: Setup = answer
 
     def run(self, index: int, case: Case, timeout: float) -> tuple[CaseResult, bool]:
         """The result, and whether the worker can run another case."""
-        self.pipe.send(index)
-        answer = self._receive(timeout)
-        if not isinstance(answer, str):
-            return answer
-        status: Any = "hang" if "seconds" in answer else "crashed"
-        return CaseResult(case, status, (answer,), seconds=timeout), False
-
-    def _receive(self, timeout: float) -> Any:
-        """The worker's answer, or in words why there is none."""
+        start = time.perf_counter()
         try:
-            if self.pipe.poll(timeout):
-                return self.pipe.recv()
-            return f"did not end within {timeout:g} seconds"
+            result, alive = self._ask(index, timeout)
+        except _LostError as lost:
+            return CaseResult(case, lost.status, (str(lost),), seconds=time.perf_counter() - start), False
+        return result, alive
+
+    def _ask(self, message: object, timeout: float) -> Any:
+        """The worker's answer, or _LostError."""
+        self.child.send(message, timeout)
+        if not self.child.wait():
+            raise _LostError("hang", f"did not end within {timeout:g} seconds")
+        try:
+            return self.child.receive()
         except EOFError:
-            self.process.join(5)
-            return f"ended the process (exit code {self.process.exitcode})"
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
+            raise _LostError("crashed", f"ended the process ({self.child.died()})") from None
 
 
-def serve(pipe: Connection, path: Path, shapes: Sequence[Shape]) -> None:
-    """The worker: loads and compiles the subject, then runs the cases it is asked for, until the pipe is closed."""
+def main(handle: int) -> None:
+    """The worker: loads and compiles a subject, then runs the cases it is asked for, until the other end is closed."""
     warnings.simplefilter("ignore")  # torch's, about settings of the check itself; findings go through the pipe
+    connection = Connection(handle)
+    path, shapes = connection.recv()
     try:
         subject = load_subject(path)
         cases = list(list_cases(subject, shapes))
@@ -103,24 +112,20 @@ def serve(pipe: Connection, path: Path, shapes: Sequence[Shape]) -> None:
             subject.plan.warm_up()
         environment = describe_environment()
     except Exception as error:
-        pipe.send(
+        connection.send(
             error if isinstance(error, CutegenError) else CutegenError(f"{path}: {type(error).__name__}: {error}")
         )
         return
-    pipe.send({"name": subject.name, "digest": subject.digest, "environment": environment, "cases": cases})
-    for index in _requests(pipe):
-        result = run_case(subject, cases[index], seed=index)
-        alive = device_works()
-        pipe.send((result, alive))
-        if not alive:
-            return
-
-
-def _requests(pipe: Connection) -> Iterator[int]:
+    connection.send({"name": subject.name, "digest": subject.digest, "environment": environment, "cases": cases})
     while True:
         try:
-            yield pipe.recv()
+            index = connection.recv()
         except EOFError:
+            return
+        result = run_case(subject, cases[index], seed=index)
+        alive = device_works()
+        connection.send((result, alive))
+        if not alive:
             return
 
 

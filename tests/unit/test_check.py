@@ -126,8 +126,17 @@ def test_hang_is_reported_and_the_rest_still_runs(tmp_path: Path) -> None:
 def test_crashes_end_in_skips_not_in_a_loop(tmp_path: Path) -> None:
     report = check_kernel(mutate(tmp_path, (LOAD, LOAD + "\n    import os; os.abort()")))
     assert [r.status for r in report.results[:4]] == ["crashed"] * 3 + ["skipped"]
-    assert "ended the process (exit code -6)" in report.results[0].detail[0]
+    assert "ended the process (SIGABRT)" in report.results[0].detail[0]
     assert len(report.results) == len(list(list_cases(load_subject(RIGHT))))
+
+
+def test_what_a_kernel_prints_is_no_part_of_the_result(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    report = check_kernel(mutate(tmp_path, (LOAD, LOAD + "\n    print('seen')"), ("TILE =", "print('loaded')\nTILE =")))
+    shown = capfd.readouterr()
+    assert report.ok
+    assert shown.out == ""
+    assert "loaded" in shown.err
+    assert "seen" in shown.err
 
 
 @pytest.mark.parametrize(
