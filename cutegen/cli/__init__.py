@@ -12,7 +12,7 @@ import click
 
 from cutegen import __version__
 from cutegen.cli.console import findings, note, print_json
-from cutegen.diagnostics import CutegenError, suggest
+from cutegen.diagnostics import CutegenError, describe_error, suggest
 
 # command -> module:function; a module is imported when its command is asked for
 COMMANDS = {
@@ -106,8 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             note(f"  = help: {remedy}")
         return 2
     except Exception as error:
-        first = str(error).strip().splitlines()[:1]
-        note(f"internal error: {type(error).__name__}: {first[0] if first else ''}")
+        note(f"internal error: {describe_error(error)}")
         note(f"  = help: this is a bug in cutegen; {TRACEBACK}=1 shows where")
         return 2
 

@@ -1,6 +1,6 @@
 """Findings, their places, their rules, and how they are shown."""
 
-from cutegen.diagnostics.diagnostic import CutegenError, Diagnostic, Location, SpecError, suggest
+from cutegen.diagnostics.diagnostic import CutegenError, Diagnostic, Location, SpecError, describe_error, suggest
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, register
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Location",
     "Rule",
     "SpecError",
+    "describe_error",
     "register",
     "suggest",
 ]

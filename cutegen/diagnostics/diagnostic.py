@@ -113,6 +113,12 @@ class SpecError(CutegenError):
         return str(self)
 
 
+def describe_error(error: BaseException) -> str:
+    """An exception of somebody else's code in a line: its type, and the first line of what it says, if it says any."""
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """``did you mean `stages`?`` for the candidates that `word` begins, else the closest one; "" when none is close."""
     by_lower = {c.lower(): c for c in candidates}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from cutegen.diagnostics import describe_error
 from cutegen.epilogue.ops import BUILT_IN_MODULE, FUNCTIONS, OPS, EpilogueOp
 
 GROUP = "cutegen.epilogue_ops"
@@ -62,7 +63,7 @@ def find_installed() -> Installed:
         try:
             points = [point for point in distribution.entry_points if point.group == GROUP]
         except Exception as error:
-            unreadable.append(f"{_title(distribution)} ({_said(error)})")
+            unreadable.append(f"{_title(distribution)} ({describe_error(error)})")
             continue
         title = _title(distribution) if points else ""
         if not points or title.partition(" ")[0] in seen:  # of two on sys.path, Python imports the first
@@ -129,18 +130,13 @@ def _load(offer: Offer) -> EpilogueOp | str:
         found = EntryPoint(offer.name, offer.target, GROUP).load()
         op = found() if isinstance(found, type) and issubclass(found, EpilogueOp) else found
     except (Exception, SystemExit) as error:
-        return _said(error)
+        return describe_error(error)
     if not isinstance(op, EpilogueOp):
         return "it is no class derived from cutegen.epilogue.EpilogueOp"
     try:
         return next(_faults(op, offer.name), op)
     except Exception as error:
-        return _said(error)
-
-
-def _said(error: BaseException) -> str:
-    first = str(error).strip().splitlines()[:1]
-    return f"{type(error).__name__}{f': {first[0]}' if first else ''}"
+        return describe_error(error)
 
 
 def _faults(op: EpilogueOp, name: str) -> Iterator[str]:

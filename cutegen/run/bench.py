@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cutegen.diagnostics import CutegenError
+from cutegen.diagnostics import CutegenError, describe_error
 from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel, common_dims
 from cutegen.run.device import Launch, Rates
 from cutegen.run.environment import Reading
@@ -107,7 +107,8 @@ def measure(
                     raise
                 # One of many: the others still count. Every kernel is named, or nobody could tell whom this row lacks.
                 alone = error.skipped if isinstance(error, NoKernelError) else {}
-                said = {s.name: alone.get(s.name) or _first_line(error) for s in fitting}
+                reason = error.message if isinstance(error, CutegenError) else describe_error(error)
+                said = {s.name: alone.get(s.name) or reason for s in fitting}
                 left_out.append(LeftOut(row, {**refused, **said}))
                 if lost := _is_lost(device):
                     notes.append(f"the device failed at {row.title}: what comes after was not measured")
@@ -122,12 +123,6 @@ def measure(
     if device.other_processes() and not others:
         notes.append("another process came onto the GPU: do not trust these figures")
     return replace(report(), complete=not lost)
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, CutegenError):
-        return error.message
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def _is_lost(device: Device) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from cutegen.diagnostics import CutegenError, suggest
+from cutegen.diagnostics import CutegenError, describe_error, suggest
 from cutegen.families.proving import Baseline
 from cutegen.run.baselines import list_baselines
 from cutegen.run.judge import OutputError, as_tuple, judge, reference_outputs
@@ -270,8 +270,7 @@ def bind_baselines(
         except TimeUp as late:
             skipped[name] = str(late)
         except Exception as error:  # whatever a foreign library raises is the reason
-            lines = str(error).strip().splitlines()
-            skipped[name] = f"{type(error).__name__}: {lines[0] if lines else ''}"
+            skipped[name] = describe_error(error)
         else:
             yield bound
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cutegen.diagnostics import CutegenError
+from cutegen.diagnostics import CutegenError, describe_error
 from cutegen.run.bench import Device
 from cutegen.run.candidates import Candidate, bind_first_baseline, bind_kernel, with_tiling
 from cutegen.run.environment import driver_version
@@ -67,8 +67,7 @@ class GpuBackend:
         try:
             baseline = bind_first_baseline(kernel)
         except Exception as error:  # whatever a foreign library raises is the reason
-            lines = str(error).strip().splitlines()
-            return Opened("", "", f"{type(error).__name__}: {lines[0] if lines else ''}", *work)
+            return Opened("", "", describe_error(error), *work)
         self.candidates[baseline.name] = baseline
         self.prepared[baseline.name] = self.device.prepare(baseline.launches)
         return Opened(baseline.name, baseline.does, "", *work)

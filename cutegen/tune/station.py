@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from cutegen.child import Child
-from cutegen.diagnostics import CutegenError
+from cutegen.diagnostics import CutegenError, describe_error
 from cutegen.run.shapes import Shape
 from cutegen.tune.store import FaultKind
 
@@ -171,6 +171,4 @@ def main(handle: int) -> None:
                 arguments = ()
             connection.send((getattr(backend, operation)(*arguments), "", True))
         except Exception as error:
-            lines = str(error).strip().splitlines()
-            fault = f"{type(error).__name__}: {lines[0] if lines else ''}"
-            connection.send((None, fault, backend is not None and backend.usable()))
+            connection.send((None, describe_error(error), backend is not None and backend.usable()))
