@@ -18,12 +18,12 @@ Complete: TypeAlias = Callable[[str, list[int]], list[int]]
 
 def answer_wish(
     wish: str, now: Any, knobs: Sequence[Knob], device: Device, choose: Choose,
-    written: Mapping[str, Any], core: Sequence[str], compare: Compare, complete: Complete,
+    written: Mapping[str, Any], compare: Compare, complete: Complete,
 ) -> Section:  # fmt: skip
-    """What the wished knobs give beside the kernel's `core` knobs; if that is illegal, why, and what they give with
-    only the written knobs fixed. complete: fills up a short list of numbers. CutegenError (exit 2): unreadable."""
+    """What the wished knobs give beside the kernel's core; if that is illegal, why, and what they give with only the
+    written knobs fixed. complete: fills up a short list of numbers. CutegenError (exit 2): unreadable."""
     wished = read_wish(knobs, wish, complete)
-    kept = {field: getattr(now, field) for field in core}
+    kept = {knob.field: getattr(now, knob.field) for knob in knobs if knob.part == "core"}
     lines: list[str] = []
     for fixed, said in (
         ({**written, **kept, **wished}, "legal"),

@@ -14,6 +14,7 @@ from mla_specs import MLA, PAIRED
 from cutegen.cli import main
 from cutegen.cli.reference import all_rules
 from cutegen.epilogue import OPS
+from cutegen.resolve import lock_path
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "explain"
 
@@ -74,6 +75,19 @@ def test_json_holds_the_same(explain: Callable[..., str], capsys: pytest.Capture
 
 def test_a_knob_that_is_as_wished(explain: Callable[..., str]) -> None:
     assert "the kernel is like that" in explain(PLAIN, "--why-not", "tile=128x256")
+
+
+def test_what_a_wish_leaves_alone_of_the_core_stays_as_the_lock_has_it(
+    explain: Callable[..., str], tmp_path: Path
+) -> None:
+    spec = tmp_path / "kernel.yaml"
+    spec.write_text(PLAIN)
+    assert main(["lock", str(spec)]) == 0
+    text = lock_path(spec).read_text()
+    assert "tiling.split_k: {value: 1," in text
+    lock_path(spec).write_text(text.replace("tiling.split_k: {value: 1,", "tiling.split_k: {value: 2,"))
+    (section,) = json.loads(explain(PLAIN, "--why-not", "stages=3", "--json").partition("\n")[2])
+    assert [row["name"] for row in section["table"]] == ["pipeline.stages", "SMEM bytes"]
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,9 @@ from cutegen.hardware import DEVICES
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
 
-CORE = ("schedule", "consumers", "tile", "cluster")
-
 
 def why_not(spec: GemmSpec, resolved: ResolvedGemm, wish: str, shape: Mapping[str, int] | None) -> Section:
-    """What the wished knobs give beside the kernel's tile, cluster and schedule; see `answer_wish`."""
+    """What the wished knobs give beside the kernel's core; see `answer_wish`."""
     problem, now, device = resolved.problem, resolved.default.candidate, DEVICES[resolved.device]
 
     def compare(now: Candidate, then: Candidate) -> list[tuple[str, str, str]]:
@@ -46,7 +44,7 @@ def why_not(spec: GemmSpec, resolved: ResolvedGemm, wish: str, shape: Mapping[st
 
     knobs = knobs_of(problem)
     written = written_knobs(spec, knobs)
-    return answer_wish(wish, now, knobs, device, chooser(spec, problem), written, CORE, compare, complete)
+    return answer_wish(wish, now, knobs, device, chooser(spec, problem), written, compare, complete)
 
 
 def _loaded(c: Candidate) -> str:

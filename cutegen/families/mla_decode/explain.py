@@ -33,8 +33,6 @@ from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling, fewest_keys, pa
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
 
-CORE = ("variant",)
-
 
 def explain(resolved: ResolvedMla, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
     """The plan section by section; with a shape (batch, query_len, heads, kv_len) its parts and roofline as well."""
@@ -72,7 +70,7 @@ def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str,
     now = Candidate(**{knob.field: values[knob.key] for knob in KNOBS})  # type: ignore[arg-type]
     device, written = DEVICES[resolved.device], written_knobs(spec, KNOBS)
     return answer_wish(
-        wish, now, KNOBS, device, chooser(spec, problem), written, CORE, compare, lambda field, numbers: numbers
+        wish, now, KNOBS, device, chooser(spec, problem), written, compare, lambda field, numbers: numbers
     )
 
 
