@@ -129,11 +129,10 @@ def _said(numbers: Any) -> dict[str, object]:
 
 
 def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str], list[str]]:
+    if spec.device:
+        return DEVICES[spec.device], ("spec", WRITTEN), []
     default = default_device(spec.arch)
     assert default, f"no device of {spec.arch}"
-    written = DEVICES.get(spec.device) if spec.device else None
-    if spec.device:
-        return written or default, ("spec", WRITTEN), []
     value, reason = locked.get("device", (None, ""))
     kept = DEVICES.get(value) if isinstance(value, str) else None
     if kept and kept.arch == spec.arch:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from cutegen.diagnostics import Rule, register
+from cutegen.diagnostics import RULES, Rule, register
 from cutegen.hardware.arch import Arch
 
 
@@ -22,6 +22,9 @@ class Refusal:
     advice: Advice
     element: int | None
     form: bool
+
+    def __post_init__(self) -> None:
+        assert self.rule in RULES, f"rule {self.rule!r} is not registered"
 
     @property
     def remedy(self) -> str:

@@ -95,7 +95,7 @@ def resolve_tuned(resolution: Resolution, rows: Sequence[TunedRow]) -> Outcome:
 
 
 def tuning_space(resolution: Resolution) -> TuningSpace:
-    """What there is to tune in a kernel. CutegenError (exit 2): nothing, in this family."""
+    """What there is to tune in a kernel."""
     family = load_family(resolution.spec.kernel)
     space: TuningSpace = family.tuning_space(resolution.spec, resolution.resolved)
     return space

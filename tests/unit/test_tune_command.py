@@ -335,7 +335,7 @@ def test_mla_decode_is_tuned_beside_the_variant_that_a_problem_runs(
     shapes = [word for problem in problems for word in ("--shape", problem)]
     assert tune(spec, *shapes) == 0
     out = capsys.readouterr().out
-    assert "pruned 24 by `row-block-pairs`, such as: 1 row block of 64" in " ".join(out.split())
+    assert "pruned 24 by `row-block-pairs`, such as: heads 16 x query_len 1 = 16 rows" in " ".join(out.split())
     small, large = winners(spec)
     assert (small.calls, large.calls) == (
         {"batch": 1, "query_len": 1, "heads": 16, "kv_len": (251, 1000)},

@@ -30,8 +30,9 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.refusal import Predicate, Refusal
+from cutegen.families.register_rules import most_consumer_registers
 from cutegen.hardware import Arch, Device
-from cutegen.hardware.arch import SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS
+from cutegen.hardware.arch import SETMAXNREG_MIN, WARPGROUP_THREADS
 
 # consumers -> setmaxnreg pairs (producer, consumer); with two and three consumers they use up the register file.
 REGISTERS = {1: ((40, 232), (40, 240)), 2: ((40, 232), (24, 240)), 3: ((32, 160),)}
@@ -257,11 +258,9 @@ def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arc
     if pairs:
         needed = accumulators(c) + other_registers(problem, c)
         return next((pair for pair in pairs if needed <= pair[1]), pairs[-1])
-    count = threads(c)
-    pool = arch.launch_registers(count) * count // WARPGROUP_THREADS
     producer = fixed.get("producer_registers", max(gather, SETMAXNREG_MIN))
-    left = (pool - producer) // c.consumers // SETMAXNREG_STEP * SETMAXNREG_STEP
-    return producer, fixed.get("consumer_registers", min(left, MAX_CONSUMER_REGISTERS))
+    most = most_consumer_registers(arch, threads(c), producer, c.consumers)
+    return producer, fixed.get("consumer_registers", min(most, MAX_CONSUMER_REGISTERS))
 
 
 def _why_stores(problem: GemmProblem, c: Candidate) -> str:

@@ -13,7 +13,9 @@ from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.refusal import Refusal
-from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
+from cutegen.families.register_rules import most_consumer_registers
+from cutegen.hardware.arch import SETMAXNREG_MIN, Arch
+from cutegen.spec.parse import BAD_VALUE
 
 # Best first: (variant, its reason, pairs of blocks fetched ahead, the reason of that). Measured on an H200.
 VARIANTS = (
@@ -52,7 +54,7 @@ def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -
     variant = fixed.get("variant", "seesaw")
     if variant == BOTH:
         reason = "a winner is one kernel, and `variant: both` are several"
-        return (Refusal("variant", ("variant",), reason, "use seesaw or seesaw_2cta", None, form=True),)
+        return (Refusal(BAD_VALUE.id, ("variant",), reason, "use seesaw or seesaw_2cta", None, form=True),)
     fixed = {"unit": MAX_UNIT, **fixed}
     found = choose(problem, fixed, arch)
     if not isinstance(found, Choice):
@@ -90,7 +92,6 @@ def _unit(problem: MlaProblem, variant: str) -> tuple[int | str, str]:
 
 def _registers(fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
     """(producer, consumer): consumers get what the producer leaves, one of them being possibly written."""
-    pool = arch.launch_registers(THREADS) * THREADS // WARPGROUP_THREADS
     producer = fixed.get("producer_registers", PRODUCER_REGISTERS)
-    left = (pool - producer) // CONSUMERS // SETMAXNREG_STEP * SETMAXNREG_STEP
-    return producer, fixed.get("consumer_registers", min(max(left, SETMAXNREG_MIN), SETMAXNREG_MAX))
+    most = most_consumer_registers(arch, THREADS, producer, CONSUMERS)
+    return producer, fixed.get("consumer_registers", max(most, SETMAXNREG_MIN))

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from cutegen.families.code_plan import CodePlan, MmaPlan
-from cutegen.families.mla_decode.derived import CONSUMERS, TILE_COLUMNS
+from cutegen.families.mla_decode.derived import CONSUMERS, derive
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
-from cutegen.hardware.arch import ARCHS, WARPGROUP_THREADS
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
+from cutegen.hardware import ARCHS
+from cutegen.runtime.mla import KEY_BLOCK
 
 
 def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
     numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
-    mma_k = arch.mma_k_bytes // problem.dtype.bytes
+    d, mma_k = derive(problem, tiling.candidate), arch.mma_k(problem.dtype)
     columns = problem.latent_dim // CONSUMERS
-    tiles = problem.head_dim // TILE_COLUMNS
     queries = 2 if problem.q == "split" else 1
     return CodePlan(
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
-        accumulator_registers=ROW_BLOCK * (columns + KEY_BLOCK) // WARPGROUP_THREADS,
+        accumulator_registers=d.output_registers + d.score_registers,
         smem_bytes=numbers.smem_bytes,
         mma=(
             # S = Q K^T tile by tile; O += P V with P from registers and from SMEM
-            MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", tiles * TILE_COLUMNS // mma_k),
+            MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", problem.head_dim // mma_k),
             MmaPlan(f"HGMMA.{arch.mma_m}x{columns}x{mma_k}", KEY_BLOCK // mma_k),
         ),
         tma_loads=queries + 1,

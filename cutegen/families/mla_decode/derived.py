@@ -34,11 +34,10 @@ NAMED_BARRIERS = (
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """tiles: of 64 columns in a row of Q or K. boxes: TMA copies that fill one tile of K. *_registers: of a consumer
-    thread. q_bytes, tile_bytes: TMA bytes of Q and of one tile of K. free_groups: in the order of their loads."""
+    """tiles: of 64 columns in a row of Q or K. *_registers: of a consumer thread. q_bytes, tile_bytes: TMA bytes of Q
+    and of one tile of K. free_groups: in the order of their loads."""
 
     tiles: int
-    boxes: int
     threads: int
     output_registers: int
     score_registers: int
@@ -92,7 +91,6 @@ def derive(problem: MlaProblem, c: Candidate) -> Derived:
     columns = problem.latent_dim // CONSUMERS
     return Derived(
         tiles=problem.head_dim // TILE_COLUMNS,
-        boxes=max(1, KEY_BLOCK // problem.page_size),
         threads=THREADS,
         output_registers=ROW_BLOCK * columns // WARPGROUP_THREADS,
         score_registers=ROW_BLOCK * KEY_BLOCK // WARPGROUP_THREADS,

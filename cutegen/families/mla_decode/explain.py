@@ -21,7 +21,7 @@ from cutegen.families.explanation import (
 )
 from cutegen.families.mla_decode.candidate import KNOBS, MAX_UNIT, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, derive
-from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor
+from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
 from cutegen.families.mla_decode.resolve import chooser
 from cutegen.families.mla_decode.resolved import LENGTH, ResolvedMla, ResolvedMlaTiling
 from cutegen.families.resolved import dispatch, product_name
@@ -91,15 +91,11 @@ def _problem(resolved: ResolvedMla) -> Section:
     sees = "keys up to its own place" if p.mask == "causal" else "all keys"
     lines = (
         f"out = softmax(softmax_scale q K^T) K[:, :{p.latent_dim}], K gathered from the pages of each request",
-        f"heads {_range(p.heads)}, query_len {_range(p.query_len)}; a new token sees {sees} ({p.mask})",
+        f"heads {promise_text(p.heads)}, query_len {promise_text(p.query_len)}; a new token sees {sees} ({p.mask})",
     )
     rows = tuple(_tensor(tensor) for tensor in (*p.inputs, *p.outputs, *p.scratch))
     title = f"{resolved.name}: {resolved.variant} MLA decode for {resolved.arch}"
     return Section(title, lines, ("tensor", "dtype", "shape", "is"), rows)
-
-
-def _range(extent: tuple[int, int]) -> str:
-    return f"{extent[0]}" if extent[0] == extent[1] else f"{extent[0]} to {extent[1]}"
 
 
 def _tensor(tensor: MlaTensor) -> tuple[str, str, str, str]:
@@ -122,8 +118,8 @@ def _barriers(tiling: ResolvedMlaTiling) -> Section:
 
 def _registers(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> Section:
     numbers, arch = tiling.numbers, ARCHS[resolved.arch]
-    columns = resolved.problem.latent_dim // CONSUMERS
-    output, score = (ROW_BLOCK * width // WARPGROUP_THREADS for width in (columns, KEY_BLOCK))
+    d = derive(resolved.problem, tiling.candidate)
+    output, score = d.output_registers, d.score_registers
     producer, consumer = numbers.producer_registers, numbers.consumer_registers
     rest = consumer - output - score
     used = WARPGROUP_THREADS * (producer + CONSUMERS * consumer)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.dtypes import DTYPES, DType
+from cutegen.runtime.mla import KEY_BLOCK
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
@@ -48,6 +49,11 @@ class MlaProblem:
     def head_dim(self) -> int:
         """Values of a row of Q and K."""
         return self.latent_dim + self.rope_dim
+
+    @property
+    def boxes(self) -> int:
+        """TMA copies that fill one tile of a block of keys: one a page, where a page is smaller than a block."""
+        return max(1, KEY_BLOCK // self.page_size)
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -91,6 +97,12 @@ class MlaProblem:
             MlaTensor("workspace", DTYPES["f32"], ("2 x parts x rows x 258",), "partial results of cut requests"),
             MlaTensor("semaphores", DTYPES["i32"], ("row blocks x parts",), "zero at first, left zero by every launch"),
         )
+
+
+def promise_text(promised: tuple[int, int]) -> str:
+    """A promised (low, high) in words, a constant as one number."""
+    low, high = promised
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from cutegen.diagnostics import Rule, register
 from cutegen.families.mla_decode.problem import MlaProblem
+from cutegen.families.refusal import nearest
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import LATENT_DIM, ROPE_DIM
 
@@ -60,9 +61,8 @@ def page_size(problem: MlaProblem, key: str) -> Finding:
     size = problem.page_size
     if size in PAGE_SIZES:
         return None
-    closest = [s for s in PAGE_SIZES if s < size][-1:] + [s for s in PAGE_SIZES if s > size][:1]
     reason = f"a page has {size} tokens; a block of {KEY_BLOCK} keys is made of whole pages, or a page of whole blocks"
-    return reason, f"use {' or '.join(map(str, closest))}"
+    return reason, f"use {nearest(size, PAGE_SIZES)}"
 
 
 @_declare(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutegen.families.mla_decode.derived import TILE_COLUMNS
+from cutegen.families.mla_decode.problem import promise_text
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla
 from cutegen.families.plan_text import (
     DeviceText,
@@ -62,9 +63,8 @@ class KernelText:
 def kernel_text(resolved: ResolvedMla) -> KernelText:
     problem = resolved.problem
     first = resolved.tilings[0]
-    boxes = max(1, KEY_BLOCK // problem.page_size)
     halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
-    lse_dims = {"b": "batch", "h": "heads", "s": "query_len"}
+    _, lse = problem.outputs
     own = {(g.buffer, g.warpgroup): g.tiles for g in first.free_groups}
     return KernelText(
         name=resolved.name,
@@ -79,16 +79,16 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         queries=tuple(_queries(resolved)),
         causal=problem.mask == "causal",
         page_size=problem.page_size,
-        box_rows=KEY_BLOCK // boxes,
-        boxes=boxes,
+        box_rows=KEY_BLOCK // problem.boxes,
+        boxes=problem.boxes,
         gmem_box=f"(lo + 2 * step + buffer) % {BLOCKS_PER_PAGE}" if halves else "0",
         gmem_box_ahead=f"(lo + 2 * step + 2 + box) % {BLOCKS_PER_PAGE}" if halves else "0",
         free_groups=first.free_groups,
         score_order=((*own[0, 0], *own[0, 1]), (*own[1, 1], *own[1, 0])),
         lse_scale="0.6931471805599453" if problem.lse_base == "e" else "1.0",
-        lse_dims=", ".join(lse_dims[letter] for letter in problem.lse_layout),
-        lse_head_axis=problem.lse_layout.index("h"),
-        lse_token_axis=problem.lse_layout.index("s"),
+        lse_dims=", ".join(lse.dims),
+        lse_head_axis=lse.dims.index("heads"),
+        lse_token_axis=lse.dims.index("query_len"),
         arguments=tuple(_arguments(resolved)),
     )
 
@@ -150,7 +150,7 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
     return PlanText(
         name=resolved.name,
         arch=resolved.arch,
-        formula=f"MLA decode, {p.dtype}, {_promise(p.heads)} heads, query_len {_promise(p.query_len)}",
+        formula=f"MLA decode, {p.dtype}, {promise_text(p.heads)} heads, query_len {promise_text(p.query_len)}",
         dtype=p.dtype.torch,
         heads=str(resolved.dims["heads"]),
         query_len=str(resolved.dims["query_len"]),
@@ -164,10 +164,6 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         winners=device_texts(resolved.dispatch, CALL_DIMS, LENGTH),
         anywhere=keys_of_all_devices(resolved.dispatch),
     )
-
-
-def _promise(promise: tuple[int, int]) -> str:
-    return str(promise[0]) if promise[0] == promise[1] else f"{promise[0]} to {promise[1]}"
 
 
 def render(resolved: ResolvedMla) -> dict[str, str]:

@@ -10,6 +10,7 @@ from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, 
 from cutegen.families.pdl import Pdl
 from cutegen.families.tune_section import TuneSection
 from cutegen.spec.base import Auto, Bench, Exactly, KernelSpec, Positive, Range, Section, knob
+from cutegen.spec.parse import BAD_VALUE
 from cutegen.spec.refusal import Finding, Refusal
 
 Unit = Annotated[int, Field(ge=1, le=MAX_UNIT)]
@@ -118,7 +119,7 @@ def _refuse_bare_number(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and value != 1:
         message = f"`split_kv: {value}` could mean exactly or at most {value}; of numbers only 1 stands alone"
         remedy = f"write {{max: {value}}} for at most {value} parts" if value > 1 else "write 1, or {max: 8}"
-        raise Refusal([Finding("bad-value", message, remedy)])
+        raise Refusal([Finding(BAD_VALUE.id, message, remedy)])
     return value
 
 

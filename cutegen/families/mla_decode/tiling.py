@@ -75,7 +75,7 @@ def _sources(c: Candidate) -> dict[str, str]:
 
 def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelinePlan, ...]:
     tile, peers = d.tile_bytes, " over the cluster" if c.cluster > 1 else ""
-    copies = f" in {d.boxes} copies" if d.boxes > 1 else ""
+    copies = f" in {problem.boxes} copies" if problem.boxes > 1 else ""
     block = tile * d.tiles
     p_bytes = ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes
     plans = [

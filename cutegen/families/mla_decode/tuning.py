@@ -16,7 +16,6 @@ from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import dispatch
 from cutegen.families.tuning import Proposal
 from cutegen.hardware import ARCHS
-from cutegen.runtime.mla import ROW_BLOCK
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
@@ -73,9 +72,7 @@ class MlaSpace:
         return {knob.key: plain(getattr(candidate, knob.field)) for knob in KNOBS}
 
     def _refuse(self, c: Candidate, problem: Mapping[str, int]) -> Iterator[Refusal]:
-        blocks = -(-problem["query_len"] * problem["heads"] // ROW_BLOCK)
-        if blocks % c.cluster:
-            reason = f"{blocks} row block{'s' * (blocks > 1)} of {ROW_BLOCK}, {c.variant} works on {c.cluster} at once"
-            yield Refusal("row-block-pairs", ("variant",), reason, "use seesaw", None, form=False)
-        judged = replace(c, variant=self.resolved.variant)  # what this problem's rows allow is said above
-        yield from refusals(self.problem, judged, self.arch)
+        """What refuses it for calls of this problem: other ones may go to another kernel."""
+        query_len, heads = problem["query_len"], problem["heads"]
+        calls = replace(self.problem, query_len=(query_len, query_len), heads=(heads, heads))
+        return refusals(calls, c, self.arch)
