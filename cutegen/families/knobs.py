@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-MAX_INTEGER = 2**31 - 1
+from cutegen.spec.dims import MAX_EXTENT
+
 # Last steps of paths that say too little alone.
 AMBIGUOUS = ("count", "registers", "order", "group", "multicast", "swizzle", "load_ahead", "wait", "trigger", "max")
 
@@ -44,8 +45,8 @@ class Knob:
 NO_PROMISE = "the lock promises what only the spec can; write it there"
 
 
-def integer(low: int = 1, high: int = MAX_INTEGER) -> Callable[[object], int]:
-    words = "a positive integer" if (low, high) == (1, MAX_INTEGER) else f"an integer from {low} to {high}"
+def integer(low: int = 1, high: int = MAX_EXTENT) -> Callable[[object], int]:
+    words = "a positive integer" if (low, high) == (1, MAX_EXTENT) else f"an integer from {low} to {high}"
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

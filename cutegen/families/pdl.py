@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from cutegen.spec.base import Auto, Section, knob
 
-PDL_TRIGGERS = ("none", "last_tile")
+Trigger: TypeAlias = Literal["last_tile", "none"]
+PDL_TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 # What `auto` decides, in every family.
 PDL_WAIT, PDL_TRIGGER = True, "last_tile"
 WHY_WAIT = "sets up while the kernel before this one ends, if that one triggers; touches no memory before"
@@ -25,7 +26,7 @@ class Pdl(Section):
         "Start while the kernel before this one ends, where that one lets it, and wait in the kernel: no thread uses "
         "global memory before."
     )
-    trigger: Literal["last_tile", "none"] | Auto = knob(
+    trigger: Trigger | Auto = knob(
         "When the next kernel may start: `last_tile` when every CTA has asked for its last operands, `none` when this "
         "one has ended. Write `none` in front of kernels that are launched with programmatic dependent launch and, "
         "before they wait (`griddepcontrol.wait`), read outputs of this one or write what it uses."

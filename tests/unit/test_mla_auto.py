@@ -12,7 +12,7 @@ from gemm_specs import SM90, resolve_text, values
 from mla_specs import MLA, PAIRED, bind_mla, mla_candidate
 
 from cutegen.diagnostics import SpecError
-from cutegen.families.mla_decode.auto import VARIANTS, candidates
+from cutegen.families.mla_decode.auto import BEST_FIRST, candidates
 from cutegen.families.mla_decode.candidate import KNOBS
 from cutegen.families.mla_decode.derived import derive
 from cutegen.families.mla_decode.rules import refusals
@@ -29,7 +29,7 @@ def numbers(text: str) -> list[MlaTiling]:
 
 def test_the_default_is_the_first_of_the_list() -> None:
     found = values(resolve_text(MLA))
-    assert found["variant"] == VARIANTS[0][0] == "both"
+    assert found["variant"] == BEST_FIRST[0][0] == "both"
     assert found["split_kv.max"] == "any"
     assert (found["warpgroups.producer.registers"], found["warpgroups.consumer.registers"]) == (24, 240)
     assert list(found) == ["device", *(knob.key for knob in KNOBS)]
@@ -38,7 +38,7 @@ def test_the_default_is_the_first_of_the_list() -> None:
 def test_every_candidate_is_legal_where_row_blocks_come_in_pairs() -> None:
     problem = bind_mla(PAIRED)
     found = [choice.candidate for choice in candidates(problem, {}, SM90)]
-    assert [c.variant for c in found] == [variant for variant, *_ in VARIANTS]
+    assert [c.variant for c in found] == [variant for variant, *_ in BEST_FIRST]
     assert not [r for c in found for r in refusals(problem, c, SM90)]
 
 

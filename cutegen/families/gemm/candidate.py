@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
 from cutegen.families.pdl import PDL_TRIGGERS
@@ -12,16 +12,24 @@ from cutegen.runtime.base import SILENT
 if TYPE_CHECKING:
     from cutegen.families.gemm.problem import GemmProblem
 
-SCHEDULES = ("cooperative", "pingpong")
-RASTER_ORDERS = ("along_m", "along_n")
-SCHEDULERS = ("static_persistent", "dynamic_persistent")
+# The words that a knob may have, for the spec, the lock and the search.
+Schedule: TypeAlias = Literal["cooperative", "pingpong"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+RasterOrder: TypeAlias = Literal["along_m", "along_n"]
+RASTER_ORDERS: tuple[RasterOrder, ...] = get_args(RasterOrder)
+Scheduler: TypeAlias = Literal["static_persistent", "dynamic_persistent"]
+SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
 # How the parts of a split k become one sum; the first two give the same bits every time.
-SPLIT_K_SUMS = ("ordered_turnstile", "ordered_parallel", "unordered_atomic")
-NEVER = "never"
+SplitKSum: TypeAlias = Literal["ordered_turnstile", "ordered_parallel", "unordered_atomic"]
+SPLIT_K_SUMS: tuple[SplitKSum, ...] = get_args(SplitKSum)
+Never: TypeAlias = Literal["never"]
+NEVER: Never = "never"
 # How rows that an index names come to the ring of A and B.
-BY_THREADS, COPIED = "cp_async", "copy"
+GatherWay: TypeAlias = Literal["cp_async", "copy"]
+BY_THREADS, COPIED = get_args(GatherWay)
 # The rings of `pipeline` that the epilogue of a CTA's last tile uses.
-EPILOGUE_RINGS, STAGES_OF_A = "epilogue_stages", "stages"
+LastTile: TypeAlias = Literal["epilogue_stages", "stages"]
+EPILOGUE_RINGS, STAGES_OF_A = get_args(LastTile)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from cutegen.diagnostics import Rule, register, suggest
 from cutegen.families.gemm.form_rules import TILE_N
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cutegen.families.gemm.roles import Roles
     from cutegen.families.gemm.spec import GemmSpec
 
-FORMS: tuple[GroupForm, ...] = ("labels", "counts", "offsets")
+FORMS: tuple[GroupForm, ...] = get_args(GroupForm)
 DEFAULT_ALIGN = 128
 # Every CTA keeps a table of the groups in shared memory, and one warp adds up its windows of 32.
 MAX_GROUPS = 1024

@@ -7,7 +7,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from cutegen.families.gemm.candidate import KNOBS
+from cutegen.families.gemm.candidate import (
+    KNOBS,
+    GatherWay,
+    LastTile,
+    Never,
+    RasterOrder,
+    Schedule,
+    Scheduler,
+    SplitKSum,
+)
 from cutegen.families.pdl import Pdl
 from cutegen.families.tune_section import tune_section
 from cutegen.spec.base import (
@@ -36,7 +45,7 @@ class Accumulate(Section):
     dtype: Literal["f32", "i32"] | Auto = Field(
         default="auto", description="Element type of the accumulator: i32 of i8 operands, else f32."
     )
-    promote_every: Positive | Literal["never"] | Auto = knob(
+    promote_every: Positive | Never | Auto = knob(
         "K blocks (one MMA each, 32 elements of fp8) that the tensor core sums, with some 14 bits, before they are "
         "added to f32 registers; never: it sums all of them, the fast accumulation of fp8."
     )
@@ -45,7 +54,7 @@ class Accumulate(Section):
 class Raster(Section):
     """The order in which CTAs take tiles."""
 
-    order: Literal["along_m", "along_n"] | Auto = knob("The dim along which tiles advance first.")
+    order: RasterOrder | Auto = knob("The dim along which tiles advance first.")
     group: Positive | Auto = knob("Tiles of that dim in one band; neighbours share L2 lines.")
 
 
@@ -56,7 +65,7 @@ class Tiling(Section):
     cluster: Pair | Auto = knob("CTAs [m, n] of one cluster, which share loads by multicast.")
     raster: Raster = Raster()
     split_k: Positive | Auto = knob("Parts of the K dim that CTAs work on side by side, for problems of few tiles.")
-    split_k_sum: Literal["ordered_turnstile", "ordered_parallel", "unordered_atomic"] | Auto = knob(
+    split_k_sum: SplitKSum | Auto = knob(
         "How the parts become one sum. ordered_turnstile: each adds to those before it; ordered_parallel: each has a "
         "place of its own, and the last adds all; unordered_atomic: as they come, so that bits differ from run to run."
     )
@@ -72,7 +81,7 @@ class Pipeline(Section):
     stages: Positive | Auto = knob("Slots of the ring of A and B tiles.")
     epilogue_stages: Positive | Auto = knob("Slots of the ring of output tiles, per output.")
     load_stages: Positive | Auto = knob("Slots of the ring of tiles that the epilogue reads.")
-    last_tile: Literal["epilogue_stages", "stages"] | Auto = knob(
+    last_tile: LastTile | Auto = knob(
         "What the epilogue of a CTA's last tile goes through. epilogue_stages: its own rings, as for every tile; "
         "stages: the tile that it reads comes into stages of A as the last k tiles leave them, and results leave there."
     )
@@ -94,7 +103,7 @@ class Consumer(Section):
 class Warpgroups(Section):
     """Who does what in a CTA."""
 
-    schedule: Literal["cooperative", "pingpong"] | Auto = Field(
+    schedule: Schedule | Auto = Field(
         default="auto",
         description="cooperative: all consumers share a tile; pingpong: each has its own, epilogues overlap.",
     )
@@ -107,7 +116,7 @@ class Tma(Section):
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
     swizzle: Annotated[Literal[32, 64, 128], Exactly] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
-    gather: Literal["cp_async", "copy"] | Auto = knob(
+    gather: GatherWay | Auto = knob(
         "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
         "time; copy: a launch in front copies them to scratch, in order, where TMA loads them and can multicast them."
     )
@@ -204,7 +213,7 @@ class GemmKnobs(TensorSpec):
     tiling: Tiling = Tiling()
     pipeline: Pipeline = Pipeline()
     warpgroups: Warpgroups = Warpgroups()
-    scheduler: Literal["static_persistent", "dynamic_persistent"] | Auto = knob(
+    scheduler: Scheduler | Auto = knob(
         "How CTAs get their tiles: by position, or from a counter when they are ready for one."
     )
     tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")

@@ -17,8 +17,8 @@ from cutegen.families.register_rules import most_consumer_registers
 from cutegen.hardware.arch import SETMAXNREG_MIN, Arch
 from cutegen.spec.parse import BAD_VALUE
 
-# Best first: (variant, its reason, pairs of blocks fetched ahead, the reason of that). Measured on an H200.
-VARIANTS = (
+# (variant, its reason, pairs of blocks fetched ahead, the reason of that). Measured on an H200.
+BEST_FIRST = (
     ("both", "two CTAs share the loads of 128 rows where requests fill the GPU; one CTA is quicker where they do not",
      1, "fastest of 0 and 1 for seesaw_2cta; seesaw as one of both fetches nothing ahead"),
     ("seesaw", "one CTA for each 64 rows", 0, "fetching ahead made it up to 12% slower"),
@@ -65,7 +65,7 @@ def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -
 def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:
     """Candidates with the fixed knobs, best first."""
     producer, consumer = _registers(fixed, arch)
-    for variant, why, prefetch, why_prefetch in VARIANTS:
+    for variant, why, prefetch, why_prefetch in BEST_FIRST:
         if fixed.get("variant", variant) != variant:
             continue
         proposals = {"variant": (variant, why), **MEASURED, "prefetch": (prefetch, why_prefetch)}

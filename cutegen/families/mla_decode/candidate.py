@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from cutegen.families.knobs import Knob, boolean, integer, word
 from cutegen.families.pdl import PDL_TRIGGERS
 
-# kernel -> CTAs of its cluster
-CLUSTERS = {"seesaw": 1, "seesaw_2cta": 2}
-BOTH = "both"  # kernels of either, chosen at every call
-VARIANTS = (*CLUSTERS, BOTH)
+Kernel: TypeAlias = Literal["seesaw", "seesaw_2cta"]
+CLUSTERS: dict[Kernel, int] = {"seesaw": 1, "seesaw_2cta": 2}  # CTAs of a cluster
+Both: TypeAlias = Literal["both"]
+BOTH: Both = "both"  # kernels of either, chosen at every call
+Variant: TypeAlias = Literal[Kernel, Both]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
 MAX_UNIT = 2  # key blocks: those of a step
 # The calls that `unit: any` gives single key blocks: at most so many rows, of at most so many requests. Measured on an
 # H200: up to 11% faster with 1024 keys and 4% with 4096, up to 2% slower with 16384; elsewhere mostly slower.
@@ -37,7 +39,7 @@ class Candidate:
     per thread.
     """
 
-    variant: str
+    variant: Variant
     max_splits: int | str
     unit: int | str
     overhead: int
@@ -51,7 +53,7 @@ class Candidate:
 
     @property
     def cluster(self) -> int:
-        return CLUSTERS.get(self.variant, 1)
+        return 1 if self.variant == BOTH else CLUSTERS[self.variant]
 
     def instances(self) -> tuple[Candidate, ...]:
         """One candidate for each kernel that is built; of `variant: both` the first, one CTA with pairs of blocks, runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.mla_decode.auto import choose, choose_instance
@@ -81,7 +81,7 @@ def _assemble(
         arch=spec.arch,
         device=decided.device.name,
         problem=problem,
-        variant=cast(Literal["seesaw", "seesaw_2cta", "both"], c.variant),
+        variant=c.variant,
         tilings=tilings,
         dispatch=(*measured, *_default_rows(c, names)),
         decisions=decided.decisions,

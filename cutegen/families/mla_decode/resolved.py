@@ -4,9 +4,9 @@ it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from cutegen.families.mla_decode.candidate import Candidate
+from cutegen.families.mla_decode.candidate import Candidate, Variant
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.arguments import Extent
@@ -58,7 +58,7 @@ class ResolvedMla:
     arch: str
     device: str
     problem: MlaProblem
-    variant: Literal["seesaw", "seesaw_2cta", "both"]
+    variant: Variant
     tilings: tuple[ResolvedMlaTiling, ...]
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]

@@ -6,7 +6,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from cutegen.families.mla_decode.candidate import MAX_JOIN_RATIO, MAX_OVERHEAD, MAX_PREFETCH, MAX_UNIT
+from cutegen.families.mla_decode.candidate import (
+    MAX_JOIN_RATIO,
+    MAX_OVERHEAD,
+    MAX_PREFETCH,
+    MAX_UNIT,
+    Kernel,
+    Variant,
+)
 from cutegen.families.pdl import Pdl
 from cutegen.families.tune_section import TuneSection
 from cutegen.spec.base import Auto, Bench, Exactly, KernelSpec, Positive, Range, Section, knob
@@ -108,7 +115,7 @@ class Tune(TuneSection):
     """Candidates of `cutegen tune`: every combination of the listed values. Knobs that are not listed are what the spec
     writes, else the default's. Nothing listed: variants and costs around the default's."""
 
-    variant: list[Literal["seesaw", "seesaw_2cta"]] = Field(default=[], description="Candidates for `variant`.")
+    variant: list[Kernel] = Field(default=[], description="Candidates for `variant`.")
     unit: list[Unit] = Field(default=[], description="Candidates for `scheduler.unit`.")
     overhead: list[Overhead] = Field(default=[], description="Candidates for `scheduler.overhead`.")
     join_ratio: list[JoinRatio] = Field(default=[], description="Candidates for `scheduler.join_ratio`.")
@@ -169,7 +176,7 @@ class MlaSpec(KernelSpec):
         validate_default=True,
         description="Cutting of one request's keys: `1` is short for `{max: 1}`.",
     )
-    variant: Literal["seesaw", "seesaw_2cta", "both"] | Auto = knob(
+    variant: Variant | Auto = knob(
         "seesaw: a CTA for 64 rows, whose two warpgroups take turns; seesaw_2cta: two such CTAs share their loads; "
         "both: a call takes the one that suits its rows and batch."
     )
