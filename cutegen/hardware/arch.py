@@ -1,6 +1,6 @@
 """What a CTA may use on each architecture.
 
-Sources: CUDA C++ Programming Guide, "Compute Capabilities" (shared memory per block, registers, threads, cluster size);
+Sources: CUDA C++ Programming Guide, "Compute Capabilities" (shared memory per block, registers, threads);
 PTX ISA, "wgmma", "tcgen05", "setmaxnreg". A test compares the shared memory with what the installed DSL reports.
 """
 
@@ -12,7 +12,9 @@ from cutegen.dtypes import DType
 
 WARP_THREADS = 32
 WARPGROUP_THREADS = 128
+WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 MBARRIER_BYTES = 8
+TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and WGMMA count from an aligned base
 # PTX ISA, setmaxnreg: the immediate is a multiple of 8 in [24, 256].
 SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX = 8, 24, 256
 
@@ -22,21 +24,18 @@ class Arch:
     """One target.
 
     smem_bytes: dynamic shared memory one CTA may allocate. registers: 32-bit registers per CTA. max_threads: per CTA.
-    max_cluster: CTAs of a portable cluster. mma: the tensor-core instruction; mma_m, mma_n, mma_k_bytes: rows of one
-    instruction, (smallest, largest, step) of its columns, bytes of its K extent. tmem_columns: 0 where there is none.
+    mma: the tensor-core instruction; mma_m, mma_n, mma_k_bytes: rows of one instruction, (smallest, largest, step) of
+    its columns, bytes of its K extent.
     """
 
     name: str
     smem_bytes: int
     registers: int
     max_threads: int
-    max_cluster: int
     mma: str
     mma_m: int
     mma_n: tuple[int, int, int]
     mma_k_bytes: int
-    tmem_columns: int
-    features: frozenset[str]
 
     def mma_k(self, dtype: DType) -> int:
         """Elements that one MMA contracts."""
@@ -55,39 +54,30 @@ ARCHS: dict[str, Arch] = {
             smem_bytes=232448,
             registers=65536,
             max_threads=1024,
-            max_cluster=8,
             mma="wgmma",
             mma_m=64,
             mma_n=(8, 256, 8),
             mma_k_bytes=32,
-            tmem_columns=0,
-            features=frozenset({"tma", "multicast", "setmaxnreg", "pdl"}),
         ),
         Arch(
             name="sm_100a",
             smem_bytes=232448,
             registers=65536,
             max_threads=1024,
-            max_cluster=8,
             mma="tcgen05",
             mma_m=128,
             mma_n=(16, 256, 16),
             mma_k_bytes=32,
-            tmem_columns=512,
-            features=frozenset({"tma", "multicast", "setmaxnreg", "pdl", "clc"}),
         ),
         Arch(
             name="sm_120a",
             smem_bytes=101376,
             registers=65536,
             max_threads=1024,
-            max_cluster=8,
             mma="mma.sync",
             mma_m=16,
             mma_n=(8, 8, 8),
             mma_k_bytes=32,
-            tmem_columns=0,
-            features=frozenset({"tma", "setmaxnreg", "pdl", "clc"}),
         ),
     )
 }

@@ -1,6 +1,6 @@
 """What one GPU offers: the numbers the cost model and the roofline divide by.
 
-Sources: NVIDIA H100 and H200 data sheets (SXM: memory bandwidth, dense tensor-core rate, power) and the Hopper
+Sources: NVIDIA H100 and H200 data sheets (SXM: memory bandwidth, dense tensor-core rate) and the Hopper
 architecture white paper (132 SMs, 50 MB L2, 1.83 GHz boost for the dense rate). They are ceilings of the data sheet;
 `bench` measures what a machine sustains.
 
@@ -18,7 +18,7 @@ from cutegen.dtypes import DType
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """sms: streaming multiprocessors. l2_bytes, hbm_bytes_per_s, flops_16bit (dense, per s), clock_hz, power_watts.
+    """sms: streaming multiprocessors. l2_bytes, hbm_bytes_per_s, flops_16bit (dense, per s), clock_hz.
     sustained_flops_16bit: of flops_16bit, what the tensor core keeps up."""
 
     name: str
@@ -28,7 +28,6 @@ class Device:
     hbm_bytes_per_s: int
     flops_16bit: int
     clock_hz: int
-    power_watts: int
     sustained_flops_16bit: int
 
     def flops(self, dtype: DType) -> int:
@@ -40,25 +39,23 @@ DEVICES: dict[str, Device] = {
     d.name: d
     for d in (
         Device(
-            "h200",
-            "sm_90a",
-            132,
-            50 * 2**20,
-            4_800 * 10**9,
-            989_500 * 10**9,
-            1_830 * 10**6,
-            700,
+            name="h200",
+            arch="sm_90a",
+            sms=132,
+            l2_bytes=50 * 2**20,
+            hbm_bytes_per_s=4_800 * 10**9,
+            flops_16bit=989_500 * 10**9,
+            clock_hz=1_830 * 10**6,
             sustained_flops_16bit=860 * 10**12,
         ),
         Device(
-            "h100",
-            "sm_90a",
-            132,
-            50 * 2**20,
-            3_350 * 10**9,
-            989_500 * 10**9,
-            1_830 * 10**6,
-            700,
+            name="h100",
+            arch="sm_90a",
+            sms=132,
+            l2_bytes=50 * 2**20,
+            hbm_bytes_per_s=3_350 * 10**9,
+            flops_16bit=989_500 * 10**9,
+            clock_hz=1_830 * 10**6,
             sustained_flops_16bit=860 * 10**12,
         ),
     )

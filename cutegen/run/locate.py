@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.run.subject import Subject
 from cutegen.runtime.accuracy import Comparison
-
-# Rows of one warpgroup's MMA.
-WARPGROUP_ROWS = 64
 
 
 def describe(subject: Subject, output: int, name: str, found: Comparison, shape: tuple[int, ...], tiling: Any) -> str:
@@ -51,9 +49,7 @@ def _place(m: int, n: int, tiling: Any) -> str:
     if subtile:
         # Warpgroups that share a tile split its rows in bands of 64; with less rows than that per subtile group they
         # take turns at whole tiles instead.
-        together = subtile[0] // WARPGROUP_ROWS
-        group = (
-            f"warpgroup {row % subtile[0] // WARPGROUP_ROWS}" if together == tiling.consumers else "either warpgroup"
-        )
+        together = subtile[0] // MMA_ROWS
+        group = f"warpgroup {row % subtile[0] // MMA_ROWS}" if together == tiling.consumers else "either warpgroup"
         text += f"; {group}, epilogue subtile ({row // subtile[0]}, {column // subtile[1]})"
     return text

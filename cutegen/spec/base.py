@@ -167,7 +167,7 @@ class KernelSpec(Section):
     kernel: str = Field(description="The kernel family.")
     arch: str = Field(description="The architecture to generate for.")
     device: Product | None = Field(
-        default=None, description="The product whose SM count, caches and power steer the cost model; default per arch."
+        default=None, description="The product whose SM count, caches and rates steer the cost model; default per arch."
     )
     check: Check = Check()
     bench: Bench = Bench()

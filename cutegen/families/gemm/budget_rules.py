@@ -7,7 +7,6 @@ from dataclasses import replace
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
-    MMA_ROWS,
     accumulators,
     block_values,
     derive,
@@ -19,6 +18,7 @@ from cutegen.families.gemm.derived import (
     warpgroups_per_tile,
 )
 from cutegen.families.gemm.form_rules import MAX_STAGES, MAX_TILE_M, MIN_STAGES, TILE_N, legal_columns
+from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import with_extent

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, count_tiles, describe_work, estimate
-from cutegen.families.gemm.derived import MMA_ROWS
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
+from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
-from cutegen.families.gemm.derived import MMA_ROWS
+from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import ARCHS, Device

@@ -6,14 +6,20 @@ import math
 from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, RowGroups
 from cutegen.families.resolved import SmemRegion, StructField, lay_out_struct, place_fields
-from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS, Arch
+from cutegen.hardware.arch import (
+    MBARRIER_BYTES,
+    TENSOR_ALIGN,
+    WARP_THREADS,
+    WARPGROUP_THREADS,
+    WARPS_PER_WARPGROUP,
+    Arch,
+)
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
-MMA_ROWS = 64  # of one warpgroup's instruction
-TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and WGMMA count from an aligned base
 VECTOR_ALIGN = 16  # bytes of one vectorised load
 INDEX_BYTES = 4  # of an i32
 SCALE_ALIGN = 128  # bytes: where TMA may put a box
@@ -26,7 +32,6 @@ EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 CROWDED_ACCUMULATORS, CROWDED_BY_THREE = 128, 64
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
 QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
-WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 GATHER_CHUNK = 16  # bytes of one copy by a thread
 GATHER_LANES = 8  # threads that copy one row, at most: 128 bytes
 SWIZZLE_PERIOD = 8  # rows after which any swizzle repeats

@@ -10,7 +10,8 @@ from dataclasses import replace
 from cutegen.diagnostics import Rule
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS, threads, warpgroups_per_tile
+from cutegen.families.gemm.derived import threads, warpgroups_per_tile
+from cutegen.families.gemm.mma import MMA_ROWS, SM_90A
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import legal_extents
 from cutegen.families.gemm.rule_book import BOOK
@@ -18,7 +19,7 @@ from cutegen.families.refusal import Finding, nearest
 from cutegen.families.register_rules import REGISTER_VALUES, check_value
 from cutegen.hardware.arch import Arch
 
-TILE_N = (8, 256, 8)  # instruction columns
+TILE_N = SM_90A.mma_n  # columns of an instruction: least, most, step
 I8_TILE_N = (32, 16)  # of i8 operands: instructions with more columns than the first have a multiple of the second
 ROW_BYTES = 16  # the least that a row of an epilogue tile has, for TMA and in layouts of shared memory
 PAIRED_STEP_N = 32  # the same for pairs of columns

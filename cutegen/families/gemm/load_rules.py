@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS, contiguous_extent, group_step
+from cutegen.families.gemm.derived import contiguous_extent, group_step
 from cutegen.families.gemm.form_rules import SWIZZLES
 from cutegen.families.gemm.grouping import GROUP_ALIGNMENT
+from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding

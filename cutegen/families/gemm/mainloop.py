@@ -17,6 +17,7 @@ from cutegen.diagnostics import suggest
 from cutegen.epilogue import Assign, parse_expression
 from cutegen.epilogue.tree import Binary, Expr, Gather, Name, ReportAt, Span, walk
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.mma import SM_90A
 from cutegen.families.gemm.roles import find_roles
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from cutegen.spec.dims import Dim
 
 _BLOCKS = ("div", "ceil_div")
-MMA_K = 32  # elements of k in an MMA of 8-bit operands; twice as many as of 16-bit ones
+MMA_K = SM_90A.mma_k_bytes  # elements of k in an MMA of 8-bit operands; twice as many as of 16-bit ones
 
 
 @dataclass(frozen=True, slots=True)

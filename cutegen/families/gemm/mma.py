@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.dtypes import DTYPES, DType
+from cutegen.hardware import ARCHS
+
+SM_90A = ARCHS["sm_90a"]
+MMA_ROWS = SM_90A.mma_m  # of one warpgroup's instruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import MMA_ROWS, output_tile
+from cutegen.families.gemm.derived import output_tile
 from cutegen.families.gemm.form_rules import legal_columns
+from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK

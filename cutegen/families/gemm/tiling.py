@@ -10,7 +10,6 @@ from cutegen.families.gemm.derived import (
     INDEX_BYTES,
     QUEUE_COUNTERS,
     QUEUE_STAGES,
-    WARPS_PER_WARPGROUP,
     Derived,
     derive,
     dynamic,
@@ -22,11 +21,12 @@ from cutegen.families.gemm.derived import (
     warpgroups_per_tile,
 )
 from cutegen.families.gemm.last_tile import box, boxed_tiles, boxes
+from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.resolved import PipelinePlan, Role
-from cutegen.hardware.arch import WARP_THREADS
+from cutegen.hardware.arch import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.runtime.gemm import GemmTiling
 
 
@@ -228,8 +228,11 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         if c.schedule == "pingpong":
             does = f"tiles {group}, {group + 2}, {group + 4}, ...: MMA, then its epilogue while the other computes"
         else:
+            first_row = MMA_ROWS * group
             rows = (
-                f"rows {group * 64}..{group * 64 + 63} of every {64 * c.consumers}" if c.consumers > 1 else "all rows"
+                f"rows {first_row}..{first_row + MMA_ROWS - 1} of every {MMA_ROWS * c.consumers}"
+                if c.consumers > 1
+                else "all rows"
             )
             does = f"{rows} of the tile: MMA, then the epilogue"
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))

@@ -8,15 +8,19 @@ from cutegen.families.mla_decode.candidate import Candidate
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import FreeGroup, NamedBarrier
 from cutegen.families.resolved import SmemRegion, lay_out_struct
-from cutegen.hardware.arch import MBARRIER_BYTES, WARP_THREADS, WARPGROUP_THREADS
+from cutegen.hardware.arch import (
+    MBARRIER_BYTES,
+    TENSOR_ALIGN,
+    WARP_THREADS,
+    WARPGROUP_THREADS,
+    WARPS_PER_WARPGROUP,
+)
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 
 CONSUMERS = 2  # warpgroups; w takes block 2i + w of pair i, and columns 256w.. of O
 BUFFERS = 2  # of K, one for each block of a pair
 TILE_COLUMNS = 64  # of Q and K: one swizzled row of 128 bytes, one TMA box, one mbarrier
-TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and WGMMA count from an aligned base
 WORD = 4  # bytes of an f32 or i32
-WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
 THREADS = WARPGROUP_THREADS * (CONSUMERS + 1)
 CONSUMING = WARPGROUP_THREADS * CONSUMERS
 # A pair's tiles are given back in groups, each by the warpgroup that reads them last: (buffer, warpgroup, tiles).

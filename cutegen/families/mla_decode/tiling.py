@@ -8,13 +8,13 @@ from cutegen.families.mla_decode.derived import (
     CONSUMERS,
     NAMED_BARRIERS,
     TILE_COLUMNS,
-    WARPS_PER_WARPGROUP,
     Derived,
     derive,
 )
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.families.resolved import PipelinePlan, Role
+from cutegen.hardware.arch import WARPS_PER_WARPGROUP
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling
 
 

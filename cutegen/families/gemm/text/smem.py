@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.families.gemm.derived import SCALE_ALIGN, SLAB_ROWS, TENSOR_ALIGN, VECTOR_ALIGN
+from cutegen.families.gemm.derived import SCALE_ALIGN, SLAB_ROWS, VECTOR_ALIGN
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.consumers import ConsumersText
@@ -17,6 +17,7 @@ from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.families.gemm.text.reductions import ReductionsText
 from cutegen.families.gemm.text.tensors import MatrixText
 from cutegen.families.gemm.text.work import WorkText
+from cutegen.hardware.arch import TENSOR_ALIGN
 
 
 @dataclass(frozen=True, slots=True)
