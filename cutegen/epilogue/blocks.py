@@ -64,16 +64,16 @@ class Passes:
         return (*self.given, *(inverse for _, inverse in self.inverses))
 
 
-def find_block_values(statements: Sequence[Assign], operands: Sequence[Operand]) -> frozenset[str]:
+def find_block_values(statements: Sequence[Assign], operands: Sequence[Operand]) -> set[str]:
     """Names of what has one value for a row and block."""
-    elements, found = _elements(statements, operands), set[str]()
+    elements, found = find_elements(statements, operands), set[str]()
     for s in statements:
         if s.name not in elements and is_of_blocks(s.expr, found, elements):
             found.add(s.name)
-    return frozenset(found)
+    return found
 
 
-def is_of_blocks(expr: Expr, values: Collection[str], elements: Collection[str] = ()) -> bool:
+def is_of_blocks(expr: Expr, values: Collection[str], elements: Collection[str]) -> bool:
     """Whether an expression has one value for a row and block. values: names that have; elements: names of values of
     columns."""
     nodes = list(_outside(expr))
@@ -83,12 +83,8 @@ def is_of_blocks(expr: Expr, values: Collection[str], elements: Collection[str] 
     return any(isinstance(node, Reduce) for node in nodes) or any(name in values for name in names)
 
 
-def find_elements(statements: Sequence[Assign], operands: Sequence[Operand]) -> frozenset[str]:
+def find_elements(statements: Sequence[Assign], operands: Sequence[Operand]) -> set[str]:
     """Names of what has a value for each column."""
-    return frozenset(_elements(statements, operands))
-
-
-def _elements(statements: Sequence[Assign], operands: Sequence[Operand]) -> set[str]:
     found = {*ACCUMULATORS, *(o.name for o in operands if o.kind in ("row_vector", "tile"))}
     for s in statements:
         nodes = list(_outside(s.expr))
@@ -158,7 +154,7 @@ class _Planner:
             expr = self.lift(s.expr, s)
             if s.name not in self.reduced:
                 self.statements.append(replace(s, expr=expr))
-        self.elements = _elements(self.statements, program.operands)
+        self.elements = find_elements(self.statements, program.operands)
         self.accumulators = [name for name in ACCUMULATORS if (name == "acc") == (program.pairing is None)]
 
     def tell_scaled_apart(self) -> Iterator[Assign]:

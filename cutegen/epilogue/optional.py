@@ -105,12 +105,9 @@ class _Omission:
             case Call(op, args):
                 return self._call(expr, op, [self.reduce(arg) for arg in args])
         for part in children(expr):
-            if self._reduces_to_nothing(part):
+            if self.reduce(part) is None:
                 raise Unclear(part.span, f"this choice has no meaning without {self._absent(part)}", _REMEDY)
         return map_children(expr, lambda part: self.reduce(part) or part)
-
-    def _reduces_to_nothing(self, expr: Expr) -> bool:
-        return self.reduce(expr) is None
 
     def _sum(self, expr: Binary, left: Expr | None, right: Expr | None) -> Expr | None:
         if left is None or right is None:

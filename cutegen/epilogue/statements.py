@@ -75,7 +75,7 @@ def parse_epilogue(
     values = ["acc", *inputs, *assignments]
     for name, tree in trees.items():
         for node in walk(tree):
-            _check_node(node, name, values, outputs, taken, partial(refuse, name))
+            _check_node(node, values, outputs, taken, partial(refuse, name))
         _check_reductions(name, tree, trees, outputs, partial(refuse, name))
     if not ok:
         return None
@@ -89,7 +89,7 @@ def parse_epilogue(
 
 
 def _check_node(
-    node: Expr, owner: str, values: Sequence[str], outputs: Sequence[str], taken: Sequence[str], refuse: ReportAt
+    node: Expr, values: Sequence[str], outputs: Sequence[str], taken: Sequence[str], refuse: ReportAt
 ) -> None:
     """Names and `@`: what the syntax alone does not tell."""
     match node:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+# Tiles for each SM of a large problem: with more than two a persistent kernel wraps around, and its rings carry over
+# from tile to tile.
+WAVES = 2.2
 # (inputs, outputs) -> a launch that computes the same, or part of it, into the outputs or tensors of its own
 Bind = Callable[[tuple[Any, ...], tuple[Any, ...]], Callable[[], Any]]
 # Modes of cutegen/run/cases.py that any kernel passes on its hardest problems.

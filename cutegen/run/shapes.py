@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cutegen.diagnostics import CutegenError, suggest
+from cutegen.families.proving import WAVES
 from cutegen.hardware import MOST_SMS
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import legal_extent
 
 Shape = dict[str, int]
 
-# Tiles for each SM: with more than two a persistent kernel wraps around, and its rings carry over from tile to tile.
-WAVES = 2.2
 # Ring buffers hold at most this many k tiles: 227 KiB of SMEM over the smallest stage.
 DEEPEST_RING = 12
 

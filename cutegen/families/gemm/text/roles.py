@@ -65,7 +65,7 @@ def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleTe
         *(_tensor(x.smem, x.smem_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
-        *(_boxes(boxes, "BoxIn", boxes.loaded) if boxes and boxes.loaded else ()),
+        *(_box("BoxIn", boxes.loaded) if boxes and boxes.loaded else ()),
     )
     return RoleText("LoadOperands", "What the A/B load warp works on.", fields)
 
@@ -198,7 +198,7 @@ def _outputs(outputs: OutputsText) -> Iterator[FieldText]:
         yield _tensor(f"s_{d.name}", "eM, eN, slots")
 
 
-def _boxes(boxes: BoxesText, end: str, tile: TileText) -> Iterator[FieldText]:
+def _box(end: str, tile: TileText) -> Iterator[FieldText]:
     yield _atom(f"tma{end}")
     yield _tensor(f"m{end}", tile.modes)
     yield _tensor("sBox", "rows, columns, stages")
@@ -206,7 +206,7 @@ def _boxes(boxes: BoxesText, end: str, tile: TileText) -> Iterator[FieldText]:
 
 def _consumed_boxes(boxes: BoxesText | None) -> Iterator[FieldText]:
     if boxes and boxes.stored:
-        yield from _boxes(boxes, "BoxOut", boxes.stored)
+        yield from _box("BoxOut", boxes.stored)
     elif boxes:
         yield _tensor("sBox", "rows, columns, stages")
 
