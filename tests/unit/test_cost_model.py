@@ -12,7 +12,8 @@ from gemm_specs import BLOCKS, COUNTS, FP8, FUSED, H200, PLAIN, SM90, bind_text,
 
 from cutegen.cli import main
 from cutegen.families.gemm.auto import candidates
-from cutegen.families.gemm.cores import Core, rank
+from cutegen.families.gemm.candidate import Core
+from cutegen.families.gemm.cores import rank
 from cutegen.families.gemm.cost_model import (
     ACCUMULATOR_BYTES,
     PARTIAL_BYTES_PER_CLOCK,
@@ -23,7 +24,7 @@ from cutegen.families.gemm.cost_model import (
     describe_work,
     estimate,
 )
-from cutegen.families.gemm.ranking import core, legal_candidates
+from cutegen.families.gemm.ranking import legal_candidates
 from cutegen.families.gemm.rules import refusals
 from cutegen.hardware import DEVICES
 
@@ -247,7 +248,7 @@ def test_the_kernel_is_marked_where_it_is_among_the_first(capsys: pytest.Capture
 
 def test_ranking_lists_each_core_once() -> None:
     resolved: Any = resolve_text(PLAIN).resolved
-    cores = [core(c) for c in legal_candidates(resolved, Shape(512, 4096, 4096))]
+    cores = [c.core for c in legal_candidates(resolved, Shape(512, 4096, 4096))]
     assert len(cores) == len(set(cores)) > 100
     assert not any(next(refusals(P, c, SM90), None) for c in legal_candidates(resolved, Shape(512, 4096, 4096)))
 

@@ -14,7 +14,8 @@ from bench_results import result
 
 from cutegen.cli import main
 from cutegen.families.gemm import FAMILY
-from cutegen.families.gemm.cores import Core, rank, sketch
+from cutegen.families.gemm.candidate import Core
+from cutegen.families.gemm.cores import rank, sketch
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.hardware import DEVICES
 from cutegen.report.score import WITHIN, Pick, Score, Timed, TimedProblem, describe_score, load_timed, score_model

@@ -8,19 +8,26 @@ from typing import Any
 
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import most_stages, other_registers
-from cutegen.families.gemm.candidate import COPIED, EPILOGUE_RINGS, STAGES_OF_A, Candidate
+from cutegen.families.gemm.candidate import COPIED, EPILOGUE_RINGS, STAGES_OF_A, Candidate, Core, cluster_size
 from cutegen.families.gemm.cores import (
     RASTER_GROUP,
     SPLIT_K_SUM,
     SPLIT_MARGIN,
-    Core,
     bare,
     list_gathers,
     promotion,
     propose_cores,
 )
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.derived import accumulators, contiguous_extent, may_spill, smem_size, subtiles, threads
+from cutegen.families.gemm.derived import (
+    accumulators,
+    contiguous_extent,
+    may_spill,
+    sharing_ctas,
+    smem_size,
+    subtiles,
+    threads,
+)
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES
 from cutegen.families.gemm.gather_rules import needed_registers
 from cutegen.families.gemm.last_tile import LAST_TILE_RULES
@@ -162,7 +169,7 @@ def complete(
     settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
     if c.last_tile == STAGES_OF_A and "last_tile" in fixed:
         settle("a CTA has to know which tile is its last", scheduler="static_persistent")
-    elif c.cluster[0] * c.cluster[1] > 2:
+    elif cluster_size(c) > 2:
         late = "GPCs do not hold whole clusters of 4: the last ones start late, and take what is left"
         settle(late, scheduler="dynamic_persistent")
     else:
@@ -188,9 +195,8 @@ def complete(
 
 def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tuple[int, str]:
     """How many CTAs of the cluster share a load of that operand, and why; all that can, or none."""
-    operand, rule, peers, along = (
-        (problem.a, multicast_a, c.cluster[1], "n") if side == "a" else (problem.b, multicast_b, c.cluster[0], "m")
-    )
+    operand, rule = (problem.a, multicast_a) if side == "a" else (problem.b, multicast_b)
+    peers, along = sharing_ctas(c, side)
     shared: dict[str, Any] = {f"multicast_{side}": peers}
     if peers > 1 and rule(problem, replace(c, **shared), arch) is None:
         return peers, f"{peers} CTAs of the cluster along {along} share it"

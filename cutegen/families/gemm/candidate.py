@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
 from cutegen.families.pdl import PDL_TRIGGERS
@@ -30,6 +30,18 @@ BY_THREADS, COPIED = get_args(GatherWay)
 # The rings of `pipeline` that the epilogue of a CTA's last tile uses.
 LastTile: TypeAlias = Literal["epilogue_stages", "stages"]
 EPILOGUE_RINGS, STAGES_OF_A = get_args(LastTile)
+
+
+class Core(NamedTuple):
+    """The knobs that a candidate is built around."""
+
+    schedule: str
+    consumers: int
+    tile: tuple[int, int, int]
+    cluster: tuple[int, int]
+    swap_ab: bool
+    split_k: int
+    gather: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,20 @@ class Candidate:
     def promotes(self) -> bool:
         """Whether the sum is kept in f32 registers beside the tensor core's accumulator."""
         return self.promote_every != NEVER
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether CTAs get their tiles from a counter."""
+        return self.scheduler == "dynamic_persistent"
+
+    @property
+    def core(self) -> Core:
+        return Core(*(getattr(self, field) for field in Core._fields))
+
+
+def cluster_size(c: Candidate | Core) -> int:
+    """CTAs of a cluster."""
+    return c.cluster[0] * c.cluster[1]
 
 
 # `{a}`, `{b}` in a key stand for the mainloop operands.

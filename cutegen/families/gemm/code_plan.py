@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import accumulators, dynamic, part_registers, warpgroups_per_tile
+from cutegen.families.gemm.derived import accumulators, part_registers, warpgroups_per_tile
 from cutegen.families.gemm.form_rules import MIN_STAGES
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
@@ -67,4 +67,4 @@ def _fewer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
 def _atomics(c: Candidate) -> int:
     """Claims and the count of clusters that are done; one publication of partial sums; additions of four values."""
     additions = (accumulators(c) - part_registers(c)) // 4 if c.split_k_sum == "unordered_atomic" else 0
-    return 2 * dynamic(c) + (c.split_k > 1) + additions
+    return 2 * c.dynamic + (c.split_k > 1) + additions

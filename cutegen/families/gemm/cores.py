@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
+from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, count_tiles, describe_work, estimate
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
 from cutegen.families.gemm.mma import MMA_ROWS
@@ -71,18 +71,6 @@ PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and
 COST_MODEL = "cost model"  # how its reasons begin
 COPIED_ROWS = 2048  # from which on gathered rows are copied: below, a launch of its own weighs more than what TMA saves
 EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, for judging them before they are complete
-
-
-class Core(NamedTuple):
-    """The knobs that a candidate is built around, in the kernel's frame."""
-
-    schedule: str
-    consumers: int
-    tile: tuple[int, int, int]
-    cluster: tuple[int, int]
-    swap_ab: bool
-    split_k: int
-    gather: str = "none"
 
 
 def list_gathers(problem: GemmProblem, shapes: Sequence[Shape]) -> tuple[str, ...]:

@@ -17,17 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cutegen.epilogue import cost
-from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate
+from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate, Core, cluster_size
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import ARCHS, Device
-
-if TYPE_CHECKING:
-    from cutegen.families.gemm.cores import Core
 
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
 FILL_BYTES_PER_CLOCK = 96  # that TMA writes into shared memory
@@ -177,7 +174,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
 def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
     """The model for one candidate: schedule, tile, cluster, stages, raster, split_k, swap_ab; every other knob is taken
     to be well chosen."""
-    shape, size = kernel_shape(work.shape, c), c.cluster[0] * c.cluster[1]
+    shape, size = kernel_shape(work.shape, c), cluster_size(c)
     grid, tiles, slots = count_tiles(c, work, device)
     full, last = divmod(tiles, slots)
     waves = full + bool(last)
@@ -205,7 +202,7 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
 
 def count_tiles(c: Candidate | Core, work: Work, device: Device) -> tuple[Grid, int, int]:
     """The grid, all tiles of it (see Estimate), and how many CTAs run at the same time."""
-    shape, size = kernel_shape(work.shape, c), c.cluster[0] * c.cluster[1]
+    shape, size = kernel_shape(work.shape, c), cluster_size(c)
     grid = Grid(*(-(-extent // (t * cl)) * cl for extent, t, cl in zip(shape[:2], c.tile, c.cluster)))
     slots = device.sms // size * size or device.sms  # an illegal cluster is ranked before its rule refuses it
     return grid, grid.m * grid.n * shape.batch * c.split_k, slots

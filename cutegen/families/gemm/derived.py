@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import Candidate, cluster_size
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, RowGroups
@@ -68,10 +68,6 @@ def warpgroups_per_tile(c: Candidate) -> int:
     return c.consumers if c.schedule == "cooperative" else 1
 
 
-def dynamic(c: Candidate) -> bool:
-    return c.scheduler == "dynamic_persistent"
-
-
 def partial_tiles(c: Candidate) -> int:
     """Tiles of partial sums that an output tile keeps in global memory."""
     return {"none": 0, "ordered_parallel": c.split_k - 1}.get(c.split_k_sum, 1)
@@ -96,6 +92,11 @@ def part_registers(c: Candidate) -> int:
     """Registers of a thread for the sum that the tensor core hands to f32 registers next: one wave of 64 rows, not the
     whole tile, because a warpgroup promotes wave after wave; 0 without promotion."""
     return c.tile[1] * MMA_ROWS // WARPGROUP_THREADS if c.promotes else 0
+
+
+def sharing_ctas(c: Candidate, side: str) -> tuple[int, str]:
+    """CTAs of a cluster that need the same tile of A ("a") or B ("b"), and the dim that they lie along."""
+    return (c.cluster[1], "n") if side == "a" else (c.cluster[0], "m")
 
 
 def contiguous_extent(problem: GemmProblem, c: Candidate, side: str) -> int:
@@ -186,7 +187,7 @@ def group_step(c: Candidate, groups: RowGroups) -> int:
 
 def gather_warps(problem: GemmProblem, c: Candidate) -> int:
     """Warps of the producer warpgroup that copy gathered rows, the last ones; 0 without a gather."""
-    others = 1 + bool(problem.kernel_epilogue.tiles) + dynamic(c)
+    others = 1 + bool(problem.kernel_epilogue.tiles) + c.dynamic
     return min(GATHER_WARPS, WARPS_PER_WARPGROUP - others) if problem.gather else 0
 
 
@@ -270,7 +271,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
         entries, facts = group_table(problem)
         what = f"i32 ({entries}, {facts}), where each group lies"
         fields.append(("group_table", entries * facts * INDEX_BYTES, VECTOR_ALIGN, what))
-    if dynamic(c):
+    if c.dynamic:
         what = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
         fields.append(("queue_barriers", (2 * QUEUE_STAGES + 1) * MBARRIER_BYTES, MBARRIER_BYTES, what))
         fields.append(("queue_indices", QUEUE_STAGES * INDEX_BYTES, INDEX_BYTES, f"i32 x {QUEUE_STAGES} stages"))
@@ -329,9 +330,9 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         stage_bytes=slot_bytes(problem, c) - gathered_bytes(problem, c),
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.tiles),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
-        queue_readers=1 + loads + gather_warps(problem, c) + WARPS_PER_WARPGROUP * c.consumers if dynamic(c) else 0,
+        queue_readers=1 + loads + gather_warps(problem, c) + WARPS_PER_WARPGROUP * c.consumers if c.dynamic else 0,
         covers=(covers[1], covers[0]) if c.swap_ab else covers,
-        partials=tile_m * tile_n * c.cluster[0] * c.cluster[1] * partial_tiles(c),
+        partials=tile_m * tile_n * cluster_size(c) * partial_tiles(c),
         smem=regions,
         smem_bytes=smem_bytes,
     )

@@ -197,7 +197,7 @@ def _work(tiling: ResolvedGemmTiling) -> Section:
     if c.split_k > 1:
         how = f"k in {c.split_k} parts, {c.split_k_sum}: {SUM_IS[c.split_k_sum]}"
         lines += [how, "the CTA of a tile's last part finishes it; it waits for those before, never for later ones"]
-    if c.scheduler == "dynamic_persistent":
+    if c.dynamic:
         lines.append("the first tile by position, others from a counter when the loads of the one before begin")
     header = ("scratch", "in all", "for each cluster tile", "is")
     rows = tuple((name, *map(str, getattr(numbers, name)), SCRATCH_IS[name]) for name in numbers.scratch)

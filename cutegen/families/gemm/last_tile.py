@@ -9,7 +9,7 @@ from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.dtypes import DType
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import EPILOGUE_RINGS, STAGES_OF_A, Candidate
-from cutegen.families.gemm.derived import dynamic, epilogue_tile, output_tile
+from cutegen.families.gemm.derived import epilogue_tile, output_tile
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding
@@ -105,7 +105,7 @@ def known_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
         if len(outputs) == 1 and not tiles:
             what = f"loads no tile, and threads store `{outputs[0].name}`: only tiles that TMA moves"
         return f"the epilogue {what} can go through stages of A", f"use last_tile: {EPILOGUE_RINGS}"
-    if dynamic(c):
+    if c.dynamic:
         reason = "a dynamic scheduler hands out the next tile while this one is stored: none is known to be the last"
         return reason, f"use static_persistent, or last_tile: {EPILOGUE_RINGS}"
     if c.split_k > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import contiguous_extent, group_step
+from cutegen.families.gemm.derived import contiguous_extent, group_step, sharing_ctas
 from cutegen.families.gemm.form_rules import SWIZZLES
 from cutegen.families.gemm.grouping import GROUP_ALIGNMENT
 from cutegen.families.gemm.mma import MMA_ROWS
@@ -85,7 +85,7 @@ _MULTICAST = Rule(
 
 def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Finding:
     operand, axis, value = (problem.a, 0, c.multicast_a) if side == "a" else (problem.b, 1, c.multicast_b)
-    along, peers = ("n", c.cluster[1]) if side == "a" else ("m", c.cluster[0])
+    peers, along = sharing_ctas(c, side)
     if value == 1:
         return None
     if operand is problem.gathered:

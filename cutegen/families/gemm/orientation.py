@@ -10,22 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, OperandKind, Output, Passes, find_passes
-from cutegen.families.gemm.candidate import COPIED, Candidate
+from cutegen.families.gemm.candidate import COPIED, Candidate, Core
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, RowGather
 
 if TYPE_CHECKING:
-    from cutegen.families.gemm.cores import Core
     from cutegen.families.gemm.cost_model import Shape
 
 _SIDES = {"multicast_a": "multicast_b", "swizzle_a": "swizzle_b", "load_ahead_a": "load_ahead_b"}
 EXCHANGED = {**_SIDES, **{b: a for a, b in _SIDES.items()}}
 """Candidate fields that trade places, both ways."""
 
-_ROLES = {"m": "n", "n": "m", "k": "k"}
-_KEPT: dict[str, Literal["m", "n", ""]] = {"m": "n", "n": "m", "": ""}
+_OTHER: dict[Literal["m", "n"], Literal["m", "n"]] = {"m": "n", "n": "m"}
+_MAJOR: dict[Literal["m", "n", "k"], Literal["m", "n", "k"]] = {"m": "n", "n": "m", "k": "k"}
+_KEPT: dict[Literal["m", "n", ""], Literal["m", "n", ""]] = {"m": "n", "n": "m", "": ""}
+Stored = TypeVar("Stored", Output, BlockOutput)
 _KINDS: dict[str, OperandKind] = {"row_vector": "column_vector", "column_vector": "row_vector"}
 
 
@@ -64,7 +65,7 @@ def transpose(problem: GemmProblem) -> GemmProblem:
         transposed=not problem.transposed,
         m=problem.n,
         n=problem.m,
-        groups=problem.groups and replace(problem.groups, along=cast(Literal["m", "n"], _ROLES[problem.groups.along])),
+        groups=problem.groups and replace(problem.groups, along=_OTHER[problem.groups.along]),
         gather=_gather(problem.gather),
         copied=_gather(problem.copied),
         a=_matrix(problem.b),
@@ -95,38 +96,33 @@ def copy_rows(problem: GemmProblem) -> GemmProblem:
 
 
 def _program(program: EpilogueProgram) -> EpilogueProgram:
-    operands, outputs = tuple(map(_operand, program.operands)), tuple(map(_output, program.outputs))
+    operands, outputs = tuple(map(_operand, program.operands)), tuple(map(_stored, program.outputs))
     reductions = tuple(replace(r, kept=_KEPT[r.kept]) for r in program.reductions)
-    blocks = tuple(map(_block_output, program.block_outputs))
+    blocks = tuple(map(_stored, program.block_outputs))
     return replace(program, operands=operands, outputs=outputs, reductions=reductions, block_outputs=blocks)
 
 
 def _gather(gather: RowGather | None) -> RowGather | None:
-    return gather and replace(gather, along=cast(Literal["m", "n"], _ROLES[gather.along]))
+    return gather and replace(gather, along=_OTHER[gather.along])
 
 
 def _matrix(t: MatrixOperand) -> MatrixOperand:
-    return replace(t, major=cast(Literal["m", "n", "k"], _ROLES[t.major]))
+    return replace(t, major=_MAJOR[t.major])
 
 
 def _operand(o: Operand) -> Operand:
     if o.kind == "block_input":
-        inner = cast(Literal["m", "n"], _ROLES[o.inner or "n"])
-        missing = cast(Literal["m", "n"], _ROLES[o.missing]) if o.missing else None
+        missing = _OTHER[o.missing] if o.missing else None
         axes = o.axes if o.missing else _transposed(o.axes)
-        return replace(o, axes=axes, block=o.block[::-1], up=o.up[::-1], inner=inner, missing=missing)
+        return replace(o, axes=axes, block=o.block[::-1], up=o.up[::-1], inner=_OTHER[o.inner or "n"], missing=missing)
     if o.kind != "tile":
         return replace(o, kind=_KINDS.get(o.kind, o.kind))
     assert o.major
-    return replace(o, axes=_transposed(o.axes), major=cast(Literal["m", "n"], _ROLES[o.major]))
+    return replace(o, axes=_transposed(o.axes), major=_OTHER[o.major])
 
 
-def _output(o: Output) -> Output:
-    return replace(o, axes=_transposed(o.axes), major=cast(Literal["m", "n"], _ROLES[o.major]))
-
-
-def _block_output(o: BlockOutput) -> BlockOutput:
-    return replace(o, axes=_transposed(o.axes), major=cast(Literal["m", "n"], _ROLES[o.major]))
+def _stored(o: Stored) -> Stored:
+    return replace(o, axes=_transposed(o.axes), major=_OTHER[o.major])
 
 
 def _transposed(axes: tuple[int, ...]) -> tuple[int, ...]:

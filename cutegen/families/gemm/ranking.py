@@ -30,7 +30,7 @@ def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Sec
     rows: list[tuple[str, ...]] = []
     for e, c in shown:
         word = f"{len(rows) + 1}"
-        if core(c) == core(own):
+        if c.core == own.core:
             word += ", this kernel"
         rows.append(_row(word, c, e, device.clock_hz))
     if not any("this kernel" in row[0] for row in rows):
@@ -58,11 +58,6 @@ def written_fields(resolved: ResolvedGemm) -> dict[str, Any]:
     """The knobs that the spec writes, by candidate field."""
     fields = {k.key: k.field for k in knobs_of(resolved.problem)}
     return {fields[d.key]: d.value for d in resolved.decisions if d.origin == "spec" and d.key in fields}
-
-
-def core(c: Candidate) -> tuple[object, ...]:
-    """What the model tells candidates apart by."""
-    return c.schedule, c.consumers, c.tile, c.cluster, c.swap_ab, c.split_k, c.gather
 
 
 def estimate_seconds(resolved: ResolvedGemm, instance: str | Mapping[str, object], shape: Shape) -> float | None:

@@ -20,9 +20,9 @@ from cutegen.families.gemm.candidate import (
     SPLIT_K_SUMS,
     STAGES_OF_A,
     Candidate,
+    Core,
     ahead_knobs,
 )
-from cutegen.families.gemm.cores import Core
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.form_rules import MAX_STAGES
@@ -89,7 +89,7 @@ def _kind(c: Candidate) -> tuple[object, ...]:
 
 def _vary(problem: GemmProblem, fixed: Mapping[str, Any], c: Candidate, arch: Arch, shape: Shape) -> Candidate:
     """The candidate with the fixed knobs, those of its core kept, and the others chosen anew."""
-    core = Core(**{field: fixed.get(field, getattr(c, field)) for field in Core._fields})
+    core = c.core._replace(**{field: value for field, value in fixed.items() if field in Core._fields})
     chosen: Candidate = finish(problem, fixed, core, arch, [shape], "", "").candidate
     return chosen
 

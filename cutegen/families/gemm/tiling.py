@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.families.gemm.candidate import STAGES_OF_A, Candidate
+from cutegen.families.gemm.candidate import STAGES_OF_A, Candidate, cluster_size
 from cutegen.families.gemm.derived import (
     EPILOGUE_COLUMNS,
     INDEX_BYTES,
@@ -12,7 +12,6 @@ from cutegen.families.gemm.derived import (
     QUEUE_STAGES,
     Derived,
     derive,
-    dynamic,
     epilogue_tile,
     epilogue_widths,
     gather_warps,
@@ -105,11 +104,11 @@ def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, A
     """What GemmTiling has beside, where k is split or tiles are handed out dynamically, or where tiles are transposed
     and scratch is counted by them."""
     numbers: dict[str, Any] = {"split_k": c.split_k} if c.split_k > 1 else {}
-    if dynamic(c):
+    if c.dynamic:
         numbers |= {"queue_stages": QUEUE_STAGES, "queue_readers": d.queue_readers}
     if numbers:
-        size = c.cluster[0] * c.cluster[1]
-        numbers |= {"covers": d.covers, "semaphores": (QUEUE_COUNTERS * dynamic(c), size * (c.split_k > 1))}
+        size = cluster_size(c)
+        numbers |= {"covers": d.covers, "semaphores": (QUEUE_COUNTERS * c.dynamic, size * (c.split_k > 1))}
     elif c.swap_ab and problem.epilogue.reductions:
         numbers["covers"] = d.covers
     if c.split_k > 1:
@@ -127,10 +126,8 @@ def _box_numbers(problem: GemmProblem, c: Candidate) -> dict[str, Any]:
 
 
 def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
-    size, tiles = c.cluster[0] * c.cluster[1], partial_tiles(c)
-    counters = [f"{QUEUE_COUNTERS} of the tile queue"] * dynamic(c) + [f"{size} for each cluster tile"] * (
-        c.split_k > 1
-    )
+    size, tiles = cluster_size(c), partial_tiles(c)
+    counters = [f"{QUEUE_COUNTERS} of the tile queue"] * c.dynamic + [f"{size} for each cluster tile"] * (c.split_k > 1)
     partials = f"f32 {c.tile[0]} x {c.tile[1]} x {size} CTAs x {tiles} for each cluster tile"
     gather = f" + {gather_warps(problem, c)} gather warps" if problem.gather else ""
     loads = 1 + bool(problem.kernel_epilogue.tiles)
@@ -173,8 +170,8 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
         full = f"1 arrival and {size} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
         empty = "as in ab; no box is released, as none follows it"
         plans.append(PipelinePlan("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), size, full, empty))
-    if dynamic(c):
-        peers = c.cluster[0] * c.cluster[1]
+    if c.dynamic:
+        peers = cluster_size(c)
         full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"
         empty = f"{d.queue_readers * peers} warps{' of all CTAs' * (peers > 1)} arrive at CTA 0"
         kind = "StoreAsync" if peers > 1 else "Async"
@@ -208,7 +205,7 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         what = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"
         roles.append(Role("tile load warp", (1, 1), c.producer_registers, what))
     first_idle = scheduler_warp(problem)
-    if dynamic(c):
+    if c.dynamic:
         claims = "claims tiles" if c.cluster == (1, 1) else "in CTA 0 of a cluster: claims tiles for all its CTAs"
         roles.append(Role("scheduler warp", (first_idle, first_idle), c.producer_registers, claims))
         first_idle += 1

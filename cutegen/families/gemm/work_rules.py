@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import Candidate, cluster_size
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Finding
@@ -52,7 +52,7 @@ def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "split_k",
 )
 def split_k_cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
-    size = c.cluster[0] * c.cluster[1]
+    size = cluster_size(c)
     if c.split_k == 1 or size <= MAX_SPLIT_CLUSTER:
         return None
     return (

@@ -54,7 +54,7 @@ class WorkText:
 
 def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> WorkText:
     """All in the kernel's frame; first: of the instances of the kernel, which take the same scratch."""
-    dynamic, split = structure.scheduler == "dynamic_persistent", structure.split_k_sum != "none"
+    dynamic, split = structure.dynamic, structure.split_k_sum != "none"
     scratch = tuple(s for s in SCRATCH if s.name in first.scratch)
     order = [("split", "k_split.KSplit")] if split else []
     order += [("queue", "tile_queue.TileQueue")] if dynamic else []
