@@ -39,6 +39,21 @@ class Dim:
     name: str | None
     factor: int
 
+    @property
+    def base(self) -> str:
+        """The dim that it is made of; an integer is one of its own."""
+        return self.name or self.text
+
+    @property
+    def divided(self) -> bool:
+        """Whether it is a quotient: one index for several of the dim `name`."""
+        return self.kind in ("div", "ceil_div")
+
+    @property
+    def rounds_up(self) -> bool:
+        """Whether it is a quotient whose last part may be smaller."""
+        return self.kind == "ceil_div"
+
     def __str__(self) -> str:
         return self.text
 

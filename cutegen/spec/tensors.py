@@ -52,6 +52,16 @@ class TensorDecl:
     contiguous: str | None = None
     optional: bool = False
 
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The dims; () for scalars of either kind."""
+        return self.dims or ()
+
+    @property
+    def inner(self) -> str:
+        """The text of the dim that is contiguous; IndexError for scalars."""
+        return self.contiguous or self.shape[-1].text
+
     def __str__(self) -> str:
         shape = "" if self.dims is None else f"[{', '.join(map(str, self.dims))}]"
         return f"{self.dtype}{shape}{f'@{self.contiguous}' if self.contiguous else ''}{'?' if self.optional else ''}"

@@ -277,7 +277,7 @@ class Binder:
         operands: tuple[str, ...] = mainloop.operands if mainloop else ()
         blocked = {name for name in written.whole if placement.has_blocks(name)}
         outputs = [name for name in written.whole if name not in blocked]
-        blocked |= {name for name in written.inputs if placement.is_block_input(name)}
+        blocked |= {name for name in written.inputs if placement.has_blocks(name)}
         blocked |= {*(mainloop.blocked if mainloop else ())}
         dims = {
             name: placement.dims(name, divided=name not in operands, blocks=name in blocked)

@@ -20,14 +20,14 @@ SIDES = ("m", "n")  # the rows of the left and of the right operand
 
 def place_block_scale(scale: Scale, decl: TensorDecl, roles: Roles) -> BlockScale:
     """A scale that `refuse_scale` has let pass."""
-    placed = {roles.role_of(dim.name or dim.text): (axis, dim) for axis, dim in enumerate(decl.dims or ())}
+    placed = {roles.role_of(dim.base): (axis, dim) for axis, dim in enumerate(decl.shape)}
     (row_axis, along_rows), (k_axis, along_k) = placed[SIDES[scale.side]], placed["k"]
     rows = 1 if along_rows.kind in ("name", "int") else along_rows.factor
-    contiguous = decl.contiguous or (decl.dims or ())[-1].text
+    contiguous = decl.inner
     return BlockScale(
         name=scale.name, dtype=decl.dtype, rows=rows, depth=along_k.factor,
         axes=(row_axis, k_axis, *([placed["batch"][0]] if "batch" in placed else [])),
-        up=(along_rows.kind == "ceil_div", along_k.kind == "ceil_div"), k_major=contiguous == along_k.text,
+        up=(along_rows.rounds_up, along_k.rounds_up), k_major=contiguous == along_k.text,
     )  # fmt: skip
 
 

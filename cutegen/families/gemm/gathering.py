@@ -47,9 +47,9 @@ def see_gathered(
         report(GATHER, ("tensors", name), message, remedy)
         return None
     decl, index = tensors[gather.name], tensors[gather.index]
-    shared = {d.text for d in tensors[mainloop.operands[1]].dims or ()}
-    (own,) = (d for d in decl.dims or () if d.text not in shared)
-    (rows,) = index.dims or ()
+    shared = {d.text for d in tensors[mainloop.operands[1]].shape}
+    (own,) = (d for d in decl.shape if d.text not in shared)
+    (rows,) = index.shape
     wrong = [(s, said) for s in mainloop.scales if (said := _refuse_rows(s, tensors, gather, own.text, rows.text))]
     for scale, (message, remedy) in wrong:
         report_at(GATHER, scale.span, message, remedy)
@@ -59,7 +59,7 @@ def see_gathered(
 
 def _as_tall(decl: TensorDecl, own: str, rows: Dim) -> TensorDecl:
     """The declaration with `rows` in place of the dim `own`."""
-    dims = tuple(rows if d.text == own else d for d in decl.dims or ())
+    dims = tuple(rows if d.text == own else d for d in decl.shape)
     return replace(decl, dims=dims, contiguous=rows.text if decl.contiguous == own else decl.contiguous)
 
 
@@ -69,7 +69,7 @@ def _refuse_rows(
     """Message and remedy where a scale of the left operand has other rows than its place in the mainloop says. own: the
     dim of the operand's rows; rows: of the product's."""
     a, name, index = gather.name, scale.name, gather.index
-    dims = {d.name or d.text for d in tensors[name].dims or ()}
+    dims = {d.base for d in tensors[name].shape}
     if scale.side or own == rows:
         return None
     if scale.gathered and own not in dims:
@@ -90,15 +90,15 @@ def _refusal(
     if rows in mainloop.operands or rows in assigned:
         taken = "assigned" if rows in assigned else "an operand"
         return rows, f"`{rows}` names rows of `{a}`, and is {taken}", "name an i32 tensor"
-    if index.dtype.name != "i32" or index.optional or len(index.dims or ()) != 1:
+    if index.dtype.name != "i32" or index.optional or len(index.shape) != 1:
         said = f"`{rows}` is {index}, and names the row of `{a}` for each row of the product"
         return rows, said, "declare it as i32[m]"
-    shared = {d.text for d in tensors[mainloop.operands[1]].dims or ()}
-    own = [d for d in decl.dims or () if d.text not in shared]
-    if len(decl.dims or ()) != 2 or len(own) != 1:
+    shared = {d.text for d in tensors[mainloop.operands[1]].shape}
+    own = [d for d in decl.shape if d.text not in shared]
+    if len(decl.shape) != 2 or len(own) != 1:
         remedy = "declare it as [t, k]; where rows fall into groups, use labels or offsets"
         return a, f"rows are gathered from a matrix, and `{a}` is {decl}", remedy
-    contiguous = decl.contiguous or (decl.dims or ())[-1].text
+    contiguous = decl.inner
     if contiguous == own[0].text:
         said = f"`{a}` has {contiguous} contiguous: its rows cannot be copied 16 bytes at a time"
         return a, said, "make k the last dim, or write its name after @"

@@ -109,7 +109,7 @@ class Grouping:
             self.refuse(said, f"write [{roles.batch}, {roles.m}, {roles.k}], or use labels or offsets", "tensors", a)
         needed = roles.m if self.form == "labels" else roles.batch
         decl = self.spec.tensors[self.tensor]
-        if decl.dtype.name != "i32" or decl.optional or [d.text for d in decl.dims or ()] != [needed]:
+        if decl.dtype.name != "i32" or decl.optional or [d.text for d in decl.shape] != [needed]:
             what = "the group of each row" if self.form == "labels" else f"{self.form} of each group"
             said = f"`{self.tensor}` is {decl}, and holds {what}"
             self.refuse(said, f"declare it as i32[{needed}]", "tensors", self.tensor)
@@ -136,7 +136,7 @@ class Grouping:
                 self.refuse(said, remedy, "tensors", output.name)
 
     def has(self, tensor: str, dim: str) -> bool:
-        return dim in {d.text for d in self.spec.tensors[tensor].dims or ()}
+        return dim in {d.text for d in self.spec.tensors[tensor].shape}
 
     def bound_count(self, dim: ProblemDim) -> ProblemDim:
         """The dim of groups with what the table can hold as its upper end."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from cutegen.spec import TensorDecl
     from cutegen.spec.dims import Dim
 
-_BLOCKS = ("div", "ceil_div")
 MMA_K = SM_90A.mma_k_bytes  # elements of k in an MMA of 8-bit operands; twice as many as of 16-bit ones
 
 
@@ -133,7 +132,7 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
 
 def suggest_product(tensors: Mapping[str, TensorDecl]) -> str:
     """`x @ y` of the first two tensors whose product a third one can hold; "" where there are none."""
-    dims = {name: [d.text for d in decl.dims or ()] for name, decl in tensors.items()}
+    dims = {name: [d.text for d in decl.shape] for name, decl in tensors.items()}
     for x, y in combinations(dims, 2):
         if any(not isinstance(find_roles(dims[x], dims[y], dims[d], (x, y, d)), str) for d in dims if d not in (x, y)):
             return f"{x} @ {y}"
@@ -147,7 +146,7 @@ def _is_gathered(factor: Name | Gather, tensors: Mapping[str, TensorDecl]) -> bo
 
 def _is_blocked(decl: TensorDecl, shared: Container[str | None]) -> bool:
     """Whether it has one value per block of a dim that both operands have."""
-    return any(d.kind in _BLOCKS and d.name in shared for d in decl.dims or ())
+    return any(d.divided and d.name in shared for d in decl.shape)
 
 
 def refuse_scale(
@@ -162,26 +161,26 @@ def refuse_scale(
     if decl.dtype.name != "f32":
         return f"`{scale.name}` is {decl.dtype}: scales are f32", remedy
     kinds: dict[str, Dim] = {}
-    for dim in decl.dims or ():
-        role = roles.role_of(dim.name or dim.text)
-        if role is None or dim.kind == "mul" or (dim.name or dim.text) not in {d.text for d in operand.dims or ()}:
+    for dim in decl.shape:
+        role = roles.role_of(dim.base)
+        if role is None or dim.kind == "mul" or dim.base not in {d.text for d in operand.shape}:
             lacks = f"`{name}` {_listed(operand)} has no such rows"
             if own and not scale.side:
                 lacks = f"the rows that are gathered from `{name}` have no such dim"
             return f"`{scale.name}` has the dim `{dim}`, and {lacks}", remedy
         kinds["rows" if role in ("m", "n") else role] = dim
     along_k, along_rows = kinds.get("k"), kinds.get("rows")
-    in_blocks = along_rows is not None and along_rows.kind in _BLOCKS and along_rows.factor > 1
+    in_blocks = along_rows is not None and along_rows.divided and along_rows.factor > 1
     if along_k is None:
         return (f"`{scale.name}` has blocks along {rows} and none along {roles.k}", remedy) if in_blocks else None
-    if along_k.kind not in _BLOCKS:
+    if not along_k.divided:
         return f"`{scale.name}` varies with every {roles.k}: that is no scale", remedy
     if along_rows is None or in_blocks != bool(scale.side):
         have = "all rows" if along_rows is None else "each block of rows" if in_blocks else "each row"
         wants = "each block of rows" if scale.side else "each row"
         said = f"`{scale.name}` has one value for {have} and block of {roles.k}, and `{name}` needs one for {wants}"
         return said, remedy
-    contiguous = decl.contiguous or (decl.dims or ())[-1].text
+    contiguous = decl.inner
     if contiguous != rows and not scale.side and not scale.gathered:
         return f"`{scale.name}` has {contiguous} contiguous; {rows} has to be, which TMA loads a column of", remedy
     if contiguous == roles.batch:
@@ -193,11 +192,11 @@ def refuse_scale(
 
 
 def _listed(decl: TensorDecl) -> str:
-    return f"[{', '.join(map(str, decl.dims or ()))}]"
+    return f"[{', '.join(map(str, decl.shape))}]"
 
 
 def _names(decl: TensorDecl) -> set[str | None]:
-    return {d.name for d in decl.dims or () if d.kind == "name"}
+    return {d.name for d in decl.shape if d.kind == "name"}
 
 
 def _factors(tree: Expr, tensors: Mapping[str, TensorDecl], refuse: ReportAt) -> list[Name | Gather]:
@@ -220,11 +219,9 @@ def _matrix(factors: list[Name | Gather], tensors: Mapping[str, TensorDecl], ref
     """The factor that is the operand: of two dims or more, and no f32 where there are others."""
     if len(factors) < 2:
         return factors[0] if factors else None
-    matrices = [f for f in factors if len(tensors[f.name].dims or ()) >= 2 and tensors[f.name].dtype.bits < 32]
+    matrices = [f for f in factors if len(tensors[f.name].shape) >= 2 and tensors[f.name].dtype.bits < 32]
     if len(matrices) > 1:  # one by blocks would be a scale, of a dtype that scales do not have
-        matrices = [
-            f for f in matrices if not any(d.kind in ("div", "ceil_div") for d in tensors[f.name].dims or ())
-        ] or matrices
+        matrices = [f for f in matrices if not any(d.divided for d in tensors[f.name].shape)] or matrices
     if len(matrices) == 1:
         return matrices[0]
     listed = ", ".join(f"`{f.name}`" for f in matrices or factors)

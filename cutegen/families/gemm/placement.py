@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutegen.spec import SpecDocument, TensorDecl
 
 # Bytes: of base addresses and of every stride but the contiguous one (CUDA driver API, cuTensorMapEncodeTiled).
-TMA_ALIGNMENT = 16
+TMA_BYTES = 16
 HALF = 2  # columns of a pair
 BLOCK_STEP = 8  # columns that one group of accumulators of a thread lies in
 
@@ -45,23 +45,22 @@ class Placement:
         start += sum(len(part) + 1 for part in parts[:axis])
         return start + len(parts[axis]) - len(parts[axis].lstrip()), start + len(parts[axis].rstrip())
 
-    def is_block_input(self, name: str) -> bool:
-        """Whether an input has one value for each block of rows or columns, n/2 being halves of a gated product."""
-        dims = self.tensors[name].dims or ()
-        return any(d.kind == "ceil_div" or (d.kind == "div" and d.factor != HALF) for d in dims)
+    def has_blocks(self, name: str) -> bool:
+        """Whether a tensor has one value for each block of rows or columns, n/2 being halves of a gated product."""
+        return any(d.rounds_up or (d.divided and d.factor != HALF) for d in self.tensors[name].shape)
 
     def block_input(self, name: str, roles: Roles) -> Operand | None:
         """An input such as f32[m, n/128] or f32[ceil(m/128), ceil(n/128)]."""
         decl = self.tensors[name]
         axes: dict[str, int] = {}
-        for axis, dim in enumerate(decl.dims or ()):
-            role = roles.role_of(dim.name or dim.text)
+        for axis, dim in enumerate(decl.shape):
+            role = roles.role_of(dim.base)
             if role not in ("m", "n", "batch") or role in axes:
                 have = ", ".join(d for d in (roles.batch, roles.m, roles.n) if d)
                 said = f"`{dim}` is no block of a dim of the product that `{name}` has not yet: acc has [{have}]"
                 self.refuse(rules.EPILOGUE_SHAPE, name, said, rules.SHAPES, axis)
                 return None
-            if dim.kind in ("div", "ceil_div") and (role == "batch" or dim.factor % BLOCK_STEP):
+            if dim.divided and (role == "batch" or dim.factor % BLOCK_STEP):
                 said = f"`{dim}`: a block is one or a multiple of {BLOCK_STEP} rows or columns"
                 self.refuse(rules.BLOCK_INPUT, name, said, f"such as {dim.name}/128", axis)
                 return None
@@ -70,9 +69,9 @@ class Placement:
             said = f"`{name}` has blocks and the dim {roles.batch} of groups: not supported yet"
             self.refuse(rules.NOT_YET_SUPPORTED, name, said, f"drop {roles.batch}", axes["batch"])
             return None
-        of = {role: (decl.dims or ())[axis] for role, axis in axes.items()}
-        block = tuple(of[r].factor if r in of and of[r].kind in ("div", "ceil_div") else 1 for r in "mn")
-        up = tuple(r in of and of[r].kind == "ceil_div" for r in "mn")
+        of = {role: decl.shape[axis] for role, axis in axes.items()}
+        block = tuple(of[r].factor if r in of and of[r].divided else 1 for r in "mn")
+        up = tuple(r in of and of[r].rounds_up for r in "mn")
         missing = cast("Literal['m', 'n'] | None", next((r for r in "mn" if r not in of), None))
         inner = cast(Literal["m", "n"], self.major(name, roles))
         order = tuple(axes[role] for role in ("m", "n", "batch") if role in axes)
@@ -98,9 +97,9 @@ class Placement:
         blocks: whether any quotient may."""
         decl = self.tensors[name]
         ok = True
-        texts = tuple(dim.text for dim in decl.dims or ())
-        for axis, dim in enumerate(decl.dims or ()):
-            if blocks and dim.kind in ("div", "ceil_div"):
+        texts = tuple(dim.text for dim in decl.shape)
+        for axis, dim in enumerate(decl.shape):
+            if blocks and dim.divided:
                 continue
             if dim.kind not in ("name", "int") and not (divided and dim.kind == "div" and dim.factor == HALF):
                 said = f"the dim `{dim}` is not supported yet in a GEMM"
@@ -113,18 +112,14 @@ class Placement:
                 ok = False
         return texts if ok else None
 
-    def has_blocks(self, name: str) -> bool:
-        """Whether a tensor is declared with one value for several indices of a dim, and more than a pair."""
-        return any(d.kind == "ceil_div" or (d.kind == "div" and d.factor > HALF) for d in self.tensors[name].dims or ())
-
     def place(self, name: str, roles: Roles) -> tuple[dict[str, int], bool] | None:
         """Torch axis of each role that an epilogue tensor has, in the order m, n, batch; whether it has n/2 columns, or
         one value for each block of them."""
         axes: dict[str, int] = {}
         half = False
-        for axis, dim in enumerate(self.tensors[name].dims or ()):
-            role = roles.role_of(dim.name or dim.text)
-            if dim.kind in ("div", "ceil_div") and role != "n" and role is not None:
+        for axis, dim in enumerate(self.tensors[name].shape):
+            role = roles.role_of(dim.base)
+            if dim.divided and role != "n" and role is not None:
                 said = f"`{dim}`: only {roles.n} is halved, by slices of acc, or reduced by blocks"
                 self.refuse(rules.EPILOGUE_SHAPE, name, said, rules.SHAPES, axis)
                 return None
@@ -138,7 +133,7 @@ class Placement:
                 self.refuse(rules.REPEATED_DIM, name, f"`{name}` has the dim {roles.n} twice", remedy, axis)
                 return None
             axes[role] = axis
-            half = half or dim.kind in ("div", "ceil_div")
+            half = half or dim.divided
         if roles.flat and {"m", "batch"} <= axes.keys():
             said = f"`{name}` has the dims {roles.m} and {roles.batch}, but a row is of one group"
             self.refuse(rules.EPILOGUE_SHAPE, name, said, f"drop {roles.batch}, or {roles.m}", axes["batch"])
@@ -149,7 +144,7 @@ class Placement:
         """The role of the contiguous dim."""
         decl = self.tensors[name]
         assert decl.dims
-        role = roles.role_of(decl.contiguous or decl.dims[-1].name or decl.dims[-1].text)
+        role = roles.role_of(decl.contiguous or decl.dims[-1].base)
         if role == "batch":
             remedy = "put it first, or name the contiguous dim after @"
             self.refuse(rules.CONTIGUOUS_BATCH, name, f"the contiguous dim of `{name}` is the batch dim", remedy)
@@ -158,7 +153,7 @@ class Placement:
     def matrix(self, name: str, rows: Literal["m", "n"], roles: Roles) -> MatrixOperand:
         """An operand of the mainloop; `find_roles` has seen that it has the dims for it."""
         decl = self.tensors[name]
-        axes = {roles.role_of(dim.text): axis for axis, dim in enumerate(decl.dims or ())}
+        axes = {roles.role_of(dim.text): axis for axis, dim in enumerate(decl.shape)}
         order = tuple(axes[role] for role in (rows, "k", "batch") if role in axes)
         return MatrixOperand(name, decl.dtype, self.major(name, roles), order, "batch" in axes)
 
@@ -180,7 +175,7 @@ class Placement:
             return None
         if not decl.dims:
             return Operand(name, "device_scalar", decl.dtype, False, (), None)
-        if self.is_block_input(name):
+        if self.has_blocks(name):
             return self.block_input(name, roles)
         if (placed := self.place(name, roles)) is None:
             return None
@@ -241,8 +236,8 @@ class Placement:
             return None
         major = cast(Literal["m", "n"], self.major(name, roles))
         if blocks:
-            dim = (decl.dims or ())[axes["n"]]
-            up = dim.kind == "ceil_div"
+            dim = decl.shape[axes["n"]]
+            up = dim.rounds_up
             return BlockOutput(name, decl.dtype, "batch" in axes, tuple(axes.values()), major, dim.factor, up)
         return Output(name, decl.dtype, "batch" in axes, tuple(axes.values()), major, half=half)
 
@@ -332,5 +327,5 @@ def elements_per_step(tensor: MatrixOperand | Operand | Output, paired: Literal[
     """
     if isinstance(tensor, Operand) and tensor.padded:
         return 1
-    step = TMA_ALIGNMENT // tensor.dtype.bytes
+    step = TMA_BYTES // tensor.dtype.bytes
     return step * HALF if tensor.major == paired else step

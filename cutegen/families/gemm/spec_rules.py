@@ -19,7 +19,8 @@ from cutegen.spec.base import GIVEN_TWICE
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
-    from cutegen.spec import SpecDocument
+    from cutegen.spec import KeyPath, SpecDocument
+    from cutegen.spec.base import Shape
 
 CONSTANT_M = register(
     Rule(
@@ -90,24 +91,25 @@ def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator
             yield doc.diagnostic(
                 problem_rules.TMA_ALIGNMENT, ("dims", name), message, f"include {_up(promise[1], step)}"
             )
-    step, tensor = steps.get(problem.m.name, (1, ""))
-    for index, value in enumerate(spec.m):
+    for path, name, value in _listed_extents(spec, problem):
+        step, tensor = steps.get(name, (1, ""))
         if value % step:
-            message = f"m = {value} is no multiple of {step} elements, as `{tensor}` needs"
+            message = f"{name} = {value} is no multiple of {step} elements, as `{tensor}` needs"
             remedy = f"use a multiple of {step}, such as {_up(value, step)}"
-            yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, ("m", index), message, remedy)
-    for path, shapes in (
+            yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, path, message, remedy)
+
+
+def _listed_extents(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath, str, int]]:
+    """(path, dim, extent) of every extent in the lists of a spec."""
+    yield from ((("m", index), problem.m.name, value) for index, value in enumerate(spec.m))
+    lists: tuple[tuple[KeyPath, list[Shape]], ...] = (
         (("instances",), spec.instances),
         (("check", "shapes"), spec.check.shapes),
         (("bench", "shapes"), spec.bench.shapes),
-    ):
+    )
+    for path, shapes in lists:
         for index, shape in enumerate(shapes):
-            for name, value in shape.items():
-                step, tensor = steps.get(name, (1, ""))
-                if value % step:
-                    message = f"{name} = {value} is no multiple of {step} elements, as `{tensor}` needs"
-                    remedy = f"use a multiple of {step}, such as {_up(value, step)}"
-                    yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, (*path, index, name), message, remedy)
+            yield from (((*path, index, name), name, extent) for name, extent in shape.items())
 
 
 def _up(value: int, step: int) -> int:
