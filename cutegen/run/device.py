@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from cutegen.run.cublas import bind_product, draw_matrix, product_dtype
-from cutegen.run.environment import Monitor, Reading, open_monitor
+from cutegen.run.environment import Reading, open_monitor
 
 Launch = Callable[[], Any]
 
@@ -71,7 +71,7 @@ class CudaDevice:
 
     def other_processes(self) -> int:
         """Further compute processes on the device, as far as the driver tells."""
-        return max(0, self.monitor.processes() - 1) if isinstance(self.monitor, Monitor) else 0
+        return max(0, self.monitor.processes() - 1) if self.monitor else 0
 
     def prepare(self, launches: Sequence[Launch]) -> Prepared:
         """A graph that runs `launches` in turn, several times over."""
@@ -93,7 +93,7 @@ class CudaDevice:
                 prepared.graph.replay()
 
         def look() -> None:
-            if isinstance(self.monitor, Monitor):
+            if self.monitor:
                 time.sleep(count * prepared.seconds / 2)
                 readings.append(self.monitor.read())
 

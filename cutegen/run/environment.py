@@ -46,7 +46,7 @@ def describe_environment() -> dict[str, Any]:
             "memory_bytes": facts.total_memory,
         }
         monitor = open_monitor(result["gpu"]["uuid"])
-        if isinstance(monitor, Monitor):
+        if monitor:
             result["driver"] = monitor.driver()
             result["gpu"]["power_limit_watts"] = monitor.power_limit()
     return result
@@ -101,11 +101,8 @@ class Monitor:
 
 def driver_version() -> str:
     """Of the NVIDIA driver, found without a CUDA context; "unknown" where it does not tell."""
-    try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return "unknown"
-    return "unknown" if library.nvmlInit_v2() else _driver_version(library) or "unknown"
+    library = _open_nvml()
+    return _driver_version(library) or "unknown" if library else "unknown"
 
 
 def _driver_version(library: Any) -> str:
@@ -114,14 +111,19 @@ def _driver_version(library: Any) -> str:
     return text.value.decode()
 
 
-def open_monitor(uuid: str) -> Monitor | str:
-    """The monitor of the device with this UUID (as torch gives it), or in words why there is none."""
+def open_monitor(uuid: str) -> Monitor | None:
+    """The monitor of the device with this UUID (as torch gives it); None where NVML does not know it."""
+    library, handle = _open_nvml(), ctypes.c_void_p()
+    name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+    if library is None or library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle)):
+        return None
+    return Monitor(library, handle)
+
+
+def _open_nvml() -> Any:
+    """The driver's library, ready; None where there is none."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return "libnvidia-ml.so.1 is not installed"
-    handle = ctypes.c_void_p()
-    name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle)):
-        return f"NVML does not find the device {name}"
-    return Monitor(library, handle)
+        return None
+    return None if library.nvmlInit_v2() else library

@@ -166,7 +166,7 @@ def test_usage_errors_exit_2(arguments: list[str], folder: Path, capsys: pytest.
         (ZeroDivisionError("division by zero\nmore"), 2, "internal error: ZeroDivisionError: division by zero\n"),
         (EOFError("data too short"), 2, "\ninternal error: EOFError: data too short\n"),
         (RecursionError("deep"), 2, "internal error: RecursionError: deep\n"),
-        (MemoryError(), 2, "internal error: MemoryError: \n"),
+        (MemoryError(), 2, "internal error: MemoryError\n"),
     ],
 )
 def test_error_boundary(
