@@ -40,7 +40,7 @@ def validate(specs: list[Path], as_json: bool) -> int:
                 console.say(f"{path}: {console.verdict(True)}")
         if len(results) > 1:
             console.note(f"{len(results)} specs, {len(errors)} with findings")
-    return max((e.exit_code for e in errors.values()), default=0)
+    return console.worst(errors.values())
 
 
 def _examine(path: Path) -> None:

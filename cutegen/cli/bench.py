@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,14 +35,7 @@ _compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
                         help="Exit code 1 when a kernel is slower than in this result, beyond noise.")  # fmt: skip
 
 
-def _number(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    if math.isnan(value):  # which is in every range
-        raise click.BadParameter("nan is no number")
-    return value
-
-
-_margin = click.option("--margin", type=click.FloatRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
-                       callback=_number,
+_margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
                        help="How much slower still counts as equal in --compare.")  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: flo
             for text in result.notes:
                 console.note(f"{path}: {text}")
     report_builds(reports, as_json, time.perf_counter() - start, errors)
-    return max((e.exit_code for e in errors.values()), default=int(not all(r.ok for r in reports)))
+    return console.worst(errors.values(), int(not all(r.ok for r in reports)))
 
 
 def report_builds(

@@ -203,6 +203,11 @@ def attempt(action: Callable[[Path], Result], path: Path) -> Result | CutegenErr
         return error
 
 
+def worst(results: Iterable[object], otherwise: int = 0) -> int:
+    """The exit code of several results of `attempt`: the highest of an error, or `otherwise` where none is one."""
+    return max((result.exit_code for result in results if isinstance(result, CutegenError)), default=otherwise)
+
+
 def findings(error: CutegenError | None) -> list[dict[str, object]]:
     """An error as JSON: the findings of a SpecError, or one without rule and place."""
     if error is None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cutegen.cli import console
 from cutegen.diagnostics import CutegenError, suggest
+
+if TYPE_CHECKING:
+    from cutegen.families.explanation import Section
 
 _upgrade = click.option(
     "--upgrade", is_flag=True, help="Decide anew, whatever the lock says; evidence is dropped, winners stay."
@@ -34,7 +39,7 @@ def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> in
                 console.note(result.report())
         elif not as_json:
             _print_resolution(path, result)
-    return _worst(results.values())
+    return console.worst(results.values())
 
 
 @click.command()
@@ -72,7 +77,7 @@ def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
                 print_notes(result[1])
     if as_json:
         console.print_json(rows)
-    return _worst(results.values())
+    return console.worst(results.values())
 
 
 @click.command()
@@ -122,10 +127,13 @@ def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_j
         sections = _explain_spec(console.spec_file(path), shape, why_not)
     if as_json:
         console.print_json(
-            [{"title": s[0], "lines": s[1], "table": [dict(zip(_keys(s[2]), row)) for row in s[3]]} for s in sections]
+            [
+                {"title": s.title, "lines": s.lines, "table": [dict(zip(_keys(s.header), row)) for row in s.rows]}
+                for s in sections
+            ]
         )
         return
-    console.say("\n\n".join(_draw(*section) for section in sections))
+    console.say("\n\n".join(map(_draw, sections)))
 
 
 def print_notes(notes: tuple[str, ...]) -> None:
@@ -134,10 +142,7 @@ def print_notes(notes: tuple[str, ...]) -> None:
         console.note(f"  note: {text}")
 
 
-Drawn = tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, ...], ...]]  # title, lines, header, rows
-
-
-def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None) -> list[Drawn]:
+def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None) -> Sequence[Section]:
     from cutegen.families.registry import load_family
     from cutegen.resolve import resolve_file
 
@@ -145,23 +150,22 @@ def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None)
     print_notes(resolution.notes)
     family = load_family(resolution.spec.kernel)
     if why_not is None:
-        sections = family.explain(resolution.resolved, shape)
-    else:
-        sections = [family.why_not(resolution.spec, resolution.resolved, why_not, shape)]
-    return [(s.title, s.lines, s.header, s.rows) for s in sections]
+        return family.explain(resolution.resolved, shape)
+    return [family.why_not(resolution.spec, resolution.resolved, why_not, shape)]
 
 
-def _explain_word(word: str) -> list[Drawn]:
+def _explain_word(word: str) -> Sequence[Section]:
     from cutegen.cli.reference import all_rules
     from cutegen.epilogue import CALLS, OPS, EpilogueOp, Unusable, find_installed, load_op
+    from cutegen.families.explanation import Section
 
     rules = all_rules()
     if word in rules:
         rule = rules[word]
         example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
-        return [(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example), (), ())]
+        return [Section(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example))]
     form = CALLS.get(word)
-    calls: list[Drawn] = [(form.example, (form.doc,), ("", ""), (("takes", form.takes),))] if form else []
+    calls = [Section(form.example, (form.doc,), ("", ""), (("takes", form.takes),))] if form else []
     if calls and word not in OPS:
         return calls
     op = load_op(word)
@@ -177,20 +181,20 @@ def _explain_word(word: str) -> list[Drawn]:
         )
         if offers := find_installed().offers.get(word) if word not in OPS else None:
             rows += (("installed by", offers[0].distribution),)
-        return [(f"op {op.name}", (op.doc,), ("", ""), rows), *calls]
+        return [Section(f"op {op.name}", (op.doc,), ("", ""), rows), *calls]
     words = [*rules, *OPS, *CALLS, *find_installed().offers]
     hint = suggest(word, words) or "`cutegen list` shows specs and ops, docs/rules.md the rules"
     raise CutegenError(f"`{word}` is no spec, rule or op", hint, exit_code=2)
 
 
-def _draw(title: str, lines: tuple[str, ...], header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> str:
+def _draw(section: Section) -> str:
     parts = [
-        click.style(title, bold=True, underline=True),
-        *(console.paragraph(f"  {line}".rstrip()) for line in lines),
+        click.style(section.title, bold=True, underline=True),
+        *(console.paragraph(f"  {line}".rstrip()) for line in section.lines),
     ]
-    if rows:
-        drawn = console.table(header, rows).splitlines()
-        parts += [f"  {line}".rstrip() for line in (drawn if any(header) else drawn[1:])]
+    if section.rows:
+        drawn = console.table(section.header, section.rows).splitlines()
+        parts += [f"  {line}".rstrip() for line in (drawn if any(section.header) else drawn[1:])]
     return "\n".join(parts)
 
 
@@ -206,14 +210,14 @@ def _read_shape(text: str | None) -> dict[str, int] | None:
 
 
 def _print_resolution(path: Path, resolution: Any) -> None:
-    from cutegen.families.registry import load_family
+    from cutegen.families.explanation import Section, explain_decisions
 
-    section = load_family(resolution.spec.kernel).explain_decisions(resolution.resolved)
-    title = f"{path}: kernel {resolution.resolved.digest[:16]}"
-    console.say(_draw(title, section.lines, section.header, section.rows))
+    decisions = explain_decisions(resolution.resolved.decisions)
+    console.say(_draw(replace(decisions, title=f"{path}: kernel {resolution.resolved.digest[:16]}")))
     for tiling in resolution.resolved.tilings:
-        numbers = [(f, str(getattr(tiling.numbers, f)), source) for f, source in tiling.sources.items()]
-        console.say("\n" + _draw(f"Numbers of tiling {tiling.name}", (), ("number", "value", "from"), tuple(numbers)))
+        numbers = tuple((f, str(getattr(tiling.numbers, f)), source) for f, source in tiling.sources.items())
+        header = ("number", "value", "from")
+        console.say("\n" + _draw(Section(f"Numbers of tiling {tiling.name}", header=header, rows=numbers)))
     print_notes(resolution.notes)
     console.say()
 
@@ -221,8 +225,6 @@ def _print_resolution(path: Path, resolution: Any) -> None:
 def _as_json(path: Path, result: Any) -> dict[str, object]:
     if isinstance(result, CutegenError):
         return {"spec": str(path), "ok": False, "findings": console.findings(result)}
-    from dataclasses import asdict
-
     resolved = result.resolved
     return {
         "spec": str(path),
@@ -232,7 +234,3 @@ def _as_json(path: Path, result: Any) -> dict[str, object]:
         "tilings": [asdict(t) for t in resolved.tilings],
         "notes": list(result.notes),
     }
-
-
-def _worst(results: Any) -> int:
-    return max((r.exit_code for r in results if isinstance(r, CutegenError)), default=0)

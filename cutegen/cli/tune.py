@@ -99,7 +99,7 @@ def tune(
         console.print_json(report.to_json(command))
     else:
         _say(report, command)
-    return max((fault.exit_code for fault in report.faults), default=int(not report.ok))
+    return console.worst(report.faults, int(not report.ok))
 
 
 def make_measuring() -> Measuring:
