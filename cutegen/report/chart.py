@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cutegen.report.result import CandidateResult, ProblemResult, Result
-from cutegen.report.table import speed as describe_speed
+from cutegen.run.intervals import ratio_text
 
 WIDTH, LABELS, SPEEDS, SHARES, GAP, FIGURES = 1080, 400, 330, 190, 30, 90  # pixels; the figures stand at the right edge
 TOP, LINE, BOTTOM = 74, 24, 34
@@ -178,7 +178,7 @@ def _line(
     marks = []
     for library, s in c.speeds.items():
         x, series = axis.place(s.median), libraries.index(library)
-        says = f"{describe_speed(s)} of {library} ({s.against})"
+        says = f"{ratio_text(s)} of {library} ({s.against})"
         marks.append(Mark(series % SERIES, _shape(series, x, middle), axis.place(s.low), axis.place(s.high), says))
     share = c.share_of_floor or 0.0
     extents = " x ".join(str(n) for n in problem.shape.values())

@@ -9,7 +9,7 @@ from typing import Any
 
 from cutegen.diagnostics import CutegenError
 from cutegen.report.result import CandidateResult, LeftOutResult, ProblemResult, Result
-from cutegen.run.intervals import LEVEL, Interval, median_interval
+from cutegen.run.intervals import LEVEL, Interval, median_interval, ratio_text
 
 NameOf = Callable[[ProblemResult | LeftOutResult], str]
 SLOWER, EQUAL, FASTER, WRONG = "slower", "equal", "faster", "wrong"
@@ -165,9 +165,8 @@ def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """The wrong and the slower ones first, then as measured."""
     order = {WRONG: 0, SLOWER: 1, EQUAL: 2, FASTER: 2}
     for r in sorted(comparison.rows, key=lambda r: order[r.verdict]):
-        ratio = f"{r.ratio.median:.3f} [{r.ratio.low:.3f}, {r.ratio.high:.3f}]"
         times = (f"{us:.2f}" for us in r.us)
-        yield (r.problem, r.kernel, *times, ratio, r.against or "time alone", r.verdict)
+        yield (r.problem, r.kernel, *times, ratio_text(r.ratio), r.against or "time alone", r.verdict)
 
 
 def describe_comparison(comparison: Comparison) -> Iterator[str]:

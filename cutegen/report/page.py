@@ -15,7 +15,8 @@ from cutegen.diagnostics import CutegenError
 from cutegen.render.environment import render_markup, render_template
 from cutegen.report.chart import draw_chart
 from cutegen.report.result import CandidateResult, IntervalResult, Result
-from cutegen.report.table import RIGHT, describe_run, describe_skipped, speed
+from cutegen.report.table import RIGHT, clock, describe_run, describe_skipped, rates
+from cutegen.run.intervals import ratio_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _page(result: Result) -> Page:
 def _sections(result: Result, run: Sequence[str]) -> Iterator[PageSection]:
     header = ("kernel", "relative to", "problems", "geomean", "slowest", "fastest", "below 1")
     rows = [
-        (kernel, library, str(s.problems), speed(s.geomean), f"{s.least:.3f}", f"{s.most:.3f}", str(s.behind))
+        (kernel, library, str(s.problems), ratio_text(s.geomean), f"{s.least:.3f}", f"{s.most:.3f}", str(s.behind))
         for kernel, by_library in result.summaries.items()
         for library, s in by_library.items()
     ]
@@ -128,14 +129,13 @@ def _candidates(result: Result) -> Iterator[TableRow]:
     libraries = result.libraries()
     for problem in result.problems:
         for c in problem.candidates:
+            us, *others = rates(c)
             figures = (
-                f"{c.seconds.median * 1e6:.2f}",
+                us,
                 _microseconds(c.seconds),
-                f"{c.tflops:.1f}" if c.tflops else "",
-                f"{c.terabytes_per_second:.2f}" if c.terabytes_per_second else "",
-                f"{c.share_of_floor:.0%}" if c.share_of_floor else "",
-                *(speed(c.speeds[library]) if library in c.speeds else "" for library in libraries),
-                f"{sorted(c.sm_mhz)[len(c.sm_mhz) // 2]:.0f}" if c.sm_mhz else "",
+                *others,
+                *(ratio_text(c.speeds[library]) if library in c.speeds else "" for library in libraries),
+                clock(c),
             )
             texts = (problem.title, c.name, c.tiling or c.does)
             cells = (*map(Cell, texts), *(Cell(f, number=True) for f in figures), Cell(RIGHT[c.right]))

@@ -21,13 +21,13 @@ Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     """Frozen; fields that a later version adds are passed over."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class IntervalResult(_Part):
+class IntervalResult(Part):
     """A median and the order statistics around it; seconds, or a ratio of speeds."""
 
     median: Number
@@ -40,7 +40,7 @@ class SpeedResult(IntervalResult):
     against: str
 
 
-class CandidateResult(_Part):
+class CandidateResult(Part):
     """One kernel or baseline on one problem."""
 
     name: str
@@ -67,7 +67,7 @@ class CandidateResult(_Part):
     samples: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(min_length=1)
 
 
-class _Problem(_Part):
+class _Problem(Part):
     """name: "" where the suite gives none, or there is no suite."""
 
     shape: dict[str, Count]
@@ -115,7 +115,7 @@ class LeftOutResult(_Problem):
     reasons: dict[str, str]
 
 
-class RatesResult(_Part):
+class RatesResult(Part):
     """What the device sustained in this run: bytes and FLOPs per second."""
 
     copy_: Number = Field(alias="copy")
@@ -124,7 +124,7 @@ class RatesResult(_Part):
     dtype: str
 
 
-class SummaryResult(_Part):
+class SummaryResult(Part):
     """Of one kernel beside one library, over the problems that have both."""
 
     problems: Count
@@ -144,7 +144,7 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-class Result(_Part):
+class Result(Part):
     """A whole run. sms: the most that kernels ran on; None: all, as in older results, which do not tell."""
 
     format: Literal["cutegen bench"]

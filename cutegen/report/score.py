@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from cutegen.diagnostics import CutegenError
-from cutegen.report.result import FORMAT, describe_fault, load_result, read_json
+from cutegen.report.result import FORMAT, Part, describe_fault, load_result, read_json
 from cutegen.run.shapes import shape_text
 
 # The tiling's name, or knobs by dotted path in place of the default's.
@@ -86,22 +86,18 @@ def score_model(problems: Sequence[TimedProblem], estimate: Estimate) -> Score:
     return Score(tuple(picks), tuple(errors))
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Ratio(_Part):
+class _Ratio(Part):
     median: Seconds
 
 
-class _Samples(_Part):
+class _Samples(Part):
     default: list[Seconds]
 
 
-class _TunedCandidate(_Part):
+class _TunedCandidate(Part):
     name: str
     knobs: dict[str, object]
     seconds: Seconds | None
@@ -109,12 +105,12 @@ class _TunedCandidate(_Part):
     samples: _Samples | None
 
 
-class _TunedProblem(_Part):
+class _TunedProblem(Part):
     problem: dict[str, int]
     candidates: list[_TunedCandidate]
 
 
-class _Tuned(_Part):
+class _Tuned(Part):
     spec: str
     problems: list[_TunedProblem]
 

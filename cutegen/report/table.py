@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from statistics import median
 
-from cutegen.report.result import CandidateResult, IntervalResult, ProblemResult, Result
+from cutegen.report.result import CandidateResult, ProblemResult, Result
+from cutegen.run.intervals import ratio_text
 
 HEADER = ("candidate", "what", "us", "TFLOP/s", "TB/s", "of floor", "speed", "host us", "step us", "MHz", "W", "result")
 RIGHT = {True: "right", False: "WRONG", None: "not compared"}
@@ -17,17 +18,17 @@ def row(c: CandidateResult) -> tuple[str, ...]:
     return (
         c.name,
         c.tiling or c.does,
-        *_rates(c),
-        speed(c.speed) if c.speed else "1",
+        *rates(c),
+        ratio_text(c.speed) if c.speed else "1",
         f"{c.host_seconds * 1e6:.1f}" if c.host_seconds else "",
         f"{c.step_seconds * 1e6:.1f}" if c.step_seconds else "",
-        f"{median(c.sm_mhz):.0f}" if c.sm_mhz else "",
+        clock(c),
         f"{median(c.watts):.0f}" if c.watts else "",
         RIGHT[c.right],
     )
 
 
-def _rates(c: CandidateResult) -> tuple[str, str, str, str]:
+def rates(c: CandidateResult) -> tuple[str, str, str, str]:
     """us, TFLOP/s, TB/s, share of the floor."""
     return (
         f"{c.seconds.median * 1e6:.2f}",
@@ -37,14 +38,15 @@ def _rates(c: CandidateResult) -> tuple[str, str, str, str]:
     )
 
 
+def clock(c: CandidateResult) -> str:
+    """MHz of the SMs, in the median of the rounds."""
+    return f"{median(c.sm_mhz):.0f}" if c.sm_mhz else ""
+
+
 def describe_problem(problem: ProblemResult) -> str:
     first = problem.candidates[0]
     work = f"{first.flops / 1e9:.4g} GFLOP, " if first.flops else ""
     return f"{problem.title}: {work}{(first.bytes or 0) / 1e6:.4g} MB, {first.sets} sets of inputs in turn"
-
-
-def speed(value: IntervalResult) -> str:
-    return f"{value.median:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
 def suite_header(result: Result) -> tuple[str, ...]:
@@ -65,8 +67,8 @@ def suite_rows(result: Result) -> Iterator[tuple[str, ...]]:
                 *(str(problem.shape.get(dim, "")) for dim in _dims(result)),
                 c.name,
                 c.tiling or c.does,
-                *_rates(c),
-                *(speed(c.speeds[library]) if library in c.speeds else "" for library in result.libraries()),
+                *rates(c),
+                *(ratio_text(c.speeds[library]) if library in c.speeds else "" for library in result.libraries()),
                 *((f"{c.step_seconds * 1e6:.1f}" if c.step_seconds else "",) if steps else ()),
                 RIGHT[c.right],
             )
@@ -121,7 +123,7 @@ def describe_run(result: Result) -> Iterator[str]:
         for reference, s in by_reference.items():
             if s.problems > 1:
                 yield (
-                    f"{kernel}: geomean {speed(s.geomean)} of {reference} over {s.problems} problems, from "
+                    f"{kernel}: geomean {ratio_text(s.geomean)} of {reference} over {s.problems} problems, from "
                     f"{s.least:.3f} to {s.most:.3f}, {s.behind} below 1"
                 )
     if _has_steps(result):

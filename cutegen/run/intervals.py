@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import comb, exp, fsum, log
 from statistics import median
+from typing import Protocol
 
 LEVEL = 0.95
 
@@ -18,6 +19,22 @@ class Interval:
     low: float
     high: float
     coverage: float
+
+
+class Bounded(Protocol):
+    """An Interval, or one that was read from a file."""
+
+    @property
+    def median(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def ratio_text(ratio: Bounded) -> str:
+    """A ratio of speeds as all tables have it: `1.038 [1.011, 1.057]`."""
+    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
 def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:

@@ -13,7 +13,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.families.knobs import show
 from cutegen.resolve import Lock
 from cutegen.resolve.winners import DEFAULT, Winner
-from cutegen.run.intervals import Interval, speed_ratio
+from cutegen.run.intervals import ratio_text, speed_ratio
 from cutegen.run.shapes import Shape
 from cutegen.tune.pool import Pool
 from cutegen.tune.search import Trial, iterate_ranked
@@ -66,24 +66,24 @@ class ProblemReport:
         if self.crowded:
             return "not trusted: another process used the GPU"
         if self.best and self.best.speed:
-            return f"{self.best.name}: {_interval(self.best.speed)} of the default"
+            return f"{self.best.name}: {ratio_text(self.best.speed)} of the default"
         if self.stopped:
             return f"nothing is proved: {self.stopped}"
         if nearest is None or nearest.speed is None:
             return "the default stands: no candidate could be measured"
-        return f"the default stands: the best of the others, {nearest.name}, has {_interval(nearest.speed)}"
+        return f"the default stands: the best of the others, {nearest.name}, has {ratio_text(nearest.speed)}"
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells under HEADER: the default, and the candidates that came furthest."""
         nearest = self.nearest
         if nearest and nearest.timing:
             timing = nearest.timing
-            beside = _interval(speed_ratio(timing.baseline, timing.default)) if timing.baseline else ""
+            beside = ratio_text(speed_ratio(timing.baseline, timing.default)) if timing.baseline else ""
             yield DEFAULT, _us(timing.default), "1", beside, nearest.stage, ""
         for trial in list(iterate_ranked([t for t in self.trials if t.timing and not t.fault]))[:SHOWN]:
             assert trial.timing
-            beside = _interval(trial.beside_baseline) if trial.beside_baseline else ""
-            speed = _interval(trial.speed) if trial.speed else ""
+            beside = ratio_text(trial.beside_baseline) if trial.beside_baseline else ""
+            speed = ratio_text(trial.speed) if trial.speed else ""
             stage = trial.stage + (", stored" if trial.stored else "")
             yield trial.name, _us(trial.timing.own), speed, beside, stage, "wins" if trial is self.best else ""
 
@@ -206,7 +206,3 @@ def describe_knobs(knobs: Mapping[str, object]) -> str:
 
 def _us(seconds: tuple[float, ...]) -> str:
     return f"{median(seconds) * 1e6:.2f}"
-
-
-def _interval(value: Interval) -> str:
-    return f"{value.median:.3f} [{value.low:.3f}, {value.high:.3f}]"
