@@ -11,7 +11,7 @@ FAMILIES = {"gemm": "cutegen.families.gemm:FAMILY", "mla_decode": "cutegen.famil
 
 
 def load_family(name: str) -> Any:
-    """The Family object; KeyError for a name that is not in FAMILIES."""
+    """The Family (families/family.py); KeyError for a name that is not in FAMILIES."""
     module, _, attribute = FAMILIES[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.families.decide import WRITTEN
+from cutegen.families.family import Family
 from cutegen.families.knobs import plain
 from cutegen.families.registry import load_family
 from cutegen.families.resolved import Outcome
@@ -61,7 +62,7 @@ def resolve_document(
 ) -> Resolution:
     """Resolve a loaded spec. SpecError for findings in it, CutegenError when `locked` and the lock does not hold."""
     spec, problem = _parse_and_bind(doc)
-    family = load_family(spec.kernel)
+    family: Family = load_family(spec.kernel)
     decisions = lock.decisions if lock and not upgrade else {}
     beside = {key: (value, WRITTEN) for key, value in lock.written.items()} if lock and not upgrade else {}
     outcome = family.resolve(spec, doc, problem, {**beside, **decisions}, lock.tuned() if lock else ())
@@ -88,17 +89,14 @@ def resolve_document(
 def resolve_tuned(resolution: Resolution, rows: Sequence[TunedRow]) -> Outcome:
     """The same kernel with other tuned rows than those of its lock."""
     spec, problem = _parse_and_bind(resolution.document)
-    outcome: Outcome = load_family(spec.kernel).resolve(
-        spec, resolution.document, problem, resolution.lock.decisions, rows
-    )
-    return outcome
+    family: Family = load_family(spec.kernel)
+    return family.resolve(spec, resolution.document, problem, resolution.lock.decisions, rows)
 
 
 def tuning_space(resolution: Resolution) -> TuningSpace:
     """What there is to tune in a kernel."""
-    family = load_family(resolution.spec.kernel)
-    space: TuningSpace = family.tuning_space(resolution.spec, resolution.resolved)
-    return space
+    family: Family = load_family(resolution.spec.kernel)
+    return family.tuning_space(resolution.spec, resolution.resolved)
 
 
 def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
