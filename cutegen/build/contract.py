@@ -12,10 +12,10 @@ from cutegen.families.code_plan import CodePlan
 WARNINGS = {
     "C7508": "setmaxnreg is ignored, so consumers do not get the registers the producer gives up: launch with a static "
     "CTA size (constants in `block=`)",
-    "C7511": "every MMA waits for the one before, because the accumulators do not fit: use a smaller tile or more "
-    "consumers",
-    "C7512": "every MMA waits for the one before, because the accumulators do not fit: use a smaller tile or more "
-    "consumers",
+    **dict.fromkeys(
+        ("C7511", "C7512"),
+        "every MMA waits for the one before, because the accumulators do not fit: use a smaller tile or more consumers",
+    ),
     "C7517": "the accumulators are touched while an MMA is in flight, and the compiler waits for it: wait for the "
     "group first, and start a tile with ACCUMULATE off instead of filling with zeros",
     "C7519": "an MMA group starts without warpgroup.fence(): issue one before its first MMA",

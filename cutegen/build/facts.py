@@ -147,9 +147,7 @@ def noted_facts(entry: Entry) -> Facts | None:
 
 def disassemble(cubin: bytes) -> str:
     """SASS of a cubin. CutegenError: there is no nvdisasm that can read it."""
-    tool = find_nvdisasm()
-    if tool is None:
-        raise CutegenError("the build contract needs nvdisasm, which is not found", NVDISASM_REMEDY, exit_code=2)
+    tool = require_nvdisasm()
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -162,6 +160,13 @@ def disassemble(cubin: bytes) -> str:
 
 
 NVDISASM_REMEDY = "pip install 'nvidia-cuda-nvdisasm>=13.4,<14'"
+
+
+def require_nvdisasm() -> str:
+    """Its path. CutegenError (exit 2): it is not found."""
+    if tool := find_nvdisasm():
+        return tool
+    raise CutegenError("the build contract needs nvdisasm, which is not found", NVDISASM_REMEDY, exit_code=2)
 
 
 def find_nvdisasm() -> str | None:

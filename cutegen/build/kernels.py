@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build.contract import Check, check_contract, holds
-from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm, noted_facts
+from cutegen.build.facts import noted_facts, require_nvdisasm
 from cutegen.build.pool import default_workers, run_jobs
 from cutegen.build.worker import Job, Outcome, keep_artefacts
 from cutegen.diagnostics import CutegenError
@@ -18,7 +18,7 @@ from cutegen.families.registry import load_family
 from cutegen.render import render_package, write_package
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import instance_key
-from cutegen.runtime.sources import distribution_versions, dsl_version
+from cutegen.runtime.sources import dsl_version
 
 TIMEOUT_S = 300.0  # a kernel takes about 2 s; one that spills much, 20 s
 COMPILER_REMEDY = "pip install 'cutegen[dsl]'"  # all that compiling needs; `doctor` names the parts that are missing
@@ -112,11 +112,6 @@ def build_kernels(
     return tuple(_report(task, outcomes[i] or Outcome(error="not built")) for i, task in enumerate(tasks))
 
 
-def toolchain() -> Mapping[str, str]:
-    """What the compiled code depends on besides its sources: distribution -> version."""
-    return distribution_versions()
-
-
 def _module(resolved: Any, tiling: Any) -> str:
     return f"generated.{resolved.name}.{tiling.module}"
 
@@ -140,8 +135,7 @@ def _from_cache(task: _Task, keep: Path | None) -> Outcome | None:
 def _require_toolchain() -> None:
     if dsl_version() is None:
         raise CutegenError("compiling needs nvidia-cutlass-dsl, which is not installed", COMPILER_REMEDY, exit_code=2)
-    if find_nvdisasm() is None:
-        raise CutegenError("the build contract needs nvdisasm, which is not found", NVDISASM_REMEDY, exit_code=2)
+    require_nvdisasm()
 
 
 def _report(task: _Task, outcome: Outcome) -> KernelReport:
