@@ -5,32 +5,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 # Tiles for each SM of a large problem: with more than two a persistent kernel wraps around, and its rings carry over
 # from tile to tile.
 WAVES = 2.2
 # (inputs, outputs) -> a launch that computes the same, or part of it, into the outputs or tensors of its own
 Bind = Callable[[tuple[Any, ...], tuple[Any, ...]], Callable[[], Any]]
-# Modes of cutegen/run/cases.py that any kernel passes on its hardest problems.
-ALL_MODES = ("numerics", "strides", "stream", "graph", "repeat")
+# The ways of being adversarial about a problem; cutegen/run/cases.py tells what each does.
+Mode: TypeAlias = Literal[
+    "numerics", "strides", "alias", "zeroed", "stream", "graph", "repeat", "alone", "rows", "empty"
+]
+# Those that any kernel passes on its hardest problems.
+ALL_MODES: tuple[Mode, ...] = ("numerics", "strides", "stream", "graph", "repeat")
 
 
-def thorough_modes(plan: Any) -> tuple[str, ...]:
+def thorough_modes(plan: Any) -> tuple[Mode, ...]:
     """ALL_MODES, and those for what the plan of a product promises besides. plan: None for functions of a file."""
     aliases, scaled = getattr(plan, "aliases", {}), getattr(plan, "scaled_tiles", {})
-    return ALL_MODES + ("alias",) * bool(aliases) + ("zeroed",) * bool(scaled)
+    modes: list[Mode] = [*ALL_MODES]
+    if aliases:
+        modes.append("alias")
+    if scaled:
+        modes.append("zeroed")
+    return tuple(modes)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem to run. tiling: the key to force, None for the dispatch's choice. modes: ways of being adversarial, of
-    those that cutegen/run/cases.py lists. draw: what else decides its random inputs, for the plan's draw_inputs."""
+    """A problem to run. tiling: the key to force, None for the dispatch's choice. draw: what else decides its random
+    inputs, for the plan's draw_inputs."""
 
     name: str
     dims: Mapping[str, int]
     tiling: str | None
-    modes: tuple[str, ...] = ("numerics",)
+    modes: tuple[Mode, ...] = ("numerics",)
     draw: Any = None
 
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from cutegen.diagnostics import CutegenError, describe_error, suggest
 from cutegen.families.proving import Baseline
 from cutegen.run.baselines import list_baselines
-from cutegen.run.judge import OutputError, as_tuple, judge, reference_outputs
+from cutegen.run.judge import OutputError, judge, reference_outputs
 from cutegen.run.patience import Patience, TimeUp
 from cutegen.run.shapes import Shape
-from cutegen.run.subject import Subject
+from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.base import BasePlan
 
 # What the launches of a candidate, one on each set of inputs and outputs, together exceed L2 by in what they read and
@@ -26,8 +26,7 @@ BASELINES_FOR = {
     "torch.mm": "dense products, and groups of rows without scales",
     "torch.addmm": "dense products whose whole epilogue adds one tensor of their dtype",
     "torch.bmm": "groups of rows in slots",
-    "torch eager": "dense products with an epilogue of their own",
-    "torch.compile": "dense products with an epilogue of their own",
+    **dict.fromkeys(("torch eager", "torch.compile"), "dense products with an epilogue of their own"),
     "torch._scaled_mm": "products with scales in their mainloop",
     "torch._grouped_mm": "groups of rows that lie one after the other, without scales",
     "torch._scaled_grouped_mm": "groups of rows that lie one after the other, with scales of rows and columns",
@@ -35,8 +34,7 @@ BASELINES_FOR = {
     "quack": "dense products without scales in their mainloop, with no epilogue but one that it has",
     "cutlass_operators": "dense products without scales or an epilogue",
     "deep_gemm": "dense products with scales of blocks and no epilogue, and groups of rows but those by offsets",
-    "flash_mla": "MLA decode with `q: joined`",
-    "flash_attn": "MLA decode with `q: joined`",
+    **dict.fromkeys(("flash_mla", "flash_attn"), "MLA decode with `q: joined`"),
     "paged_read": "MLA decode",
 }
 

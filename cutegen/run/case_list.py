@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any
 
-from cutegen.families.proving import Problem, thorough_modes
+from cutegen.families.proving import Mode, Problem, thorough_modes
 from cutegen.run.shapes import Shape, complete, edge_shapes
 from cutegen.run.subject import Subject
-
-Mode = Literal["numerics", "strides", "alias", "zeroed", "stream", "graph", "repeat", "alone", "rows", "empty"]
 
 # Edge shapes that every mode runs on: tails in all dims, and rings that carry over from tile to tile.
 THOROUGH = ("ragged", "several waves", "defaults")
@@ -33,7 +31,7 @@ def list_cases(subject: Subject, shapes: Sequence[Shape] = ()) -> Iterator[Case]
     proving = subject.proving
     for problem in proving.list_problems(subject.plan) if proving else _product_problems(subject):
         for mode in problem.modes:
-            yield Case(problem.name, dict(problem.dims), cast(Mode, mode), problem.tiling, problem.draw)
+            yield Case(problem.name, dict(problem.dims), mode, problem.tiling, problem.draw)
     for given in (*subject.shapes, *shapes):
         shape = complete(subject, given, "check shape")
         yield Case("given", shape, "numerics", None, proving.given_draw if proving else None)

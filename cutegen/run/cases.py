@@ -22,10 +22,10 @@ from typing import Any, Literal
 
 from cutegen.run.case_list import Case
 from cutegen.run.guard import Guarded, bits, guarded_like, invalid_copy, poisoned_allocations
-from cutegen.run.judge import OutputError, as_tuple, judge, output_name, reference_outputs
+from cutegen.run.judge import OutputError, judge, output_name, reference_outputs
 from cutegen.run.locate import describe
 from cutegen.run.row_slices import narrowed, row_slices
-from cutegen.run.subject import Subject
+from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.arguments import Argument, TensorArg
 from cutegen.runtime.plan import KernelPlan
 

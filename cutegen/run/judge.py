@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.run.subject import Subject
+from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.accuracy import Comparison, Tolerance, compare, tolerance
 
 
@@ -55,10 +55,6 @@ def reference_outputs(subject: Subject, inputs: tuple[Any, ...]) -> tuple[Any, .
     finally:
         for n, value in zip(names, before):
             setattr(matmul, n, value)
-
-
-def as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def dtype_name(tensor: Any) -> str:

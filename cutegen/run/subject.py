@@ -68,14 +68,18 @@ class Subject:
     def inputs(self, dims: Mapping[str, int], draw: Any = None) -> tuple[Any, ...]:
         if self.plan and draw is not None:
             return self.plan.draw_inputs(draw, **dims)
-        values = self.get_inputs(**{d: n for d, n in dims.items() if d in self.dims})
-        return tuple(values) if isinstance(values, (tuple, list)) else (values,)
+        return as_tuple(self.get_inputs(**{d: n for d, n in dims.items() if d in self.dims}))
 
     def reduction(self, dims: Mapping[str, int], inputs: tuple[Any, ...]) -> int:
         """Products per output element; where unknown, the largest extent of any input, an upper bound for a GEMM."""
         if self.roles.k in dims:
             return dims[self.roles.k]
         return max((n for v in inputs if hasattr(v, "shape") for n in v.shape), default=1)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """What a function of a file returns: several values, or one alone."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def load_subject(path: Path) -> Subject:

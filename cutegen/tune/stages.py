@@ -14,6 +14,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 FEWEST = 5  # that a stage leaves, where there are as many
+COMPANIONS = 2  # that take turns with the candidates of every heat: the default and the baseline
 HEAT = 8  # candidates that take turns; what a killed tune has measured in the heat under way is lost
 
 
@@ -51,10 +52,10 @@ def survivors(stage: Stage, candidates: int) -> int:
     return min(stage.keep, max(FEWEST, candidates // 3))
 
 
-def samples(stage: Stage, candidates: int, companions: int = 2) -> int:
-    """Slices that a stage takes: the candidates', and in every heat those of the companions (default, baseline); one
-    round more than are counted, in which clocks settle."""
-    return (candidates + companions * -(-candidates // HEAT)) * (stage.rounds + 1)
+def samples(stage: Stage, candidates: int) -> int:
+    """Slices that a stage takes: the candidates', and in every heat those of its companions; one round more than are
+    counted, in which clocks settle."""
+    return (candidates + COMPANIONS * -(-candidates // HEAT)) * (stage.rounds + 1)
 
 
 def planned_samples(candidates: int, stages: Sequence[Stage] = STAGES) -> int:

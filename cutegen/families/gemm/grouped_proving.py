@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
-from cutegen.families.proving import WAVES, Baseline, Problem, thorough_modes
+from cutegen.families.proving import WAVES, Baseline, Mode, Problem, thorough_modes
 from cutegen.hardware import MOST_SMS
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.grouped_plan import GroupedPlan
@@ -36,7 +36,7 @@ class GroupedProving:
                 rows: int,
                 n: int,
                 k: int,
-                modes: Sequence[str] = ("numerics",),
+                modes: Sequence[Mode] = ("numerics",),
                 step: int = step,
                 key: str = key,
             ) -> Problem:

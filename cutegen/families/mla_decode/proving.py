@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutegen.dtypes import DTYPES
-from cutegen.families.proving import ALL_MODES, Baseline, Problem
+from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem
 from cutegen.hardware import MOST_SMS
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
@@ -34,7 +34,7 @@ class MlaProving:
         for key in plan.tilings:
 
             def problem(
-                name: str, draw: Draw, *extents: int, modes: Sequence[str] = ("numerics",), key: str = key
+                name: str, draw: Draw, *extents: int, modes: Sequence[Mode] = ("numerics",), key: str = key
             ) -> Problem:
                 return Problem(name, dict(zip(plan.dims, extents)), key, tuple(modes), draw)
 
