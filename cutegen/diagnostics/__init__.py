@@ -1,7 +1,7 @@
 """Findings, their places, their rules, and how they are shown."""
 
 from cutegen.diagnostics.diagnostic import CutegenError, Diagnostic, Location, SpecError, describe_error, suggest
-from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, register
+from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
     "NOT_YET_SUPPORTED",
@@ -11,6 +11,7 @@ __all__ = [
     "Location",
     "Rule",
     "SpecError",
+    "declare",
     "describe_error",
     "register",
     "suggest",

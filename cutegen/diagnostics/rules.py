@@ -31,6 +31,11 @@ def register(rule: Rule) -> Rule:
     return rule
 
 
+def declare(id: str, summary: str, explanation: str, example: str = "") -> str:
+    """Register a rule, for those who need no more of it than its id."""
+    return register(Rule(id, summary, explanation, example)).id
+
+
 # Here, because expressions, tensors and knobs of every family refuse with it.
 NOT_YET_SUPPORTED = register(
     Rule(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cutegen.diagnostics import Rule, register
+from cutegen.diagnostics import declare
 
 if TYPE_CHECKING:
     from cutegen.epilogue import Report
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
     from cutegen.spec import TensorDecl
     from cutegen.spec.dims import Dim
 
-GATHER = register(
-    Rule(
-        "gather",
-        "an index names a row of the left operand for each row of the product",
-        "`mainloop: a[rows] @ b` with `rows: i32[m]` reads row rows[i] of a for row i; a: [t, k] has any number of "
-        "rows. TMA cannot gather on Hopper: threads copy 16 bytes each along k, which is contiguous, to shared memory "
-        "or to scratch (`tma: {a: {gather: ...}}`). A row that is named and not there is zero. `(a * sa)[rows] @ b` "
-        "gathers a scale of the rows of a with them, `(a[rows] * sa) @ b` has one for each row of the product.",
-        "tensors: {a: 'bf16[t, k]', b: 'bf16[n, k]', rows: 'i64[m]', d: 'bf16[m, n]'}\nmainloop: a[rows] @ b",
-    )
-).id
+GATHER = declare(
+    "gather",
+    "an index names a row of the left operand for each row of the product",
+    "`mainloop: a[rows] @ b` with `rows: i32[m]` reads row rows[i] of a for row i; a: [t, k] has any number of "
+    "rows. TMA cannot gather on Hopper: threads copy 16 bytes each along k, which is contiguous, to shared memory "
+    "or to scratch (`tma: {a: {gather: ...}}`). A row that is named and not there is zero. `(a * sa)[rows] @ b` "
+    "gathers a scale of the rows of a with them, `(a[rows] * sa) @ b` has one for each row of the product.",
+    "tensors: {a: 'bf16[t, k]', b: 'bf16[n, k]', rows: 'i64[m]', d: 'bf16[m, n]'}\nmainloop: a[rows] @ b",
+)
 
 
 def see_gathered(

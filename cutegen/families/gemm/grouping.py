@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from cutegen.diagnostics import Rule, register, suggest
+from cutegen.diagnostics import Rule, declare, register, suggest
 from cutegen.families.gemm.form_rules import TILE_N
 from cutegen.families.gemm.problem import GroupForm, ProblemDim, RowGroups
 from cutegen.spec.base import UNKNOWN_TENSOR
@@ -25,26 +25,22 @@ _EXAMPLE = (
     "groups: {labels: group, align: 128}"
 )
 
-GROUPS = register(
-    Rule(
-        "groups",
-        "`groups` names one tensor that says which rows are whose",
-        "The operand on the left of `mainloop` has the rows, the one on the right a matrix for each group. With "
-        "`labels` (`i32` over the rows) and `offsets` (`i32` over the groups) the rows of all groups are one dim, so "
-        "that the left operand and the outputs lack the dim of groups; with `counts` (`i32` over the groups) they have "
-        "it. A tensor of the epilogue with the dim of groups and without that of rows holds values for each group.",
-        _EXAMPLE,
-    )
-).id
-GROUP_COUNT = register(
-    Rule(
-        "group-count",
-        f"there are at most {MAX_GROUPS} groups",
-        "Each CTA tabulates the groups in shared memory: 4 bytes for a group with `counts`, 12 with `labels` and "
-        "`offsets`. A promised range of the dim makes the table as small as that.",
-        "dims: {g: [2048, 4096]}",
-    )
-).id
+GROUPS = declare(
+    "groups",
+    "`groups` names one tensor that says which rows are whose",
+    "The operand on the left of `mainloop` has the rows, the one on the right a matrix for each group. With "
+    "`labels` (`i32` over the rows) and `offsets` (`i32` over the groups) the rows of all groups are one dim, so "
+    "that the left operand and the outputs lack the dim of groups; with `counts` (`i32` over the groups) they have "
+    "it. A tensor of the epilogue with the dim of groups and without that of rows holds values for each group.",
+    _EXAMPLE,
+)
+GROUP_COUNT = declare(
+    "group-count",
+    f"there are at most {MAX_GROUPS} groups",
+    "Each CTA tabulates the groups in shared memory: 4 bytes for a group with `counts`, 12 with `labels` and "
+    "`offsets`. A promised range of the dim makes the table as small as that.",
+    "dims: {g: [2048, 4096]}",
+)
 GROUP_ALIGNMENT = register(
     Rule(
         "group-alignment",

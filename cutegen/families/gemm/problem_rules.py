@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.diagnostics import Rule, register
+from cutegen.diagnostics import declare
 from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, UNDEFINED_NAME
 from cutegen.spec import parse
 
@@ -21,79 +21,75 @@ SHAPES = (
 )
 
 
-def _rule(id: str, summary: str, explanation: str, example: str = "") -> str:
-    return register(Rule(id, summary, explanation, example)).id
-
-
-MAINLOOP = _rule(
+MAINLOOP = declare(
     "mainloop", "the mainloop multiplies two tensors",
     "`mainloop: x @ y` names the operands of the product; without it they are `a` and `b`. Each may be multiplied by "
     "scales, which are f32: `(x * sx) @ (y * sy)`.",
     "mainloop: a + b",
 )  # fmt: skip
-CONTRACTION = _rule(
+CONTRACTION = declare(
     "contraction", "the operands share one dim that no output has",
     "That dim is k. What only the left operand has is m, what only the right one has is n; a further dim that an "
     "operand shares with the output is the batch dim, and an operand without it is used for every batch index.",
     "tensors: {a: 'bf16[m, k]', b: 'bf16[n, kk]', d: 'bf16[m, n]'}",
 )  # fmt: skip
-NO_OUTPUT = _rule(
+NO_OUTPUT = declare(
     "no-output", "some tensor is assigned",
     "Tensors assigned under `epilogue` are outputs. Without an epilogue the one tensor that the mainloop does not read "
     "is the output.",
 )  # fmt: skip
-UNUSED_TENSOR = _rule(
+UNUSED_TENSOR = declare(
     "unused-tensor", "every tensor is read or assigned",
     "A tensor that neither `mainloop` nor `epilogue` mentions would be an argument without effect.",
 )  # fmt: skip
-REPEATED_DIM = _rule(
+REPEATED_DIM = declare(
     "repeated-dim", "a tensor has each dim once",
     "Equal names mean equal extents of one dim; integers are told apart by their value.",
     "a: bf16[4096, 4096]",
 )  # fmt: skip
-EPILOGUE_SHAPE = _rule(
+EPILOGUE_SHAPE = declare(
     "epilogue-shape", "epilogue tensors have dims of the product",
     "Outputs have all of (batch,) m, n, in any order; n/2 in place of n where they are computed from slices, n/128 "
     "where they are values of blocks. An input may lack some: it is broadcast along those.",
     "bias: f32[k]",
 )  # fmt: skip
-IN_PLACE = _rule(
+IN_PLACE = declare(
     "in-place", "what a launch overwrites is read by the tile that overwrites it, and by no other",
     "`grad: grad + acc` reads and writes one tensor, and `alias: {d: c}` lets a call pass one storage for both: each "
     "element is read, as part of a tile, by the threads that store it. Operands of the mainloop and inputs that are "
     "broadcast are read by many tiles, some of which may run later.",
     "epilogue: {a: acc}   # with mainloop: a @ b",
 )  # fmt: skip
-BLOCK_INPUT = _rule(
+BLOCK_INPUT = declare(
     "block-input", "blocks of an input are 1 or a multiple of 8 rows or columns long",
     "`f32[m, n/128]`, `f32[m/128, n]`, `f32[m/128, n/128]` and `f32[n/128]` have one value for each block of elements; "
     "`ceil(n/128)` lets the last block be a part. The columns that a thread holds lie in groups of 8.",
     "tensors: {s: 'f32[m, n/12]'}",
 )  # fmt: skip
-EXACT_DIVISION = _rule(
+EXACT_DIVISION = declare(
     "exact-division", "a dim that is divided is a multiple of the divisor",
     "`n/2` is exact: a constant n is even, and a call with another n is refused.",
     "dims: {n: 4095}\ntensors: {d: 'bf16[m, n/2]'}",
 )  # fmt: skip
-PAIRED_COLUMNS = _rule(
+PAIRED_COLUMNS = declare(
     "paired-columns", "TMA can load and store the columns of a gated product pair by pair",
     "Both columns of a pair come from B with one load, which sees n as two halves, or as even and odd columns. TMA "
     "moves adjacent elements, so of a tensor whose contiguous dim is n it can move halves, not every second column. "
     "Of an output or a tile with all n columns, each half is moved as a tensor of its own.",
     "b: bf16[k, n]\nepilogue: {d: 'silu(acc[:, 0::2]) * acc[:, 1::2]'}",
 )  # fmt: skip
-CONTIGUOUS_BATCH = _rule(
+CONTIGUOUS_BATCH = declare(
     "contiguous-batch", "the batch dim is not the contiguous one",
     "Tiles are moved as matrices, so one of their two dims must have stride 1.",
     "a: bf16[m, k, l]",
 )  # fmt: skip
-MMA_DTYPES = _rule(
+MMA_DTYPES = declare(
     "mma-dtypes", "the operand dtypes have an MMA instruction",
     "WGMMA takes bf16 with bf16, f16 with f16 and any mix of e4m3 and e5m2, accumulating in f32, and i8 with i8, "
     "accumulating in i32. It mixes no others.",
     "a: bf16[m, k], b: f16[n, k]",
 )  # fmt: skip
-SCALE = _rule(
+SCALE = declare(
     "mainloop-scale", "a scale is f32 and constant along k, or along blocks of it",
     "The dims of a scale decide. `f32` (a host value), `f32[]` and one value per row of the operand, `f32[m]` or "
     "`f32[n]`, factor out of the sum and are applied in the epilogue. One value per row and block of k for the left "
@@ -103,18 +99,18 @@ SCALE = _rule(
     "be contiguous either way.",
     "mainloop: (a * sa) @ b   # with sa: f32[n]",
 )  # fmt: skip
-MMA_MAJOR = _rule(
+MMA_MAJOR = declare(
     "mma-major", "8-bit operands are K-major",
     "WGMMA reads M- and N-major tiles of 16-bit elements only: an 8-bit operand has its k contiguous.",
     "b: e4m3[k, n]",
 )  # fmt: skip
-ACCUMULATOR = _rule(
+ACCUMULATOR = declare(
     "accumulator-dtype", "the accumulator has the dtype of the MMA",
     "Floating-point products are summed in f32, products of i8 in i32, without any loss. The epilogue computes in f32: "
     "an i32 sum is converted first.",
     "accumulate: {dtype: i32}   # with bf16 operands",
 )  # fmt: skip
-TMA_ALIGNMENT = _rule(
+TMA_ALIGNMENT = declare(
     "tma-alignment", "contiguous extents are multiples of 16 bytes",
     "TMA moves tiles of a, b, outputs and full-tile inputs; it needs base addresses and outer strides in multiples of "
     "16 bytes. Constant dims are checked here, dynamic ones in each call.",
