@@ -37,12 +37,8 @@ def explain_decisions(decisions: Iterable[Decision]) -> Section:
 
 
 def explain_roles(tiling: ResolvedTiling[Any]) -> Section:
-    rows = tuple((r.name, _span(r.warps), str(r.registers), r.does) for r in tiling.roles)
+    rows = tuple((r.name, r.warps_text, str(r.registers), r.does) for r in tiling.roles)
     return Section(f"Roles of the {tiling.numbers.threads} threads", (), ("role", "warps", "registers", "does"), rows)
-
-
-def _span(warps: tuple[int, int]) -> str:
-    return f"{warps[0]}" if warps[0] == warps[1] else f"{warps[0]}..{warps[1]}"
 
 
 def explain_pipelines(tiling: ResolvedTiling[Any]) -> Section:

@@ -56,6 +56,15 @@ class Role:
     registers: int
     does: str
 
+    @property
+    def warps_text(self) -> str:
+        """`0`, or `4..7`."""
+        first, last = self.warps
+        return f"{first}..{last}" if last > first else f"{first}"
+
+
+IDLE = "idle: a warpgroup gives registers up as a whole"  # what warps of a producer warpgroup do that have no role
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTiling(Generic[Numbers]):

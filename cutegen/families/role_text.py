@@ -14,6 +14,5 @@ def list_roles(roles: Sequence[Role], whose: str = "") -> Iterable[str]:
     width = max((len(role.name) for role in roles), default=0)
     yield f"Roles (warps of one CTA{f'; all numbers here are of {whose}' if whose else ''}):"
     for role in roles:
-        lo, hi = role.warps
-        start = f"  {role.name:<{width}}  {f'{lo}..{hi}' if hi > lo else str(lo):<6}  "
+        start = f"  {role.name:<{width}}  {role.warps_text:<6}  "
         yield from wrapped(start + role.does, " " * len(start))

@@ -32,7 +32,7 @@ class TunedRow:
     def when(self) -> When:
         comparisons: list[tuple[str, str, int]] = []
         for dim, extent in self.calls.items():
-            lo, hi = (extent, extent) if isinstance(extent, int) else extent
+            lo, hi = _span(extent)
             comparisons += [(dim, "==", lo)] if lo == hi else [(dim, ">=", lo), (dim, "<=", hi)]
         return tuple(comparisons)
 

@@ -17,13 +17,13 @@ from markupsafe import Markup
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import default_root
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent.parent
 
 
 @cache
 def data_folder(name: str) -> Path:
     """`templates` or `specs`: beside the package in a checkout, inside it when installed from a wheel."""
-    for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
+    for folder in (PACKAGE / "_data" / name, PACKAGE.parent / name):
         if folder.is_dir():
             return folder
     raise CutegenError(f"the folder `{name}` is missing from this installation", "reinstall cutegen", exit_code=2)

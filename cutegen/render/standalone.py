@@ -6,12 +6,11 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from cutegen.diagnostics import CutegenError
+from cutegen.render.environment import PACKAGE
 from cutegen.render.package import RenderedPackage, with_header
 
-PACKAGE = Path(__file__).resolve().parent.parent
 INNER = "_cutegen"
 # What a generated package imports beside cutegen and the standard library.
 NEEDED = ("cuda", "cutlass", "torch")

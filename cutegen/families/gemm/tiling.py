@@ -24,7 +24,7 @@ from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
-from cutegen.families.resolved import PipelinePlan, Role
+from cutegen.families.resolved import IDLE, PipelinePlan, Role
 from cutegen.hardware.arch import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.runtime.gemm import GemmTiling
 
@@ -212,9 +212,8 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     gather = gather_warps(problem, c)
     first_gather = WARPS_PER_WARPGROUP - gather
     if first_idle < first_gather:
-        idle = "idle: a warpgroup gives registers up as a whole"
         name = "idle warps" if first_gather - first_idle > 1 or not gather else "idle warp"
-        roles.append(Role(name, (first_idle, first_gather - 1), c.producer_registers, idle))
+        roles.append(Role(name, (first_idle, first_gather - 1), c.producer_registers, IDLE))
     if problem.gather and problem.gathered:
         copied = " and ".join([problem.gathered.name, *(scale if problem.gathers_row_scale else [])])
         does = f"copy the rows of {copied} that {problem.gather.index} names"

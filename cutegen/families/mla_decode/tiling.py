@@ -13,7 +13,7 @@ from cutegen.families.mla_decode.derived import (
 )
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
-from cutegen.families.resolved import PipelinePlan, Role
+from cutegen.families.resolved import IDLE, PipelinePlan, Role
 from cutegen.hardware.arch import WARPS_PER_WARPGROUP
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling
 
@@ -134,8 +134,7 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
     first = WARPS_PER_WARPGROUP * CONSUMERS
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
-    idle = "idle: a warpgroup gives registers up as a whole"
     roles.append(Role("K warp", (first, first), c.producer_registers, load))
     roles.append(Role("Q warp", (first + 1, first + 1), c.producer_registers, "loads Q by TMA, independently of K"))
-    roles.append(Role("idle warps", (first + 2, first + WARPS_PER_WARPGROUP - 1), c.producer_registers, idle))
+    roles.append(Role("idle warps", (first + 2, first + WARPS_PER_WARPGROUP - 1), c.producer_registers, IDLE))
     return tuple(roles)

@@ -11,7 +11,7 @@ from cutegen.families.gemm.derived import SLAB_ROWS
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.consumers import ConsumersText
-from cutegen.families.gemm.text.expressions import factor
+from cutegen.families.gemm.text.expressions import ROW_OF_ELEMENT, factor
 from cutegen.families.gemm.text.functions import ElementSources, FunctionText, Parameter, element_words
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.output_tile import OutputTileText
@@ -166,7 +166,7 @@ def function_after_blocks(
         name: sources.accumulators[place] + (sources.to_f32 if name in sources.accumulators else "")
         for place, name in passes.kept
     }
-    prefix, place = "b_", "2 * subtile_m + i // 2 % 2"
+    prefix, place = "b_", ROW_OF_ELEMENT
     if problem.transposed:
         prefix, place = "o.b_", f"column + subtile_n * t.epilogue_tile[1] + at_n, block{consumers.group_index}"
     held = {name: f"{prefix}{name}[{place}]" for name in passes.held}

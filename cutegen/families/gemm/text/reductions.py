@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cutegen.epilogue import Reduction
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.consumers import ConsumersText
+from cutegen.families.gemm.text.expressions import ROW_OF_ELEMENT
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.output_tile import OutputTileText
 
@@ -122,7 +123,7 @@ def _reduction(r: Reduction, tile: OutputTileText, consumers: ConsumersText, gro
         modes=", ".join((*([r.kept] if r.kept else []), *(["batch"] if r.batched else []))),
         gmem=f"row_groups.up_to(o.m_{r.name}, end)" if groups and groups.ragged else gmem,
         kept=r.kept,
-        index={"m": "2 * subtile_m + i // 2 % 2", "n": "i // 4 * 2 + i % 2", "": "0"}[r.kept],
+        index={"m": ROW_OF_ELEMENT, "n": "i // 4 * 2 + i % 2", "": "0"}[r.kept],
         inside={"m": "inside", "n": "inside_m", "": "inside & inside_m"}[r.kept],
         partial={"m": "row and tile", "n": "column and tile", "": "tile"}[r.kept],
         smem=consumers.own(f"o.s_{r.name}", 2),
