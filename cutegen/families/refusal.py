@@ -32,8 +32,8 @@ class Refusal:
 
 
 Advice: TypeAlias = "str | Callable[[], str]"
-Finding: TypeAlias = "tuple[str, Advice] | None"  # reason, advice
-Check: TypeAlias = Callable[[Any, Any, Arch], Finding]  # problem, candidate, arch
+Objection: TypeAlias = "tuple[str, Advice]"  # reason, advice
+Check: TypeAlias = Callable[[Any, Any, Arch], "Objection | None"]  # problem, candidate, arch
 Predicate: TypeAlias = Callable[[Any, Any, Arch], "Refusal | None"]
 
 

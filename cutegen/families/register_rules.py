@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.diagnostics import Rule
-from cutegen.families.refusal import Finding, nearest
+from cutegen.families.refusal import Objection, nearest
 from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
 
 REGISTER_VALUES = Rule(
@@ -22,7 +22,7 @@ REGISTER_FILE = Rule(
 )
 
 
-def check_value(arch: Arch, threads: int, role: str, value: int) -> Finding:
+def check_value(arch: Arch, threads: int, role: str, value: int) -> Objection | None:
     """role: producer or consumer, of a CTA with that many threads."""
     if not (SETMAXNREG_MIN <= value <= SETMAXNREG_MAX and value % SETMAXNREG_STEP == 0):
         return (
@@ -35,7 +35,7 @@ def check_value(arch: Arch, threads: int, role: str, value: int) -> Finding:
     return None
 
 
-def check_file(arch: Arch, threads: int, producer: int, consumers: int, consumer: int) -> Finding:
+def check_file(arch: Arch, threads: int, producer: int, consumers: int, consumer: int) -> Objection | None:
     """consumers: warpgroups with `consumer` registers a thread, beside one with `producer`."""
     pool = arch.launch_registers(threads) * threads
     used = WARPGROUP_THREADS * (producer + consumers * consumer)

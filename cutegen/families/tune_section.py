@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, create_model, model_validator
 from cutegen.diagnostics import Rule, register
 from cutegen.families.knobs import Knob
 from cutegen.spec.base import Auto, Section
-from cutegen.spec.refusal import Finding, Refusal
+from cutegen.spec.finding import FieldError, Finding
 
 MAX_COMBINATIONS = 1000  # each takes up to some 0.2 s to complete and judge, for every problem
 TUNE_SIZE = register(Rule(
@@ -32,7 +32,7 @@ class TuneSection(Section):
         if (count := prod(lengths.values())) > MAX_COMBINATIONS:
             sizes = ", ".join(f"{key} {n}" for key, n in sorted(lengths.items(), key=lambda item: -item[1]) if n > 1)
             message = f"the lists make {count} combinations; at most {MAX_COMBINATIONS} are allowed"
-            raise Refusal([Finding(TUNE_SIZE.id, message, f"list fewer values; there are: {sizes}")])
+            raise FieldError([Finding(TUNE_SIZE.id, message, f"list fewer values; there are: {sizes}")])
         return self
 
 

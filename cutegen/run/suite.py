@@ -23,8 +23,8 @@ from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
 from cutegen.spec import KernelSpec, KeyPath, SpecDocument, load_document, parse_section
 from cutegen.spec.base import GIVEN_TWICE, MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section, Version
+from cutegen.spec.finding import FieldError, Finding
 from cutegen.spec.parse import MISSING_KEY
-from cutegen.spec.refusal import Finding, Refusal
 
 MAX_ROWS = 10_000
 _OPERAND = re.compile(rf"({'|'.join(KINDS)})\d*")
@@ -69,7 +69,7 @@ def _check_epilogue(value: str | dict[str, str]) -> str | dict[str, str]:
     for key, text in (value if isinstance(value, dict) else {"": value}).items():
         if found := list(_find_slips(text, known)):
             path = (key,) if key else ()
-            raise Refusal([Finding(SUITE_EPILOGUE.id, said, remedy, path, span) for span, said, remedy in found])
+            raise FieldError([Finding(SUITE_EPILOGUE.id, said, remedy, path, span) for span, said, remedy in found])
         known.add(key)
     return value
 

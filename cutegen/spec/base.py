@@ -13,8 +13,8 @@ from cutegen.epilogue.rules import MAX_EXPRESSION
 from cutegen.hardware import DEVICES
 from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
+from cutegen.spec.finding import FieldError, Finding
 from cutegen.spec.names import IDENTIFIER
-from cutegen.spec.refusal import Finding, Refusal
 from cutegen.spec.tensors import TENSOR_PATTERN, TensorDecl, parse_tensor
 
 EMPTY_RANGE = register(Rule(
@@ -74,7 +74,7 @@ class Section(BaseModel):
 
 def _check_range(value: tuple[int, int]) -> tuple[int, int]:
     if value[0] > value[1]:
-        raise Refusal([Finding(EMPTY_RANGE.id, f"the range [{value[0]}, {value[1]}] is empty", "write [low, high]")])
+        raise FieldError([Finding(EMPTY_RANGE.id, f"the range [{value[0]}, {value[1]}] is empty", "write [low, high]")])
     return value
 
 

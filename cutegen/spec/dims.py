@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cutegen.diagnostics import Rule, register
+from cutegen.spec.finding import Finding
 from cutegen.spec.names import name_problem
-from cutegen.spec.refusal import Finding
 
 MAX_EXTENT = 2**31 - 1
 

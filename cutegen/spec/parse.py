@@ -15,8 +15,8 @@ from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec, Section
 from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
+from cutegen.spec.finding import FieldError, Finding
 from cutegen.spec.names import DERIVED, name_problem, reserved_problem
-from cutegen.spec.refusal import Finding, Refusal
 from cutegen.spec.tensors import parse_tensor
 from cutegen.spec.text_rules import QUOTE_EXPRESSION
 
@@ -161,7 +161,7 @@ def _check_shape_names(tensors: dict[str, Data], meaning: dict[str, str]) -> Ite
     for tensor, text in tensors.items():
         try:
             dims = parse_tensor(text).dims if isinstance(text, str) else None
-        except Refusal:
+        except FieldError:
             continue  # reported with the field
         for dim in dims or ():
             if dim.name is None:
@@ -190,9 +190,9 @@ def _translate(error: ValidationError, root: schemas.Schema, data: Data) -> Iter
         if any(len(other) > len(path) and other[: len(path)] == path for other in by_path):
             continue
         kind = details[0]["type"]
-        refusals = [e for d in details if isinstance(e := d.get("ctx", {}).get("error"), Refusal)]
-        if refusals:
-            for finding in refusals[0].findings:
+        errors = [e for d in details if isinstance(e := d.get("ctx", {}).get("error"), FieldError)]
+        if errors:
+            for finding in errors[0].findings:
                 yield Finding(finding.rule, finding.message, finding.remedy, path + finding.path, finding.span)
         elif kind == "extra_forbidden" or _lacks_key(details[0]):
             yield _key_finding(kind, path, root)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cutegen.diagnostics import Rule, register, suggest
 from cutegen.dtypes import DTYPES, DType
 from cutegen.spec.dims import Dim, parse_dim
-from cutegen.spec.refusal import Finding, Refusal
+from cutegen.spec.finding import FieldError, Finding
 
 MAX_RANK = 8
 
@@ -68,11 +68,11 @@ class TensorDecl:
 
 
 def parse_tensor(text: str) -> TensorDecl:
-    """Parse a declaration; raises Refusal with every finding in it."""
+    """Parse a declaration; raises FieldError with every finding in it."""
     form = _FORM.fullmatch(text)
     if form is None:
         shown = text if len(text) <= 40 else f"{text[:37]}..."
-        raise Refusal([Finding(TENSOR_SYNTAX.id, f"`{shown}` is no tensor declaration",
+        raise FieldError([Finding(TENSOR_SYNTAX.id, f"`{shown}` is no tensor declaration",
                                "write dtype[dims], such as bf16[m, k], bf16[m, k]@m, f32[n] or f32")])  # fmt: skip
     findings: list[Finding] = []
     dtype = DTYPES.get(form["dtype"])
@@ -99,5 +99,5 @@ def parse_tensor(text: str) -> TensorDecl:
         findings.append(Finding(CONTIGUOUS_DIM.id, f"`{form['at']}` is no dim of this tensor", have,
                                 span=form.span("at")))  # fmt: skip
     if findings or dtype is None:
-        raise Refusal(findings)
+        raise FieldError(findings)
     return TensorDecl(dtype, None if dims is None else tuple(dims), form["at"], bool(form["opt"]))

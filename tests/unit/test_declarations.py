@@ -6,7 +6,7 @@ import pytest
 
 from cutegen.spec import Dim, parse_tensor
 from cutegen.spec.dims import parse_dim
-from cutegen.spec.refusal import Refusal
+from cutegen.spec.finding import FieldError
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_scalars_on_host_and_device() -> None:
     ],
 )  # fmt: skip
 def test_every_finding_of_a_declaration_has_its_span(text: str, spans: list[str]) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(FieldError) as caught:
         parse_tensor(text)
     found = [text[f.span[0] : f.span[1]].strip(" ,]") for f in caught.value.findings if f.span]
     assert found == spans
@@ -65,7 +65,7 @@ def test_every_finding_of_a_declaration_has_its_span(text: str, spans: list[str]
     [("float16", "f16"), ("BFloat16", "bf16"), ("float8_e4m3fn", "e4m3"), ("float8_e4m3", "e4m3"), ("ue8m0", "e8m0")],
 )
 def test_names_that_others_have_for_a_dtype(text: str, meant: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(FieldError) as caught:
         parse_tensor(f"{text}[m, k]")
     assert [f.remedy for f in caught.value.findings] == [f"did you mean `{meant}`?"]
 
@@ -74,6 +74,6 @@ def test_names_that_others_have_for_a_dtype(text: str, meant: str) -> None:
     "text", ["", "[m]", "bf16(m)", "bf16[m", "bf16 m", "bf16[m]]", "bf16[m]@", "a; import os", "bf16[m]@m@k"]
 )
 def test_syntax(text: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(FieldError) as caught:
         parse_tensor(text)
     assert [f.rule for f in caught.value.findings] == ["tensor-syntax"]

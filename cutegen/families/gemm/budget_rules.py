@@ -23,7 +23,7 @@ from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import with_extent
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding, kib
+from cutegen.families.refusal import Objection, kib
 from cutegen.families.register_rules import REGISTER_FILE, check_file, most_consumer_registers
 from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
 
@@ -73,7 +73,7 @@ def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
 
 
 @BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers", "consumers")
-def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_file(arch, threads(c), c.producer_registers, c.consumers, c.consumer_registers)
 
 
@@ -93,7 +93,7 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "schedule",
     "split_k",
 )
-def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     others = other_registers(problem, c)
     sharing, needed, limit = warpgroups_per_tile(c), accumulators(c), c.consumer_registers - others
     if needed <= limit:
@@ -158,7 +158,7 @@ def _needed(problem: GemmProblem, c: Candidate) -> int:
     "tile",
     "consumers",
 )
-def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     needed, launch = c.tile[1] // 2 + MMA_REGISTERS, arch.launch_registers(threads(c))
     if needed <= launch:
         return None
@@ -187,7 +187,7 @@ def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "store_stages",
     "load_stages",
 )
-def smem_capacity(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def smem_capacity(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     d = derive(problem, c)
     if d.smem_bytes <= arch.smem_bytes:
         return None

@@ -15,7 +15,7 @@ from cutegen.families.gemm.mma import MMA_ROWS, SM_90A
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import legal_extents
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding, nearest
+from cutegen.families.refusal import Objection, nearest
 from cutegen.families.register_rules import REGISTER_VALUES, check_value
 from cutegen.hardware.arch import Arch
 
@@ -65,7 +65,7 @@ def _other_extent(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> 
     "consumers",
     "schedule",
 )
-def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     allowed = CONSUMERS[c.schedule]
     if c.consumers in allowed:
         return None
@@ -88,7 +88,7 @@ def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "schedule",
     element=0,
 )
-def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     m, sharing = c.tile[0], warpgroups_per_tile(c)
     step = MMA_ROWS * sharing
     if c.consumers not in CONSUMERS[c.schedule] or (m % step == 0 and m <= MAX_TILE_M):
@@ -111,7 +111,7 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "tile",
     element=1,
 )
-def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     n, (low, high, step) = c.tile[1], TILE_N
     if n % step or not low <= n <= high:
         return f"tile n = {n} is not a multiple of {step} in {low}..{high}", _other_extent(problem, c, arch, 1)
@@ -141,7 +141,7 @@ _PAIRED_TILE = Rule(
 
 
 @BOOK.declare_form(_PAIRED_TILE, "tile", element=1)
-def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     n, step = c.tile[1], PAIRED_STEP_N
     if problem.paired_dim != "n" or n % step == 0:
         return None
@@ -149,7 +149,7 @@ def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 
 @BOOK.declare_form(_PAIRED_TILE, "tile", "consumers", "schedule", element=0)
-def paired_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def paired_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     m, sharing = c.tile[0], warpgroups_per_tile(c)
     step = 2 * MMA_ROWS * sharing
     if problem.paired_dim != "m" or c.consumers not in CONSUMERS[c.schedule] or m % step == 0:
@@ -169,7 +169,7 @@ _BLOCK_TILE = Rule(
 )
 
 
-def _block_tile(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> Finding:
+def _block_tile(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> Objection | None:
     extent, high = c.tile[axis], (MAX_TILE_M, TILE_N[1])[axis]
     block = problem.epilogue.block * (2 if problem.paired else 1)
     if not block or problem.transposed != (axis == 0) or extent % block == 0:
@@ -182,12 +182,12 @@ def _block_tile(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> Fi
 
 
 @BOOK.declare_form(_BLOCK_TILE, "tile", element=1)
-def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def block_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _block_tile(problem, c, arch, 1)
 
 
 @BOOK.declare_form(_BLOCK_TILE, "tile", element=0)
-def block_tile_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def block_tile_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _block_tile(problem, c, arch, 0)
 
 
@@ -202,7 +202,7 @@ def block_tile_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "tile",
     element=2,
 )
-def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     k, step = c.tile[2], arch.mma_k(problem.a.dtype)
     if k % step == 0:
         return None
@@ -224,7 +224,7 @@ def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     ),
     "stages",
 )
-def stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if MIN_STAGES <= c.stages <= MAX_STAGES:
         return None
     return f"{c.stages} stages; the ring has {MIN_STAGES} to {MAX_STAGES}", "leave it `auto` for the most that fits"
@@ -239,7 +239,7 @@ def stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     ),
     "store_stages",
 )
-def epilogue_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def epilogue_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if MIN_STAGES <= c.store_stages <= MAX_STAGES:
         return None
     return f"{c.store_stages} epilogue stages; the ring has {MIN_STAGES} to {MAX_STAGES}", "use 2, or leave it `auto`"
@@ -254,7 +254,7 @@ def epilogue_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     ),
     "load_stages",
 )
-def load_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def load_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not problem.kernel_epilogue.tiles:
         reason = f"{c.load_stages} load stages, but the epilogue loads no (m, n) tensor"
         return None if c.load_stages == 0 else (reason, "remove `load_stages`")
@@ -264,10 +264,10 @@ def load_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 
 @BOOK.declare_form(REGISTER_VALUES, "producer_registers", "consumers")
-def producer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def producer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_value(arch, threads(c), "producer", c.producer_registers)
 
 
 @BOOK.declare_form(REGISTER_VALUES, "consumer_registers", "consumers")
-def consumer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def consumer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_value(arch, threads(c), "consumer", c.consumer_registers)

@@ -7,7 +7,7 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import gather_places, gather_step, gather_warps, gathered_rows
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding
+from cutegen.families.refusal import Objection
 from cutegen.hardware.arch import SETMAXNREG_STEP, WARP_THREADS, Arch
 
 # What a gather thread needs beside the rows that it copies: addresses, loop state, barriers. With less, kernels were
@@ -34,7 +34,7 @@ _EXAMPLE = "mainloop: a[rows] @ b\n"
     "swap_ab",
     "scheduler",
 )
-def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if problem.gather is None:
         return None
     rows, step, warps = gathered_rows(problem, c), gather_step(problem, c), gather_warps(problem, c)
@@ -55,7 +55,7 @@ def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     ),
     "gather",
 )
-def gather_way(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def gather_way(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     gathers = bool(problem.gather or problem.copied)
     if gathers == (c.gather != "none"):
         return None
@@ -99,7 +99,7 @@ def needed_registers(problem: GemmProblem, c: Candidate) -> int:
     "tile",
     "scheduler",
 )
-def gather_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def gather_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     needed = needed_registers(problem, c)
     if c.producer_registers >= needed:
         return None

@@ -12,7 +12,7 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding, Refusal
+from cutegen.families.refusal import Objection, Refusal
 from cutegen.hardware.arch import Arch
 
 BATCH_INVARIANCE = Rule(
@@ -27,7 +27,7 @@ BATCH_INVARIANCE = Rule(
 
 
 @BOOK.declare_form(BATCH_INVARIANCE, "split_k")
-def unsplit_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def unsplit_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not problem.batch_invariant or c.split_k == 1:
         return None
     reason = f"split_k = {c.split_k} adds up {c.split_k} sums over parts of K, which a call with more rows would not"

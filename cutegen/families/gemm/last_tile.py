@@ -12,7 +12,7 @@ from cutegen.families.gemm.candidate import EPILOGUE_RINGS, STAGES_OF_A, Candida
 from cutegen.families.gemm.derived import epilogue_tile, output_tile
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding
+from cutegen.families.refusal import Objection
 from cutegen.hardware.arch import Arch
 
 SWIZZLED_ROW = 128  # bytes of a row of a box: the widest swizzle, so that TMA moves the fewest rows
@@ -80,7 +80,7 @@ _RULE = Rule(
 
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "last_tile")
-def unsupported_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def unsupported_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.last_tile != STAGES_OF_A:
         return None
     program = problem.kernel_epilogue
@@ -96,7 +96,7 @@ def unsupported_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Fin
 
 
 @BOOK.declare_form(_RULE, "last_tile", "scheduler", "split_k")
-def known_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def known_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.last_tile != STAGES_OF_A:
         return None
     if boxed_tiles(problem) is None:
@@ -117,11 +117,11 @@ def known_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 
 @BOOK.declare_fit(_RULE, "last_tile", "tile", "stages")
-def boxed_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def boxed_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return boxes_misfit(problem, c)
 
 
-def boxes_misfit(problem: GemmProblem, c: Candidate) -> Finding:
+def boxes_misfit(problem: GemmProblem, c: Candidate) -> Objection | None:
     """Why boxes of these tiles do not fit this ring of A."""
     tiles = boxed_tiles(problem)
     if c.last_tile != STAGES_OF_A or tiles is None:

@@ -10,14 +10,14 @@ from cutegen.families.gemm.grouping import GROUP_ALIGNMENT
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding
+from cutegen.families.refusal import Objection
 from cutegen.hardware.arch import Arch
 
 CLUSTER_EXTENTS = (1, 2, 4)
 MAX_CLUSTER = 4
 
 
-def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Finding:
+def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Objection | None:
     operand, axis, width = (problem.a, 0, c.swizzle_a) if side == "a" else (problem.b, 1, c.swizzle_b)
     if width not in SWIZZLES:
         return f"swizzle {width} of `{operand.name}` is not one of {', '.join(map(str, SWIZZLES))} bytes", "use 128"
@@ -47,12 +47,12 @@ _SWIZZLE = Rule(
 
 
 @BOOK.declare_fit(_SWIZZLE, "swizzle_a", "tile")
-def swizzle_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def swizzle_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _swizzle(problem, c, "a")
 
 
 @BOOK.declare_fit(_SWIZZLE, "swizzle_b", "tile")
-def swizzle_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def swizzle_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _swizzle(problem, c, "b")
 
 
@@ -66,7 +66,7 @@ def swizzle_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     ),
     "cluster",
 )
-def cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     m, n = c.cluster
     if m in CLUSTER_EXTENTS and n in CLUSTER_EXTENTS and m * n <= MAX_CLUSTER:
         return None
@@ -83,7 +83,7 @@ _MULTICAST = Rule(
 )
 
 
-def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Finding:
+def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Objection | None:
     operand, axis, value = (problem.a, 0, c.multicast_a) if side == "a" else (problem.b, 1, c.multicast_b)
     peers, along = sharing_ctas(c, side)
     if value == 1:
@@ -106,12 +106,12 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Finding:
 
 
 @BOOK.declare_fit(_MULTICAST, "multicast_a", "cluster", "tile")
-def multicast_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def multicast_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _multicast(problem, c, "a")
 
 
 @BOOK.declare_fit(_MULTICAST, "multicast_b", "cluster", "tile")
-def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _multicast(problem, c, "b")
 
 
@@ -120,7 +120,7 @@ def write_ready(problem: GemmProblem, name: str) -> str:
     return f"ready: [{', '.join((*problem.ready, name))}]"
 
 
-def _load_ahead(problem: GemmProblem, c: Candidate, side: str) -> Finding:
+def _load_ahead(problem: GemmProblem, c: Candidate, side: str) -> Objection | None:
     operand, ahead = (problem.a, c.load_ahead_a) if side == "a" else (problem.b, c.load_ahead_b)
     name, ready = operand.name, operand.name in problem.ready
     if not ahead or problem.groups is not None:
@@ -151,17 +151,17 @@ LOAD_AHEAD = Rule(
 
 
 @BOOK.declare_form(LOAD_AHEAD, "load_ahead_a", "pdl_wait")
-def load_ahead_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def load_ahead_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _load_ahead(problem, c, "a")
 
 
 @BOOK.declare_form(LOAD_AHEAD, "load_ahead_b", "pdl_wait")
-def load_ahead_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def load_ahead_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _load_ahead(problem, c, "b")
 
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "load_ahead_a", "load_ahead_b")
-def grouped_ahead(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def grouped_ahead(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if problem.groups is None or not (c.load_ahead_a or c.load_ahead_b):
         return None
     what = "which tiles a grouped product has is written by kernels in front: loading ahead of the wait"
@@ -174,7 +174,7 @@ def grouped_ahead(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "cluster",
     "swap_ab",
 )
-def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     groups = problem.groups
     if groups is None or groups.form != "labels" or groups.align % group_step(c, groups) == 0:
         return None

@@ -10,7 +10,7 @@ from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding
+from cutegen.families.refusal import Objection
 from cutegen.hardware.arch import Arch
 
 
@@ -27,7 +27,7 @@ from cutegen.hardware.arch import Arch
     "promote_every",
     "tile",
 )
-def promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not isinstance(c.promote_every, int):
         depth = problem.scaled_k
         reason = f"scales change every {depth} elements of k, where f32 registers take the sum"
@@ -63,7 +63,7 @@ def promotion(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "swap_ab",
     element=1,
 )
-def scale_blocks(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def scale_blocks(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if problem.block_scale is None:
         return None
     scale, side = problem.block_scale

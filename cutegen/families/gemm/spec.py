@@ -36,7 +36,7 @@ from cutegen.spec.base import (
     knob,
     unknown_name,
 )
-from cutegen.spec.refusal import Finding
+from cutegen.spec.finding import Finding
 
 
 class Accumulate(Section):

@@ -6,7 +6,7 @@ from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate, cluster_size
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Finding
+from cutegen.families.refusal import Objection
 from cutegen.hardware.arch import Arch
 
 MAX_SPLIT_K = 128
@@ -26,7 +26,7 @@ MAX_SPLIT_CLUSTER = 2
     "split_k",
     "tile",
 )
-def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.split_k > MAX_SPLIT_K:
         return f"split_k = {c.split_k} parts", f"use at most {MAX_SPLIT_K}"
     k, tile_k = problem.k.value, c.tile[2]
@@ -51,7 +51,7 @@ def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "cluster",
     "split_k",
 )
-def split_k_cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def split_k_cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     size = cluster_size(c)
     if c.split_k == 1 or size <= MAX_SPLIT_CLUSTER:
         return None
@@ -62,7 +62,7 @@ def split_k_cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
 
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "split_k")
-def grouped_split(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def grouped_split(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if problem.groups is None or c.split_k == 1:
         return None
     return f"split_k = {c.split_k} of a grouped product is not yet supported", "use 1"
@@ -79,7 +79,7 @@ def grouped_split(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
     "split_k_sum",
     "split_k",
 )
-def split_k_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Finding:
+def split_k_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if (c.split_k == 1) == (c.split_k_sum == "none"):
         return None
     if c.split_k == 1:

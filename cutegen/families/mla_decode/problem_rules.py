@@ -15,16 +15,16 @@ PAGE_SIZES = (16, 32, 64, 128)
 MAX_HEADS = 128
 MAX_QUERY_LEN = 16
 
-Finding: TypeAlias = "tuple[str, str] | None"  # reason, remedy
-Check: TypeAlias = Callable[[MlaProblem], Finding]
+Fault: TypeAlias = "tuple[str, str]"  # reason, remedy
+Check: TypeAlias = Callable[[MlaProblem], "Fault | None"]
 CHECKS: list[tuple[Rule, tuple[str, ...], Check]] = []  # rule, path of the blamed key, predicate
 
 
-def _declare(rule: Rule, *paths: tuple[str, ...]) -> Callable[[Callable[[MlaProblem, str], Finding]], None]:
+def _declare(rule: Rule, *paths: tuple[str, ...]) -> Callable[[Callable[[MlaProblem, str], Fault | None]], None]:
     """Register `rule`, and list its predicate for each of the keys; it gets the key's last step."""
     register(rule)
 
-    def wrap(check: Callable[[MlaProblem, str], Finding]) -> None:
+    def wrap(check: Callable[[MlaProblem, str], Fault | None]) -> None:
         CHECKS.extend((rule, path, lambda problem, key=path[-1]: check(problem, key)) for path in paths)  # type: ignore[misc]
 
     return wrap
@@ -42,7 +42,7 @@ def _declare(rule: Rule, *paths: tuple[str, ...]) -> Callable[[Callable[[MlaProb
     ("latent_dim",),
     ("rope_dim",),
 )
-def head_dims(problem: MlaProblem, key: str) -> Finding:
+def head_dims(problem: MlaProblem, key: str) -> Fault | None:
     value, only = getattr(problem, key), LATENT_DIM if key == "latent_dim" else ROPE_DIM
     return None if value == only else (f"{key} is {value}; {only} is supported", f"use {only}, or leave it out")
 
@@ -57,7 +57,7 @@ def head_dims(problem: MlaProblem, key: str) -> Finding:
     ),
     ("kv_cache", "page_size"),
 )
-def page_size(problem: MlaProblem, key: str) -> Finding:
+def page_size(problem: MlaProblem, key: str) -> Fault | None:
     size = problem.page_size
     if size in PAGE_SIZES:
         return None
@@ -77,7 +77,7 @@ def page_size(problem: MlaProblem, key: str) -> Finding:
     ("heads",),
     ("query_len",),
 )
-def promised_extent(problem: MlaProblem, key: str) -> Finding:
+def promised_extent(problem: MlaProblem, key: str) -> Fault | None:
     high, most = getattr(problem, key)[1], MAX_HEADS if key == "heads" else MAX_QUERY_LEN
     if high <= most:
         return None

@@ -8,7 +8,7 @@ from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_CALLS, SINGL
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
-from cutegen.families.refusal import Finding, kib
+from cutegen.families.refusal import Objection, kib
 from cutegen.families.register_rules import REGISTER_FILE, REGISTER_VALUES, check_file, check_value
 from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
@@ -21,12 +21,12 @@ refusals = BOOK.refusals
 
 
 @BOOK.declare_form(REGISTER_VALUES, "producer_registers")
-def producer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+def producer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_value(arch, THREADS, "producer", c.producer_registers)
 
 
 @BOOK.declare_form(REGISTER_VALUES, "consumer_registers")
-def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_value(arch, THREADS, "consumer", c.consumer_registers)
 
 
@@ -40,7 +40,7 @@ def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding
     ),
     "variant",
 )
-def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.variant == BOTH and problem.rows[1] <= ROW_BLOCK:
         return f"at most {problem.rows[1]} rows are promised: never two blocks of {ROW_BLOCK}", "use seesaw"
     if c.cluster == 1:
@@ -73,7 +73,7 @@ def _promised(extent: tuple[int, int]) -> range:
     "unit",
     "variant",
 )
-def unit_any(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+def unit_any(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.unit != ANY:
         return None
     if c.variant != BOTH:
@@ -96,14 +96,14 @@ def unit_any(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
     "pdl_schedule_ahead",
     "pdl_wait",
 )
-def schedule_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+def schedule_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.pdl_wait or not c.pdl_schedule_ahead:
         return None
     return "pdl.wait is false: there is no wait to find parts before", "write `pdl: {wait: true, schedule_ahead: true}`"
 
 
 @BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers")
-def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_file(arch, THREADS, c.producer_registers, CONSUMERS, c.consumer_registers)
 
 
@@ -118,7 +118,7 @@ def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
     ),
     "consumer_registers",
 )
-def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     d = derive(problem, c)
     held = d.output_registers + d.score_registers + d.probability_registers
     if held + OTHER_REGISTERS <= c.consumer_registers:
@@ -140,7 +140,7 @@ def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Findin
     ),
     "variant",
 )
-def smem_tiles(problem: MlaProblem, c: Candidate, arch: Arch) -> Finding:
+def smem_tiles(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     d = derive(problem, c)
     if d.smem_bytes <= arch.smem_bytes:
         return None

@@ -17,8 +17,8 @@ from cutegen.families.mla_decode.candidate import (
 from cutegen.families.pdl import Pdl
 from cutegen.families.tune_section import TuneSection
 from cutegen.spec.base import Auto, Bench, Exactly, KernelSpec, Positive, Range, Section, knob
+from cutegen.spec.finding import FieldError, Finding
 from cutegen.spec.parse import BAD_VALUE
-from cutegen.spec.refusal import Finding, Refusal
 
 Unit = Annotated[int, Field(ge=1, le=MAX_UNIT)]
 Overhead = Annotated[int, Field(ge=1, le=MAX_OVERHEAD)]  # a request without keys needs a place in the list of work
@@ -126,7 +126,7 @@ def _refuse_bare_number(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and value != 1:
         message = f"`split_kv: {value}` could mean exactly or at most {value}; of numbers only 1 stands alone"
         remedy = f"write {{max: {value}}} for at most {value} parts" if value > 1 else "write 1, or {max: 8}"
-        raise Refusal([Finding(BAD_VALUE.id, message, remedy)])
+        raise FieldError([Finding(BAD_VALUE.id, message, remedy)])
     return value
 
 

@@ -1,4 +1,4 @@
-"""How a field's parser says no: findings relative to the field, which `parse_spec` places in the file."""
+"""Findings about a spec without their place in its file: parsers of fields give them, `parse_spec` locates them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Finding:
     key: bool = False
 
 
-class Refusal(ValueError):
+class FieldError(ValueError):
     """Everything that is wrong with one field; pydantic collects it like any ValueError."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
