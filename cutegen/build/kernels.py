@@ -12,6 +12,7 @@ from cutegen.build.contract import Check, check_contract, holds
 from cutegen.build.facts import noted_facts, require_nvdisasm
 from cutegen.build.pool import default_workers, run_jobs
 from cutegen.build.worker import Job, Outcome, keep_artefacts
+from cutegen.defaults import KERNEL_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.registry import load_family
@@ -20,7 +21,6 @@ from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import instance_key
 from cutegen.runtime.sources import dsl_version
 
-TIMEOUT_S = 300.0  # a kernel takes about 2 s; one that spills much, 20 s
 COMPILER_REMEDY = "pip install 'cutegen[dsl]'"  # all that compiling needs; `doctor` names the parts that are missing
 
 
@@ -80,7 +80,7 @@ def build_kernels(
     *,
     workers: int | None = None,
     keep: Path | None = None,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float = KERNEL_SECONDS,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[KernelReport, ...]:
     """Every tiling of every resolved kernel, in order. keep: folder that gets PTX, cubin, SASS and object of each.

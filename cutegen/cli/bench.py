@@ -16,9 +16,9 @@ import click
 
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, suite_option, targets_argument
+from cutegen.defaults import LEAST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
 from cutegen.diagnostics import CutegenError
 from cutegen.files import write_text
-from cutegen.run.patience import SECONDS
 
 if TYPE_CHECKING:
     from cutegen.report.result import Result
@@ -42,15 +42,16 @@ _margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0
 @click.command()
 @targets_argument
 @shapes_option
-@click.option("--rounds", type=click.IntRange(5), default=9, show_default=True, help="Rounds over all candidates.")
-@click.option("--slice", "slice_ms", type=console.FiniteRange(1, 10_000), default=60, show_default=True,
+@click.option("--rounds", type=click.IntRange(LEAST_ROUNDS), default=ROUNDS, show_default=True,
+              help="Rounds over all candidates.")  # fmt: skip
+@click.option("--slice", "slice_ms", type=console.FiniteRange(1, 10_000), default=SLICE_MS, show_default=True,
               metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME",
               help="Only these and the first: torch, nvmath, quack ...; none: the targets alone.")  # fmt: skip
 @click.option("--against", default="", metavar="NAME",
               help="What speeds are relative to; by default the first baseline, or target.")  # fmt: skip
-@click.option("--patience", type=console.FiniteRange(1, 86_400), default=SECONDS, show_default=True, metavar="SECONDS",
-              help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
+@click.option("--patience", type=console.FiniteRange(1, 86_400), default=PATIENCE_SECONDS, show_default=True,
+              metavar="SECONDS", help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
 @suite_option("Measure")
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
@@ -293,7 +294,7 @@ def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str
     for option, values in (("--shape", shapes), ("--baseline", settings.baselines)):
         words += [word for value in values for word in (option, value)]
     words += ["--against", settings.against] if settings.against else []
-    words += ["--patience", f"{settings.patience:g}"] if settings.patience != SECONDS else []
+    words += ["--patience", f"{settings.patience:g}"] if settings.patience != PATIENCE_SECONDS else []
     words += ["--suite", settings.suite] if settings.suite else []
     words += ["--sms", str(settings.sms)] if settings.sms else []
     return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])

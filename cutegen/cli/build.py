@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cutegen.cli import console
+from cutegen.defaults import KERNEL_SECONDS
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Put PTX, cubin, SASS, object and compiler remarks of each kernel under DIR.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=console.FiniteRange(0, 86_400, min_open=True), metavar="SECONDS",
-              default=300.0, show_default=True, help="Give up on one kernel after this long.")  # fmt: skip
+              default=KERNEL_SECONDS, show_default=True, help="Give up on one kernel after this long.")  # fmt: skip
 @console.json_option
 def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: float, as_json: bool) -> int:
     """Compile the kernels of specs and compare the code with the plan. Needs no GPU.

@@ -12,6 +12,7 @@ import click
 
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, targets_argument
+from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @targets_argument
 @shapes_option
-@click.option("--timeout", type=console.FiniteRange(0, 86_400, min_open=True), default=60.0, show_default=True,
+@click.option("--timeout", type=console.FiniteRange(0, 86_400, min_open=True), default=CASE_SECONDS, show_default=True,
               metavar="SECONDS", help="A case that takes longer has hung.")  # fmt: skip
 @console.json_option
 def check(targets: list[Path], shapes: tuple[str, ...], timeout: float, as_json: bool) -> int:
@@ -59,7 +60,7 @@ def _check(given: Path, scratch: Path, shapes: Sequence[str], timeout: float) ->
         return error
 
 
-def check_target(target: Target, shapes: Sequence[str] = (), timeout: float = 60.0) -> CheckReport:
+def check_target(target: Target, shapes: Sequence[str] = (), timeout: float = CASE_SECONDS) -> CheckReport:
     from cutegen.cli.progress import show_progress
     from cutegen.run.check import check_kernel
     from cutegen.run.shapes import parse_shape

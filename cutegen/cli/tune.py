@@ -13,8 +13,8 @@ import click
 
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, suite_option
+from cutegen.defaults import MAX_CANDIDATES
 from cutegen.diagnostics import CutegenError
-from cutegen.tune import MAX_CANDIDATES
 
 if TYPE_CHECKING:
     from cutegen.run.shapes import Shape

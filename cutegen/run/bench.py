@@ -7,20 +7,19 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from cutegen.defaults import PATIENCE_SECONDS, ROUNDS, SLICE_MS
 from cutegen.diagnostics import CutegenError, describe_error
 from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel, common_dims
 from cutegen.run.device import Launch, Rates
 from cutegen.run.environment import Reading
 from cutegen.run.intervals import median_interval, round_orders, speed_ratio
 from cutegen.run.measured import BenchReport, LeftOut, Measured, ProblemReport, relate
-from cutegen.run.patience import SECONDS, Patience, TimeUp
+from cutegen.run.patience import Patience, TimeUp
 from cutegen.run.row import Row, refuse
 from cutegen.run.shapes import Shape, bench_shapes, complete
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import TensorArg
 
-MIN_ROUNDS, ROUNDS = 5, 9
-SLICE_SECONDS = 0.06
 # Warm-up: passes over all candidates until the total time changes by less than this twice in a row, or that many slices
 # were spent.
 STEADY, STEADY_SLICES = 0.01, 64
@@ -50,12 +49,12 @@ class Device(Protocol):
 @dataclass(frozen=True, slots=True)
 class Settings:
     rounds: int = ROUNDS
-    slice_seconds: float = SLICE_SECONDS
+    slice_seconds: float = SLICE_MS / 1e3
     baselines: tuple[str, ...] = ()
     against: str = ""
     suite: str = ""
     sms: int | None = None
-    patience: float = SECONDS
+    patience: float = PATIENCE_SECONDS
 
 
 def measure(

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cutegen.defaults import CASE_SECONDS
 from cutegen.run.cases import CaseResult
 from cutegen.run.judge import OutputError
 from cutegen.run.shapes import Shape, shape_text
-from cutegen.run.worker import CASE_SECONDS, OnCase, run_cases
+from cutegen.run.worker import OnCase, run_cases
 
 # A file may decline strides it does not take, and what needs a GPU is skipped for kernels that run on the CPU.
 ACCEPTABLE = ("pass", "refused", "skipped")

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-SECONDS = 120.0
 # A library that catches whatever is raised in it hears from the clock again after as long.
 AGAIN = 5.0
 
@@ -24,7 +23,7 @@ class Patience:
     late: what was not ready in time, with the reason; it is not tried on further problems.
     """
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds, self.late = seconds, dict[str, str]()
         self._spent: dict[str, float] = {}
 

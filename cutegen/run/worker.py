@@ -18,7 +18,6 @@ from cutegen.run.shapes import Shape
 from cutegen.run.subject import load_subject
 
 SETUP_SECONDS = 300.0  # imports, compiling every tiling
-CASE_SECONDS = 60.0
 MAX_LOST = 3  # workers lost to hangs and faults before the rest is skipped
 
 Setup = dict[str, Any]

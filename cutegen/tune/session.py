@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from cutegen import __version__
 from cutegen.build import build_kernels
 from cutegen.build.pool import default_workers
+from cutegen.defaults import MAX_CANDIDATES
 from cutegen.diagnostics import CutegenError
 from cutegen.families.tuned import TunedRow
 from cutegen.files import write_text
@@ -22,7 +23,6 @@ from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_t
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.runtime.sources import distribution_versions
-from cutegen.tune import MAX_CANDIDATES
 from cutegen.tune.attempt import Attempt, begin, compose_rest, recall
 from cutegen.tune.pool import Pool, TuningPackage, gather, gather_known
 from cutegen.tune.report import ProblemReport, TuneReport

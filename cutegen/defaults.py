@@ -1,0 +1,8 @@
+"""What commands do where nobody says. By itself, so that showing their options imports nothing of what they run."""
+
+KERNEL_SECONDS = 300.0  # to compile one kernel: it takes about 2 s; one that spills much, 20 s
+CASE_SECONDS = 60.0  # for a case of `check`
+ROUNDS, LEAST_ROUNDS = 9, 5  # of `bench`, over all candidates
+SLICE_MS = 60  # that each candidate gets in a round
+PATIENCE_SECONDS = 120.0  # for a baseline to get ready on one problem
+MAX_CANDIDATES = 60  # that `tune` tries on a problem
