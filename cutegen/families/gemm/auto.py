@@ -50,6 +50,7 @@ RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
 PROMOTED_RINGS = ((4, 4, 4), (4, 2, 3), *RINGS)
 RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
+MANY_ROWS = "rows are taken to be many"
 AHEAD_ROWS = 64  # of the other operand, up to which one that is ready is loaded before the wait
 
 
@@ -128,69 +129,111 @@ def complete(
     why_cluster: str,
 ) -> Choice:
     """Give the other knobs values for this core. All arguments and the result are in the kernel's frame."""
-    reasons: dict[str, str] = {}
-    c = replace(bare(core), **fixed)
+    settling = _Settling(problem, fixed, core, arch, shapes)
+    settling.core(why_tile, why_cluster)
+    settling.loads()
+    settling.registers()
+    settling.rings()
+    settling.order()
+    settling.sums()
+    settling.rows()
+    settling.neighbours()
+    return Choice(settling.c, settling.reasons)
 
-    def settle(reason: str, **values: Any) -> None:
-        nonlocal c
-        free = {field: value for field, value in values.items() if field not in fixed}
-        if any(getattr(c, field) != value for field, value in free.items()):
-            c = replace(c, **free)
-        reasons.update(dict.fromkeys(free, reason))
 
-    settle(why_tile, tile=c.tile)
-    settle("goes with the tile", schedule=c.schedule, consumers=c.consumers)
-    settle(why_cluster, cluster=c.cluster)
-    every, reason = promotion(problem, c, arch)
-    settle(reason, promote_every=every)
-    for side, operand in (("a", problem.a), ("b", problem.b)):
-        row = contiguous_extent(problem, c, side) * operand.dtype.bytes
-        width = next((w for w in SWIZZLES if row % w == 0), SWIZZLES[-1])
-        settle(f"the widest that divides a tile row of {row} B", **{f"swizzle_{side}": width})
-    for side in ("a", "b"):
-        peers, why = _multicast(problem, c, side, arch)
-        settle(why, **{f"multicast_{side}": peers})
-    producer, consumer = _registers(problem, c, fixed, arch)
-    reason = f"{accumulators(c)} accumulators a thread"
-    if producer + c.consumers * consumer == arch.launch_registers(threads(c)) * threads(c) // WARPGROUP_THREADS:
-        reason += f"; 1 + {c.consumers} warpgroups use up the register file"
-    settle(reason, producer_registers=producer, consumer_registers=consumer)
-    rings = _rings(problem, c, fixed, arch)
-    full = "the most that fits SMEM beside the epilogue's rings"
-    settle("as many as a ring may have" if rings.stages == MAX_STAGES else full, stages=rings.stages)
-    settle(_why_stores(problem, rings), store_stages=rings.store_stages)
-    settle(
-        f"one for each subtile, up to {RING_GROWTH}, as far as SMEM beside the A/B stages goes",
-        load_stages=rings.load_stages,
-    )
-    along_n = bool(shapes) and sum(s.n > s.m for s in shapes) * 2 < len(shapes)
-    why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
-    settle(why_order, raster_order="along_n" if along_n else "along_m")
-    settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
-    if c.last_tile == STAGES_OF_A and "last_tile" in fixed:
-        settle("a CTA has to know which tile is its last", scheduler="static_persistent")
-    elif cluster_size(c) > 2:
-        late = "GPCs do not hold whole clusters of 4: the last ones start late, and take what is left"
-        settle(late, scheduler="dynamic_persistent")
-    else:
-        settle("tiles take the same time: all have the same k", scheduler="static_persistent")
-    settle(_why_split(problem, c, shapes), split_k=c.split_k)
-    if c.split_k > 1:
-        settle("the fastest of those that give the same bits every time", split_k_sum=SPLIT_K_SUM)
-    else:
-        settle("nothing to sum", split_k_sum="none")
-    ring, why = _last_tile(problem, c, arch)
-    settle(why, last_tile=ring)
-    holds = "no other tile holds the blocks" if problem.epilogue.block else "no tile m divides the alignment of groups"
-    unknown = holds if c.swap_ab else "rows are taken to be many where no shape is known"
-    settle("goes with the tile" if shapes else unknown, swap_ab=c.swap_ab)
-    settle(_why_gather(c, shapes), gather=c.gather)
-    settle(WHY_WAIT, pdl_wait=PDL_WAIT)
-    settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
-    for field, rule in (("load_ahead_a", load_ahead_a), ("load_ahead_b", load_ahead_b)):
-        ahead, why = _ahead(problem, c, field, rule, arch, shapes)
-        settle(why, **{field: ahead})
-    return Choice(c, reasons)
+class _Settling:
+    """A candidate whose knobs get their values and reasons one after the other, each by what those before it are."""
+
+    def __init__(
+        self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, arch: Arch, shapes: Sequence[Shape]
+    ) -> None:
+        self.problem, self.fixed, self.arch, self.shapes = problem, fixed, arch, shapes
+        self.c = replace(bare(core), **fixed)
+        self.reasons: dict[str, str] = {}
+
+    def settle(self, reason: str, **values: Any) -> None:
+        """Values by candidate field; those that are fixed stay, and need no reason."""
+        free = {field: value for field, value in values.items() if field not in self.fixed}
+        if any(getattr(self.c, field) != value for field, value in free.items()):
+            self.c = replace(self.c, **free)
+        self.reasons.update(dict.fromkeys(free, reason))
+
+    def core(self, why_tile: str, why_cluster: str) -> None:
+        """The reasons of what is settled by the core, and promotion, which takes registers."""
+        c = self.c
+        self.settle(why_tile, tile=c.tile)
+        self.settle("goes with the tile", schedule=c.schedule, consumers=c.consumers)
+        self.settle(why_cluster, cluster=c.cluster)
+        every, reason = promotion(self.problem, c, self.arch)
+        self.settle(reason, promote_every=every)
+
+    def loads(self) -> None:
+        """How A and B come to shared memory."""
+        for side, operand in (("a", self.problem.a), ("b", self.problem.b)):
+            row = contiguous_extent(self.problem, self.c, side) * operand.dtype.bytes
+            width = next((w for w in SWIZZLES if row % w == 0), SWIZZLES[-1])
+            self.settle(f"the widest that divides a tile row of {row} B", **{f"swizzle_{side}": width})
+        for side in ("a", "b"):
+            peers, why = _multicast(self.problem, self.c, side, self.arch)
+            self.settle(why, **{f"multicast_{side}": peers})
+
+    def registers(self) -> None:
+        c = self.c
+        producer, consumer = _registers(self.problem, c, self.fixed, self.arch)
+        reason = f"{accumulators(c)} accumulators a thread"
+        pool = self.arch.launch_registers(threads(c)) * threads(c) // WARPGROUP_THREADS
+        if producer + c.consumers * consumer == pool:
+            reason += f"; 1 + {c.consumers} warpgroups use up the register file"
+        self.settle(reason, producer_registers=producer, consumer_registers=consumer)
+
+    def rings(self) -> None:
+        rings = _rings(self.problem, self.c, self.fixed, self.arch)
+        full = "the most that fits SMEM beside the epilogue's rings"
+        self.settle("as many as a ring may have" if rings.stages == MAX_STAGES else full, stages=rings.stages)
+        self.settle(_why_stores(self.problem, rings), store_stages=rings.store_stages)
+        why_loads = f"one for each subtile, up to {RING_GROWTH}, as far as SMEM beside the A/B stages goes"
+        self.settle(why_loads, load_stages=rings.load_stages)
+
+    def order(self) -> None:
+        """In which order CTAs take tiles, and how they get them."""
+        shapes, c = self.shapes, self.c
+        along_n = bool(shapes) and sum(s.n > s.m for s in shapes) * 2 < len(shapes)
+        why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
+        self.settle(why_order, raster_order="along_n" if along_n else "along_m")
+        self.settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
+        if c.last_tile == STAGES_OF_A and "last_tile" in self.fixed:
+            self.settle("a CTA has to know which tile is its last", scheduler="static_persistent")
+        elif cluster_size(c) > 2:
+            late = "GPCs do not hold whole clusters of 4: the last ones start late, and take what is left"
+            self.settle(late, scheduler="dynamic_persistent")
+        else:
+            self.settle("tiles take the same time: all have the same k", scheduler="static_persistent")
+
+    def sums(self) -> None:
+        """How parts of k become one sum, and what the last sum of a CTA goes through."""
+        self.settle(_why_split(self.problem, self.c, self.shapes), split_k=self.c.split_k)
+        if self.c.split_k > 1:
+            self.settle("the fastest of those that give the same bits every time", split_k_sum=SPLIT_K_SUM)
+        else:
+            self.settle("nothing to sum", split_k_sum="none")
+        ring, why = _last_tile(self.problem, self.c, self.arch)
+        self.settle(why, last_tile=ring)
+
+    def rows(self) -> None:
+        """Which operand has the rows of a tile, and how gathered ones come to it."""
+        blocks = bool(self.problem.epilogue.block)
+        holds = "no other tile holds the blocks" if blocks else "no tile m divides the alignment of groups"
+        unknown = holds if self.c.swap_ab else f"{MANY_ROWS} where no shape is known"
+        self.settle("goes with the tile" if self.shapes else unknown, swap_ab=self.c.swap_ab)
+        self.settle(_why_gather(self.c, self.shapes), gather=self.c.gather)
+
+    def neighbours(self) -> None:
+        """What there is to overlap with the kernels in front and behind."""
+        self.settle(WHY_WAIT, pdl_wait=PDL_WAIT)
+        self.settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
+        for field, rule in (("load_ahead_a", load_ahead_a), ("load_ahead_b", load_ahead_b)):
+            ahead, why = _ahead(self.problem, self.c, field, rule, self.arch, self.shapes)
+            self.settle(why, **{field: ahead})
 
 
 def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tuple[int, str]:
@@ -215,7 +258,7 @@ def _ahead(
     if c.gather == COPIED:
         return False, "the kernel in front copies rows, and is short"
     if not shapes:
-        return False, "rows are taken to be many where no shape is known, and then it costs up to 3%"
+        return False, f"{MANY_ROWS} where no shape is known, and then it costs up to 3%"
     few = max(shape.n if field == "load_ahead_a" else shape.m for shape in shapes) <= AHEAD_ROWS
     rows = f"{'at most' if few else 'more than'} {AHEAD_ROWS} rows of the other operand"
     return few, f"{rows}: {'0 to 10% less' if few else 'up to 3% more'} time in launches back to back"
@@ -236,7 +279,7 @@ def _why_gather(c: Candidate, shapes: Sequence[Shape]) -> str:
     if c.gather == "none":
         return "no index names rows"
     if c.gather == COPIED:
-        many = "many rows" if shapes else "rows are taken to be many where no shape is known"
+        many = "many rows" if shapes else f"{MANY_ROWS} where no shape is known"
         return f"{many}: TMA loads a copy of them faster than threads copy each row into the ring"
     return "few rows: a copy of them would be a launch of its own"
 
