@@ -15,6 +15,7 @@ from cutegen.run.patience import Patience, TimeUp
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.base import BasePlan
+from cutegen.runtime.plan import KernelPlan
 
 # What the launches of a candidate, one on each set of inputs and outputs, together exceed L2 by in what they read and
 # write; how much of the free memory the sets may take.
@@ -339,8 +340,10 @@ def _baselines_of(subject: Subject) -> list[Baseline]:
     """In the order in which they are measured; none where the plan is not known."""
     if subject.plan is None:
         return []
-    list_all: Any = subject.proving.list_baselines if subject.proving else list_baselines
-    return list(list_all(subject.plan))
+    if subject.proving:
+        return list(subject.proving.list_baselines(subject.plan))
+    assert isinstance(subject.plan, KernelPlan)  # the plan of a product
+    return list(list_baselines(subject.plan))
 
 
 def _is_asked(name: str, asked: set[str]) -> bool:

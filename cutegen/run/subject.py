@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from cutegen.diagnostics import CutegenError
+from cutegen.families.proving import Proving
 from cutegen.families.registry import load_proving
 from cutegen.runtime.arguments import Extent, step_of
 from cutegen.runtime.base import BasePlan
@@ -60,7 +61,7 @@ class Subject:
     deterministic: bool
     shapes: tuple[Mapping[str, int], ...] = ()
     digest: str = ""
-    proving: Any = None
+    proving: Proving | None = None
 
     def launcher(self, tiling: str | None) -> Callable[..., None] | None:
         return self.plan.make_launch(tiling) if self.plan and tiling else self.launch_fn

@@ -11,7 +11,6 @@ from .floats import from_bits, to_bits
 from .parser import Immediate, Instruction, PtxError
 
 _ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
-_SMALL = ("f16", "bf16", "e4m3", "e5m2")
 _PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2"}
 
 

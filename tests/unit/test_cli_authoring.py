@@ -212,16 +212,6 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert process.wait() == 1
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["validate", "--help"], ["schema"], ["list"], ["new", "--help"]])
-def test_quick_commands_import_neither_torch_nor_cutlass(arguments: list[str]) -> None:
-    code = (
-        "import sys; from cutegen.cli import main; code = main(sys.argv[1:]); "
-        "assert not {'torch', 'cutlass', 'rich'} & set(sys.modules); sys.exit(code)"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
-    subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=environment, stdout=subprocess.DEVNULL)
-
-
 def test_table_aligns_numbers_to_the_right() -> None:
     text = click.unstyle(console.table(("name", "us"), [("a", "9.5"), ("long", "10.25")]))
     assert text == "name     us\na       9.5\nlong  10.25"

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
-from cutegen.families.proving import WAVES, Baseline, Mode, Problem, thorough_modes
+from cutegen.families.proving import WAVES, Baseline, Mode, Problem, Proving, thorough_modes
 from cutegen.hardware import MOST_SMS
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.grouped_plan import GroupedPlan
@@ -85,4 +85,4 @@ class GroupedProving:
             yield self.dims(plan, groups, rows, n, k)
 
 
-PROVING = GroupedProving()
+PROVING: Proving = GroupedProving()

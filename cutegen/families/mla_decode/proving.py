@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutegen.dtypes import DTYPES
-from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem
+from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Proving
 from cutegen.hardware import MOST_SMS
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
@@ -112,7 +112,7 @@ class MlaProving:
 
 _AXES = {"batch": "batch", "query_len": "token", "heads": "head", "latent_dim": "column"}
 _CUTLASS = {d.torch: d.cutlass for d in DTYPES.values()}
-PROVING = MlaProving()
+PROVING: Proving = MlaProving()
 
 
 def _ends(extent: Any) -> tuple[int, int]:
