@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.measured import FORMAT, VERSION
-from cutegen.run.shapes import shape_text
+from cutegen.run.shapes import problem_title, shape_text
 
 MAX_BYTES = 256 << 20
 MAX_WATTS = 1_000_000
@@ -79,7 +79,7 @@ class _Problem(Part):
 
     @property
     def title(self) -> str:
-        return f"{self.name}: {self.dims}" if self.name else self.dims
+        return problem_title(self.name, self.shape)
 
 
 class ProblemResult(_Problem):

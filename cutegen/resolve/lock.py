@@ -13,12 +13,11 @@ from cutegen.families.tuned import TunedRow
 from cutegen.files import LOCK_SUFFIX
 from cutegen.resolve.winners import DEFAULT, Winner, read_winner
 from cutegen.spec import SpecDocument, load_text
+from cutegen.spec.base import RUN_SECTIONS
 from cutegen.spec.document import Data
 
 VERSION = 1
 CONFLICT = "<<<<<<< "  # how git marks the first side of a merge conflict
-# These steer nothing that is generated; `tune` lists candidates, it chooses none.
-NO_MEANING = ("check", "bench", "tune")
 _HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock --upgrade` decides anew.\n"
 
 
@@ -153,7 +152,7 @@ def meaning(doc: SpecDocument) -> str:
 
     The order of `tensors` is the order of a call's arguments, so it counts.
     """
-    data: dict[str, object] = {key: value for key, value in doc.data.items() if key not in NO_MEANING}
+    data: dict[str, object] = {key: value for key, value in doc.data.items() if key not in RUN_SECTIONS}
     tensors = data.get("tensors")
     if isinstance(tensors, dict):
         data["tensors"] = [[name, text] for name, text in tensors.items()]

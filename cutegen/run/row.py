@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.dtypes import DTYPES
 from cutegen.run.epilogue_form import PLAIN, epilogue_form
-from cutegen.run.shapes import Shape, shape_text
+from cutegen.run.shapes import Shape, problem_title
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import TensorArg, range_fault
 from cutegen.runtime.plan import KernelPlan
@@ -34,8 +34,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        dims = shape_text(self.shape)
-        return f"{self.name}: {dims}" if self.name else dims
+        return problem_title(self.name, self.shape)
 
     def to_json(self) -> dict[str, Any]:
         """What there is beside the shape."""

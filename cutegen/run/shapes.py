@@ -32,6 +32,11 @@ def shape_text(shape: Mapping[str, int]) -> str:
     return " ".join(f"{dim}={extent}" for dim, extent in shape.items())
 
 
+def problem_title(name: str, shape: Mapping[str, int]) -> str:
+    """What a problem is called: its extents, behind its name where it has one."""
+    return f"{name}: {shape_text(shape)}" if name else shape_text(shape)
+
+
 def read_shape(text: str) -> Shape:
     """ "m=4096,n=4096,k=64" as extents by dim. CutegenError (exit 2): it is no list of those, or names a dim twice."""
     shape: Shape = {}

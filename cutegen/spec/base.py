@@ -52,6 +52,10 @@ GIVEN_TWICE = register(Rule(
 ))  # fmt: skip
 
 
+# Sections that steer nothing that is generated; `tune` lists candidates, it chooses none.
+RUN_SECTIONS = ("check", "bench", "tune")
+
+
 def drop_absent(data: Any) -> Any:
     """A map without its keys that have no value, for maps of sections: see Section."""
     return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data

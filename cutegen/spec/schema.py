@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from cutegen.spec.base import RUN_SECTIONS
 from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
 
@@ -15,7 +16,7 @@ Schema: TypeAlias = dict[str, Any]
 # The dialect that every editor's YAML support knows; nothing newer is used.
 DIALECT = "http://json-schema.org/draft-07/schema#"
 # Keys that come behind those that say what a kernel is.
-LAST = ("device", "check", "bench", "tune")
+LAST = ("device", *RUN_SECTIONS)
 _KINDS = {bool: "boolean", int: "integer", str: "string"}  # type of a listed value -> JSON type
 
 

@@ -12,8 +12,8 @@ from cutegen.hardware.arch import SETMAXNREG_STEP, WARP_THREADS, Arch
 
 # What a gather thread needs beside the rows that it copies: addresses, loop state, barriers. With less, kernels were
 # seen to spill.
-OTHER_REGISTERS = 32
-# Places in a slot that OTHER_REGISTERS has room for, and registers of a thread for each further one.
+BESIDE_ROWS = 32
+# Places in a slot that BESIDE_ROWS has room for, and registers of a thread for each further one.
 FREE_PLACES, PLACE_REGISTERS = 2, 2
 # Of a thread for each row whose scales it copies: the row, where its scales lie, and one more, without which a kernel
 # of 8 such rows was seen to spill.
@@ -64,10 +64,10 @@ def gather_way(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | No
     return f"gather is {c.gather}, but no index names rows", "use none"
 
 
-def other_registers(problem: GemmProblem, c: Candidate) -> int:
+def registers_beside_rows(problem: GemmProblem, c: Candidate) -> int:
     """Registers of a gather thread beside those of its rows."""
     places = PLACE_REGISTERS * max(0, gather_places(problem, c) - FREE_PLACES)
-    return OTHER_REGISTERS + places + SCALED_ROW_REGISTERS * scaled_rows(problem, c)
+    return BESIDE_ROWS + places + SCALED_ROW_REGISTERS * scaled_rows(problem, c)
 
 
 def scaled_rows(problem: GemmProblem, c: Candidate) -> int:
@@ -81,7 +81,7 @@ def needed_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers of a gather thread; 0 without a gather."""
     if problem.gather is None:
         return 0
-    needed = gathered_rows(problem, c) // gather_step(problem, c) + other_registers(problem, c)
+    needed = gathered_rows(problem, c) // gather_step(problem, c) + registers_beside_rows(problem, c)
     return -(-needed // SETMAXNREG_STEP) * SETMAXNREG_STEP
 
 
@@ -90,7 +90,7 @@ def needed_registers(problem: GemmProblem, c: Candidate) -> int:
         "gather-registers",
         "a gather thread has a register for each row that it copies",
         "Which rows a thread copies is looked up once a tile and kept in registers, beside the "
-        f"{OTHER_REGISTERS} that addresses and loop state take, more where a row has many times what its threads copy "
+        f"{BESIDE_ROWS} that addresses and loop state take, more where a row has many times what its threads copy "
         f"at once, and {SCALED_ROW_REGISTERS} for each row whose scales along k it copies; with less, the compiler "
         "spills.",
         _EXAMPLE + "tiling: {tile: [256, 128, 64]}\nwarpgroups: {producer: {registers: 40}}",
@@ -104,7 +104,7 @@ def gather_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objectio
     if c.producer_registers >= needed:
         return None
     rows = gathered_rows(problem, c) // gather_step(problem, c)
-    others = other_registers(problem, c)
+    others = registers_beside_rows(problem, c)
     scales = f", the scales of {scaled_rows(problem, c)}," if problem.gathers_row_scale else ""
     reason = f"a gather thread copies {rows} rows of a tile{scales} and needs {rows} + {others} registers"
     return f"{reason}, not {c.producer_registers}", f"use {needed}, or fewer rows in a tile"
