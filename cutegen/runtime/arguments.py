@@ -182,6 +182,15 @@ def bind_dims(declared: Mapping[str, Extent], args: Sequence[Argument], values: 
     return dims
 
 
+def lacks_memory(value: Any) -> bool:
+    """Whether a tensor has elements, but no address: fake tensors and subclasses that wrap others look like tensors on
+    the device, and a kernel would read and write from address 0."""
+    try:
+        return not value.data_ptr() and value.numel() > 0
+    except RuntimeError:  # torch says so itself
+        return True
+
+
 def normalise_strides(args: Sequence[Argument], values: Sequence[Any]) -> tuple[Any, ...] | None:
     """The same storage with legal strides on axes of extent 1, whose strides torch leaves arbitrary; None if nothing
     changes. Such a stride is never used, yet it can fail the kernel's alignment check."""
@@ -263,6 +272,10 @@ def _tensor_faults(
         yield fault(f"is on {value.device}, needs {device}: pass {arg.name}.to({device!r})")
     elif value.device != place[1]:
         yield fault(f"is on {value.device}, but {place[0]} is on {place[1]}: move all to one device")
+    bare = value.device.type == device and lacks_memory(value)
+    if bare:
+        kind = type(value).__name__
+        yield fault(f"is a {kind} without memory of its own: pass the tensor that it wraps or stands for", TypeError)
     if value.dim() != len(arg.dims):
         said = f"has shape {tuple(value.shape)} of rank {value.dim()}, needs {arg.text()} of rank {len(arg.dims)}"
         units = [axis for axis, extent in enumerate(value.shape) if extent == 1]
@@ -283,7 +296,7 @@ def _tensor_faults(
             yield fault(f"{said}: {name} a multiple of {divisor * step}")
         elif owner == arg.name and (text := range_fault(name, known, declared[name])):
             yield fault(f"shape[{axis}]: {text}")
-    if value.numel():
+    if value.numel() and not bare:
         yield from (fault(text) for text in _layout_faults(arg, value))
 
 

@@ -70,6 +70,7 @@ from cutegen.runtime.mla_faults import find_later_faults, merge_single_head, row
 from cutegen.runtime.mla_inputs import EQUAL, LATENT_DIM, QUERY_DIM, ROPE_DIM, Draw, draw_inputs
 from cutegen.runtime.mla_reference import attend
 from cutegen.runtime.scratch import OwnScratch
+from cutegen.runtime.slots import make_memory_check
 
 _OPEN: Extent = (1, None)
 
@@ -290,9 +291,11 @@ class MlaPlan(MeasuredPlan):
         (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
         merged = (*range(cache), out)
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
+        check_memory = make_memory_check()
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
+                check_memory(values)
                 q, factor = values[0], values[scale]
                 batch, query_len, heads, _ = q.shape
                 rows = query_len * heads

@@ -84,7 +84,7 @@ from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.overlap import find_overlaps
 from cutegen.runtime.row_copy import RowCopy
-from cutegen.runtime.slots import find_constants, find_dims, find_parts, find_storage
+from cutegen.runtime.slots import find_constants, find_dims, find_parts, make_storage_check
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
@@ -284,7 +284,7 @@ class KernelPlan(MeasuredPlan):
         bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
         bounded += [(i, axis, extent, extent) for i, axis, extent in find_constants(self.dims, args)]
         parts = find_parts(args, slots)
-        apart, alike, together = find_storage(args, [o.name for o in self.outputs], self.aliases)
+        check_storage = make_storage_check(args, [o.name for o in self.outputs], self.aliases)
         endings, copied, row_copy = self._endings, frozenset(self.copied_tilings), self._row_copy
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
@@ -299,17 +299,7 @@ class KernelPlan(MeasuredPlan):
                             continue
                         if not 0 <= values[i].shape[axis] * divisor - values[whole].shape[whole_axis] <= most:
                             raise ValueError(f"argument {i}, axis {axis}")
-                    for i, j in apart:
-                        if values[i] is values[j]:
-                            raise ValueError(f"arguments {i} and {j}")
-                    for i, j in alike:
-                        if (other := values[j]) is not None and values[i].data_ptr() == other.data_ptr():
-                            raise ValueError(f"arguments {i} and {j}")
-                    for i, j in together:
-                        if (other := values[j]) is None or values[i].data_ptr() != other.data_ptr():
-                            continue
-                        if values[i].stride() != other.stride():
-                            raise ValueError(f"arguments {i} and {j}")
+                    check_storage(values)
                     device = output.get_device()
                     where = (device,) if measured else ()
                     chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)

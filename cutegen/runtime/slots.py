@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from cutegen.runtime.arguments import Argument, Extent, TensorArg, divided, slack
+from cutegen.runtime.arguments import Argument, Extent, TensorArg, divided, lacks_memory, slack
 
 
 def find_dims(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tuple[str, int, int], ...]:
@@ -44,14 +45,50 @@ def find_parts(
     )
 
 
-def find_storage(
+def make_storage_check(
     args: Sequence[Argument], outputs: Sequence[str], aliases: Mapping[str, str]
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
-    """(output, argument) of each pair of tensors that may not overlap; those of them with the same dims, whose
-    addresses are worth a look; and the pairs that may be one storage."""
+) -> Callable[[Sequence[Any]], None]:
+    """A check of the storage of a call's tensors, which raises a ValueError: each has memory; no output is passed as
+    another argument or, with the same dims, begins where one does, unless it may lie there and has its strides."""
     positions = {arg.name: i for i, arg in enumerate(args)}
     written = [positions[name] for name in outputs]
     together = [(positions[output], positions[name]) for output, name in aliases.items()]
     dims = {i: set(arg.dims) for i, arg in enumerate(args) if isinstance(arg, TensorArg)}
     apart = [(i, j) for i in written for j in dims if j != i and (i, j) not in together and (j not in written or j > i)]
-    return apart, [(i, j) for i, j in apart if dims[i] == dims[j]], together
+    alike = [(i, j) for i, j in apart if dims[i] == dims[j]]
+    check_memory = make_memory_check()
+
+    def check(values: Sequence[Any]) -> None:
+        check_memory(values)
+        for i, j in apart:
+            if values[i] is values[j]:
+                raise ValueError(f"arguments {i} and {j}")  # named by who looks for faults
+        for i, j in alike:
+            if (other := values[j]) is not None and values[i].data_ptr() == other.data_ptr():
+                raise ValueError(f"arguments {i} and {j}")
+        for i, j in together:
+            if (other := values[j]) is None or values[i].data_ptr() != other.data_ptr():
+                continue
+            if values[i].stride() != other.stride():
+                raise ValueError(f"arguments {i} and {j}")
+
+    return check
+
+
+def make_memory_check() -> Callable[[Sequence[Any]], None]:
+    """A check that the tensors of a call have memory, which raises a ValueError. Plain tensors do; the addresses of
+    others are looked at in every call."""
+    plain: set[type] = {float, int, type(None)}
+
+    def check(values: Sequence[Any]) -> None:
+        if plain.issuperset(map(type, values)):
+            return
+        from torch import Tensor
+        from torch.nn import Parameter
+
+        plain.update((Tensor, Parameter))
+        for value in values:
+            if type(value) not in plain and isinstance(value, Tensor) and lacks_memory(value):
+                raise ValueError("a tensor without memory")
+
+    return check
