@@ -64,6 +64,8 @@ class GemmScratch:
     def fit(self, key: str, extents: Sequence[int], k: int, given: Sequence[Any], device: Any) -> tuple[Any, ...]:
         """The tensors that tiling `key` takes, of those given or of the plan's own. ValueError: one is too small."""
         needs = self.needs(key, extents, k)
+        if not (given or any(needs)):
+            return ()
         given = given or self.own.find(device, needs)
         if len(given) != len(needs):
             raise TypeError("scratch")  # the plan looks for faults of the whole call

@@ -316,8 +316,11 @@ class KernelPlan(MeasuredPlan):
                         if row_copy and chosen in copied:
                             own = len(fitting) - len(row_copy.args)
                             budget = count if limited else None
-                            given = row_copy.run(self._copy_kernel, given, fitting[own:], extents[0], k, budget)
-                            fitting = fitting[:own]
+                            copy = self._copy_kernel  # compiled, if it has to be, before others wait
+                            with row_copy.turn:
+                                given = row_copy.run(copy, given, fitting[own:], extents[0], k, budget)
+                                kernel(*(v for v in given if v is not None), *fitting[:own], count)
+                            return
                     if endings:
                         given = tuple(v for v in given if v is not None)
                     kernel(*given, *fitting, count)

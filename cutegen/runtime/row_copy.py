@@ -5,6 +5,7 @@ Importing this module imports neither torch nor cutlass.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,9 +18,13 @@ THREADS = 32 * ROWS
 
 class RowCopy:
     """args: scratch for the rows of the matrix, (m, k), and of its scales: along k (m, k blocks) with strides
-    (1, align4(m)), as TMA reads them; of one value a row, (m,)."""
+    (1, align4(m)), as TMA reads them; of one value a row, (m,).
+
+    turn: held from the launch of a copy to that of the kernel behind it. Threads whose calls go to one stream have
+    the same scratch, and what comes between the two would overwrite it."""
 
     def __init__(self, gathered: GatheredRows, inputs: Sequence[Argument]) -> None:
+        self.turn = threading.Lock()
         held = {a.name: (i, a) for i, a in enumerate(inputs) if isinstance(a, TensorArg)}
         self._index, _ = held[gathered.index]
         self._sources = tuple(held[name] for name in gathered.tensors)

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from cutegen.runtime.arguments import lacks_memory
+
 Sizes = tuple[int, ...]  # elements of each scratch tensor
 Make = Callable[[Any, Sizes], tuple[Any, ...]]  # (torch device, sizes) -> tensors, counters zeroed
 
@@ -14,41 +16,76 @@ class OwnScratch:
     """One set of scratch tensors for each stream, and for each device one that all captured graphs share: graphs, and
     branches of one graph, that may run at the same time need scratch of their own, passed to launch_fn.
 
-    A set grows when a call needs more and never shrinks. What graphs may have captured is never freed, because they
-    keep its address.
+    A set grows when a call needs more and never shrinks. What a graph has captured is never freed, because the graph
+    keeps its address.
     """
 
     def __init__(self, make: Make) -> None:
         self._make = make
         self._sets: dict[tuple[Any, Any], tuple[Any, ...]] = {}
-        self._outgrown: list[tuple[Any, ...]] = []
-        self._growing = threading.Lock()  # two threads that grow the graphs' set would lose one that a capture may hold
+        self._captured: dict[int, tuple[Any, ...]] = {}  # by id: a set is kept once, however many graphs have it
+        # Two threads that grow the graphs' set would lose one that a capture may hold, and so would one that grows it
+        # while another captures.
+        self._growing = threading.Lock()
 
     def find(self, device: Any, sizes: Sizes) -> tuple[Any, ...]:
         """Scratch of at least these sizes that no other stream uses. A graph that is captured before any plain call of
-        such a size gets a set of its own, which it zeroes whenever it is replayed."""
+        such a size gets a set of its own, which it zeroes whenever it is replayed. RuntimeError: torch makes tensors
+        without memory now, as under FakeTensorMode."""
         import torch
 
         if device.type != "cuda":
-            capturing, stream = False, 0
-        else:
-            capturing = torch.cuda.is_current_stream_capturing()
-            stream = torch.cuda.current_stream(device).cuda_stream
-        found = self._sets.get((device, "graphs" if capturing else stream), ())
+            return self._grow(device, 0, sizes)
+        if _is_capturing(device):
+            with self._growing:
+                shared = self._sets.get((device, "graphs"), ())
+                if _suffices(shared, sizes):
+                    return self._captured.setdefault(id(shared), shared)
+            return self._checked(device, sizes)
+        return self._grow(device, torch.cuda.current_stream(device).cuda_stream, sizes)
+
+    def _grow(self, device: Any, stream: int, sizes: Sizes) -> tuple[Any, ...]:
+        """The set of a stream, made larger where it has to be, and then that of graphs as well."""
+        found = self._sets.get((device, stream), ())
         if _suffices(found, sizes):
             return found
-        if capturing:
-            return self._make(device, sizes)
-        found = self._sets[device, stream] = self._make(device, _union(found, sizes))
-        with self._growing:
-            shared = self._sets.get((device, "graphs"), ())
-            if not _suffices(shared, sizes):
-                made = self._make(device, _union(shared, sizes))
-                if device.type == "cuda":
-                    torch.cuda.synchronize(device)  # zeroed before any other stream can look
-                self._outgrown.append(shared)
-                self._sets[device, "graphs"] = made
+        found = self._sets[device, stream] = self._checked(device, _union(found, sizes))
+        if device.type == "cuda":
+            with self._growing:
+                self._grow_shared(device, sizes)
         return found
+
+    def _grow_shared(self, device: Any, sizes: Sizes) -> None:
+        """Makes the set of graphs larger, if there is room: without it a graph gets one of its own. What no graph has
+        captured is freed."""
+        import torch
+
+        shared = self._sets.get((device, "graphs"), ())
+        if _suffices(shared, sizes):
+            return
+        try:
+            made = self._checked(device, _union(shared, sizes))
+        except torch.cuda.OutOfMemoryError:
+            return
+        torch.cuda.current_stream(device).synchronize()  # zeroed before any other stream can look
+        self._sets[device, "graphs"] = made
+
+    def _checked(self, device: Any, sizes: Sizes) -> tuple[Any, ...]:
+        made = self._make(device, sizes)
+        if any(lacks_memory(tensor) for tensor in made):
+            kinds = ", ".join(sorted({type(tensor).__name__ for tensor in made}))
+            raise RuntimeError(f"scratch would be of {kinds} without memory: call outside of FakeTensorMode")
+        return made
+
+
+def _is_capturing(device: Any) -> bool:
+    """Whether the stream that a launch on this device goes to is being captured."""
+    import torch
+
+    if torch.cuda.current_device() == device.index:
+        return bool(torch.cuda.is_current_stream_capturing())
+    with torch.cuda.device(device):
+        return bool(torch.cuda.is_current_stream_capturing())
 
 
 def _suffices(tensors: tuple[Any, ...], sizes: Sizes) -> bool:

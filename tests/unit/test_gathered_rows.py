@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -183,6 +186,29 @@ def test_what_a_copy_replaces() -> None:
     for sms in (None, 5, 132):
         copy.run(lambda *values: launched.append(values[-1]), given, large, 100, 3, sms)
     assert launched == [1, 13, 5, 13]
+
+
+def test_two_threads_on_one_stream_do_not_mix_their_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the same scratch, and a call is two launches: nothing may come between them."""
+    plan = plan_of(gathered(PLAIN, "copy"), tmp_path)
+    both = threading.Barrier(2)
+
+    def copy(a: Any, rows: Any, copied_a: Any, ctas: int) -> None:
+        copied_a.copy_(a[rows.long()])
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # lets the other thread copy, if it can
+
+    def multiply(a: Any, b: Any, d: Any, sms: int) -> None:
+        d.copy_(a.float() @ b.float().mT)
+
+    monkeypatch.setattr(plan, "compile", lambda key: multiply)
+    monkeypatch.setattr(plan, "compile_copy", lambda: copy)
+    plan._sm_counts[-1] = 4
+    calls = [plan.prepare_inputs(t=5, m=40, n=16, k=8) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda inputs: plan.kernel_fn(*inputs), calls))
+    for inputs, product in zip(calls, found):
+        assert torch.equal(product, plan.reference_fn(*inputs))
 
 
 def test_names_of_copies_are_taken() -> None:

@@ -101,6 +101,13 @@ def test_a_call_without_scratch_uses_the_plan_s_own_and_allocates_once() -> None
     assert not own[2].count_nonzero()
 
 
+def test_a_tiling_without_scratch_asks_for_none() -> None:
+    plan = CpuPlan()
+    plan.kernel_fn(*plan.prepare_inputs(m=8, n=64, k=64))
+    assert plan.seen == [("whole", {})]
+    assert plan._scratch.own._sets == {}
+
+
 def test_scratch_of_the_caller_is_used_and_measured() -> None:
     plan = CpuPlan()
     inputs = plan.prepare_inputs(m=64, n=200, k=64)

@@ -218,6 +218,22 @@ def test_rows_that_need_more_sms_than_allowed(plan: CpuMla) -> None:
         wide.launch_fn(*values, sms=3)
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_fake_tensors_reach_neither_a_kernel_nor_the_scratch(plan: CpuMla) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    inputs = plan.prepare_inputs(**SHAPE)
+    mode = FakeTensorMode()
+    fakes = [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
+    with mode, pytest.raises(TypeError, match=r"q: is a FakeTensor without memory(.|\n)*kv_cache: is a Fake"):
+        plan.kernel_fn(*fakes)
+    assert not plan.launched
+    with pytest.raises(TypeError, match="kv_cache: is a FakeTensor without memory"):
+        plan.kernel_fn(inputs[0], fakes[1], *inputs[2:])
+    assert torch.isfinite(plan.kernel_fn(*inputs)[0]).all()
+    assert len(plan.launched) == 1
+
+
 def test_no_requests_launch_nothing(plan: CpuMla) -> None:
     values = arguments(plan, batch=0)
     plan.launch_fn(*values)

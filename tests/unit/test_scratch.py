@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,33 +30,103 @@ def test_a_set_is_kept_and_grows_in_every_part() -> None:
     assert own.find(CPU, (10, 3)) is second
 
 
-def test_what_graphs_may_have_captured_is_never_freed() -> None:
-    own = OwnScratch(make)
-    own.find(CPU, (10,))
-    shared = own._sets[CPU, "graphs"]
-    assert shared is not own.find(CPU, (10,))
-    alive = weakref.ref(shared[0])
-    del shared
-    own.find(CPU, (20,))
-    gc.collect()
-    assert own._sets[CPU, "graphs"][0].numel() == 20
-    assert alive() is not None
-
-
 class Cuda:
     """What a CUDA device and torch.cuda look like to OwnScratch, on a machine that has none."""
 
     type = "cuda"
-    stream, capturing, waits = 1, False, 0
+    index, current, stream, waits = 0, 0, 1, 0
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
+        self.captured: set[int] = set()  # devices whose current stream is being captured
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.current in self.captured)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: self.current)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self)
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: setattr(self, "waits", self.waits + 1))
+        monkeypatch.setattr(torch.cuda, "device", lambda device: self.switch(device.index))
+
+    @contextmanager
+    def switch(self, index: int) -> Iterator[None]:
+        before, self.current = self.current, index
+        yield
+        self.current = before
+
+    @contextmanager
+    def capture(self, index: int = 0) -> Iterator[None]:
+        self.captured.add(index)
+        yield
+        self.captured.remove(index)
+
+    def synchronize(self) -> None:
+        self.waits += 1
 
     @property
     def cuda_stream(self) -> int:
         return self.stream
+
+
+def test_what_a_graph_has_captured_is_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Cuda(monkeypatch)
+    own = OwnScratch(lambda device, sizes: make(CPU, sizes))
+    own.find(device, (10,))
+    with device.capture():
+        captured = weakref.ref(own.find(device, (10,))[0])
+    own.find(device, (20,))
+    gc.collect()
+    assert own._sets[device, "graphs"][0].numel() == 20
+    assert captured() is not None
+
+
+def test_what_no_graph_has_captured_is_freed_when_it_is_outgrown(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Cuda(monkeypatch)
+    own = OwnScratch(lambda device, sizes: make(CPU, sizes))
+    made = []
+    for rows in range(1, 9):
+        own.find(device, (rows,))
+        made.append(weakref.ref(own._sets[device, "graphs"][0]))
+    gc.collect()
+    assert [tensor() is not None for tensor in made] == [False] * 7 + [True]
+
+
+def test_a_spare_set_for_graphs_that_does_not_fit_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Cuda(monkeypatch)
+    room = [1]
+
+    def make_once(_: Any, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+        if not room:
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        room.pop()
+        return make(CPU, sizes)
+
+    own = OwnScratch(make_once)
+    found = own.find(device, (8,))
+    assert own.find(device, (8,)) is found
+    room.append(1)
+    with device.capture():
+        assert own.find(device, (8,)) is not found  # of its own, and not the stream's
+    with pytest.raises(torch.cuda.OutOfMemoryError):  # what the call itself needs
+        own.find(device, (9,))
+
+
+def test_a_capture_on_another_device_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current device's stream is captured, and the call's tensors are on another device."""
+    device = Cuda(monkeypatch)
+    own = OwnScratch(lambda device, sizes: make(CPU, sizes))
+    device.index, device.stream = 1, 7
+    with device.capture(index=0):
+        found = own.find(device, (8,))
+    assert own._sets[device, 7] is found
+    with device.capture(index=1):
+        assert own.find(device, (8,)) is own._sets[device, "graphs"]
+    assert device.current == 0
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_scratch_without_memory_is_never_kept() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    own = OwnScratch(make)
+    with FakeTensorMode(), pytest.raises(RuntimeError, match="scratch would be of FakeTensor without memory"):
+        own.find(CPU, (10,))
+    assert type(own.find(CPU, (10,))[0]) is torch.Tensor
 
 
 def test_streams_have_their_own_and_graphs_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,10 +135,10 @@ def test_streams_have_their_own_and_graphs_share_one(monkeypatch: pytest.MonkeyP
     first = own.find(device, (8,))
     device.stream = 2
     second = own.find(device, (8,))
-    device.capturing = True
-    graph = own.find(device, (8,))
-    device.stream = 1
-    assert own.find(device, (8,)) is graph
+    with device.capture():
+        graph = own.find(device, (8,))
+        device.stream = 1
+        assert own.find(device, (8,)) is graph
     assert len({id(first), id(second), id(graph)}) == 3
     assert device.waits == 1  # for the shared set; a stream zeroes its own in order
 
@@ -74,11 +146,10 @@ def test_streams_have_their_own_and_graphs_share_one(monkeypatch: pytest.MonkeyP
 def test_a_graph_that_comes_first_or_is_larger_gets_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Cuda(monkeypatch)
     own = OwnScratch(lambda device, sizes: make(CPU, sizes))
-    device.capturing = True
-    assert own.find(device, (8,)) is not own.find(device, (8,))
-    device.capturing = False
+    with device.capture():
+        assert own.find(device, (8,)) is not own.find(device, (8,))
     own.find(device, (8,))
-    device.capturing = True
-    assert own.find(device, (8,)) is own.find(device, (8,))
-    assert own.find(device, (9,)) is not own.find(device, (9,))
+    with device.capture():
+        assert own.find(device, (8,)) is own.find(device, (8,))
+        assert own.find(device, (9,)) is not own.find(device, (9,))
     assert device.waits == 1
