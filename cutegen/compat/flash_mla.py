@@ -15,11 +15,14 @@ one's own in its place (`from generated.my_spec import PLAN`).
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import os
 import re
+import shutil
 import sys
 import tempfile
 import threading
@@ -28,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.runtime.arguments import range_fault
-from cutegen.runtime.cache import default_root
+from cutegen.runtime.cache import default_root, warn_unusable
 from cutegen.runtime.mla import row_blocks
 from cutegen.runtime.mla_inputs import LATENT_DIM, QUERY_DIM
 from cutegen.runtime.mla_plan import MlaPlan
@@ -211,7 +214,7 @@ def _find_rendered(*kind: Any) -> MlaPlan:
 
 def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
     from cutegen.diagnostics import SpecError
-    from cutegen.render import render_package, write_package
+    from cutegen.render import render_package
     from cutegen.resolve import resolve_document
     from cutegen.spec import load_text
 
@@ -225,12 +228,36 @@ def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
     except SpecError as error:
         found = error.diagnostics[0]
         raise ValueError(f"flash_mla: {'; '.join(filter(None, (found.message, found.remedy)))}") from None
-    root = default_root()
-    # Named by what it holds: versions with other templates may share a cache directory.
-    held = hashlib.sha256("\0".join(chain(*sorted(package.files.items()))).encode()).hexdigest()
-    folder = root / "packages" / held[:16] if root else Path(tempfile.mkdtemp(prefix="cutegen-"))
+    return _import_plan(_write(package) / package.name, f"_cutegen_{name}")
+
+
+def _write(package: Any) -> Path:
+    """The folder that the package lies in: of the cache or, with a warning where that cannot be used, one that this
+    process deletes when it ends."""
+    from cutegen.diagnostics import CutegenError
+    from cutegen.render import write_package
+
+    if root := default_root():
+        # Named by what it holds: versions with other templates may share a cache directory.
+        held = hashlib.sha256("\0".join(chain(*sorted(package.files.items()))).encode()).hexdigest()
+        folder = root / "packages" / held[:16]
+        try:
+            write_package(package, folder)
+            return folder
+        except OSError as error:
+            warn_unusable(f"cannot keep {package.name} in {folder} ({error.strerror or error})")
+        except CutegenError as error:  # what lies there is not what was rendered
+            warn_unusable(f"cannot keep {package.name} in {folder} ({error.message})")
+    folder = Path(tempfile.mkdtemp(prefix="cutegen-"))
+    atexit.register(_delete, folder, os.getpid())
     write_package(package, folder)
-    return _import_plan(folder / package.name, f"_cutegen_{name}")
+    return folder
+
+
+def _delete(folder: Path, owner: int) -> None:
+    """Not in a process that was forked from the owner: that still needs it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _import_plan(folder: Path, module: str) -> MlaPlan:

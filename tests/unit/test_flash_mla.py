@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import math
 import subprocess
@@ -17,6 +18,7 @@ from mla_cpu import CpuMla, tiling  # noqa: E402
 
 from cutegen.compat import flash_mla  # noqa: E402
 from cutegen.compat.flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata  # noqa: E402
+from cutegen.runtime.cache import CacheWarning  # noqa: E402
 from cutegen.runtime.mla_inputs import Draw  # noqa: E402
 
 DIMS = {"batch": 3, "query_len": 2, "heads": 4, "kv_len": 130}
@@ -218,3 +220,27 @@ def test_plans_are_rendered_when_none_is_given(
         flash_mla.prepare(torch.bfloat16, 48)
     with pytest.raises(ValueError, match=r"^flash_mla: `kv_cache.page_size` must be a positive integer, not 0$"):
         flash_mla.prepare(torch.bfloat16, 0)
+
+
+@pytest.mark.parametrize("trouble", ["a file in its place", "a foreign file"])
+def test_a_cache_that_cannot_be_used_is_a_warning(trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(flash_mla, "_given", [])
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+    deleted: list[Any] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: deleted.append(call))
+    if trouble == "a foreign file":
+        flash_mla.find_plan("bfloat16", 64, True)
+        (plan,) = tmp_path.glob("cache/packages/*/*/plan.py")
+        plan.write_text("raise SystemExit('not what was rendered')\n")
+        monkeypatch.setattr(flash_mla, "_rendered", {})
+    else:
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache" / "packages").touch()
+    with pytest.warns(CacheWarning, match=r"cannot keep flash_mla_bf16_causal_page64 in .*; set CUTEGEN_CACHE_DIR"):
+        assert flash_mla.find_plan("bfloat16", 64, True).name == "flash_mla_bf16_causal_page64"
+    ((delete, folder, owner),) = deleted
+    assert list(folder.glob("*/kernel*.py"))
+    delete(folder, owner + 1)  # a process that was forked
+    assert folder.exists()
+    delete(folder, owner)
+    assert not folder.exists()
