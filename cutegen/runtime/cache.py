@@ -41,15 +41,17 @@ class Entry:
 
 
 def default_root() -> Path | None:
-    """CUTEGEN_CACHE_DIR, else the user's cache directory; None when CUTEGEN_CACHE is 0."""
+    """CUTEGEN_CACHE_DIR, else the user's cache directory; None when CUTEGEN_CACHE is 0, or there is no such place."""
     if os.environ.get("CUTEGEN_CACHE", "1").lower() in ("0", "off", "false", "no"):
         return None
-    if chosen := os.environ.get("CUTEGEN_CACHE_DIR"):
-        return Path(chosen).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
+    chosen, base = os.environ.get("CUTEGEN_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
     try:
+        if chosen:
+            return Path(chosen).expanduser().absolute()
         return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "cutegen"
-    except RuntimeError:  # no home directory
+    except (RuntimeError, OSError) as error:  # no home directory, or no working directory
+        if chosen:
+            warn_unusable(f"nothing is kept in CUTEGEN_CACHE_DIR={chosen} ({error})")
         return None
 
 
@@ -84,7 +86,7 @@ class KernelCache:
             yield
         finally:
             if handle is not None:
-                os.close(handle)
+                self._release(handle)
 
     def _acquire(self, key: str) -> int | None:
         if self.root is None:
@@ -105,6 +107,14 @@ class KernelCache:
                 break
         os.close(handle)
         return None
+
+    def _release(self, handle: int) -> None:
+        import fcntl
+
+        # Closing is not enough: a process that was forked meanwhile has the handle, and the lock with it.
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
 
     @contextlib.contextmanager
     def stage(self) -> Iterator[Path | None]:

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import shlex
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.runtime.cache import Entry, KernelCache, default_root
-from cutegen.runtime.sources import distribution_versions, dsl_version, kernel_key
+from cutegen.runtime.sources import distribution_versions, dsl_version, host_features, kernel_key
 
 # Files of a cache entry. There are no remarks where the DSL does not pass on what ptxas said.
 OBJECT, PTX, CUBIN, REMARKS = "kernel.o", "kernel.ptx", "kernel.cubin", "remarks.yaml"
@@ -29,6 +30,9 @@ REMARKS_SINCE = (4, 8)
 
 Kernel = Callable[..., None]
 _lock = threading.RLock()
+# The DSL compiles for one thread at a time. Every copy of this module in a process, those of standalone packages, has
+# to wait for the others: so their lock is where all of them find it.
+_compiler: threading.RLock = vars(sys).setdefault("_cutegen_compiler_lock", threading.RLock())
 _modules: list[Any] = []  # a loaded module has to outlive its functions
 _imported: dict[str, str] = {}  # of kernel modules, the text that they were imported from
 
@@ -112,14 +116,22 @@ def compile_kernel(
 
     Two processes that want the same key: one compiles, the other waits for it and finds it.
     """
-    if entry := cache.find(key):
+    if entry := _find(cache, key):
         yield _found(entry)
         return
     with cache.lock(key), cache.stage() as staged:
-        if entry := cache.find(key):
+        if entry := _find(cache, key):
             yield _found(entry)
         else:
-            yield _compile(cache, key, module, tiling, arch, staged, text)
+            with _compiler:
+                compiled = _compile(cache, key, module, tiling, arch, staged, text)
+            yield compiled
+
+
+def _find(cache: KernelCache, key: str) -> Entry | None:
+    """The entry of `key`, if its host code runs on this CPU: machines may share a cache."""
+    entry = cache.find(key)
+    return entry if entry and host_features().issuperset(entry.facts.get("host", ())) else None
 
 
 def _found(entry: Entry) -> Compiled:
@@ -150,6 +162,7 @@ def _compile(
         "module": module,
         "tiling": repr(tiling),
         "arch": arch,
+        "host": sorted(host_features()),
         "distributions": dict(distribution_versions()),
     }
     entry = cache.publish(key, staged, facts) or Entry(staged, facts)

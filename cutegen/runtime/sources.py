@@ -18,6 +18,9 @@ PACKAGE = __name__.partition(".")[0]
 ROOT = Path(__file__).parents[len(__name__.split(".")) - 2]
 OWN_VARIABLE = "CUTE_DSL_LIBS"  # importing cutlass 4.6 sets it
 DISTRIBUTIONS = ("nvidia_cutlass_dsl", "apache_tvm_ffi")
+# What arguments are packed and copied with, on x86 and on Arm; there is no arithmetic that others would serve.
+FEATURES = {"avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "bmi1", "bmi2", "fma", "movbe"}
+FEATURES |= {"asimd", "atomics", "sve", "sve2"}
 VERSIONED = ("cutlass", "cuda")  # packages whose code the versions of distributions stand for
 
 
@@ -42,6 +45,26 @@ def dsl_version() -> tuple[int, ...] | None:
     """(4, 8, 1), or None when nvidia-cutlass-dsl is not installed."""
     text = distribution_versions().get("nvidia_cutlass_dsl")
     return tuple(int(part) for part in text.split(".")[:3] if part.isdigit()) if text else None
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """Of the CPU that this process runs on, as read_features has them."""
+    return read_features(Path("/proc/cpuinfo"))
+
+
+def read_features(info: Path) -> frozenset[str]:
+    """Those of a CPU's instructions that the host code of an object may have and another CPU of the same kind lack:
+    the DSL compiles it for the CPU at hand. None where the system does not tell."""
+    try:
+        with open(info, encoding="utf-8", errors="replace") as lines:
+            for line in lines:  # to the first CPU's: a server has hundreds, and all take long
+                name, _, flags = line.partition(":")
+                if name.strip() in ("flags", "Features"):
+                    return frozenset(FEATURES.intersection(flags.split()))
+    except OSError:
+        pass
+    return frozenset()
 
 
 def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, options: str) -> str:

@@ -66,6 +66,10 @@ class Kernels:
 
 @pytest.fixture
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
+    return make_kernels(tmp_path, monkeypatch)
+
+
+def make_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     made = Kernels(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "fake_kernel", raising=False)
@@ -271,6 +275,9 @@ def test_default_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert default_root() == Path.home() / ".cache" / "cutegen"
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "mine"))
     assert default_root() == tmp_path / "mine"
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", "~nobody-of-this-name/cache")
+    with pytest.warns(CacheWarning, match="nothing is kept in CUTEGEN_CACHE_DIR=~nobody-of-this-name/cache"):
+        assert default_root() is None
     monkeypatch.setenv("CUTEGEN_CACHE", "0")
     assert default_root() is None
 

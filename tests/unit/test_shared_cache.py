@@ -1,0 +1,91 @@
+"""A cache and a compiler that several share: threads, copies of the runtime, forked processes, machines."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from test_kernel_cache import KERNEL, Kernels, Tiling, make_kernels
+
+from cutegen.runtime import compile as compile_module
+from cutegen.runtime import sources
+from cutegen.runtime.cache import KernelCache
+
+
+@pytest.fixture
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
+    return make_kernels(tmp_path, monkeypatch)
+
+
+def test_a_process_that_was_forked_meanwhile_does_not_block(kernels: Kernels) -> None:
+    """It has the handle of the lock, and lives on."""
+    cache = KernelCache(kernels.cache.root)
+    with cache.lock("k" * 64):
+        child = os.fork()
+        if not child:
+            signal.pause()
+            os._exit(0)
+    try:
+        with contextlib.closing(os.fdopen(os.open(cache.root / "locks" / ("k" * 64), os.O_RDWR))) as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_copies_of_the_runtime_compile_one_after_another(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The DSL fails when two threads use it, and every standalone package has a runtime of its own."""
+    spec = importlib.util.spec_from_file_location("copy_of_compile", compile_module.__file__)
+    assert spec
+    assert spec.loader
+    copy = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "copy_of_compile", copy)
+    spec.loader.exec_module(copy)
+    kernels.path.write_text(
+        KERNEL + "\nimport threading\n"
+        "alone, overlapped, once = threading.Lock(), [], compile_kernel\n"
+        "def compile_kernel(*arguments):\n"
+        "    overlapped.append(not alone.acquire(blocking=False))\n"
+        "    try:\n"
+        "        return once(*arguments)\n"
+        "    finally:\n"
+        "        alone.release()\n"
+    )
+    monkeypatch.setenv("CUTEGEN_CACHE", "0")
+    monkeypatch.setenv("COMPILE_SECONDS", "0.2")
+    copies = (compile_module, copy)
+    for module in copies:
+        monkeypatch.setattr(module, "_load", lambda path, key: print)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda m: m.load_kernel("fake_kernel", Tiling((5, 5)), "sm_90a"), copies)) == [print] * 2
+    assert importlib.import_module("fake_kernel").overlapped == [False, False]
+
+
+def test_an_object_for_another_cpu_is_a_miss(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The DSL compiles host code for the CPU that it runs on, and a cache may be that of several machines."""
+    monkeypatch.setattr(compile_module, "host_features", lambda: frozenset({"avx2", "avx512f"}))
+    kernels.compile()
+    monkeypatch.setattr(compile_module, "host_features", lambda: frozenset({"avx2"}))
+    assert [kernels.compile()[0] for _ in range(2)] == [False, True]
+    monkeypatch.setattr(compile_module, "host_features", lambda: frozenset({"avx2", "avx512f"}))
+    assert kernels.compile()[0]  # what runs there runs here
+    assert kernels.runs == 2
+
+
+def test_features_of_a_cpu(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f amx_tile\n\nprocessor\t: 1\nflags\t\t: fpu avx\n")
+    assert sources.read_features(info) == {"avx2", "avx512f"}
+    info.write_text("processor\t: 0\nFeatures\t: fp asimd evtstrm atomics sve\n")
+    assert sources.read_features(info) == {"asimd", "atomics", "sve"}
+    assert sources.read_features(tmp_path / "none") == frozenset()
