@@ -35,17 +35,22 @@ class CuteKernel:
 
 
 class Table(dict[Any, Any]):
-    """A dict that computes what is missing: the lookups of the hot path cost one C call."""
+    """A dict that computes what is missing: the lookups of the hot path cost one C call. It begins anew when it has
+    `most` entries."""
 
-    def __init__(self, compute: Callable[[Any], Any]) -> None:
+    def __init__(self, compute: Callable[[Any], Any], most: int | None = None) -> None:
         super().__init__()
-        self.compute, self.lock = compute, threading.Lock()
+        self.compute, self.most, self.lock = compute, most, threading.Lock()
 
     def __missing__(self, key: Any) -> Any:
         with self.lock:
-            if key not in self:
-                self[key] = self.compute(key)
-        return self[key]
+            if key in self:  # another thread was first
+                return self[key]
+            value = self.compute(key)
+            if len(self) == self.most:
+                self.clear()
+            self[key] = value
+        return value
 
 
 class BasePlan:

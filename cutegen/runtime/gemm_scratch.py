@@ -13,6 +13,7 @@ from cutegen.runtime.row_copy import RowCopy
 from cutegen.runtime.scratch import OwnScratch
 
 MAX_ELEMENTS = 2**31  # of one tensor, that kernels can count
+MAX_POINTS = 4096  # problems whose needs are remembered: a server sees any number of rows
 
 
 class GemmScratch:
@@ -41,7 +42,7 @@ class GemmScratch:
         self.args = (*partials, *counters, *(s for s in SCRATCH if s.name in taken), *(copy.args if copy else ()))
         self.kept, self.rows_anywhere = tuple(reductions.values()), rows_anywhere
         self.own = OwnScratch(self.make)
-        self._needs = Table(lambda point: self._find_needs(*point))
+        self._needs = Table(lambda point: self._find_needs(*point), MAX_POINTS)
 
     def needs(self, key: str, extents: Sequence[int], k: int) -> tuple[int, ...]:
         """Elements of each tensor of a call of tiling `key`, 0 of those that it does not take. extents: of the product,

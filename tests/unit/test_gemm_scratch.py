@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from gemm_specs import FUSED, PLAIN, resolve_text  # noqa: E402
 
+from cutegen.runtime import gemm_scratch  # noqa: E402
 from cutegen.runtime.arguments import TensorArg  # noqa: E402
 from cutegen.runtime.gemm import GemmTiling  # noqa: E402
 from cutegen.runtime.plan import KernelPlan  # noqa: E402
@@ -143,6 +144,15 @@ def test_scratch_is_sized_for_the_tiling_that_runs() -> None:
     assert [t.numel() for t in plan.allocate_scratch(*inputs, key="whole")] == [0, 0, 0]
     with pytest.raises(ValueError, match="parallel needs 3221225472 elements"):
         plan.allocate_scratch(*inputs)
+
+
+def test_needs_of_ever_new_problems_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_scratch, "MAX_POINTS", 8)
+    plan = CpuPlan()
+    wanted = {m: plan._scratch.needs("parallel", (m, 64), 64) for m in range(64, 6400, 64)}
+    assert len(plan._scratch._needs) <= 8
+    assert wanted[6336] == (3 * 50 * 2 * 64 * 64, 0, 100)
+    assert all(plan._scratch.needs("parallel", (m, 64), 64) == needs for m, needs in wanted.items())
 
 
 def test_a_tiling_is_chosen_for_the_device_of_the_inputs() -> None:
