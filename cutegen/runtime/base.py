@@ -86,6 +86,17 @@ class BasePlan:
         self._sm_counts = Table(self.sm_count)
         self.launch_fn = self.make_launch()
 
+    def __copy__(self) -> BasePlan:
+        return self
+
+    def __deepcopy__(self, memo: object) -> BasePlan:
+        """Itself, as of a function: a copied model calls the same compiled kernels."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., BasePlan], tuple[Any, ...]]:
+        """What another process gets is a plan with the same settings, whose kernels are not compiled there yet."""
+        return _remake, (type(self), self.on_miss, self.sms)
+
     # -- what a family or a generated plan defines --
 
     def compile(self, key: str) -> Callable[..., None]:
@@ -272,3 +283,7 @@ class BasePlan:
         if faults := self._find_faults(args, values, sms):
             error = TypeError if any(f.error is TypeError for f in faults) else ValueError
             raise error(f"{self.name}: " + "\n  ".join(f.text for f in faults)) from cause
+
+
+def _remake(kind: type[BasePlan], on_miss: Literal["compile", "warn", "error"], sms: int | None) -> BasePlan:
+    return kind(on_miss=on_miss, sms=sms)

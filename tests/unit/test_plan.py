@@ -226,58 +226,6 @@ def test_promised_ranges_hold(plan: CpuPlan) -> None:
         plan.prepare_inputs(m=8, n=8, k=8, q=1)
 
 
-class Wrapper(torch.Tensor):
-    """A tensor subclass over another tensor, as those of quantised weights and of distributed tensors are."""
-
-    @staticmethod
-    def __new__(cls, inner: Any) -> Any:
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
-
-    @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise NotImplementedError(function)
-
-
-@pytest.mark.parametrize("position", [1, 2, 4])
-def test_a_tensor_without_memory_is_refused(plan: CpuPlan, position: int) -> None:
-    """Its shape, dtype and device are right, and its address is 0."""
-    values = list(arguments(plan))
-    values[position] = Wrapper(values[position])
-    name = (*plan.inputs, *plan.outputs)[position].name
-    for _ in range(2):
-        with pytest.raises(TypeError, match=f"gemm: {name}: is a Wrapper without memory of its own: pass the tensor"):
-            plan.launch_fn(*values)
-    assert plan.compiled == []
-
-
-@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
-def test_fake_tensors_are_given_outputs_and_not_to_kernels(plan: CpuPlan) -> None:
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-
-    inputs = plan.prepare_inputs(**SHAPE)
-    mode = FakeTensorMode()
-    fakes = [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
-    with mode:
-        (d,) = plan.allocate_outputs(*fakes)
-    assert isinstance(d, FakeTensor)
-    assert d.shape == (24, 16)
-    with mode, pytest.raises(TypeError, match="a: is a FakeTensor without memory"):
-        plan.kernel_fn(*fakes)
-    assert plan.compiled == []
-    assert torch.equal(plan.kernel_fn(*inputs), plan.reference_fn(*inputs, precision="float64"))
-
-
-class Sub(torch.Tensor):
-    pass
-
-
-@pytest.mark.parametrize("make", [torch.nn.Parameter, lambda t: t.requires_grad_(), lambda t: t.as_subclass(Sub)])
-def test_parameters_and_subclasses_with_memory_are_taken(plan: CpuPlan, make: Any) -> None:
-    a, b, bias, alpha, d = arguments(plan)
-    plan.launch_fn(a, make(b), bias, alpha, d)
-    assert torch.equal(d, plan.reference_fn(a, b, bias, alpha, precision="float64"))
-
-
 def test_all_faults_are_told_at_once(plan: CpuPlan) -> None:
     a, b, bias, alpha, d = arguments(plan)
     with pytest.raises(TypeError) as caught:
