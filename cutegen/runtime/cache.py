@@ -137,7 +137,10 @@ class KernelCache:
         parent.mkdir(parents=True, exist_ok=True)
         if self.root in parent.parents:
             self._sweep(parent)
-        path = Path(tempfile.mkdtemp(prefix="cutegen-", dir=parent))
+            path = parent / f"cutegen-{os.urandom(8).hex()}"
+            path.mkdir()  # readable as the umask says: what root built for an image is for others to load
+        else:
+            path = Path(tempfile.mkdtemp(prefix="cutegen-", dir=parent))
         try:
             (path / "room").write_bytes(b"\1" * ROOM)  # on a full disk the DSL fails with errors of any kind
             (path / "room").unlink()
@@ -191,14 +194,14 @@ class KernelCache:
 
 def write_atomic(path: Path, text: str) -> None:
     """Writes through a temporary file in the same directory, so that a reader sees the old text or the new."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    temporary = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
     try:
-        with os.fdopen(handle, "w") as file:
+        with open(temporary, "x") as file:
             file.write(text)
-        os.replace(name, path)
+        os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            os.unlink(temporary)
         raise
 
 

@@ -82,6 +82,24 @@ def test_an_object_for_another_cpu_is_a_miss(kernels: Kernels, monkeypatch: pyte
     assert kernels.runs == 2
 
 
+@pytest.mark.parametrize(
+    ("umask", "folder", "file"), [(0o022, 0o755, 0o644), (0o002, 0o775, 0o664), (0o077, 0o700, 0o600)]
+)
+def test_others_may_read_an_entry_as_the_umask_says(kernels: Kernels, umask: int, folder: int, file: int) -> None:
+    """An image is built by root, and the server in it is another user."""
+    before = os.umask(umask)
+    try:
+        kernels.compile()
+        entry = kernels.cache.find("k" * 64)
+        assert entry
+        kernels.cache.note(entry, "facts.json", {})
+    finally:
+        os.umask(before)
+    assert entry.path.stat().st_mode & 0o777 == folder
+    assert {path.stat().st_mode & 0o777 for path in entry.path.iterdir()} == {file}
+    assert (entry.path / "facts.json").exists()
+
+
 def test_features_of_a_cpu(tmp_path: Path) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f amx_tile\n\nprocessor\t: 1\nflags\t\t: fpu avx\n")
