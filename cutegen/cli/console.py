@@ -1,10 +1,12 @@
-"""What every command prints with: results on stdout, everything about the run on stderr, colour only on a terminal."""
+"""What every command prints with: results on stdout, everything about the run on stderr, colour only on a terminal and
+not where NO_COLOR is set."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -113,14 +115,19 @@ def keep_apart(written: Mapping[str, Path | None], read: Iterable[Path | None]) 
 
 def say(text: str = "") -> None:
     """A line of the result, on stdout."""
-    click.echo(text)
+    click.echo(text, color=_colour())
 
 
 def note(text: str) -> None:
     """A line about the run, on stderr; the marks of an error report are coloured."""
     for pattern, colour in _MARKS:
         text = pattern.sub(click.style(r"\g<0>", fg=colour, bold=True), text)
-    click.echo(text, err=True)
+    click.echo(text, err=True, color=_colour())
+
+
+def _colour() -> bool | None:
+    """None: where the stream is a terminal. False: nowhere, because the environment says so (https://no-color.org)."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def print_json(result: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -210,6 +211,32 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_colour_is_for_terminals_that_want_it(folder: Path, environment: dict[str, str], coloured: bool) -> None:
+    shown, terminal = os.openpty()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(Path(cli.__file__).parents[2]),
+        "TERM": "xterm",
+    } | environment
+    command = "from cutegen.cli import main; raise SystemExit(main(['validate', 'bad.yaml', 'good.yaml']))"
+    ended = subprocess.run(
+        [sys.executable, "-c", command], env=environment, stdout=terminal, stderr=terminal, check=False
+    )
+    os.close(terminal)
+    text = b""
+    with contextlib.suppress(OSError):  # what Linux says at the end of it
+        while part := os.read(shown, 65536):
+            text += part
+    os.close(shown)
+    assert ended.returncode == 1
+    assert b"unknown-op" in text
+    assert (b"\x1b[" in text) == coloured
 
 
 def test_table_aligns_numbers_to_the_right() -> None:
