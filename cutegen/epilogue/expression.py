@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from cutegen.diagnostics import suggest
 from cutegen.epilogue.installed import Unusable, find_installed, load_op
 from cutegen.epilogue.ops import OPS, EpilogueOp
 from cutegen.epilogue.rules import (
@@ -27,7 +26,6 @@ from cutegen.epilogue.rules import (
 )
 from cutegen.epilogue.syntax import (
     ALLOWED,
-    CALLS,
     CHOICE,
     ELSEWHERE,
     FORMS,
@@ -37,6 +35,7 @@ from cutegen.epilogue.syntax import (
     list_ops,
     refuse_syntax,
     shorten,
+    suggest_op,
 )
 from cutegen.epilogue.tree import (
     MAX_F32,
@@ -204,7 +203,7 @@ class _Converter:
     def call(self, node: ast.Call, depth: int) -> Expr | None:
         if not isinstance(node.func, ast.Name):
             plain = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            remedy = f"write {plain}(..)" if plain in OPS else list_ops()
+            remedy = f"write {plain}(..)" if plain in OPS else ELSEWHERE.get(plain) or list_ops()
             self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", remedy)
             return None
         name = node.func.id
@@ -242,12 +241,8 @@ class _Converter:
         if isinstance(op, Unusable):
             self.refuse(OP_PACKAGE, node, op.reason, op.remedy)
             return None
-        installed = find_installed()
-        names = (*OPS, *CALLS, *installed.offers)
-        variants = " or ".join(f"`{op}`" for op in names if op.startswith(f"{node.id}_"))
-        hint = f"did you mean {variants}?" if variants else suggest(node.id, names)
-        unread = "".join(f"; entry points cannot be read: {text}" for text in installed.unreadable)
-        remedy = ELSEWHERE.get(node.id) or f"{hint} {list_ops()}{unread}".strip()
+        unread = "".join(f"; entry points cannot be read: {text}" for text in find_installed().unreadable)
+        remedy = ELSEWHERE.get(node.id) or f"{suggest_op(node.id)} {list_ops()}{unread}".strip()
         self.refuse(UNKNOWN_OP, node, f"there is no op `{node.id}`", remedy)
         return None
 
@@ -306,7 +301,10 @@ class _Converter:
         ellipsis = len(before) == 1 and isinstance(before[0], ast.Constant) and before[0].value is ...
         columns = _half(last) if whole or ellipsis else None
         if columns is None:
-            self.refuse(SLICE, node, "a slice takes every second column or one half of the columns", SLICES)
+            parts = (part.left for part in ast.walk(node.slice) if isinstance(part, ast.BinOp))  # `n` of n//2
+            dim = next((part.id for part in parts if isinstance(part, ast.Name)), "n")
+            said = "a slice takes every second column or one half of the columns"
+            self.refuse(SLICE, node, said, SLICES.format(n=dim))
             return None
         return Slice(node.value.id, *columns[:2], None if ellipsis else len(before), columns[2], self.span(node))
 

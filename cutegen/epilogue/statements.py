@@ -74,8 +74,11 @@ def parse_epilogue(
             trees[name] = tree
     values = ["acc", *inputs, *assignments]
     for name, tree in trees.items():
-        for node in walk(tree):
-            _check_node(node, values, outputs, taken, partial(refuse, name))
+        products = [node for node in walk(tree) if isinstance(node, Binary) and node.op == "@"]
+        inside = {id(part) for product in products for part in walk(product) if part is not product}
+        for node in walk(tree):  # a product is no expression here: what it is of is no finding of its own
+            if id(node) not in inside:
+                _check_node(node, values, outputs, taken, partial(refuse, name))
         _check_reductions(name, tree, trees, outputs, partial(refuse, name))
     if not ok:
         return None
@@ -100,8 +103,9 @@ def _check_node(
             form = FORMS[name].example if name in FORMS else f"{name}(x)"
             refuse(UNDEFINED_NAME, span, f"`{name}` is an op and needs its arguments", f"write {form}")
         case Name(name, span) | Slice(name=name, span=span) if name not in values:
-            remedy = f"{suggest(name, values)} values are {', '.join(values)}".strip()
-            refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", remedy)
+            listed = f"values are {', '.join(values)}"
+            near = suggest(name, values) or "an input is declared under `tensors`;"
+            refuse(UNDEFINED_NAME, span, f"`{name}` is not defined", f"{near} {listed}")
         case Stored(name, span) if name not in outputs:
             listed = ", ".join(outputs) or "none"
             refuse(STORED, span, f"`{name}` is not an output of this epilogue", f"outputs: {listed}")

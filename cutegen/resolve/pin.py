@@ -129,5 +129,7 @@ def _refuse_change(resolution: Resolution, pinned: Resolution, decisions: Mappin
 def _refuse(resolution: Resolution, key: str, open_keys: list[str]) -> None:
     if any(d.key == key for d in resolution.resolved.decisions):
         raise CutegenError(f"`{key}` is written in the spec already", exit_code=2)
-    hint = suggest(key, open_keys) or f"open decisions: {', '.join(open_keys) or 'none'}"
+    last_steps = " or ".join(f"`{known}`" for known in open_keys if known.endswith(f".{key}"))
+    near = f"did you mean {last_steps}?" if last_steps else suggest(key, open_keys)
+    hint = near or f"open decisions: {', '.join(open_keys) or 'none'}"
     raise CutegenError(f"`{key}` is no decision of this spec", hint, exit_code=2)

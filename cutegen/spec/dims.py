@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -63,6 +64,8 @@ _FORM = re.compile(
     r"|(?P<name>\w+)(?:\s*(?P<op>[*/])\s*(?P<factor>[0-9]+))?"
     r"|ceil\s*\(\s*(?P<ceil_name>\w+)\s*/\s*(?P<ceil_factor>[0-9]+)\s*\)"
 )
+_CHAIN = re.compile(r"([A-Za-z_]\w*)((?:\s*//?\s*[0-9]{1,9})+)")
+_DIVISOR = re.compile("[0-9]+")
 
 
 def parse_dim(text: str, offset: int = 0) -> Dim | Finding:
@@ -71,12 +74,14 @@ def parse_dim(text: str, offset: int = 0) -> Dim | Finding:
     start = offset + len(text) - len(text.lstrip())
     span = (start, start + max(1, len(stripped)))
 
-    def refuse(message: str) -> Finding:
-        return Finding(DIM_SYNTAX.id, message, "a dim is a name, an integer, x*c, x/c or ceil(x/c)", span=span)
+    def refuse(message: str, remedy: str = "a dim is a name, an integer, x*c, x/c or ceil(x/c)") -> Finding:
+        return Finding(DIM_SYNTAX.id, message, remedy, span=span)
 
     if not stripped:
         return refuse("a dim is missing")
     form = _FORM.fullmatch(stripped)
+    if form is None and (chain := _CHAIN.fullmatch(stripped)):  # n/2/128, blocks of half the columns, or n//2
+        return refuse(f"`{stripped}` is no dim", f"write {chain[1]}/{math.prod(map(int, _DIVISOR.findall(chain[2])))}")
     if form is None:
         return refuse(f"`{stripped}` is no dim")
     name = form["name"] or form["ceil_name"]

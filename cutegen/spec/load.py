@@ -134,7 +134,7 @@ class _Reader:
         before = self.text[self.text.rfind("\n", 0, at) + 1 : at]
         remedy = ""
         if self.text[at : at + 1] == "[" and re.search(r"[\w\]]$", before):
-            remedy = 'inside { } quote a declaration with brackets, {a: "bf16[m, k]"}, or write one tensor a line'
+            remedy = 'inside { } quote a value with brackets, {a: "bf16[m, k]"}, or write one entry a line'
         elif before.strip() and ("<block end>" in problem or "<document start>" in problem):
             problem, remedy = "this cannot follow here", "quote the value as a whole, or remove what is too much"
         elif "<block end>" in problem:

@@ -16,6 +16,7 @@ from cutegen.spec.base import KernelSpec, Section
 from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.finding import FieldError, Finding
+from cutegen.spec.keys import places_of
 from cutegen.spec.names import DERIVED, name_problem, reserved_problem
 from cutegen.spec.tensors import parse_tensor
 from cutegen.spec.text_rules import QUOTE_EXPRESSION
@@ -229,7 +230,10 @@ def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
     if kind == "missing":
         expected = schemas.words(schemas.find_schema(root, path) or {}, root)
         return Finding(MISSING_KEY.id, f"`{key}` is missing{where}", f"it is {expected}", path[:-1])
-    remedy = _join(suggest(key, known), f"keys here: {', '.join(known)}")
+    if places := places_of(key, root):
+        remedy = f"write it under {' or '.join(f'`{place}`' for place in places)}"
+    else:
+        remedy = _join(suggest(key, known), f"keys here: {', '.join(known)}")
     return Finding(UNKNOWN_KEY.id, f"unknown key `{key}`{where}", remedy, path, key=True)
 
 

@@ -161,6 +161,11 @@ def test_the_tune_section_of_an_mla_decode_keeps_its_say() -> None:
     [
         ("tiling.raster.order", "is written in the spec already", ""),
         ("tiling.cluser", "is no decision", "did you mean `tiling.cluster`?"),
+        (
+            "registers",
+            "is no decision",
+            "did you mean `warpgroups.producer.registers` or `warpgroups.consumer.registers`?",
+        ),
         ("pipeline.load_stages", "is no decision", ""),
     ],
 )
