@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
-from cutegen.diagnostics import CutegenError, suggest
+from cutegen.cli.words import explain_word
+from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
     from cutegen.families.explanation import Section
@@ -108,21 +109,21 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="SPEC|RULE|OP")
+@click.argument("target", metavar="SPEC|RULE|OP|KEY")
 @click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="DIM=..,DIM=..",
               help="A problem, such as m=4096,n=4096,k=4096, whose share of the SMs and roofline to show.")  # fmt: skip
 @click.option("--why-not", metavar="KNOBS", help='Other values, such as "tile=256x256 stages=3": what refuses them?')
 @console.json_option
 def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_json: bool) -> None:
-    """Explain a spec's kernel, a rule, or an epilogue op.
+    """Explain a spec's kernel, a rule, an epilogue op, or a key of specs.
 
     For a spec: roles, pipelines, map of shared memory, registers, decisions.
     """
     path = Path(target)
-    if not (path.suffix or path.is_file()):
+    if not (path.suffix.lower() in (".yaml", ".yml") or path.exists()):
         if shape is not None or why_not is not None:
             raise CutegenError("--shape and --why-not go with a spec", exit_code=2)
-        sections = _explain_word(target)
+        sections: Sequence[Section] = explain_word(target)
     else:
         sections = _explain_spec(console.spec_file(path), shape, why_not)
     if as_json:
@@ -152,39 +153,6 @@ def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None)
     if why_not is None:
         return family.explain(resolution.resolved, shape)
     return [family.why_not(resolution.spec, resolution.resolved, why_not, shape)]
-
-
-def _explain_word(word: str) -> Sequence[Section]:
-    from cutegen.cli.reference import all_rules
-    from cutegen.epilogue import CALLS, OPS, EpilogueOp, Unusable, find_installed, load_op
-    from cutegen.families.explanation import Section
-
-    rules = all_rules()
-    if word in rules:
-        rule = rules[word]
-        example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
-        return [Section(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example))]
-    form = CALLS.get(word)
-    calls = [Section(form.example, (form.doc,), ("", ""), (("takes", form.takes),))] if form else []
-    if calls and word not in OPS:
-        return calls
-    op = load_op(word)
-    if isinstance(op, Unusable):
-        raise CutegenError(op.reason, op.remedy)
-    if isinstance(op, EpilogueOp):
-        arguments = [f"x{i}" for i in range(op.arguments or 2)]
-        rows: tuple[tuple[str, str], ...] = (
-            ("takes", op.arity_text()),
-            ("on the device", f"{op.module}.{op.device}"),
-            ("reference", op.torch_text(arguments, [False] * len(arguments))),
-            ("FLOPs an element", str(op.flops)),
-        )
-        if offers := find_installed().offers.get(word) if word not in OPS else None:
-            rows += (("installed by", offers[0].distribution),)
-        return [Section(f"op {op.name}", (op.doc,), ("", ""), rows), *calls]
-    words = [*rules, *OPS, *CALLS, *find_installed().offers]
-    hint = suggest(word, words) or "`cutegen list` shows specs and ops, docs/rules.md the rules"
-    raise CutegenError(f"`{word}` is no spec, rule or op", hint, exit_code=2)
 
 
 def _draw(section: Section) -> str:

@@ -14,7 +14,9 @@ from mla_specs import MLA, PAIRED
 from cutegen.cli import main
 from cutegen.cli.reference import all_rules
 from cutegen.epilogue import OPS
+from cutegen.families.registry import FAMILIES, load_spec_model
 from cutegen.resolve import lock_path
+from cutegen.spec.keys import key_sections
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "explain"
 
@@ -206,7 +208,43 @@ def test_every_rule_and_op_explains_itself(capsys: pytest.CaptureFixture[str]) -
         assert len(out.splitlines()) >= 2
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_key_of_a_spec_explains_itself(family: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sections = key_sections(load_spec_model(family))
+    for section in sections[1:]:
+        assert main(["explain", section.name]) == 0
+        assert f"{section.name} of kernel: {family}\n  {section.meaning}\n" in capsys.readouterr().out
+        assert main(["explain", f"{section.name}.{section.keys[-1].name}"]) == 0
+        assert " ".join(section.keys[-1].meaning.split()) in capsys.readouterr().out
+    assert main(["explain", family]) == 0
+    assert f"`cutegen new {family} NAME` starts a spec." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("tile", "tiling.tile of kernel: gemm\n  CTA tile [m, n, k] in elements.\n"),
+        ("tma.b.swizzle", "tma.<name>.swizzle of kernel: gemm\n"),
+        ("tma", "tma.<name> of kernel: gemm\n"),
+        ("epilogue", "epilogue of kernel: gemm\n  Expressions over `acc`"),
+        ("stages", "rule stages: the A/B ring has 2 to 16 stages\n"),
+        ("stages", "\n\npipeline.stages of kernel: gemm\n"),
+    ],
+)
+def test_a_key_by_its_last_step_or_its_path(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", word]) == 0
+    assert said in capsys.readouterr().out
+
+
 def test_unknown_words_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+    for word, hint in (
+        ("tilin.tile", "did you mean `tiling.tile`?"),
+        ("swiglu", "silu(acc[:, :n/2]) * acc[:, n/2:]"),
+        (str(Path(__file__).parent), "name one spec in it"),
+        ("notes.txt", "docs/spec-reference.md the keys"),
+    ):
+        assert main(["explain", word]) == 2
+        assert hint in capsys.readouterr().err
     assert main(["explain", "smem-capacty"]) == 2
     assert "did you mean `smem-capacity`?" in capsys.readouterr().err
     assert main(["explain", "no_such.yaml"]) == 2

@@ -1,0 +1,104 @@
+"""What `explain` says of a word: a rule, an epilogue op, a family, or a key of its specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cutegen.diagnostics import CutegenError, suggest
+
+if TYPE_CHECKING:
+    from cutegen.families.explanation import Section
+    from cutegen.spec.keys import Key, KeySection
+
+
+def explain_word(word: str) -> list[Section]:
+    """All that has this name. CutegenError when nothing has, or an op of that name cannot be used."""
+    found = [*_explain_rule(word), *(_explain_op(word) or _explain_key(word))]
+    if not found:
+        _refuse(word)
+    return found
+
+
+def _explain_rule(word: str) -> Iterator[Section]:
+    from cutegen.cli.reference import all_rules
+    from cutegen.families.explanation import Section
+
+    if rule := all_rules().get(word):
+        example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
+        yield Section(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example))
+
+
+def _explain_op(word: str) -> list[Section]:
+    """An op, and what else is written like a call."""
+    from cutegen.epilogue import CALLS, OPS, EpilogueOp, Unusable, find_installed, load_op
+    from cutegen.families.explanation import Section
+
+    form = CALLS.get(word)
+    calls = [Section(form.example, (form.doc,), ("", ""), (("takes", form.takes),))] if form else []
+    if calls and word not in OPS:
+        return calls
+    op = load_op(word)
+    if isinstance(op, Unusable):
+        raise CutegenError(op.reason, op.remedy)
+    if not isinstance(op, EpilogueOp):
+        return []
+    arguments = [f"x{i}" for i in range(op.arguments or 2)]
+    rows: tuple[tuple[str, str], ...] = (
+        ("takes", op.arity_text()),
+        ("on the device", f"{op.module}.{op.device}"),
+        ("reference", op.torch_text(arguments, [False] * len(arguments))),
+        ("FLOPs an element", str(op.flops)),
+    )
+    if offers := find_installed().offers.get(word) if word not in OPS else None:
+        rows += (("installed by", offers[0].distribution),)
+    return [Section(f"op {op.name}", (op.doc,), ("", ""), rows), *calls]
+
+
+def _explain_key(word: str) -> Iterator[Section]:
+    """A family and a map of keys as a table; a key, by its path or the last step of it, by itself."""
+    from cutegen.families.explanation import Section
+    from cutegen.families.registry import FAMILIES, load_spec_model
+    from cutegen.spec.keys import key_sections
+
+    for family in FAMILIES:
+        sections = key_sections(load_spec_model(family))
+        for section in sections:
+            if _fits(word, section.name or family) or section.name == f"{word}.<name>":
+                title = f"{section.name} of kernel: {family}" if section.name else f"kernel: {family}"
+                lines = (
+                    (section.meaning,)
+                    if section.name
+                    else (section.meaning, f"`cutegen new {family} NAME` starts a spec.")
+                )
+                yield Section(title, lines, ("key", "value", "default", "meaning"), section.keys)
+            for key in section.keys:
+                path = _path(section, key)
+                if (word == key.name or _fits(word, path)) and path not in (s.name for s in sections):
+                    rows = (("value", key.value), ("default", key.default or "absent"))
+                    yield Section(f"{path} of kernel: {family}", (key.meaning,), ("", ""), rows)
+
+
+def _path(section: KeySection, key: Key) -> str:
+    return f"{section.name}.{key.name}" if section.name else key.name
+
+
+def _fits(word: str, path: str) -> bool:
+    """Whether a dotted path names a key; `tma.a.swizzle` is one of `tma.<name>.swizzle`."""
+    steps, given = path.split("."), word.split(".")
+    return len(steps) == len(given) and all(s in (g, "<name>") for s, g in zip(steps, given))
+
+
+def _refuse(word: str) -> None:
+    from cutegen.cli.reference import all_rules
+    from cutegen.epilogue import CALLS, OPS, find_installed
+    from cutegen.epilogue.syntax import ELSEWHERE
+    from cutegen.families.registry import FAMILIES, load_spec_model
+    from cutegen.spec.keys import key_sections
+
+    sections = [section for family in FAMILIES for section in key_sections(load_spec_model(family))]
+    keys = [name for section in sections for key in section.keys for name in (key.name, _path(section, key))]
+    words = dict.fromkeys([*all_rules(), *OPS, *CALLS, *find_installed().offers, *FAMILIES, *keys])
+    near = ELSEWHERE.get(word) or suggest(word, words)
+    hint = near or "`cutegen list` shows specs and ops, docs/rules.md the rules, docs/spec-reference.md the keys"
+    raise CutegenError(f"`{word}` is no spec, rule, op or key", hint, exit_code=2)
