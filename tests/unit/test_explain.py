@@ -155,6 +155,20 @@ def test_constant_dims_are_a_shape(explain: Callable[..., str]) -> None:
     assert "m=8, n=512, k=64 on h200" in explain(PLAIN + "dims: {m: 8, n: 512, k: 64}\n")
 
 
+def test_a_shape_is_told_by_the_names_of_the_spec(explain: Callable[..., str]) -> None:
+    text = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors: {a: "bf16[heads, tokens, k]", b: "bf16[heads, n, k]", d: "bf16[heads, tokens, n]"}
+"""
+    out = explain(text, "--shape", "heads=3,tokens=64,n=128,k=256")
+    assert "tokens=64, n=128, k=256, heads=3 on h200 (data-sheet rates)\n" in out
+    assert "Cost model for tokens=64, n=128, k=256, heads=3 on h200: it ranks" in out
+    out = explain(text + "dims: {heads: 3, tokens: 64, n: 128, k: 256}\n")
+    assert "cost model for tokens=64, n=128, k=256, heads=3: " in out
+
+
 def test_a_shape_keeps_promises(explain: Callable[..., str]) -> None:
     text = PLAIN + "dims: {n: 512, k: [64, 128]}\n"
     assert "m=64, n=512, k=128 on h200" in explain(text, "--shape", "m=64,k=128")

@@ -182,17 +182,19 @@ def rank(
     cores = list(stages)
     order = sorted(range(len(cores)), key=lambda i: scores[i])
     if len(shapes) > 1:
-        return {cores[i]: _why_several(shapes, [e.clocks for e in estimates[i]], best) for i in order}
-    return {cores[i]: _why_one(shapes[0], cores[i].split_k, estimates[i][0]) for i in order}
+        names = [shape.name(problem) for shape in shapes]
+        return {cores[i]: _why_several(names, [e.clocks for e in estimates[i]], best) for i in order}
+    name = shapes[0].name(problem)
+    return {cores[i]: _why_one(name, cores[i].split_k, estimates[i][0]) for i in order}
 
 
-def _why_one(shape: Shape, split: int, e: Estimate) -> str:
+def _why_one(shape: str, split: int, e: Estimate) -> str:
     parts = f" x {split} parts" * (split > 1)
     waves = f"{e.tiles // split} tiles{parts} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
     return f"{COST_MODEL} for {shape}: {waves}, bound by {e.bound}"
 
 
-def _why_several(shapes: Sequence[Shape], clocks: Sequence[int], best: Sequence[int]) -> str:
+def _why_several(shapes: Sequence[str], clocks: Sequence[int], best: Sequence[int]) -> str:
     """No single one of several problems is the reason; the one that pays most for the others is named."""
     worst = max(range(len(shapes)), key=lambda i: clocks[i] * 10**6 // best[i])
     percent = 100 * (clocks[worst] - best[worst]) // best[worst]

@@ -60,9 +60,10 @@ class Shape(NamedTuple):
     k: int
     batch: int = 1
 
-    def __str__(self) -> str:
-        batch = f", batch={self.batch}" if self.batch > 1 else ""
-        return f"m={self.m}, n={self.n}, k={self.k}{batch}"
+    def name(self, problem: GemmProblem) -> str:
+        """`m=4096, n=4096, k=4096`, dims called what the spec calls them."""
+        dims = (problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else []))
+        return ", ".join(f"{dim.name}={extent}" for dim, extent in zip(dims, self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
         *((f"scratch, {name}", text) for name, text in _scratch_bytes(problem, tiling, shape)),
         *roofline(device, flops, moved, device.flops(problem.a.dtype)),
     )
-    extents = Section(f"{shape} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
+    extents = Section(f"{shape.name(problem)} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
     return extents, explain_ranking(resolved, shape, c)
 
 

@@ -42,7 +42,10 @@ def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Sec
     knobs = ("tile", "cluster", "schedule", "consumers", "swap_ab", "split_k")
     header = ("rank", *knobs, "tiles", "waves", "us", "bound by", "of which")
     return Section(
-        f"Cost model for {shape} on {device.name}: it ranks, it does not promise", lines, header, tuple(rows)
+        f"Cost model for {shape.name(resolved.problem)} on {device.name}: it ranks, it does not promise",
+        lines,
+        header,
+        tuple(rows),
     )
 
 

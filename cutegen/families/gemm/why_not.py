@@ -36,7 +36,7 @@ def why_not(spec: GemmSpec, resolved: ResolvedGemm, wish: str, shape: Mapping[st
             extents = read_shape(problem, shape)
             work = describe_work(problem, extents, device)
             times = [estimate(c, work, device).clocks * 1e6 / device.clock_hz for c in (now, then)]
-            rows.append((f"cost model for {extents}, us", f"{times[0]:.4g}", f"{times[1]:.4g}"))
+            rows.append((f"cost model for {extents.name(problem)}, us", f"{times[0]:.4g}", f"{times[1]:.4g}"))
         return rows
 
     def complete(field: str, numbers: list[int]) -> list[int]:
