@@ -15,6 +15,8 @@ _OPERATORS = (
     (" + ", " - "),
     (" * ", " / ", " // ", " % "),
 )
+_SHAPE = re.compile(r"(?:\w+: )?\w+\[[^\[\]]*\]")
+WHOLE = 70  # characters of a declaration that stays on one line
 _STATEMENT = re.compile(r"(from [^ ]+ import |(?:return|if|elif|while|assert) |[^=(]+? [-+*/]*= |)(.*?)(:?)")
 
 
@@ -77,8 +79,11 @@ def _up_to(lines: Iterator[str], last: str) -> Iterator[str]:
 
 
 def wrapped(line: str, indent: str) -> list[str]:
-    """A line of prose as several, those after the first behind `indent`."""
-    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    """A line of prose as several, those after the first behind `indent`; `a: bf16[m, k]` stays on one, unless it has
+    very long names."""
+    kept = _SHAPE.sub(lambda found: found[0].replace(" ", "\0") if len(found[0]) <= WHOLE else found[0], line)
+    lines = textwrap.wrap(kept, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _excused(line: str) -> str:

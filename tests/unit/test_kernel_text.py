@@ -3,6 +3,7 @@ what nobody reads is found here."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import pkgutil
@@ -104,3 +105,31 @@ def test_all_that_is_decided_for_templates_is_read(monkeypatch: pytest.MonkeyPat
     offered = {(cls, field.name) for cls in classes for field in dataclasses.fields(cls)}
     offered |= {(cls, name) for cls in classes for name, value in vars(cls).items() if isinstance(value, property)}
     assert {f"{cls.__name__}.{name}" for cls, name in offered - read} == set()
+
+
+def docstring(text: str) -> str:
+    return ast.get_docstring(ast.parse(render(resolve_text(text).resolved)["kernel.py"])) or ""
+
+
+NAMED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors: {x: "bf16[tokens, hidden]", w: "bf16[inter, hidden]", y: "bf16[tokens, inter]", s: "f32[tokens]"}
+mainloop: x @ w
+epilogue: {s: "sum(acc, inter)", y: acc}
+"""
+
+
+def test_the_docstring_has_every_output() -> None:
+    assert "-> y: bf16[tokens, inter], s: f32[tokens]." in docstring(NAMED).replace("\n", " ")
+    blocks = docstring(TRANSPOSED)
+    assert blocks.splitlines()[0].endswith("-> s: f32[m, n/128], d: e4m3[m, n].")
+
+
+def test_the_docstring_says_what_dims_are_called() -> None:
+    assert "Below, m is the spec's `tokens`, n its `inter` and k its `hidden`." in docstring(NAMED)
+    assert "Below, m is the spec's `n` and n its `m`." in docstring(TRANSPOSED)
+    swapped = docstring(NAMED.replace("hidden", "k") + "tiling: {swap_ab: true}\n").replace("\n", " ")
+    assert "its B is `x`. Below, m is the spec's `inter` and n its `tokens`." in swapped
+    assert "Below" not in docstring(BLOCK_INPUTS)

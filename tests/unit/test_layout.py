@@ -61,6 +61,9 @@ def test_comments_go_above() -> None:
 def test_prose_is_wrapped_and_literals_are_left_alone() -> None:
     assert lay_out(f'"""{A} and {B} and {A}."""') == f'"""{A} and {B} and\n{A}."""'
     assert lay_out(f'd = {{\n    "x": "{A}{B}{A}",\n}}').splitlines()[1].endswith(",  # noqa: E501")
+    assert lay_out(f'"""{A} and {A} -> d: bf16[rows, columns]."""').endswith('->\nd: bf16[rows, columns]."""')
+    long = lay_out(f'"""{A} and {A} -> d: bf16[{A}, {B}, {A}]."""').splitlines()
+    assert all(len(line) <= WIDTH for line in long)
     kept = f"    d = {A} + {B} + {A}  # fmt: skip  # noqa: E501"
     assert lay_out(kept) == kept
 

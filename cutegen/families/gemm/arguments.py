@@ -129,5 +129,5 @@ def _scale_shape(problem: GemmProblem, s: BlockScale, rows: ProblemDim) -> Tenso
 def formula(problem: GemmProblem) -> str:
     """Operands and outputs in one line, such as `a: bf16[m, k] x b: bf16[n, k] -> d: bf16[m, n]`."""
     shapes = tensor_shapes(problem)
-    outputs = ", ".join(shapes[o.name].text for o in problem.epilogue.outputs)
+    outputs = ", ".join(shapes[name].text for name in problem.outputs)
     return f"{shapes[problem.a.name].text} x {shapes[problem.b.name].text} -> {outputs}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 
 from cutegen.families.gemm.problem import GemmProblem
@@ -11,6 +12,8 @@ from cutegen.families.gemm.text.groups import group_overview
 from cutegen.families.gemm.text.load import AheadText
 from cutegen.families.role_text import list_roles
 
+WIDTH = 112  # characters of a line of running text
+
 
 def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: AheadText | None) -> Iterable[str]:
     """Its lines; numbers are those of the module's first tiling."""
@@ -18,9 +21,10 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: AheadText | N
     if omitted:
         yield f"For calls without {' and '.join(omitted)}."
         yield ""
-    if first.candidate.swap_ab:
-        yield f"Transposed (swap_ab): A of the MMA is `{problem.a.name}`, its B is `{problem.b.name}`. Here m is the"
-        yield f"extent of {problem.m.name} and n that of {problem.n.name}; outputs are stored with their rows along n."
+    lead = [f"Transposed (swap_ab): A of the MMA is `{problem.a.name}`, its B is `{problem.b.name}`."]
+    renamed = _renamed(problem)
+    if sentences := [*(lead if problem.transposed else []), *([renamed] if renamed else [])]:
+        yield from textwrap.wrap(" ".join(sentences), WIDTH, break_long_words=False)
         yield ""
     if problem.paired:
         dim, what = problem.paired_dim, {"m": "rows", "n": "columns"}[problem.paired_dim or "n"]
@@ -41,3 +45,15 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: AheadText | N
         yield f"  {pipe.name:<6} {pipe.kind:<9} {pipe.producer} -> {pipe.consumer}"
         yield f"         full: {pipe.full}"
         yield f"         empty: {pipe.empty}"
+
+
+def _renamed(problem: GemmProblem) -> str:
+    """What m, n and k of the module are in the spec; "" where they are called so there, too."""
+    dims = (("m", problem.m.name), ("n", problem.n.name), ("k", problem.k.name))
+    other = [(role, name) for role, name in dims if role != name]
+    if not other:
+        return ""
+    first, *rest = [
+        f"{role} is the spec's `{name}`" if i == 0 else f"{role} its `{name}`" for i, (role, name) in enumerate(other)
+    ]
+    return f"Below, {', '.join([first, *rest[:-1]])}{f' and {rest[-1]}' if rest else ''}."
