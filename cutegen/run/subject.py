@@ -148,9 +148,9 @@ def _from_file(module: ModuleType, name: str, path: Path) -> Subject:
             "define kernel_fn(*inputs) -> outputs, reference_fn(*inputs) -> outputs and get_inputs(**dims) -> inputs",
             exit_code=2,
         )
-    parameters = inspect.signature(module.get_inputs).parameters
-    defaults = {p: q.default for p, q in parameters.items() if isinstance(q.default, int)}
-    dims: dict[str, Extent] = {p: (1, None) for p, q in parameters.items() if q.kind is not q.VAR_KEYWORD}
+    parameters = {p: q for p, q in inspect.signature(module.get_inputs).parameters.items() if _is_dim(q)}
+    defaults = {p: q.default for p, q in parameters.items() if q.default is not q.empty}
+    dims: dict[str, Extent] = dict.fromkeys(parameters, (1, None))
     step = getattr(module, "STEP", FILE_STEP)
     known = {role: role for role in ("m", "n", "k", "batch") if role in dims}
     return Subject(
@@ -170,6 +170,12 @@ def _from_file(module: ModuleType, name: str, path: Path) -> Subject:
         shapes=tuple(getattr(module, "CHECK_SHAPES", ())),
         digest=_digest(path),
     )
+
+
+def _is_dim(parameter: inspect.Parameter) -> bool:
+    """Whether it takes an extent by name; one with another default, `device="cuda"` or `causal=True`, keeps that."""
+    named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    return named and (parameter.default is parameter.empty or type(parameter.default) is int)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,3 +156,22 @@ def test_file_that_is_no_kernel(tmp_path: Path, old: str, new: str, message: str
 def test_failure_to_prepare_inputs_is_a_result(tmp_path: Path) -> None:
     results = run_all(mutate(tmp_path, ("a = torch.randn(m, k)", "a = torch.randn(m, k, device='meta?')")))
     assert {r.status for r in results} == {"raised"}
+
+
+def test_what_a_file_varies_is_its_integers(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text("""\
+def get_inputs(m, n=16, *, k=8, device="cpu", causal=True, scale=None, **others):
+    return m, n, k, device, causal, scale, others
+
+
+def kernel_fn(*inputs):
+    return inputs
+
+
+reference_fn = kernel_fn
+""")
+    subject = load_subject(path)
+    assert dict(subject.dims) == dict.fromkeys(("m", "n", "k"), (1, None))
+    assert subject.defaults == {"n": 16, "k": 8}
+    assert subject.inputs({"m": 4, "n": 16, "k": 8}) == (4, 16, 8, "cpu", True, None, {})
