@@ -65,8 +65,12 @@ def spec_argument(command: Command) -> Command:
 
 def spec_file(path: Path) -> Path:
     """The path itself; CutegenError (exit 2) when there is no such file."""
+    if (path / "plan.py").is_file():
+        raise CutegenError(f"{path} is a generated package", "name the spec that it was rendered from", exit_code=2)
     if path.is_dir():
         raise CutegenError(f"{path} is a folder", "name one spec in it", exit_code=2)
+    if path.suffix == ".py" and path.is_file():
+        raise CutegenError(f"{path} is Python, no spec", "`check` and `bench` take Python files", exit_code=2)
     if path.exists():
         return path
     folder = path.parent if path.parent.is_dir() else Path()
@@ -80,7 +84,8 @@ def spec_files(paths: Iterable[Path]) -> list[Path]:
     """Files, and for a folder the specs in it, each once; CutegenError (exit 2) for what is missing or empty."""
     found: dict[Path, None] = {}
     for path in without_locks(paths):
-        inside = specs_in(path) if path.is_dir() else [spec_file(path)]
+        folder = path.is_dir() and not (path / "plan.py").is_file()
+        inside = specs_in(path) if folder else [spec_file(path)]
         if not inside:
             raise CutegenError(
                 f"no spec (*.yaml, *.yml) in the folder {path}", "name another folder, or a spec", exit_code=2
@@ -100,6 +105,11 @@ def specs_in(folder: Path) -> list[Path]:
     """The specs of a folder, sorted; locks lie beside them and are none."""
     found = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
     return sorted(p for p in found if p.is_file() and not p.name.endswith(LOCK_SUFFIX))
+
+
+def written_files(files: Sequence[Path]) -> str:
+    """What a render did, in words."""
+    return f"{len(files)} file{'s' * (len(files) != 1)} written" if files else "unchanged"
 
 
 def keep_apart(written: Mapping[str, Path | None], read: Iterable[Path | None]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cutegen.cli.console import json_option, note, print_json, say, specs_argument
+from cutegen.cli.console import json_option, note, print_json, say, specs_argument, written_files
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
@@ -52,7 +52,7 @@ def render(
                 written = write_package(package, output)
                 changed = [{"file": str(p), "kind": "written"} for p in written]
                 if not as_json:
-                    say(f"{path}: {output / name}: {f'{len(written)} files written' if written else 'unchanged'}")
+                    say(f"{path}: {output / name}: {written_files(written)}")
             results.append({"spec": str(path), "package": str(output / name), "changed": changed})
         except (SpecError, CutegenError) as error:
             failures += 1

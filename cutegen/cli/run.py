@@ -147,7 +147,7 @@ def _run_steps(steps: _Steps) -> None:
         step = "render"
         save_lock(resolution, steps.spec)
         written = write_package(render_package(resolved), OUTPUT)
-        steps.add(step, f"{OUTPUT / resolved.name}: {f'{len(written)} files written' if written else 'unchanged'}")
+        steps.add(step, f"{OUTPUT / resolved.name}: {console.written_files(written)}")
         step = "build"
         if not _build(steps, resolved):
             return

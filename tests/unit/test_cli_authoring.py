@@ -213,6 +213,20 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert process.wait() == 1
 
 
+@pytest.mark.parametrize("command", ["validate", "explain", "pin", "build"])
+def test_what_is_no_spec_is_called_what_it_is(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("package").mkdir()
+    Path("package/plan.py").write_text("")
+    for path, said in (("package", "is a generated package"), ("package/plan.py", "is Python, no spec")):
+        assert main([command, path]) == 2
+        assert f"error: {path} {said}" in capsys.readouterr().err
+
+
+def test_files_are_counted() -> None:
+    counts = [console.written_files([Path()] * n) for n in (0, 1, 4)]
+    assert counts == ["unchanged", "1 file written", "4 files written"]
+
+
 @pytest.mark.parametrize(
     ("environment", "coloured"),
     [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
