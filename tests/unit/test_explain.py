@@ -196,9 +196,32 @@ epilogue:
   each: max_abs(acc, m, n)
   whole: sum(acc, l, m, n)
 """)
-    said = {"by_row": "n, batched", "by_column": "m, batched", "each": "m and n, batched", "whole": "m and n and l"}
+    said = {"by_row": "n, one for each l", "by_column": "m, one for each l", "each": "m and n, one for each l"}
+    said |= {"whole": "m and n and l"}
     for name, over in said.items():
         assert re.search(rf"{name} +f32 +one value for all {over}\n", out), name
+
+
+def test_what_groups_and_blocks_have_values_for(explain: Callable[..., str]) -> None:
+    out = explain("""\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[m, k]
+  b: bf16[experts, n, k]
+  label: i32[m]
+  q: e4m3[m, n/2]
+  s: f32[m, n/256]
+groups: {labels: label}
+epilogue:
+  h: silu(acc[:, :n/2]) * acc[:, n/2:]
+  s: max(max_abs(h, n, 128), 1e-4) / 448
+  q: h / s
+""")
+    assert re.search(r"a +bf16 +\(m, k\), K-major\n", out)
+    assert re.search(r"b +bf16 +\(n, k\), K-major, one for each experts\n", out)
+    assert re.search(r"s +f32 +one value for each row and 256 columns of the product, N-major\n", out)
 
 
 def test_groups_without_rows_are_neither_tiles_nor_read(explain: Callable[..., str]) -> None:

@@ -82,24 +82,25 @@ def _problem(resolved: ResolvedGemm) -> Section:
         if s:
             height = p.gather.extent.name if p.gather and p.gathers(s.name) else dim
             blocks = f"scale of {s.rows} x {s.depth} blocks of ({height}, {p.k.name})"
-            rows.append((s.name, str(s.dtype), blocks + ", batched" * s.batched))
+            rows.append((s.name, str(s.dtype), blocks + _each(p, s.batched)))
     for o in (o for o in p.epilogue.operands if not o.updates):
         blocks = " of {} x {} elements".format(*("all" if d == o.missing else s for d, s in zip("mn", o.block))) * (
             o.kind == "block_input"
         )
         may = blocks + ", may be None" * (o.name in p.optional)
-        rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(o) + may))
+        rows.append((o.name, str(o.dtype), o.kind.replace("_", " ") + _layout(p, o) + may))
     for d in p.epilogue.outputs:
         notes = ", stored by threads" * d.direct + ", updated in place" * (d.name in p.epilogue.updated)
         notes += " by TMA" * d.adds
-        rows.append((d.name, str(d.dtype), "output" + _layout(d) + notes))
+        rows.append((d.name, str(d.dtype), "output" + _layout(p, d) + notes))
     for r in p.epilogue.reductions:
         over = [dim.name for role, dim in (("m", p.m), ("n", p.n)) if role != r.kept]
         over += [p.batch.name] if p.batch and not r.batched and not r.kept else []
-        rows.append((r.name, str(r.dtype), f"one value for all {' and '.join(over)}" + ", batched" * r.batched))
+        rows.append((r.name, str(r.dtype), f"one value for all {' and '.join(over)}" + _each(p, r.batched)))
     for b in p.epilogue.block_outputs:
-        what = f"one value for {b.divisor} columns, {b.major.upper()}-major"
-        rows.append((b.name, str(b.dtype), what + ", batched" * b.batched))
+        of = " of the product" * bool(p.epilogue.pairing)
+        what = f"one value for each row and {b.divisor} columns{of}, {b.major.upper()}-major"
+        rows.append((b.name, str(b.dtype), what + _each(p, b.batched)))
     if p.groups and p.batch:
         rows.append((p.groups.tensor, "i32", f"{p.groups.form} of rows in groups"))
     left = f"{p.a.name}[{p.gather.index}]" if p.gather else p.a.name
@@ -118,9 +119,14 @@ def _copies(resolved: ResolvedGemm) -> Iterator[str]:
         yield f"a launch in front copies those rows to scratch, in order, for {whose}: TMA loads the copy"
 
 
-def _layout(t: Operand | Output) -> str:
+def _layout(p: GemmProblem, t: Operand | Output) -> str:
     major = f", {t.major.upper()}-major" if t.major else ""
-    return major + ", half of the columns" * t.half + ", batched" * t.batched
+    return major + ", half of the columns" * t.half + _each(p, t.batched)
+
+
+def _each(p: GemmProblem, batched: bool) -> str:
+    """What there is one of for each batch index, or for each group of rows."""
+    return f", one for each {p.batch.name}" if p.batch and batched else ""
 
 
 def _sum(resolved: ResolvedGemm) -> str:
@@ -136,7 +142,7 @@ def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:
     rows = p.m.name if free == "m" else p.n.name
     if p.gather and o is p.gathered:
         rows = p.gather.extent.name
-    return o.name, str(o.dtype), f"({rows}, {p.k.name}), {o.major.upper()}-major" + (", batched" if o.batched else "")
+    return o.name, str(o.dtype), f"({rows}, {p.k.name}), {o.major.upper()}-major" + _each(p, o.batched)
 
 
 def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
