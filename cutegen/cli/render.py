@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cutegen.cli.console import json_option, note, print_json, say, specs_argument, written_files
+from cutegen.cli.console import findings, json_option, note, print_json, say, specs_argument, written_files
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
@@ -26,7 +26,8 @@ def render(
     specs: list[Path], check: bool, diff: bool, locked: bool, standalone: bool, output: Path, as_json: bool
 ) -> int:
     """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
-    results, failures = [], 0
+    results: list[dict[str, object]] = []
+    failures = 0
     owners: dict[str, Path] = {}
     for path in specs:
         try:
@@ -38,8 +39,9 @@ def render(
             package = render_package(resolution.resolved)
             if standalone:
                 package = make_standalone(package)
-            for text in resolution.notes:
-                note(f"{path}: {text}")
+            if not as_json:
+                for text in resolution.notes:
+                    note(f"{path}: {text}")
             if check or diff:
                 drifts = compare_package(package, output)
                 failures += bool(drifts)
@@ -53,11 +55,18 @@ def render(
                 changed = [{"file": str(p), "kind": "written"} for p in written]
                 if not as_json:
                     say(f"{path}: {output / name}: {written_files(written)}")
-            results.append({"spec": str(path), "package": str(output / name), "changed": changed})
+            results.append({
+                "spec": str(path),
+                "ok": not (changed and (check or diff)),
+                "package": str(output / name),
+                "changed": changed,
+                "notes": resolution.notes,
+            })  # fmt: skip
         except (SpecError, CutegenError) as error:
             failures += 1
-            results.append({"spec": str(path), "error": str(error)})
-            note(error.report())
+            results.append({"spec": str(path), "ok": False, "findings": findings(error)})
+            if not as_json:
+                note(error.report())
     if as_json:
         print_json(results)
     return 1 if failures else 0

@@ -85,11 +85,18 @@ def test_check_and_diff_write_nothing(folder: Path, capsys: pytest.CaptureFixtur
 def test_json(folder: Path, capsys: pytest.CaptureFixture) -> None:
     (folder / "bad.yaml").write_text("cutegen: 1\n")
     assert main(["render", "--json", "plain.yaml", "bad.yaml"]) == 1
-    good, bad = json.loads(capsys.readouterr().out)
-    assert (good["spec"], good["package"]) == ("plain.yaml", "generated/plain")
+    out, err = capsys.readouterr()
+    good, bad = json.loads(out)
+    assert (good["spec"], good["ok"], good["package"]) == ("plain.yaml", True, "generated/plain")
     assert {Path(change["file"]).name for change in good["changed"]} == NAMES
-    assert bad["spec"] == "bad.yaml"
-    assert "missing" in bad["error"]
+    assert (bad["spec"], bad["ok"]) == ("bad.yaml", False)
+    assert "missing-key" in {finding["rule"] for finding in bad["findings"]}
+    assert err == ""
+    Path("generated/plain/plan.py").unlink()
+    assert main(["render", "--check", "--json", "plain.yaml"]) == 1
+    (drifted,) = json.loads(capsys.readouterr().out)
+    assert (drifted["ok"], drifted["notes"]) == (False, [])
+    assert [change["kind"] for change in drifted["changed"]] == ["missing"]
 
 
 def test_a_missing_lock_is_refused_where_it_must_hold(folder: Path, capsys: pytest.CaptureFixture) -> None:
