@@ -262,6 +262,8 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
             remedy = f"write [{value}]"
     if isinstance(value, float) and 0 <= value <= MAX_EXTENT and value.is_integer():
         remedy = f"write {int(value)}" if "integer" in schemas.kinds(schema, root) else ""
+    if rule is WRONG_TYPE and (known := schemas.keys(schema, root)):
+        remedy = remedy or f"its keys are {', '.join(known)}"
     if isinstance(value, str) and len(value) > MAX_EXPRESSION and schema.get("$comment") == "expression":
         remedy = SPLIT
     if rule is BAD_VALUE and isinstance(value, int) and value > MAX_EXTENT:

@@ -19,7 +19,7 @@ from cutegen.families.explanation import (
     read_extents,
     roofline,
 )
-from cutegen.families.mla_decode.candidate import KNOBS, MAX_UNIT, Candidate
+from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, MAX_UNIT, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, derive
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
 from cutegen.families.mla_decode.resolve import chooser
@@ -94,7 +94,8 @@ def _problem(resolved: ResolvedMla) -> Section:
         f"heads {promise_text(p.heads)}, query_len {promise_text(p.query_len)}; a new token sees {sees} ({p.mask})",
     )
     rows = tuple(_tensor(tensor) for tensor in (*p.inputs, *p.outputs, *p.scratch))
-    title = f"{resolved.name}: {resolved.variant} MLA decode for {resolved.arch}"
+    variants = " and ".join(CLUSTERS) if resolved.variant == BOTH else resolved.variant
+    title = f"{resolved.name}: {variants} MLA decode for {resolved.arch}"
     return Section(title, lines, ("tensor", "dtype", "shape", "is"), rows)
 
 
