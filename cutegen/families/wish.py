@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +15,8 @@ from cutegen.hardware import Device
 # Rows (what, now, then) of derived numbers of two candidates.
 Compare: TypeAlias = Callable[[Any, Any], Sequence[tuple[str, str, str]]]
 Complete: TypeAlias = Callable[[str, list[int]], list[int]]
+
+_LIST = re.compile(r"\[\s*([0-9]+(?:\s*,\s*[0-9]+)*)\s*\]")
 
 
 def answer_wish(
@@ -44,10 +47,12 @@ def answer_wish(
 
 
 def read_wish(knobs: Sequence[Knob], wish: str, complete: Complete) -> dict[str, Any]:
-    """`tile=256x256 stages=3` as values by candidate field. Knobs go by path, last step or field name."""
+    """`tile=256x256 stages=3` as values by candidate field. Knobs go by path, last step or field name; numbers may be a
+    list as in a spec, `tile=[256, 256]`."""
     names = _names(knobs)
     values: dict[str, Any] = {}
-    for part in wish.replace(",", " ").split():
+    joined = _LIST.sub(lambda listed: re.sub(r"\s*,\s*", "x", listed[1]), wish)
+    for part in joined.replace(",", " ").split():
         name, _, text = part.partition("=")
         knob = names.get(name)
         if knob is None or not text:

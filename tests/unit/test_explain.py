@@ -76,7 +76,8 @@ def test_json_holds_the_same(explain: Callable[..., str], capsys: pytest.Capture
 
 
 def test_a_knob_that_is_as_wished(explain: Callable[..., str]) -> None:
-    assert "the kernel is like that" in explain(PLAIN, "--why-not", "tile=128x256")
+    for wish in ("tile=128x256", "tile=[128, 256]", "tiling.tile=[128,256,64], stages=4"):
+        assert "the kernel is like that" in explain(PLAIN, "--why-not", wish)
 
 
 def test_what_a_wish_leaves_alone_of_the_core_stays_as_the_lock_has_it(
