@@ -28,6 +28,7 @@ DSL = {
     "cutlass": SimpleNamespace(range=lambda *ends, unroll: range(*ends), range_constexpr=range, max=max, min=min),
     "const_expr": lambda x: x,
     "Int32": int,
+    "Uint32": int,
     "Boolean": bool,
 }
 

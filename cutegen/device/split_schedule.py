@@ -15,7 +15,7 @@ in whose even share its middle lies. tests/property/test_split_schedule.py runs 
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Boolean, Int32, const_expr
+from cutlass import Boolean, Int32, Uint32, const_expr
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 FIRST, START, LAST, END = 0, 1, 2, 3
@@ -28,7 +28,8 @@ PAIR = 128  # keys; costs are counted in pairs of key blocks whatever a unit is
 CUT = 4  # pairs; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
 LINE = 32  # entries of the block table in 128 bytes
 LINES = 128  # of a row of the block table that are prefetched: 4096 pages
-HELD = 5  # lengths of a lane: a warp loads and sums 160 at once, and keeps those of a batch up to that
+# Lengths of a lane: a warp loads and sums 160 at once, and keeps those of a batch up to that; or 32.
+HELD, FEW = 5, 1
 
 
 @cute.jit
@@ -37,31 +38,37 @@ def _load_lengths(lengths: cute.Tensor, base: Int32, lane: Int32, held: cute.Ten
     what they wait for, whatever the lengths are. All CTAs read the same few lines at once, so none is read in vain."""
     batch = lengths.shape[0]
     held.fill(0)
-    for i in cutlass.range_constexpr(HELD):  # all loads before the first use
+    for i in cutlass.range_constexpr(cute.size(held)):  # all loads before the first use
         if base + 32 * i + lane < batch:
             held[i] = lengths[base + 32 * i + lane]
-    for i in cutlass.range_constexpr(HELD):
+    for i in cutlass.range_constexpr(cute.size(held)):
         held[i] = cutlass.max(held[i], Int32(0))
 
 
-@cute.jit
 def _units(length: Int32, unit: cutlass.Constexpr) -> Int32:
-    return (length + unit - 1) // unit
+    """A shift: what is not negative needs no more, and a division rounds down what is."""
+    return (length + unit - 1) >> (unit.bit_length() - 1)
+
+
+def _ceil_div(x: Int32, y: Int32) -> Int32:
+    """Of what is not negative: an unsigned division has no sign to look at."""
+    return Int32((Uint32(x) + Uint32(y) - 1) // Uint32(y))
 
 
 @cute.jit
 def _prefix_sums(x: cute.Tensor, lane: Int32):
-    """Of the elements 32 * i + lane in x[i]: sums of all up to each, and of all. HELD sums of a warp side by side."""
-    upto = cute.make_rmem_tensor(HELD, Int32)
-    for i in cutlass.range_constexpr(HELD):
+    """Of the elements 32 * i + lane in x[i]: sums of all up to each, and of all. Sums of a warp side by side."""
+    held = const_expr(cute.size(x))
+    upto = cute.make_rmem_tensor(held, Int32)
+    for i in cutlass.range_constexpr(held):
         upto[i] = x[i]
     for step in cutlass.range_constexpr(5):
-        for i in cutlass.range_constexpr(HELD):
+        for i in cutlass.range_constexpr(held):
             below = cute.arch.shuffle_sync_up(upto[i], 1 << step)
             if lane >= (1 << step):
                 upto[i] = upto[i] + below
     total = Int32(0)
-    for i in cutlass.range_constexpr(HELD):
+    for i in cutlass.range_constexpr(held):
         row = cute.arch.shuffle_sync(upto[i], 31)
         upto[i] = upto[i] + total
         total = total + row
@@ -101,31 +108,99 @@ def find_part(
     unit: keys of a unit. overhead: of a request, in pairs. join_ratio: cost of a pair over the cost of joining one
     more part, so that a request of n pairs is not cut finer than sqrt(n / join_ratio) pairs. max_splits: most parts of
     a request, 0 for no bound.
+
+    A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
+    through it, and a single one the shortest.
     """
+    batch = lengths.shape[0]
+    if const_expr(overhead <= CUT):
+        if batch == 1:
+            _take_single(lengths, part, parts, unit, join_ratio, max_splits, found)
+        elif batch <= 32 * FEW:
+            _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, FEW)
+        else:
+            _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, HELD)
+    else:
+        _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, HELD)
+
+
+@cute.jit
+def _finest(longest: Int32, unit: cutlass.Constexpr, join_ratio: cutlass.Constexpr, max_splits: cutlass.Constexpr):
+    """The fewest units that a part of the longest request may have."""
+    finest = Int32(1)
+    while finest * (finest + 1) * join_ratio < longest * const_expr(PAIR // unit):
+        finest = finest + 1
+    if const_expr(max_splits > 0):
+        finest = cutlass.max(finest, _ceil_div(longest, max_splits))
+    return finest
+
+
+@cute.jit
+def _take_single(
+    lengths: cute.Tensor,
+    part: Int32,
+    parts: Int32,
+    unit: cutlass.Constexpr,
+    join_ratio: cutlass.Constexpr,
+    max_splits: cutlass.Constexpr,
+    found: cute.Tensor,
+):
+    """An aligned cut of the only request, which no other cut is better than if a cut costs no less than a request."""
+    length = cutlass.max(lengths[0], Int32(0))
+    units = _units(length, unit)
+    chunk = cutlass.max(_ceil_div(units, parts), _finest(units, unit, join_ratio, max_splits))
+    count = cutlass.max(_ceil_div(units, chunk), Int32(1))
+    size = _ceil_div(units, count)
+    start = part * size
+    if cute.arch.lane_idx() == 0:
+        found[FIRST] = Int32(1)
+        found[START] = Int32(0)
+        found[LAST] = Int32(1)
+        found[END] = Int32(0)
+        found[FIRST_LO] = Int32(0)
+        found[FIRST_HI] = count - 1
+        found[LENGTH] = length
+        if part < count:
+            found[FIRST] = Int32(0)
+            found[START] = start
+            if start + size < units:
+                found[LAST] = Int32(0)
+                found[END] = start + size
+
+
+@cute.jit
+def _find_among(
+    lengths: cute.Tensor,
+    part: Int32,
+    parts: Int32,
+    unit: cutlass.Constexpr,
+    overhead: cutlass.Constexpr,
+    join_ratio: cutlass.Constexpr,
+    max_splits: cutlass.Constexpr,
+    found: cute.Tensor,
+    lane_lengths: cutlass.Constexpr,
+):
+    """Compares the cuts. lane_lengths: that a lane loads at once."""
     pair = const_expr(PAIR // unit)  # units
     overhead, cut = const_expr(overhead * pair), const_expr(CUT * pair)
     lane = cute.arch.lane_idx()
     batch = lengths.shape[0]
     total, longest = Int32(0), Int32(0)
-    held = cute.make_rmem_tensor(HELD, Int32)
-    for base in cutlass.range(0, batch, 32 * HELD, unroll=1):
+    held = cute.make_rmem_tensor(lane_lengths, Int32)
+    for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
         _load_lengths(lengths, base, lane, held)
-        for i in cutlass.range_constexpr(HELD):
+        for i in cutlass.range_constexpr(lane_lengths):
             units = _units(held[i], unit)
             total = total + units
             longest = cutlass.max(longest, units)
     total = cute.arch.warp_redux_sync(total, "add")
     longest = cute.arch.warp_redux_sync(longest, "max")
-    each = (batch + parts - 1) // parts
+    each = _ceil_div(batch, parts)
     share = cutlass.max(parts // batch, Int32(1))
-    finest = Int32(1)
-    while finest * (finest + 1) * join_ratio < longest * pair:
-        finest = finest + 1
-    if const_expr(max_splits > 0):
-        finest = cutlass.max(finest, (longest + max_splits - 1) // max_splits)
-    even = cutlass.max((total + batch * overhead + parts - 1) // parts, finest)
+    finest = _finest(longest, unit, join_ratio, max_splits)
+    even = cutlass.max(_ceil_div(total + batch * overhead, parts), finest)
     if const_expr(max_splits > 1):  # an even cut may add a piece at either end
-        even = cutlass.max(even, (longest + max_splits - 2) // (max_splits - 1))
+        even = cutlass.max(even, _ceil_div(longest, max_splits - 1))
     if lane == 0:
         found[FIRST] = batch
         found[START] = Int32(0)
@@ -135,15 +210,15 @@ def find_part(
 
     aligned = Boolean(False)
     chunk = Int32(1)
-    if batch <= cutlass.min(parts, Int32(32 * HELD)):  # then `held` has the lengths of all of them
+    if batch <= cutlass.min(parts, Int32(32 * lane_lengths)):  # then `held` has the lengths of all of them
         # The shortest chunk with which every request has parts of its own lies between these two; `chunk` itself always
         # serves. They are equal when all lengths are and parts are a multiple of the batch.
-        low = cutlass.max((total + parts - 1) // parts, finest)
-        chunk = cutlass.max((longest + share - 1) // share, low)
+        low = cutlass.max(_ceil_div(total, parts), finest)
+        chunk = cutlass.max(_ceil_div(longest, share), low)
         while low < chunk:
             middle = (low + chunk) // 2
             used = Int32(0)
-            for i in cutlass.range_constexpr(HELD):
+            for i in cutlass.range_constexpr(lane_lengths):
                 if 32 * i + lane < batch:
                     used = used + _pieces(held[i], unit, middle)
             if cute.arch.warp_redux_sync(used, "add") <= parts:
@@ -159,15 +234,15 @@ def find_part(
             _take(lengths, first, cutlass.min(first + each, batch), part, lane, found)
         else:
             if const_expr(max_splits == 1):
-                _take_whole(lengths, part, parts, even, unit, overhead, lane, found)
+                _take_whole(lengths, part, parts, even, unit, overhead, lane, found, lane_lengths)
             else:
-                _take_even(lengths, part, even, unit, overhead, lane, found)
+                _take_even(lengths, part, even, unit, overhead, lane, found, lane_lengths)
 
 
 @cute.jit
 def _pieces(length: Int32, unit: cutlass.Constexpr, chunk: Int32) -> Int32:
     """Parts of a request of which none has more than `chunk` units."""
-    return cutlass.max((_units(length, unit) + chunk - 1) // chunk, Int32(1))
+    return cutlass.max(_ceil_div(_units(length, unit), chunk), Int32(1))
 
 
 @cute.jit
@@ -185,17 +260,17 @@ def _take(lengths: cute.Tensor, first: Int32, last: Int32, part: Int32, lane: In
 def _take_aligned(
     held: cute.Tensor, batch: Int32, part: Int32, chunk: Int32, unit: cutlass.Constexpr, lane: Int32, found: cute.Tensor
 ):
-    counts = cute.make_rmem_tensor(HELD, Int32)
-    for i in cutlass.range_constexpr(HELD):
+    counts = cute.make_rmem_tensor(held.shape, Int32)
+    for i in cutlass.range_constexpr(cute.size(held)):
         counts[i] = _pieces(held[i], unit, chunk) if 32 * i + lane < batch else Int32(0)
     upto, _ = _prefix_sums(counts, lane)
     request, first, count, length = Int32(-1), Int32(0), Int32(1), Int32(0)
-    for i in cutlass.range_constexpr(HELD):
+    for i in cutlass.range_constexpr(cute.size(held)):
         if upto[i] - counts[i] <= part and part < upto[i]:
             request, first, count, length = 32 * i + lane, upto[i] - counts[i], counts[i], held[i]
     if request >= 0:
         units = _units(length, unit)
-        size = (units + count - 1) // count
+        size = _ceil_div(units, count)
         start = (part - first) * size
         found[FIRST] = request
         found[START] = start
@@ -218,19 +293,20 @@ def _take_even(
     overhead: cutlass.Constexpr,
     lane: Int32,
     found: cute.Tensor,
+    lane_lengths: cutlass.Constexpr,
 ):
     batch = lengths.shape[0]
     begin, end = part * even, part * even + even
     before = Int32(0)
-    held = cute.make_rmem_tensor(HELD, Int32)
-    for base in cutlass.range(0, batch, 32 * HELD, unroll=1):
+    held = cute.make_rmem_tensor(lane_lengths, Int32)
+    for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
         _load_lengths(lengths, base, lane, held)
-        costs = cute.make_rmem_tensor(HELD, Int32)
-        for i in cutlass.range_constexpr(HELD):
+        costs = cute.make_rmem_tensor(lane_lengths, Int32)
+        for i in cutlass.range_constexpr(lane_lengths):
             cost = _units(held[i], unit) + overhead
             costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
         upto, total = _prefix_sums(costs, lane)
-        for i in cutlass.range_constexpr(HELD):
+        for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             beyond = before + upto[i]
             origin = beyond - costs[i]
@@ -257,20 +333,21 @@ def _take_whole(
     overhead: cutlass.Constexpr,
     lane: Int32,
     found: cute.Tensor,
+    lane_lengths: cutlass.Constexpr,
 ):
     """More requests than parts and none may be cut: a request goes where its middle lies."""
     batch = lengths.shape[0]
     first, last = Int32(batch), Int32(batch)
     before = Int32(0)
-    held = cute.make_rmem_tensor(HELD, Int32)
-    for base in cutlass.range(0, batch, 32 * HELD, unroll=1):
+    held = cute.make_rmem_tensor(lane_lengths, Int32)
+    for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
         _load_lengths(lengths, base, lane, held)
-        costs = cute.make_rmem_tensor(HELD, Int32)
-        for i in cutlass.range_constexpr(HELD):
+        costs = cute.make_rmem_tensor(lane_lengths, Int32)
+        for i in cutlass.range_constexpr(lane_lengths):
             cost = _units(held[i], unit) + overhead
             costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
         upto, total = _prefix_sums(costs, lane)
-        for i in cutlass.range_constexpr(HELD):
+        for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             owner = cutlass.min((before + upto[i] - (costs[i] + 1) // 2) // even, parts - 1)
             if request < batch:

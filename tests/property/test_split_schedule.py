@@ -70,6 +70,10 @@ class Lengths(list[int]):
 
 
 class Registers(list[int]):
+    @property
+    def shape(self) -> int:
+        return len(self)
+
     def fill(self, value: int) -> None:
         self[:] = [value] * len(self)
 
@@ -78,7 +82,7 @@ now = SimpleNamespace(part=0, published=[])
 SCHEDULE = device_functions(
     DEVICE / "split_schedule.py",
     warp=True,
-    cute=SimpleNamespace(make_rmem_tensor=lambda size, dtype: Registers([0] * size)),
+    cute=SimpleNamespace(make_rmem_tensor=lambda size, dtype: Registers([0] * size), size=len),
 )
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
 KERNEL = device_functions(
@@ -86,6 +90,7 @@ KERNEL = device_functions(
     ("requests", "span", "steps", "join"),
     warp=False,
     KEY_BLOCK=KEY_BLOCK,
+    KEY_SHIFT=KEY_BLOCK.bit_length() - 1,
     cute=SimpleNamespace(arch=SimpleNamespace(block_idx=lambda: (0, now.part, 0), barrier=lambda **_: None)),
     FOUND=None,
     split_schedule=SimpleNamespace(**{name: SCHEDULE[name] for name in SCHEDULE if name.isupper()}),
