@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.families.code_plan import CodePlan, MmaPlan
-from cutegen.families.mla_decode.derived import CONSUMERS, derive
+from cutegen.families.mla_decode.derived import CONSUMERS, TILE_COLUMNS, derive
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.hardware import ARCHS
 from cutegen.runtime.mla import KEY_BLOCK
@@ -14,6 +14,7 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
     d, mma_k = derive(problem, tiling.candidate), arch.mma_k(problem.dtype)
     columns = problem.latent_dim // CONSUMERS
     queries = 2 if problem.q == "split" else 1
+    scored = problem.head_dim if numbers.cluster > 1 else TILE_COLUMNS  # unrolled, or the turn of a loop
     return CodePlan(
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
@@ -21,7 +22,7 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         smem_bytes=numbers.smem_bytes,
         mma=(
             # S = Q K^T tile by tile; O += P V with P from registers and from SMEM
-            MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", problem.head_dim // mma_k),
+            MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", scored // mma_k),
             MmaPlan(f"HGMMA.{arch.mma_m}x{columns}x{mma_k}", KEY_BLOCK // mma_k),
         ),
         tma_loads=queries + 1,
