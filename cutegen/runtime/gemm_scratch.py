@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ class GemmScratch:
     """args: partial results of reductions with their counters, then what the tilings take of SCRATCH, then copies of
     gathered rows.
 
-    Where a call brings none, it uses the plan's own (runtime/scratch.py).
+    Where a call brings none, it uses the plan's own (runtime/scratch.py). takers: the tilings that take any.
     """
 
     def __init__(
@@ -41,6 +40,9 @@ class GemmScratch:
         counters = [TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True)] if reductions else []
         self.args = (*partials, *counters, *(s for s in SCRATCH if s.name in taken), *(copy.args if copy else ()))
         self.kept, self.rows_anywhere = tuple(reductions.values()), rows_anywhere
+        self.takers = {
+            key for key, t in tilings.items() if reductions or getattr(t, "scratch", ()) or key in self.copied_tilings
+        }
         self.own = OwnScratch(self.make)
         self._needs = Table(lambda point: self._find_needs(*point), MAX_POINTS)
 
@@ -116,4 +118,4 @@ def _tile_extent(tiling: Any, axis: int) -> int:
 
 def product_extents(divisors: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """Extents of the product from those of an output, of whose dims some are parts."""
-    return tuple(math.prod(pair) for pair in zip(divisors, shape))
+    return tuple(divisor * extent for divisor, extent in zip(divisors, shape))
