@@ -27,9 +27,11 @@ def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = 
         parser.error("--iterations is at least 1")
     try:
         return _run(plan, {d: getattr(options, d) for d in free}, options)
-    except (ImportError, TypeError, ValueError, RuntimeError) as error:
+    except (ImportError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+    except MemoryError:
+        print("error: the problem does not fit in memory: give smaller extents", file=sys.stderr)
+    return 2
 
 
 def _package(plan: BasePlan) -> str:

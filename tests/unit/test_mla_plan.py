@@ -371,6 +371,8 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert benchmark_kernel_argparse(CpuMla("column"), arguments) == 1
     assert benchmark_kernel_argparse(CpuMla(), ["--batch", "3", "--query_len", "9", *arguments[4:]]) == 2
     assert "query_len is 9; this kernel is promised 1 <= query_len <= 3" in capsys.readouterr().err
+    assert benchmark_kernel_argparse(CpuMla(), ["--batch", str(2**62), *arguments[2:]]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_reference_reads_nothing_beyond_the_lengths() -> None:
