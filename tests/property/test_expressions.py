@@ -226,7 +226,7 @@ def choose(condition: bool, x: float, y: float) -> float:
 
 
 @given(st.data(), TREES, TREES)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=250)
 def test_device_source_and_reference_compute_the_tree(data: st.DataObject, local: Tree, output: Tree) -> None:
     torch, runtime = pytest.importorskip("torch"), pytest.importorskip("cutegen.runtime.epilogue")
     numpy = pytest.importorskip("numpy")

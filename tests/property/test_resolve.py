@@ -98,7 +98,7 @@ def as_yaml(chosen: dict[str, Any]) -> str:
 
 
 @given(specs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_an_accepted_spec_fits_every_budget(text: str) -> None:
     resolution = accepted(text)
     (tiling,) = resolution.resolved.tilings
@@ -114,13 +114,13 @@ def test_an_accepted_spec_fits_every_budget(text: str) -> None:
 
 
 @given(specs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_written_knobs_are_kept_and_a_lock_changes_nothing(text: str) -> None:
     assert_lock_changes_nothing(text)
 
 
 @given(specs(), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_comments_and_key_order_change_nothing(text: str, rng: random.Random) -> None:
     blocks: list[str] = []
     for line in text.splitlines():
@@ -133,7 +133,7 @@ def test_comments_and_key_order_change_nothing(text: str, rng: random.Random) ->
 
 
 @given(specs(), knobs)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_lock_is_survived(text: str, locked: dict[str, Any]) -> None:
     """Whatever a lock says, the result is legal, and what it says is kept or told."""
     accepted(text)
@@ -168,7 +168,7 @@ def test_the_cost_model_picks_something_legal_for_any_shape(text: str, shapes: l
     st.sampled_from(SCHEDULES),
     st.sampled_from((PLAIN, FUSED)),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_rules_answer_for_any_numbers(numbers: list[int], schedule: str, text: str) -> None:
     problem = bind_text(text)
     c = candidate(
