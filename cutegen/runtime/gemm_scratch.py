@@ -40,9 +40,8 @@ class GemmScratch:
         counters = [TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True)] if reductions else []
         self.args = (*partials, *counters, *(s for s in SCRATCH if s.name in taken), *(copy.args if copy else ()))
         self.kept, self.rows_anywhere = tuple(reductions.values()), rows_anywhere
-        self.takers = {
-            key for key, t in tilings.items() if reductions or getattr(t, "scratch", ()) or key in self.copied_tilings
-        }
+        some = {key for key, t in tilings.items() if getattr(t, "scratch", ()) or key in self.copied_tilings}
+        self.takers = frozenset(tilings if reductions else some)
         self.own = OwnScratch(self.make)
         self._needs = Table(lambda point: self._find_needs(*point), MAX_POINTS)
 
