@@ -46,12 +46,12 @@ def _load_lengths(lengths: cute.Tensor, base: Int32, lane: Int32, held: cute.Ten
 
 
 def _units(length: Int32, unit: cutlass.Constexpr) -> Int32:
-    """A shift: what is not negative needs no more, and a division rounds down what is."""
+    """Units that keys take. A shift, as a division would also round down what is negative; unit is a power of two."""
     return (length + unit - 1) >> (unit.bit_length() - 1)
 
 
 def _ceil_div(x: Int32, y: Int32) -> Int32:
-    """Of what is not negative: an unsigned division has no sign to look at."""
+    """x / y rounded up, x not negative and y positive: an unsigned division has no sign to look at."""
     return Int32((Uint32(x) + Uint32(y) - 1) // Uint32(y))
 
 
@@ -110,16 +110,13 @@ def find_part(
     a request, 0 for no bound.
 
     A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
-    through it, and a single one the shortest.
+    through it, and a single one the shortest. All ways find the same.
     """
     batch = lengths.shape[0]
-    if const_expr(overhead <= CUT):
-        if batch == 1:
-            _take_single(lengths, part, parts, unit, join_ratio, max_splits, found)
-        elif batch <= 32 * FEW:
-            _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, FEW)
-        else:
-            _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, HELD)
+    if batch == 1 and const_expr(overhead <= CUT):
+        _take_single(lengths, part, parts, unit, join_ratio, max_splits, found)
+    elif batch <= 32 * FEW:
+        _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, FEW)
     else:
         _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, HELD)
 

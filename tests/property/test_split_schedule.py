@@ -19,7 +19,7 @@ from cutegen.runtime.mla import KEY_BLOCK
 
 ROOT = Path(__file__).parents[2]
 DEVICE = ROOT / "cutegen" / "device"
-CUTS = {"_take", "_take_aligned", "_take_even", "_take_whole"}
+CUTS = {"_take", "_take_aligned", "_take_even", "_take_single", "_take_whole"}
 
 
 class Part:
@@ -174,9 +174,33 @@ def test_cut(lengths: list[int], parts: int, unit: int, overhead: int, join_rati
     check_cut(lengths, parts, unit, overhead, join_ratio, max_splits)
 
 
+@settings(max_examples=300)
+@given(
+    st.lists(SHORT | st.integers(-2, 200_000), min_size=1, max_size=40) | st.integers(-2, 200_000).map(lambda n: [n]),
+    st.integers(1, 132),
+    st.integers(0, 131),
+    st.sampled_from((1, 2)),
+    st.integers(1, 8),
+    st.sampled_from((1, 25, 100)),
+    st.integers(0, 5),
+)
+@example([40_000], 20, 0, 2, 8, 25, 0)  # overhead of more than a cut costs: an even one is the better
+@example([64 * n for n in range(33)], 132, 40, 2, 2, 25, 0)
+def test_short_ways_find_the_same(
+    lengths: list[int], parts: int, number: int, unit: int, overhead: int, join_ratio: int, max_splits: int
+) -> None:
+    """As comparing all cuts with room for 160 lengths does; a short way may write fields that mean nothing there."""
+    given = (Lengths(lengths), number % parts, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits)
+    found, compared = Work(), Work()
+    run_warp(SCHEDULE["find_part"], *given, found)
+    run_warp(SCHEDULE["_find_among"], *given, compared, SCHEDULE["HELD"])
+    assert compared.items() <= found.items()
+
+
 @pytest.mark.parametrize(
     ("cut", "lengths", "parts", "max_splits"),
     [
+        ("_take_single", [4096], 16, 0),
         ("_take_aligned", [4096] * 5, 16, 0),
         ("_take_aligned", [4096, 0, 9000], 3, 1),
         ("_take", [1024] * 16, 8, 0),
