@@ -51,6 +51,9 @@ def loaded(name: str, **options: Any) -> Subject:
         (BF16, "seesaw_unit_1", dims(1, 2, 16, 190), Draw(), 0, 4),
         (F16, "seesaw_unit_1", dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(1, 1, 2, 34 * 64), Draw(), 2, 34),  # in more parts than a warp has lanes
+        (BF16, "seesaw", dims(33, 1, 1, 130), Draw("edges"), 5, 3),  # more requests than a warp has lanes
+        (BF16, "seesaw_unit_1", dims(7, 1, 1, 450), Draw("edges", peaked=True), 3, 2),  # several requests a part
+        (BF16, "seesaw", dims(1, 16, 16, 200), Draw("random"), 7, 8),
     ],
 )
 def test_shipped_mla_decode(
