@@ -76,8 +76,9 @@ def make_storage_check(
 
 
 def make_memory_check() -> Callable[[Sequence[Any]], None]:
-    """A check that the tensors of a call have memory, which raises a ValueError. Plain tensors do; the addresses of
-    others are looked at in every call."""
+    """A check that the tensors of a call have memory, which raises a ValueError. Plain tensors are taken to, and only
+    their type is looked at: one whose storage was resized to nothing passes. Of others every call looks at the address.
+    """
     plain: set[type] = {float, int, type(None)}
 
     def check(values: Sequence[Any]) -> None:
