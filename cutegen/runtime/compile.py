@@ -129,9 +129,13 @@ def compile_kernel(
 
 
 def _find(cache: KernelCache, key: str) -> Entry | None:
-    """The entry of `key`, if its host code runs on this CPU: machines may share a cache."""
     entry = cache.find(key)
-    return entry if entry and host_features().issuperset(entry.facts.get("host", ())) else None
+    return entry if entry and _runs_here(entry) else None
+
+
+def _runs_here(entry: Entry) -> bool:
+    """Whether its host code runs on this CPU: machines may share a cache."""
+    return host_features().issuperset(entry.facts.get("host", ()))
 
 
 def _found(entry: Entry) -> Compiled:
@@ -165,7 +169,9 @@ def _compile(
         "host": sorted(host_features()),
         "distributions": dict(distribution_versions()),
     }
-    entry = cache.publish(key, staged, facts) or Entry(staged, facts)
+    entry = cache.publish(key, staged, facts)
+    if entry is None or not _runs_here(entry):  # not kept, or another machine published first
+        entry = Entry(staged, facts)
     return Compiled(entry, None, cached=False, seconds=seconds)
 
 

@@ -82,6 +82,20 @@ def test_an_object_for_another_cpu_is_a_miss(kernels: Kernels, monkeypatch: pyte
     assert kernels.runs == 2
 
 
+def test_what_another_machine_published_meanwhile_is_not_loaded_either(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_module, "host_features", lambda: frozenset({"avx2", "avx512f"}))
+    kernels.compile()
+    monkeypatch.setattr(compile_module, "host_features", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(kernels.cache, "discard", lambda key: None)  # it came after this one looked
+    arguments = (kernels.cache, "k" * 64, "fake_kernel", Tiling(), "sm_90a")
+    with compile_module.compile_kernel(*arguments) as compiled:
+        assert compiled.entry
+        assert compiled.entry.facts["host"] == ["avx2"]
+        assert compiled.entry.read(compile_module.OBJECT)
+
+
 @pytest.mark.parametrize(
     ("umask", "folder", "file"), [(0o022, 0o755, 0o644), (0o002, 0o775, 0o664), (0o077, 0o700, 0o600)]
 )
