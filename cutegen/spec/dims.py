@@ -80,10 +80,13 @@ def parse_dim(text: str, offset: int = 0) -> Dim | Finding:
     if not stripped:
         return refuse("a dim is missing")
     form = _FORM.fullmatch(stripped)
-    if form is None and (chain := _CHAIN.fullmatch(stripped)):  # n/2/128, blocks of half the columns, or n//2
-        return refuse(f"`{stripped}` is no dim", f"write {chain[1]}/{math.prod(map(int, _DIVISOR.findall(chain[2])))}")
     if form is None:
-        return refuse(f"`{stripped}` is no dim")
+        said = f"`{stripped}` is no dim"
+        if chain := _CHAIN.fullmatch(stripped):  # n/2/128, blocks of half the columns, or n//2
+            divisor = math.prod(map(int, _DIVISOR.findall(chain[2])))
+            if 1 < divisor <= MAX_EXTENT:
+                return refuse(said, f"write {chain[1]}/{divisor}")
+        return refuse(said)
     name = form["name"] or form["ceil_name"]
     digits = form["int"] or form["factor"] or form["ceil_factor"] or "1"
     if len(digits) > 10 or not 1 <= (factor := int(digits)) <= MAX_EXTENT:

@@ -34,9 +34,10 @@ def key_sections(model: type[BaseModel]) -> list[KeySection]:
 
 
 def places_of(key: str, root: Schema) -> list[str]:
-    """The sections of a spec that have a key of this name; `tune`, whose keys are all those of knobs, is left out."""
+    """The sections of a spec that have a key of this name, "" being the spec itself. `tune` does not count: it has
+    all knobs."""
     sections = _sections(root, root, "", "")
-    return [s.name for s in sections if s.name not in ("", "tune") and any(k.name == key for k in s.keys)]
+    return [s.name for s in sections if s.name != "tune" and any(k.name == key for k in s.keys)]
 
 
 def _sections(schema: Schema, root: Schema, name: str, meaning: str) -> Iterator[KeySection]:

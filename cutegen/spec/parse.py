@@ -230,8 +230,9 @@ def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
     if kind == "missing":
         expected = schemas.words(schemas.find_schema(root, path) or {}, root)
         return Finding(MISSING_KEY.id, f"`{key}` is missing{where}", f"it is {expected}", path[:-1])
-    if places := places_of(key, root):
-        remedy = f"write it under {' or '.join(f'`{place}`' for place in places)}"
+    if path[0] != "tune" and (places := places_of(key, root)):  # it has names of its own for knobs
+        named = (f"under `{place}`" if place else "at the top level" for place in places)
+        remedy = f"write it {' or '.join(named)}"
     else:
         remedy = _join(suggest(key, known), f"keys here: {', '.join(known)}")
     return Finding(UNKNOWN_KEY.id, f"unknown key `{key}`{where}", remedy, path, key=True)

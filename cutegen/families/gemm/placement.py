@@ -47,7 +47,7 @@ class Placement:
 
     def has_blocks(self, name: str) -> bool:
         """Whether a tensor has one value for each block of rows or columns, n/2 being halves of a gated product."""
-        return any(d.rounds_up or (d.divided and d.factor != HALF) for d in self.tensors[name].shape)
+        return any(d.rounds_up or (d.divided and d.factor > HALF) for d in self.tensors[name].shape)
 
     def block_input(self, name: str, roles: Roles) -> Operand | None:
         """An input such as f32[m, n/128] or f32[ceil(m/128), ceil(n/128)]."""
@@ -133,7 +133,7 @@ class Placement:
                 self.refuse(rules.REPEATED_DIM, name, f"`{name}` has the dim {roles.n} twice", remedy, axis)
                 return None
             axes[role] = axis
-            half = half or dim.divided
+            half = half or (dim.divided and dim.factor > 1)
         if roles.flat and {"m", "batch"} <= axes.keys():
             said = f"`{name}` has the dims {roles.m} and {roles.batch}, but a row is of one group"
             self.refuse(rules.EPILOGUE_SHAPE, name, said, f"drop {roles.batch}, or {roles.m}", axes["batch"])
