@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
-from cutegen.cli.words import explain_word
+from cutegen.cli.words import explain_word, refuse_word
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
@@ -120,11 +120,13 @@ def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_j
     For a spec: roles, pipelines, map of shared memory, registers, decisions.
     """
     path = Path(target)
-    if not (path.suffix.lower() in (".yaml", ".yml") or path.exists()):
-        if shape is not None or why_not is not None:
-            raise CutegenError("--shape and --why-not go with a spec", exit_code=2)
-        sections: Sequence[Section] = explain_word(target)
-    else:
+    is_spec = path.suffix.lower() in (".yaml", ".yml") or path.is_file()
+    sections: Sequence[Section] = () if is_spec else explain_word(target)  # a folder may be called as a key is
+    if sections and (shape is not None or why_not is not None):
+        raise CutegenError("--shape and --why-not go with a spec", exit_code=2)
+    if not sections:
+        if not (is_spec or path.exists()):
+            refuse_word(target)
         sections = _explain_spec(console.spec_file(path), shape, why_not)
     if as_json:
         console.print_json(

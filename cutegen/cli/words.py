@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from cutegen.diagnostics import CutegenError, suggest
 
@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
 
 def explain_word(word: str) -> list[Section]:
-    """All that has this name. CutegenError when nothing has, or an op of that name cannot be used."""
-    found = [*_explain_rule(word), *(_explain_op(word) or _explain_key(word))]
-    if not found:
-        _refuse(word)
-    return found
+    """All that has this name; [] where nothing has. CutegenError: an op of that name cannot be used."""
+    return [*_explain_rule(word), *_explain_op(word), *_explain_key(word)]
 
 
 def _explain_rule(word: str) -> Iterator[Section]:
@@ -66,12 +63,8 @@ def _explain_key(word: str) -> Iterator[Section]:
         for section in sections:
             if _fits(word, section.name or family) or section.name == f"{word}.<name>":
                 title = f"{section.name} of kernel: {family}" if section.name else f"kernel: {family}"
-                lines = (
-                    (section.meaning,)
-                    if section.name
-                    else (section.meaning, f"`cutegen new {family} NAME` starts a spec.")
-                )
-                yield Section(title, lines, ("key", "value", "default", "meaning"), section.keys)
+                start = () if section.name else (f"`cutegen new {family} NAME` starts a spec.",)
+                yield Section(title, (section.meaning, *start), ("key", "value", "default", "meaning"), section.keys)
             for key in section.keys:
                 path = _path(section, key)
                 if (word == key.name or _fits(word, path)) and path not in (s.name for s in sections):
@@ -89,7 +82,8 @@ def _fits(word: str, path: str) -> bool:
     return len(steps) == len(given) and all(s in (g, "<name>") for s, g in zip(steps, given))
 
 
-def _refuse(word: str) -> None:
+def refuse_word(word: str) -> NoReturn:
+    """CutegenError (exit 2) with the nearest word, or what others call so."""
     from cutegen.cli.reference import all_rules
     from cutegen.epilogue import CALLS, OPS, find_installed
     from cutegen.epilogue.syntax import ELSEWHERE

@@ -267,11 +267,26 @@ def test_every_key_of_a_spec_explains_itself(family: str, capsys: pytest.Capture
         ("epilogue", "epilogue of kernel: gemm\n  Expressions over `acc`"),
         ("stages", "rule stages: the A/B ring has 2 to 16 stages\n"),
         ("stages", "\n\npipeline.stages of kernel: gemm\n"),
+        ("max", "op max\n"),
+        ("max", "\n\nsplit_kv.max of kernel: mla_decode\n"),
     ],
 )
 def test_a_key_by_its_last_step_or_its_path(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0
     assert said in capsys.readouterr().out
+
+
+def test_a_folder_hides_no_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("tune", "relu", "mine"):
+        Path(name).mkdir()
+    for word, title in (("tune", "tune of kernel: gemm\n"), ("relu", "op relu\n")):
+        assert main(["explain", word]) == 0
+        assert capsys.readouterr().out.startswith(title)
+    assert main(["explain", "mine"]) == 2
+    assert "mine is a folder" in capsys.readouterr().err
 
 
 def test_unknown_words_and_files(capsys: pytest.CaptureFixture[str]) -> None:
