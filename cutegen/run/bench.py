@@ -106,8 +106,7 @@ def measure(
                     raise
                 # One of many: the others still count. Every kernel is named, or nobody could tell whom this row lacks.
                 alone = error.skipped if isinstance(error, NoKernelError) else {}
-                reason = error.message if isinstance(error, CutegenError) else describe_error(error)
-                said = {s.name: alone.get(s.name) or reason for s in fitting}
+                said = {s.name: alone.get(s.name) or _reason(error) for s in fitting}
                 left_out.append(LeftOut(row, {**refused, **said}))
                 if lost := _is_lost(device):
                     notes.append(f"the device failed at {row.title}: what comes after was not measured")
@@ -122,6 +121,10 @@ def measure(
     if device.other_processes() and not others:
         notes.append("another process came onto the GPU: do not trust these figures")
     return replace(report(), complete=not lost)
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, CutegenError) else describe_error(error)
 
 
 def _is_lost(device: Device) -> bool:
@@ -253,7 +256,7 @@ def _bind(
             sets = len(kernels[0].inputs) if kernels else None
             kernels.append(bind_kernel(subject, own, device, 2 * len(subjects) + 1, sets, alike=kernels))
         except (CutegenError, TypeError, ValueError, RuntimeError, AssertionError) as error:
-            skipped[subject.name] = f"{type(error).__name__}: {error}"
+            skipped[subject.name] = _reason(error)
     if not kernels:
         raise NoKernelError(skipped)
     _tell_apart(kernels)

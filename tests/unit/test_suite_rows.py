@@ -297,6 +297,28 @@ def test_one_problem_that_fails_leaves_the_others() -> None:
     assert report.complete
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (CutegenError("no kernel for it", "write another"), "no kernel for it"),
+        (RuntimeError("CUDA error: misaligned address\nsearch for it"), "RuntimeError: CUDA error: misaligned address"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
+def test_why_a_kernel_is_left_out_is_a_line(error: Exception, reason: str) -> None:
+    class Failing(CpuPlan):
+        name = "failing"
+
+        def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
+            raise error
+
+    row = Row({"m": 8, "n": 24, "k": 16})
+    settings = Settings(rounds=5, slice_seconds=0.01, baselines=("none",))
+    subjects = [(plan_subject(plan, Path(plan.name)), [row]) for plan in (CpuPlan(), Failing())]
+    (problem,) = measure(subjects, (), FakeDevice(), {"gpu": None}, settings).problems
+    assert problem.skipped == {"failing": reason}
+
+
 def test_scales_that_factor_out_are_an_epilogue() -> None:
     subject = load_subject(ROOT / "generated" / "gemm_e4m3_rowcol_sm90a")
     reasons = {row.name: refuse(subject, row) for row in load_suite("llm_gemm", SUITES).rows()}
