@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from cutegen.epilogue.installed import Unusable, find_installed, load_op
+from cutegen.epilogue.installed import Unusable, load_op
 from cutegen.epilogue.ops import OPS, EpilogueOp
 from cutegen.epilogue.rules import (
     BLOCK,
@@ -27,7 +27,6 @@ from cutegen.epilogue.rules import (
 from cutegen.epilogue.syntax import (
     ALLOWED,
     CHOICE,
-    ELSEWHERE,
     FORMS,
     SLICES,
     find_deeper,
@@ -35,7 +34,7 @@ from cutegen.epilogue.syntax import (
     list_ops,
     refuse_syntax,
     shorten,
-    suggest_op,
+    write_instead,
 )
 from cutegen.epilogue.tree import (
     MAX_F32,
@@ -203,7 +202,7 @@ class _Converter:
     def call(self, node: ast.Call, depth: int) -> Expr | None:
         if not isinstance(node.func, ast.Name):
             plain = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            remedy = f"write {plain}(..)" if plain in OPS else ELSEWHERE.get(plain) or list_ops()
+            remedy = f"write {plain}(..)" if plain in OPS else write_instead(plain) if plain else list_ops()
             self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", remedy)
             return None
         name = node.func.id
@@ -241,9 +240,7 @@ class _Converter:
         if isinstance(op, Unusable):
             self.refuse(OP_PACKAGE, node, op.reason, op.remedy)
             return None
-        unread = "".join(f"; entry points cannot be read: {text}" for text in find_installed().unreadable)
-        remedy = ELSEWHERE.get(node.id) or f"{suggest_op(node.id)} {list_ops()}{unread}".strip()
-        self.refuse(UNKNOWN_OP, node, f"there is no op `{node.id}`", remedy)
+        self.refuse(UNKNOWN_OP, node, f"there is no op `{node.id}`", write_instead(node.id))
         return None
 
     def is_dim(self, node: ast.expr) -> bool:

@@ -95,11 +95,16 @@ def list_ops() -> str:
     return f"ops: {', '.join(dict.fromkeys((*OPS, *CALLS, *find_installed().offers)))}"
 
 
-def suggest_op(name: str) -> str:
-    """What to write in the place of an op that there is not; "" when none is like it."""
-    names = (*OPS, *CALLS, *find_installed().offers)
+def write_instead(name: str) -> str:
+    """What to write in place of an op that there is not: what others mean by it, else the ops, those like it first."""
+    if name in ELSEWHERE:
+        return ELSEWHERE[name]
+    installed = find_installed()
+    names = (*OPS, *CALLS, *installed.offers)
     variants = " or ".join(f"`{op}`" for op in names if op.startswith(f"{name}_"))
-    return ELSEWHERE.get(name) or (f"did you mean {variants}?" if variants else suggest(name, names))
+    near = f"did you mean {variants}?" if variants else suggest(name, names)
+    unread = "".join(f"; entry points cannot be read: {text}" for text in installed.unreadable)
+    return f"{near} {list_ops()}{unread}".strip()
 
 
 def shorten(text: str) -> str:
