@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 LOG_TAIL = 2000  # characters of output that are kept
+ENDING_S = 5.0  # seconds from the end of a child's pipe to its own
 STDERR = 2  # its descriptor: sys.stderr may be something else, or nothing
 
 
@@ -42,6 +43,7 @@ class Child:
         theirs.close()
         self.deadline = 0.0
         self.log_start = 0
+        self.lingered = False
 
     def send(self, message: object, timeout_s: float) -> None:
         """Hands over a message whose answer is due within `timeout_s` seconds."""
@@ -62,13 +64,18 @@ class Child:
         return bool(self.connection.poll(max(0.0, self.deadline - time.monotonic())))
 
     def died(self) -> str:
-        """How the process ended, once it has: `SIGABRT`, or `exit code 3`."""
-        code = self.process.wait()
+        """How the process ended: `SIGABRT`, or `exit code 3`. One that closed its pipe and lingers is killed."""
+        try:
+            code = self.process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            self.lingered = True
+            self.process.kill()
+            return "it closed its pipe and did not end"
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def was_killed(self) -> bool:
         """Whether a process that ended was ended from outside: by the system, mostly, for want of memory."""
-        return self.process.wait() == -signal.SIGKILL
+        return not self.lingered and self.process.wait() == -signal.SIGKILL
 
     def tail(self) -> str:
         """The end of what was printed since the last message; "" where that is shown."""
