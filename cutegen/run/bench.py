@@ -203,14 +203,14 @@ def _choose_reference(candidates: Sequence[Candidate], asked: str) -> str:
 
 
 def _prepare(
-    candidates: Iterable[Candidate],
+    candidates: Sequence[Candidate],
     device: Device,
     skipped: dict[str, str],
     patience: Patience,
     on_progress: OnProgress,
 ) -> tuple[set[str], list[Any]]:
     """Names of those with wrong results, and what `device` samples of all but those that are left out: baselines that
-    take too long."""
+    take too long, and what cannot be compiled or launched. NoKernelError: no kernel is left."""
     wrong, prepared = set(), []
     for c in candidates:
         on_progress(f"capturing {c.name}")
@@ -223,9 +223,17 @@ def _prepare(
                 c.poison()
         except TimeUp as late:
             skipped[c.name] = str(late)
-            c.release()
+        except (CutegenError, RuntimeError, TypeError, ValueError) as error:
+            if _is_lost(device):
+                raise
+            skipped[c.name] = _reason(error)
         else:
             prepared.append(ready)
+            continue
+        c.release()
+    kernels = [c.name for c in candidates if not c.is_baseline]
+    if all(name in skipped for name in kernels):
+        raise NoKernelError({name: skipped[name] for name in kernels})
     return wrong, prepared
 
 

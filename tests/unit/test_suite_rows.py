@@ -281,6 +281,29 @@ def test_a_device_that_fails_ends_the_suite_and_keeps_what_was_measured() -> Non
     assert not report.complete
 
 
+def test_a_kernel_that_cannot_be_launched_leaves_the_others() -> None:
+    class Unlaunchable(CpuPlan):
+        name = "unlaunchable"
+
+        def compile(self, key: str) -> Any:
+            raise RuntimeError("the compiler gave up\nand this is why")
+
+    rows = [Row({"m": 40, "n": 24, "k": 16})]
+    settings = Settings(rounds=5, slice_seconds=0.01, baselines=("torch.mm",))
+
+    def run(*plans: CpuPlan) -> Any:
+        return measure(
+            [(plan_subject(p, Path(p.name)), rows) for p in plans], (), FakeDevice(), {"gpu": None}, settings
+        )
+
+    (problem,) = run(Unlaunchable(), CpuPlan()).problems
+    assert [m.candidate.name for m in problem.measured] == ["plain", "torch.mm"]
+    assert all(m.right for m in problem.measured)
+    assert problem.skipped["unlaunchable"] == "RuntimeError: the compiler gave up"
+    with pytest.raises(CutegenError, match="unlaunchable: RuntimeError: the compiler gave up"):
+        run(Unlaunchable())
+
+
 def test_one_problem_that_fails_leaves_the_others() -> None:
     class Full(FakeDevice):
         def free_bytes(self) -> int:
