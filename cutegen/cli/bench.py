@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -220,7 +220,8 @@ def bench_targets(
     settings: Settings,
     on_problem: Callable[[BenchReport], None] = lambda report: None,
 ) -> BenchReport:
-    """CutegenError (exit 2): a name is unknown, or this machine cannot measure them; names come first."""
+    """CutegenError (exit 2): a name is unknown, or this machine cannot measure them; names come first. What files and
+    baselines print goes to stderr."""
     from cutegen.run.bench import measure
     from cutegen.run.candidates import check_names
     from cutegen.run.device import CudaDevice
@@ -240,10 +241,10 @@ def bench_targets(
     status = probe_gpu(next((t.arch for t in targets if t.arch), "sm_90a"))
     if not status.ok:
         raise CutegenError(f"not run: {status.reason}", exit_code=2)
-    known |= {t.path: load_subject(t.path) for t in targets if not t.arch}
-    check_names(list(known.values()), settings.baselines, settings.against)
-    subjects = [(known[t.path], t.measured_rows(known[t.path], settings.suite)) for t in targets]
-    with _status_line() as on_progress:
+    with redirect_stdout(sys.stderr), _status_line() as on_progress:
+        known |= {t.path: load_subject(t.path) for t in targets if not t.arch}
+        check_names(list(known.values()), settings.baselines, settings.against)
+        subjects = [(known[t.path], t.measured_rows(known[t.path], settings.suite)) for t in targets]
         return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress, on_problem)
 
 

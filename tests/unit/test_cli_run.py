@@ -300,7 +300,9 @@ def test_specs_name_the_baselines_that_no_option_names() -> None:
     assert named(("torch",), ()) == named(None) == ()
 
 
-def test_a_bench_with_fewer_sms_is_repeated_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bench_with_fewer_sms_is_repeated_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from cutegen.cli.bench import bench_targets, repeat
     from cutegen.run.bench import Settings
     from cutegen.run.targets import open_target
@@ -309,6 +311,7 @@ def test_a_bench_with_fewer_sms_is_repeated_so(monkeypatch: pytest.MonkeyPatch) 
 
     def measure(subjects: Any, *_: Any) -> None:
         seen.extend(subject.plan.sms for subject, _ in subjects)
+        print("a library's greeting")
 
     monkeypatch.setattr("cutegen.runtime.gpu.probe_gpu", lambda arch="sm_90a": GpuStatus(()))
     monkeypatch.setattr("cutegen.run.bench.measure", measure)
@@ -317,4 +320,5 @@ def test_a_bench_with_fewer_sms_is_repeated_so(monkeypatch: pytest.MonkeyPatch) 
     package = SPEC.parents[1] / "generated" / SPEC.stem
     bench_targets([open_target(package, package)], (), Settings(sms=100))
     assert seen == [100]
+    assert capsys.readouterr() == ("", "a library's greeting\n")  # stdout is for results
     assert "--sms 100" in repeat([package], (), Settings(sms=100))
