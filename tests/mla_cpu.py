@@ -28,6 +28,7 @@ def tiling(page_size: int = 16, cluster: int = 1, max_splits: int = 0) -> MlaTil
         overhead=1,
         join_ratio=1,
         max_splits=max_splits,
+        split_columns=False,
         prefetch=1,
         pdl_wait=False,
         pdl_trigger=False,

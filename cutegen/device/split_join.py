@@ -15,12 +15,15 @@ from cutlass import Float32, Int32, const_expr
 from cutlass._mlir.dialects import llvm
 
 VECTOR = 8  # f16 values of one load
-PER_ROW = 2  # loads of a warp that a row of 512 columns takes
+WARP_COLUMNS = 32 * VECTOR  # of one load of a warp
 # Loads of O that a thread has in flight, and parts that may be among them. With fewer parts a thread takes more
 # columns, or rows; with more, lanes lie side by side over the parts. 16 loads are what 64 rows need for one round; 8
 # keep more warps busy where rows are few. Few requests in many parts come first: every test that fails is a jump over
 # code to a line of it that the SM has not fetched yet.
 SHAPES = ((16, 16), (8, 8), (16, 8), (16, 4), (16, 2))
+# Of half a row, which one load of a warp takes: two ways, for fewer instructions. Loads past the last part find that
+# one again.
+HALF_SHAPES = ((16, 16), (8, 8))
 
 
 @cute.jit
@@ -34,6 +37,13 @@ def first_column(vector: Int32) -> Int32:
     """Column of the first value of a vector of a slot's row; the others are this one + 1, + 8, + 9, + 16 and so on: a
     thread's own values of four neighbouring 8 x 8 fragments of an accumulator, which it stores as they are."""
     return 32 * (vector // 4) + 2 * (vector % 4)
+
+
+@cute.jit
+def first_column_of_half(vector: Int32, column_block: Int32) -> Int32:
+    """The same where a slot's row has the columns of one CTA first, then those of the other: of each half of O's
+    columns, which are a warpgroup's, a CTA has a half."""
+    return first_column(vector) + 128 * (column_block + vector // 16)
 
 
 @cute.jit
@@ -78,34 +88,45 @@ def join(
     warp: Int32,
     warps: cutlass.Constexpr,
     lse_scale: cutlass.Constexpr,
+    column_block: Int32,
+    column_blocks: cutlass.Constexpr[int],
 ):
-    """Joins this part's share of rows origin .. origin + rows, of at most 256 parts.
+    """Joins this part's share of rows origin .. origin + rows, of at most 256 parts; of two column blocks its own half
+    of the columns.
 
-    partial_out: (slots, rows, d) f16, columns as `first_column` says; partial_lse: (slots, rows, 2) f32, the LSE in
-    base 2 and a factor of the row's values; out: (rows, d); lse: (rows,), scaled by lse_scale.
+    partial_out: (slots, rows, 512) f16, columns as `first_column` says, or `first_column_of_half`; partial_lse:
+    (slots * column blocks, rows, 2) f32, the LSE in base 2 and a factor of the row's values; out: (rows, 512); lse:
+    (rows,), scaled by lse_scale.
     """
     first, step = warp * splits + part - lo, splits * warps  # neighbours go to different parts
     ways = 32 - Int32(cute.arch.clz(splits - 1))  # log2 of the power of two that the parts fill up to
     padded = Int32(1) << ways
+    per_row = const_expr(cute.size(out, mode=[1]) // WARP_COLUMNS // column_blocks)  # loads of a warp
+    if const_expr(column_blocks > 1):
+        padded = cutlass.max(padded, Int32(8))
     loads = Int32(16)
-    if padded >= 8 and PER_ROW * rows * padded <= 8 * step:  # one round of 8 is enough
+    if padded >= 8 and per_row * rows * padded <= 8 * step:  # one round of 8 is enough
         loads = Int32(8)
     _join_as(
-        SHAPES,
-        *(loads, cutlass.min(padded, loads)),
-        (partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways, lse_scale),
+        SHAPES if const_expr(column_blocks == 1) else HALF_SHAPES,
+        loads,
+        cutlass.min(padded, loads) if const_expr(column_blocks == 1) else loads,
+        (partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways, lse_scale, column_block),
+        column_blocks,
     )
 
 
 @cute.jit
-def _join_as(shapes: cutlass.Constexpr, loads: Int32, depth: Int32, arguments: tuple):
+def _join_as(
+    shapes: cutlass.Constexpr, loads: Int32, depth: Int32, arguments: tuple, column_blocks: cutlass.Constexpr[int]
+):
     """`_join_items` with the one of `shapes` that has these loads and this depth."""
     shape, *others = shapes
     if loads == shape[0] and depth == shape[1]:
-        _join_items(*arguments, *shape)
+        _join_items(*arguments, column_blocks, *shape)
     else:
         if const_expr(others):
-            _join_as(others, loads, depth, arguments)
+            _join_as(others, loads, depth, arguments, column_blocks)
 
 
 @cute.jit
@@ -122,15 +143,20 @@ def _join_items(
     step: Int32,
     ways: Int32,
     lse_scale: cutlass.Constexpr,
+    column_block: Int32,
+    column_blocks: cutlass.Constexpr[int],
     loads: cutlass.Constexpr[int],
     depth: cutlass.Constexpr[int],
 ):
     """A warp takes `tall` rows x `wide` vectors a lane. Where parts are more than `depth`, groups of lanes, 2^sides of
     them, have parts of their own, and are added up at the end."""
-    tall = const_expr(max(1, loads // depth // PER_ROW))
+    per_row = const_expr(cute.size(out, mode=[1]) // WARP_COLUMNS // column_blocks)  # loads of a warp
+    tall = const_expr(max(1, loads // depth // per_row))
     wide = const_expr(loads // depth // tall)
-    cuts = const_expr((PER_ROW // wide).bit_length() - 1)  # log2 of a row's items, without sides
+    cuts = const_expr((per_row // wide).bit_length() - 1)  # log2 of a row's items, without sides
     sides = ways - const_expr(depth.bit_length() - 1) if const_expr(depth == loads) else Int32(0)
+    if const_expr(column_blocks > 1):
+        sides = cutlass.max(sides, Int32(0))
     lane = cute.arch.lane_idx()
     group, column = lane >> (5 - sides), lane & ((Int32(32) >> sides) - 1)
     end = origin + rows
@@ -140,23 +166,25 @@ def _join_items(
     out_pairs = cute.zipped_divide(out, (1, 2))  # (2, (rows, columns / 2))
     apart = cute.assume(slot_of(partial_out.stride[0], 0) << sides, divby=VECTOR)  # elements from d to d + 1
     pairs = cute.zipped_divide(partial_lse, (1, 1, 2))  # (2, (slots, rows, 1))
-    lse_apart = cute.assume(slot_of(partial_lse.stride[0], 0) << sides, divby=2)
+    lse_apart = cute.assume(slot_of(column_blocks * partial_lse.stride[0], 0) << sides, divby=2)
     for item in cutlass.range(first, ((rows + tall - 1) // tall << cuts) << sides, step, unroll=1):
         row = origin + (item >> (cuts + sides)) * tall
         at = ((item & ((Int32(1) << (cuts + sides)) - 1)) * wide << (5 - sides)) + column
+        vector = at + 32 * column_block if const_expr(column_blocks > 1) else at
         norms = cute.make_rmem_tensor((2, depth, tall), Float32)  # of each part: LSE, and what its values are times
         x = cute.make_rmem_tensor((VECTOR, depth, wide, tall), partial_out.element_type)
         for r in cutlass.range_constexpr(tall):
             slot, from_row = slot_of(lo + group, 0), cutlass.min(row + r, end - 1)
-            own = pairs[None, (slot, from_row, 0)].iterator
+            lse_slot = column_blocks * slot + column_block
+            own = pairs[None, (lse_slot, from_row, 0)].iterator
             source = cute.make_tensor(own, cute.make_layout((2, depth), stride=(1, lse_apart)))
-            cute.autovec_copy(pairs[None, (slot + begins, from_row, 0)], norms[None, 0, r])
+            cute.autovec_copy(pairs[None, (lse_slot + column_blocks * begins, from_row, 0)], norms[None, 0, r])
             for d in cutlass.range_constexpr(1, depth):
                 cute.autovec_copy(source[None, cutlass.min(Int32(d), last)], norms[None, d, r])
             for w in cutlass.range_constexpr(wide):
-                own = vectors[None, (slot, from_row, at + 32 * w)].iterator
+                own = vectors[None, (slot, from_row, vector + 32 * w)].iterator
                 source = cute.make_tensor(own, cute.make_layout((VECTOR, depth), stride=(1, apart)))
-                cute.autovec_copy(vectors[None, (slot + begins, from_row, at + 32 * w)], x[None, 0, w, r])
+                cute.autovec_copy(vectors[None, (slot + begins, from_row, vector + 32 * w)], x[None, 0, w, r])
                 for d in cutlass.range_constexpr(1, depth):
                     cute.autovec_copy(source[None, cutlass.min(Int32(d), last)], x[None, d, w, r])
         cute.arch.sync_warp()  # weights wait for the LSEs: all loads of O are on their way before that
@@ -178,13 +206,15 @@ def _join_items(
                     y[c] = (acc[c] * scale).to(out.element_type)
                 if row + r < end and group == 0:
                     pair = first_column(at + 32 * w) // 2
+                    if const_expr(column_blocks > 1):
+                        pair = first_column_of_half(at, column_block) // 2
                     for c in cutlass.range_constexpr(VECTOR // 2):
                         cute.autovec_copy(y[None, c], out_pairs[None, (row + r, pair + 4 * c)])
         top, total = tops[0], totals[0]
         for r in cutlass.range_constexpr(1, tall):  # a lane a row
             if lane == r:
                 top, total = tops[r], totals[r]
-        if at == column and lane < tall and row + lane < end:  # the first columns
+        if column_block == 0 and at == column and lane < tall and row + lane < end:  # the first columns
             lse[row + lane] = (cute.math.log2(total, fastmath=True) + top) * lse_scale if total > 0.0 else Float32.inf
 
 

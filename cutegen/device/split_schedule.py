@@ -22,7 +22,8 @@ FIRST, START, LAST, END = 0, 1, 2, 3
 # Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI. LENGTH: of the
 # first request, in keys. Without meaning, and maybe never written, where the part has no keys of that request.
 FIRST_LO, FIRST_HI, LAST_HI, LENGTH = 4, 5, 6, 7
-FIELDS = 8
+COLUMN_BLOCKS = 8  # CTAs that share the columns of O of a part, 1 or 2; neighbours in the grid
+FIELDS = 9
 
 PAIR = 128  # keys; costs are counted in pairs of key blocks whatever a unit is
 CUT = 4  # pairs; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
@@ -101,24 +102,28 @@ def find_part(
     overhead: cutlass.Constexpr,
     join_ratio: cutlass.Constexpr,
     max_splits: cutlass.Constexpr,
+    rows: Int32,
+    shares_columns: cutlass.Constexpr,
     found: cute.Tensor,
 ):
-    """Writes the fields above for `part` of `parts` to `found`, (FIELDS,) in shared memory. One whole warp calls it.
+    """Writes the fields above for CTA `part` of `parts` to `found`, (FIELDS,) in shared memory. A whole warp calls it.
 
     unit: keys of a unit. overhead: of a request, in pairs. join_ratio: cost of a pair over the cost of joining one
     more part, so that a request of n pairs is not cut finer than sqrt(n / join_ratio) pairs. max_splits: most parts of
-    a request, 0 for no bound.
+    a request, 0 for no bound. rows: of a request. shares_columns: whether two CTAs share a part, a function of (batch,
+    rows, parts, key blocks of all requests); then CTA n has half n % 2 of the columns of part n // 2, and COLUMN_BLOCKS
+    is 2. None: no two ever do, and that field is not written.
 
     A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
     through it, and a single one the shortest. All ways find the same.
     """
     batch = lengths.shape[0]
     if batch == 1 and const_expr(overhead <= CUT):
-        _take_single(lengths, part, parts, unit, join_ratio, max_splits, found)
+        _take_single(lengths, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found)
     elif batch <= 32 * FEW:
-        _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, FEW)
+        _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, FEW)
     else:
-        _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, found, HELD)
+        _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, HELD)
 
 
 @cute.jit
@@ -133,6 +138,25 @@ def _finest(longest: Int32, unit: cutlass.Constexpr, join_ratio: cutlass.Constex
 
 
 @cute.jit
+def _share_columns(
+    total: Int32,
+    batch,
+    rows: Int32,
+    part: Int32,
+    parts: Int32,
+    unit: cutlass.Constexpr,
+    shares_columns: cutlass.Constexpr,
+    found: cute.Tensor,
+):
+    """Part and parts, after it is decided and written whether two CTAs share the columns of each. total: units of all
+    requests; batch: 1 if the way is that of a single one."""
+    both = Int32(1) if shares_columns(batch, rows, parts, total * const_expr(2 * unit // PAIR)) else Int32(0)
+    if cute.arch.lane_idx() == 0:
+        found[COLUMN_BLOCKS] = both + 1
+    return part >> both, parts >> both
+
+
+@cute.jit
 def _take_single(
     lengths: cute.Tensor,
     part: Int32,
@@ -140,11 +164,15 @@ def _take_single(
     unit: cutlass.Constexpr,
     join_ratio: cutlass.Constexpr,
     max_splits: cutlass.Constexpr,
+    rows: Int32,
+    shares_columns: cutlass.Constexpr,
     found: cute.Tensor,
 ):
     """An aligned cut of the only request, which no other cut is better than if a cut costs no less than a request."""
     length = cutlass.max(lengths[0], Int32(0))
     units = _units(length, unit)
+    if const_expr(shares_columns is not None):
+        part, parts = _share_columns(units, 1, rows, part, parts, unit, shares_columns, found)
     chunk = cutlass.max(_ceil_div(units, parts), _finest(units, unit, join_ratio, max_splits))
     count = cutlass.max(_ceil_div(units, chunk), Int32(1))
     size = _ceil_div(units, count)
@@ -174,6 +202,8 @@ def _find_among(
     overhead: cutlass.Constexpr,
     join_ratio: cutlass.Constexpr,
     max_splits: cutlass.Constexpr,
+    rows: Int32,
+    shares_columns: cutlass.Constexpr,
     found: cute.Tensor,
     lane_lengths: cutlass.Constexpr,
 ):
@@ -192,6 +222,8 @@ def _find_among(
             longest = cutlass.max(longest, units)
     total = cute.arch.warp_redux_sync(total, "add")
     longest = cute.arch.warp_redux_sync(longest, "max")
+    if const_expr(shares_columns is not None):
+        part, parts = _share_columns(total, batch, rows, part, parts, unit, shares_columns, found)
     each = _ceil_div(batch, parts)
     share = cutlass.max(parts // batch, Int32(1))
     finest = _finest(longest, unit, join_ratio, max_splits)

@@ -18,8 +18,9 @@ class MlaTiling:
     threads: CTA size. producer_registers, consumer_registers: setmaxnreg values per thread. smem_bytes: size of
     SharedStorage. unit: key blocks that requests are cut by a multiple of, 1 or 2. overhead: what a request costs
     beside its key blocks, in pairs of blocks. join_ratio: cost of a pair of blocks over cost of joining one more part,
-    which bounds how finely a request is cut. max_splits: most parts of one request, 0 for no bound. prefetch: pairs of
-    blocks that are fetched to L2 ahead of their load. pdl_wait: waits for the kernel before it, by programmatic
+    which bounds how finely a request is cut. max_splits: most parts of one request, 0 for no bound. split_columns: two
+    CTAs share the columns of a part's O where parts are short. prefetch: pairs of blocks that are fetched to L2 ahead
+    of their load. pdl_wait: waits for the kernel before it, by programmatic
     dependent launch. pdl_trigger: the next one may start when all CTAs have issued their last loads of K.
     pdl_schedule_ahead: finds its part of the work before it waits.
     """
@@ -34,10 +35,25 @@ class MlaTiling:
     overhead: int
     join_ratio: int
     max_splits: int
+    split_columns: bool
     prefetch: int
     pdl_wait: bool
     pdl_trigger: bool
     pdl_schedule_ahead: bool
+
+
+def shares_columns(batch, rows, parts, blocks):  # type: ignore[no-untyped-def]
+    """Whether two CTAs share the columns of a part, where a kernel may: storing and joining partial results then takes
+    half as long, and each key is loaded twice. The device decides, as it knows the lengths; so all are its numbers, or
+    Python's. parts: of CTAs that share nothing; blocks: of the keys of all requests. What a part may have then is
+    measured on an H200 (docs/performance.md): up to 16 rows there is little to store, and many requests join little.
+    """
+    few = blocks * 8 <= parts
+    if type(batch) is int and batch == 1:
+        short = (rows > 16) & ((blocks <= parts) | (rows <= 128) & (blocks <= parts * 2))
+    else:
+        short = (rows > 16) & (blocks * 2 <= parts) | (rows > 32) & (blocks <= parts) & (batch * 2 <= parts)
+    return (parts > 1) & (few | short)
 
 
 def row_blocks(rows: int, cluster: int) -> int:

@@ -1,10 +1,11 @@
-"""The join of MLA decode by itself, as a kernel module: every CTA is a part that has published already."""
+"""The join of MLA decode by itself, as a kernel module: every CTA is a part that has published already, or has a half of
+the columns of one."""
 
 from __future__ import annotations
 
 import cuda.bindings.driver as cuda
 import cutlass.cute as cute
-from cutlass import Float16, Float32, Int32
+from cutlass import Constexpr, Float16, Float32, Int32
 from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
 from cutegen.device import split_join
@@ -22,9 +23,13 @@ def kernel(
     rows: Int32,
     lo: Int32,
     splits: Int32,
+    column_blocks: Constexpr[int],
 ):
-    warp, part = cute.arch.thread_idx()[0] // 32, cute.arch.block_idx()[0]
-    split_join.join(partial_out, partial_lse, out, lse, origin, rows, lo + part, lo, splits, warp, WARPS, 1.0)
+    warp, cta = cute.arch.thread_idx()[0] // 32, cute.arch.block_idx()[0]
+    split_join.join(
+        *(partial_out, partial_lse, out, lse, origin, rows, lo + cta // column_blocks, lo, splits, warp, WARPS, 1.0),
+        *(cta % column_blocks, column_blocks),
+    )
 
 
 @cute.jit
@@ -37,17 +42,18 @@ def launch(
     rows: Int32,
     lo: Int32,
     splits: Int32,
+    column_blocks: Constexpr[int],
     stream: cuda.CUstream,
 ):
-    kernel(partial_out, partial_lse, out, lse, origin, rows, lo, splits).launch(
-        grid=[splits, 1, 1], block=[WARPS * 32, 1, 1], stream=stream
+    kernel(partial_out, partial_lse, out, lse, origin, rows, lo, splits, column_blocks).launch(
+        grid=[splits * column_blocks, 1, 1], block=[WARPS * 32, 1, 1], stream=stream
     )
 
 
-def compile_kernel(tiling: object, options: str):
-    """Called as compiled(partial_out (slots, rows, 512) f16, partial_lse (slots, rows, 2), out (rows, 512),
-    lse (rows,), origin, rows, lo, splits); what is not f16 is f32."""
-    slots, rows = cute.sym_int(), cute.sym_int()
+def compile_kernel(column_blocks: int, options: str):
+    """Called as compiled(partial_out (slots, rows, 512) f16, partial_lse (slots * column_blocks, rows, 2), out (rows,
+    512), lse (rows,), origin, rows, lo, splits); what is not f16 is f32."""
+    slots, rows, lse_slots = cute.sym_int(), cute.sym_int(), cute.sym_int()
 
     def stride():
         return cute.sym_int64(divisibility=8)
@@ -55,10 +61,11 @@ def compile_kernel(tiling: object, options: str):
     return cute.compile(
         launch,
         make_fake_tensor(Float16, (slots, rows, 512), (stride(), stride(), 1), assumed_align=16),
-        make_fake_tensor(Float32, (slots, rows, 2), (cute.sym_int64(divisibility=2), 2, 1), assumed_align=8),
+        make_fake_tensor(Float32, (lse_slots, rows, 2), (cute.sym_int64(divisibility=2), 2, 1), assumed_align=8),
         make_fake_tensor(Float32, (rows, 512), (stride(), 1), assumed_align=16),
         make_fake_tensor(Float32, (rows,), (1,), assumed_align=4),
         *(Int32(0) for _ in range(4)),
+        column_blocks,
         make_fake_stream(use_tvm_ffi_env_stream=True),
         options=options,
     )

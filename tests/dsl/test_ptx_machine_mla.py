@@ -29,6 +29,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 BF16, F16 = (f"mla_decode_{kind}_sm90a" for kind in ("bf16", "f16"))
+UNIT_1 = "seesaw_unit_1_split_columns"
 
 
 def dims(batch: int, query_len: int, heads: int, kv_len: int) -> dict[str, int]:
@@ -48,12 +49,17 @@ def loaded(name: str, **options: Any) -> Subject:
         (BF16, "seesaw_2cta", dims(4, 2, 17, 3), Draw("edges"), 3, 4),
         (BF16, "seesaw", dims(3, 4, 20, 200), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(2, 3, 16, 64), Draw("empty"), 5, 4),
-        (BF16, "seesaw_unit_1", dims(1, 2, 16, 190), Draw(), 0, 4),
-        (F16, "seesaw_unit_1", dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
+        (BF16, UNIT_1, dims(1, 2, 16, 190), Draw(), 0, 4),
+        (F16, UNIT_1, dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(1, 1, 2, 34 * 64), Draw(), 2, 34),  # in more parts than a warp has lanes
         (BF16, "seesaw", dims(33, 1, 1, 130), Draw("edges"), 5, 3),  # more requests than a warp has lanes
-        (BF16, "seesaw_unit_1", dims(7, 1, 1, 450), Draw("edges", peaked=True), 3, 2),  # several requests a part
+        (BF16, UNIT_1, dims(7, 1, 1, 450), Draw("edges", peaked=True), 3, 2),  # several requests a part
         (BF16, "seesaw", dims(1, 16, 16, 200), Draw("random"), 7, 8),
+        # Two CTAs share the columns of a part: ragged, with requests that are not cut, and an odd CTA without a part.
+        (BF16, UNIT_1, dims(3, 2, 20, 330), Draw("edges", peaked=True), 1, 11),
+        (F16, UNIT_1, dims(1, 1, 70, 500), Draw(), 2, 20),
+        (BF16, UNIT_1, dims(1, 1, 3, 130), Draw(), 6, 13),
+        (BF16, UNIT_1, dims(1, 2, 16, 38 * 64), Draw(), 8, 2 * 38),  # in more parts than a warp has lanes
     ],
 )
 def test_shipped_mla_decode(

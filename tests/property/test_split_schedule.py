@@ -1,21 +1,23 @@
-"""Every key of every request is decoded by one part, and the parts that share a request agree about it.
+"""Every key of every request is decoded by one part, and the parts that share a request agree about it; where two CTAs
+share the columns of a part, both do.
 
 What finds the parts and what reads the result is the device source itself, run by device_source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from device_source import device_functions, run_warp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cutegen.runtime.mla import KEY_BLOCK
+from cutegen.runtime.mla import KEY_BLOCK, shares_columns
 
 ROOT = Path(__file__).parents[2]
 DEVICE = ROOT / "cutegen" / "device"
@@ -25,10 +27,13 @@ CUTS = {"_take", "_take_aligned", "_take_even", "_take_single", "_take_whole"}
 class Part:
     """What one part does; stands for the kernel's `self`, `o` and split_join where its functions name them."""
 
-    def __init__(self, lengths: Sequence[int], work: Work, unit: int) -> None:
+    def __init__(self, lengths: Sequence[int], work: Work, unit: int, halves: int) -> None:
         self.seq_lens, self.work, self.tiling = lengths, work, SimpleNamespace(unit=unit)
-        self.published: list[int] = []  # counters, named by the part that a request begins in
+        self.columns = KERNEL["HALF"] // halves
+        self.number = KERNEL["part"](self, self.columns)
+        self.published: list[int] = []  # counters
         self.joins: list[tuple[int, int, int]] = []  # request, first and last part
+        self.awaited: list[int] = []  # counters
         first, end = KERNEL["requests"](self, self)
         self.pieces = [(request, *KERNEL["span"](self, self, request)[1:]) for request in range(first, end)]
         for _, lo, hi in self.pieces:
@@ -42,11 +47,18 @@ class Part:
                 blocks += [lo + 2 * step + i for i in range(1 if single else 2)]
         assert blocks == list(range(lo, hi + (hi - lo) % 2 * (unit == 2)))
 
-    def counter(self, o: Part, row_block: int, first: int) -> int:
-        return first
+    def part(self, columns: int) -> int:
+        return int(KERNEL["part"](self, columns))
 
-    def join_request(self, o: Part, request: int, lo: int, hi: int, thread: int) -> None:
+    def column_block(self, columns: int) -> int:
+        return int(KERNEL["column_block"](self, columns))
+
+    def counter(self, o: Part, columns: int, first: int) -> int:
+        return int(KERNEL["counter"](self, SimpleNamespace(semaphores=SEMAPHORES), columns, first))
+
+    def join_request(self, o: Part, columns: int, request: int, lo: int, hi: int, thread: int) -> None:
         self.joins.append((request, lo, hi))
+        self.awaited.append(self.counter(o, columns, lo))
 
 
 class Work(dict[int, int]):
@@ -78,7 +90,8 @@ class Registers(list[int]):
         self[:] = [value] * len(self)
 
 
-now = SimpleNamespace(part=0, published=[])
+now = SimpleNamespace(cta=0, published=[])
+SEMAPHORES = SimpleNamespace(iterator=0, layout=None)
 SCHEDULE = device_functions(
     DEVICE / "split_schedule.py",
     warp=True,
@@ -87,34 +100,57 @@ SCHEDULE = device_functions(
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
 KERNEL = device_functions(
     ROOT / "generated" / "mla_decode_bf16_sm90a" / "kernel.py",
-    ("requests", "span", "steps", "join"),
+    ("requests", "span", "steps", "join", "part", "column_block", "counter"),
     warp=False,
     KEY_BLOCK=KEY_BLOCK,
     KEY_SHIFT=KEY_BLOCK.bit_length() - 1,
-    cute=SimpleNamespace(arch=SimpleNamespace(block_idx=lambda: (0, now.part, 0), barrier=lambda **_: None)),
+    cute=SimpleNamespace(
+        arch=SimpleNamespace(block_idx=lambda: (0, now.cta, 0), barrier=lambda **_: None),
+        crd2idx=lambda at, layout: at[1],  # of one row block
+    ),
     FOUND=None,
+    HALF=512 // 2,
     split_schedule=SimpleNamespace(**{name: SCHEDULE[name] for name in SCHEDULE if name.isupper()}),
     split_join=SimpleNamespace(publish=lambda counter, thread: now.published.append(counter)),
 )
 
 
-def run_parts(
-    lengths: Sequence[int], parts: int, unit: int, overhead: int, join_ratio: int, max_splits: int
+Shares = Callable[[int, int, int, int], bool]
+
+
+def run_ctas(
+    lengths: Sequence[int],
+    parts: int,
+    unit: int,
+    overhead: int,
+    join_ratio: int,
+    max_splits: int,
+    rows: int = 64,
+    shares: Shares | None = None,
 ) -> Iterator[Part]:
-    for number in range(parts):
+    for now.cta in range(parts):
         work = Work()
         run_warp(
             SCHEDULE["find_part"],
-            *(Lengths(lengths), number, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits, work),
+            *(Lengths(lengths), now.cta, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits, rows, shares, work),
         )
-        part = Part(lengths, work, unit)
-        now.part, now.published = number, part.published
-        KERNEL["join"](part, part, 0)
+        part = Part(lengths, work, unit, work[SCHEDULE["COLUMN_BLOCKS"]] if shares else 1)
+        now.published = part.published
+        KERNEL["join"](part, part, part.columns, 0)
         yield part
 
 
-def check_cut(lengths: Sequence[int], parts: int, unit: int, overhead: int, join_ratio: int, max_splits: int) -> None:
-    ran = list(run_parts(lengths, parts, unit, overhead, join_ratio, max_splits))
+def check_cut(
+    lengths: Sequence[int], parts: int, unit: int, overhead: int, join_ratio: int, max_splits: int, *shares: Any
+) -> None:
+    ctas = list(run_ctas(lengths, parts, unit, overhead, join_ratio, max_splits, *shares))
+    assert len({cta.columns for cta in ctas}) == 1
+    if ctas[0].columns == KERNEL["HALF"]:
+        ran = ctas
+    else:
+        ran, others = ctas[: len(ctas) // 2 * 2 : 2], ctas[1::2]
+        assert [(a.number, a.pieces, a.joins) for a in ran] == [(b.number, b.pieces, b.joins) for b in others]
+        assert not any(cta.pieces or cta.joins for cta in ctas[2 * len(ran) :])  # an odd one has nothing
     slots = set()
     for request, length in enumerate(max(length, 0) for length in lengths):
         takers = [(number, lo, hi) for number, part in enumerate(ran) for r, lo, hi in part.pieces if r == request]
@@ -136,11 +172,13 @@ def check_cut(lengths: Sequence[int], parts: int, unit: int, overhead: int, join
                 assert slot == JOIN["slot_of"](number, JOIN["_begins"](number - first))
                 assert slot not in slots
                 slots.add(slot)
-    for part in ran:
-        assert part.published == [lo for _, lo, _ in part.joins]  # each counter once, before anything is awaited
+    for part in ctas:
+        assert part.published == part.awaited  # each counter once, before anything is awaited
         assert len({request for request, _, _ in part.joins}) == len(part.joins)
-    counters = {(request, lo) for part in ran for request, lo, _ in part.joins}
-    assert len({lo for _, lo in counters}) == len(counters)  # requests that begin in one part would share a counter
+    owners = {(at, request, i % (KERNEL["HALF"] // part.columns)) for i, part in enumerate(ctas)
+              for at, (request, _, _) in zip(part.awaited, part.joins)}  # fmt: skip
+    assert len({at for at, *_ in owners}) == len(owners)  # a counter is of one request, and of one half of the columns
+    assert all(at < parts for at, *_ in owners)
 
 
 SHORT = st.integers(0, 700)
@@ -174,6 +212,58 @@ def test_cut(lengths: list[int], parts: int, unit: int, overhead: int, join_rati
     check_cut(lengths, parts, unit, overhead, join_ratio, max_splits)
 
 
+@settings(max_examples=200)
+@given(
+    LENGTHS,
+    st.integers(1, 24) | st.integers(1, 132),
+    st.sampled_from((1, 2)),
+    st.integers(1, 8),
+    st.sampled_from((1, 25)),
+    st.integers(0, 5).filter(lambda most: most != 1),
+    st.integers(1, 300),
+    st.sampled_from((shares_columns, lambda batch, rows, parts, blocks: parts >= 2)),
+)
+@example([4096], 132, 1, 2, 100, 0, 64, shares_columns)
+@example([4096], 33, 1, 2, 100, 0, 64, lambda *_: True)
+@example([1024] * 8, 132, 1, 2, 100, 0, 64, shares_columns)
+def test_cut_for_two_ctas_a_part(
+    lengths: list[int],
+    parts: int,
+    unit: int,
+    overhead: int,
+    join_ratio: int,
+    max_splits: int,
+    rows: int,
+    shares: Shares,
+) -> None:
+    check_cut(lengths, parts, unit, overhead, join_ratio, max_splits, rows, shares)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows", "parts", "shared"),
+    [
+        ([4096], 64, 132, True),
+        ([16384], 64, 132, True),
+        ([16960], 64, 132, False),
+        ([1024], 16, 132, True),
+        ([4096], 16, 132, False),
+        ([4096], 128, 66, True),
+        ([4096], 256, 33, False),
+        ([1024] * 8, 64, 132, True),
+        ([1024] * 8, 32, 132, False),
+        ([1024] * 4, 32, 132, True),
+        ([1024] * 8, 128, 66, False),
+        ([64] * 100, 64, 132, False),  # each request has a CTA of its own
+        ([0], 64, 1, False),
+    ],
+)
+def test_which_parts_two_ctas_share(lengths: list[int], rows: int, parts: int, shared: bool) -> None:
+    """What was the quicker on an H200, by docs/performance.md; with one part there is no second CTA."""
+    work = Work()
+    run_warp(SCHEDULE["find_part"], Lengths(lengths), 0, parts, KEY_BLOCK, 2, 100, 0, rows, shares_columns, work)
+    assert (work[SCHEDULE["COLUMN_BLOCKS"]] == 2) == shared
+
+
 @settings(max_examples=300)
 @given(
     st.lists(SHORT | st.integers(-2, 200_000), min_size=1, max_size=40) | st.integers(-2, 200_000).map(lambda n: [n]),
@@ -190,7 +280,7 @@ def test_short_ways_find_the_same(
     lengths: list[int], parts: int, number: int, unit: int, overhead: int, join_ratio: int, max_splits: int
 ) -> None:
     """As comparing all cuts with room for 160 lengths does; a short way may write fields that mean nothing there."""
-    given = (Lengths(lengths), number % parts, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits)
+    given = (Lengths(lengths), number % parts, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits, 64, None)
     found, compared = Work(), Work()
     run_warp(SCHEDULE["find_part"], *given, found)
     run_warp(SCHEDULE["_find_among"], *given, compared, SCHEDULE["HELD"])

@@ -132,7 +132,7 @@ def test_what_cannot_be_read_for_mla(options: tuple[str, ...], said: str, explai
 
 def test_the_work_of_single_key_blocks(explain: Callable[..., str]) -> None:
     out = explain(MLA, "--shape", "batch=8,heads=16,query_len=2,kv_len=1000")
-    assert re.search(r"kernel +seesaw_unit_1\n", out)
+    assert re.search(r"kernel +seesaw_unit_1_split_columns\n", out)
     assert "8 x 16 blocks of 64 keys, and 4 blocks' worth a request" in out
     assert "2 blocks' worth a part" in out
 
@@ -147,7 +147,7 @@ def test_the_work_of_single_key_blocks(explain: Callable[..., str]) -> None:
     ],
 )
 def test_a_share_is_no_finer_than_a_request_may_be_cut(knobs: str, share: str, explain: Callable[..., str]) -> None:
-    text = MLA + "variant: seesaw\n" + knobs
+    text = MLA + "variant: seesaw\n" + (knobs if "unit" in knobs else knobs + "scheduler: {unit: 2}\n")
     shown = explain(text, "--shape", "batch=1,query_len=1,heads=16,kv_len=16384")
     assert re.search(rf"even share +{share}' worth a part", shown)
 

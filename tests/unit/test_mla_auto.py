@@ -21,6 +21,7 @@ from cutegen.resolve import Lock, pin_decisions
 from cutegen.runtime.mla import MlaTiling
 
 ROOT = Path(__file__).parents[2]
+UNIT_1 = "seesaw_unit_1_split_columns"
 
 
 def numbers(text: str) -> list[MlaTiling]:
@@ -76,46 +77,48 @@ def test_written_knobs_are_constraints(knobs: str, expected: dict[str, object]) 
     ],
 )
 def test_numbers_of_the_instance(knobs: str, field: str, value: int) -> None:
-    (found,) = numbers(f"{PAIRED}{knobs}\n")
+    found, *_ = numbers(f"{PAIRED}{knobs}\n")
     assert getattr(found, field) == value
 
 
 def test_both_kernels_differ_in_what_they_share() -> None:
-    one, two = numbers(PAIRED + "pipeline: {prefetch: 1}\n")
+    one, few, two = numbers(PAIRED + "pipeline: {prefetch: 1}\n")
     assert (one.cluster, one.prefetch, two.cluster, two.prefetch) == (1, 0, 2, 1)
     assert replace(one, cluster=2, prefetch=1) == two
+    assert replace(one, unit=1, split_columns=True) == few
 
 
 def test_a_kernel_for_each_unit_where_some_calls_have_few_rows() -> None:
     resolved = resolve_text(MLA).resolved
     pairs, single, two = (t.numbers for t in resolved.tilings)
-    assert [t.name for t in resolved.tilings] == ["seesaw", "seesaw_unit_1", "seesaw_2cta"]
+    assert [t.name for t in resolved.tilings] == ["seesaw", UNIT_1, "seesaw_2cta"]
     assert (pairs.unit, two.unit) == (2, 2)
-    assert single == replace(pairs, unit=1)
+    assert single == replace(pairs, unit=1, split_columns=True)
 
 
 @pytest.mark.parametrize(
     ("text", "unit"),
     [
-        (MLA.replace("[16", "[64"), "any"),
-        (MLA.replace("[16", "[65"), 2),
-        (MLA.replace("[1, 4]", "[5, 6]"), 2),
-        (MLA + "variant: seesaw\n", 2),
-        (MLA.replace("[16, 128]", "16"), 2),
+        (MLA.replace("[1, 4]", "[2, 4]"), "any"),
+        (MLA.replace("[16", "[128").replace("[1, 4]", "[2, 4]"), "any"),
+        (MLA.replace("[16", "[128").replace("[1, 4]", "[3, 4]"), 2),
+        (MLA + "variant: seesaw\n", "any"),
+        (MLA.replace("[16, 128]", "16"), "any"),
+        (MLA.replace("[16, 128]", "128") + "variant: seesaw_2cta\n", 2),
         (MLA + "scheduler: {unit: 2}\n", 2),
     ],
 )
 def test_the_unit_is_open_where_it_can_matter(text: str, unit: object) -> None:
     resolution = resolve_text(text)
     assert values(resolution)["scheduler.unit"] == unit
-    assert ("seesaw_unit_1" in {row.tiling for row in resolution.resolved.dispatch}) == (unit == "any")
+    assert (UNIT_1 in {row.tiling for row in resolution.resolved.dispatch}) == (unit == "any")
 
 
 @pytest.mark.parametrize(
     ("rows", "batch", "runs"),
     [
-        (1, 1, "seesaw_unit_1"), (32, 8, "seesaw_unit_1"), (33, 8, "seesaw"), (32, 9, "seesaw"),
-        (33, 1, "seesaw_unit_1"), (64, 1, "seesaw_unit_1"), (64, 2, "seesaw"), (65, 1, "seesaw"),
+        (1, 1, UNIT_1), (64, 8, UNIT_1), (64, 9, "seesaw"), (65, 4, UNIT_1), (65, 5, "seesaw"), (128, 4, UNIT_1),
+        (129, 1, UNIT_1), (129, 2, "seesaw"), (256, 1, UNIT_1), (257, 1, "seesaw"),
         (16, 128, "seesaw"), (64, 128, "seesaw"), (65, 16, "seesaw_2cta"), (128, 15, "seesaw"),
         (128, 16, "seesaw_2cta"), (129, 128, "seesaw"), (192, 128, "seesaw"), (193, 16, "seesaw_2cta"),
         (512, 1, "seesaw"),
@@ -134,8 +137,8 @@ def test_shared_memory_is_laid_out_as_the_struct_is() -> None:
     problem = bind_mla(MLA)
     d = derive(problem, mla_candidate(problem))
     assert [(r.name, r.offset, r.bytes) for r in d.smem] == [
-        ("full_q", 0, 8), ("empty_q", 8, 8), ("full_k", 16, 144), ("empty_k", 160, 32), ("work", 192, 32),
-        ("references", 224, 512), ("changed", 736, 32), ("sums", 768, 512), ("tops", 1280, 512),
+        ("full_q", 0, 8), ("empty_q", 8, 8), ("full_k", 16, 144), ("empty_k", 160, 32), ("work", 192, 36),
+        ("references", 228, 512), ("changed", 740, 32), ("sums", 772, 512), ("tops", 1284, 512),
         ("sQ", 2048, 73728), ("sK", 75776, 147456),
     ]  # fmt: skip
 
@@ -178,7 +181,7 @@ def test_what_goes_with_another_variant_is_decided_anew() -> None:
     lock = resolve_text(MLA).lock
     assert lock.decisions["pipeline.prefetch"][0] == 1
     resolution = resolve_text(MLA + "variant: seesaw\n", lock)
-    assert (values(resolution)["pipeline.prefetch"], values(resolution)["scheduler.unit"]) == (0, 2)
+    assert (values(resolution)["pipeline.prefetch"], values(resolution)["scheduler.unit"]) == (0, "any")
     assert "pipeline.prefetch: 1 of the lock is decided anew: it goes with variant; now 0" in resolution.notes
 
 

@@ -15,7 +15,7 @@ from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.hardware import ARCHS, Arch
 
-TWO = {"variant": "seesaw_2cta", "unit": 2}
+TWO = {"variant": "seesaw_2cta", "unit": 2, "split_columns": False}
 SM120 = ARCHS["sm_120a"]
 
 # (rule, spec, illegal knobs, what the reason and the remedy say, legal neighbour, arch that refuses)
@@ -34,10 +34,13 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      SM90),
     ("row-block-pairs", MLA.replace("[16, 128]", "64").replace("[1, 4]", "1"), {"variant": "both"},
      ("at most 64 rows", "use seesaw"), {"variant": "seesaw"}, SM90),
-    ("unit-any", MLA, {"variant": "seesaw", "unit": "any"}, ("seesaw is one kernel", "`variant: both`"),
-     {"variant": "both", "unit": "any"}, SM90),
-    ("unit-any", MLA.replace("[16", "[65"), {"unit": "any"}, ("at least 65 rows", "at most 64", "use unit 2"),
-     {"unit": 2}, SM90),
+    ("unit-any", PAIRED, {**TWO, "unit": "any"}, ("seesaw_2cta is one kernel", "`variant: both`"),
+     {"variant": "seesaw", "unit": "any"}, SM90),
+    ("unit-any", MLA.replace("[16", "[65").replace("[1,", "[4,"), {"unit": "any"},
+     ("at least 260 rows", "at most 256", "use unit 2"), {"unit": 2}, SM90),
+    ("split-columns", PAIRED, {**TWO, "split_columns": True}, ("two row blocks", "use seesaw or both"), TWO, SM90),
+    ("split-columns", MLA, {"max_splits": 1, "split_columns": True}, ("nothing is joined", "write false"),
+     {"max_splits": 1, "split_columns": False}, SM90),
     ("schedule-ahead", MLA, {"pdl_wait": False, "pdl_schedule_ahead": True}, ("pdl.wait is false", "wait: true"),
      {"pdl_schedule_ahead": True}, SM90),
     ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "218 KiB", "99 KiB"), {}, SM120),

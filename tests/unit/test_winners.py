@@ -302,10 +302,11 @@ def test_a_device_name_reaches_generated_source_as_a_literal() -> None:
     assert list(space["WINNERS"]) == [device]
 
 
+UNIT_1 = "seesaw_unit_1_split_columns"
 MLA_TILINGS = {
     "ahead": {"variant": "seesaw", "pipeline.prefetch": 1, "scheduler.overhead": 4},
     "wide": {"variant": "seesaw_2cta", "scheduler.join_ratio": 50},
-    "single": {"variant": "seesaw", "scheduler.unit": 1},
+    "single": {"variant": "seesaw", "scheduler.unit": 1, "scheduler.split_columns": True},
     "two": {"variant": "both"},
     "units": {"variant": "seesaw", "scheduler.unit": "any"},
 }
@@ -329,10 +330,10 @@ def test_mla_decode_dispatches_by_the_width_of_the_table(tmp_path: Path, monkeyp
     lock: Lock = resolve_text(MLA).lock.with_winners(MLA_TILINGS, rows)
     resolution = resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), lock)
     assert [n for n in resolution.notes if "two is dropped" in n and "`variant: both` are several" in n]
-    assert [n for n in resolution.notes if "units is dropped: seesaw is one kernel, with one unit" in n]
+    assert [n for n in resolution.notes if "units is dropped: a winner is one kernel, and `unit: any` are several" in n]
     resolved = resolution.resolved
     ahead, wide = "seesaw_overhead_4_prefetch_1", "seesaw_2cta_join_ratio_50"
-    assert [t.name for t in resolved.tilings] == ["seesaw", "seesaw_unit_1", "seesaw_2cta", ahead, wide]
+    assert [t.name for t in resolved.tilings] == ["seesaw", UNIT_1, "seesaw_2cta", ahead, wide]
     assert resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), resolution.lock).notes == ()
     write_package(render_package(resolved), tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -343,6 +344,6 @@ def test_mla_decode_dispatches_by_the_width_of_the_table(tmp_path: Path, monkeyp
         assert made.dispatch(1, **call, kv_len=kv_len) == "seesaw"
     assert made.dispatch(0, batch=1, query_len=1, heads=128, kv_len=0) == wide
     assert made.choose(0, 16, 1, 128, 64) == "seesaw_2cta"
-    assert made.choose(0, 1, 1, 64, 1) == "seesaw_unit_1"  # a winner that is built already
-    assert made.choose(0, 8, 2, 16, 64) == "seesaw_unit_1"
-    assert set(made.get_warmup_keys()) == {"seesaw", "seesaw_unit_1", "seesaw_2cta", ahead, wide}
+    assert made.choose(0, 1, 1, 64, 1) == UNIT_1  # a winner that is built already
+    assert made.choose(0, 8, 2, 16, 64) == UNIT_1
+    assert set(made.get_warmup_keys()) == {"seesaw", UNIT_1, "seesaw_2cta", ahead, wide}

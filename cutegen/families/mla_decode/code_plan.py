@@ -13,6 +13,7 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
     numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
     d, mma_k = derive(problem, tiling.candidate), arch.mma_k(problem.dtype)
     columns = problem.latent_dim // CONSUMERS
+    widths = (columns, columns // 2) if numbers.split_columns else (columns,)
     queries = 2 if problem.q == "split" else 1
     scored = problem.head_dim if numbers.cluster > 1 else TILE_COLUMNS  # unrolled, or the turn of a loop
     return CodePlan(
@@ -23,7 +24,7 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         mma=(
             # S = Q K^T tile by tile; O += P V with P from registers and from SMEM
             MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", scored // mma_k),
-            MmaPlan(f"HGMMA.{arch.mma_m}x{columns}x{mma_k}", KEY_BLOCK // mma_k),
+            *(MmaPlan(f"HGMMA.{arch.mma_m}x{width}x{mma_k}", KEY_BLOCK // mma_k) for width in widths),
         ),
         tma_loads=queries + 1,
         multicast=numbers.cluster > 1,

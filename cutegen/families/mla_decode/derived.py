@@ -73,7 +73,7 @@ def smem_map(problem: MlaProblem) -> tuple[tuple[SmemRegion, ...], int]:
                 MBARRIER_BYTES,
                 f"{len(FREE_ORDER)} mbarriers: a group of tiles is read",
             ),
-            ("work", 8 * WORD, WORD, "i32 (8,): which keys of which requests are the CTA's"),
+            ("work", 9 * WORD, WORD, "i32 (9,): which keys of which requests are the CTA's"),
             ("references", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): of the exponents of each row"),
             ("changed", 8 * WORD, WORD, "i32 (4, 2): whether a warp's references moved"),
             ("sums", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): row sums of P"),

@@ -28,7 +28,16 @@ from cutegen.families.resolved import dispatch, product_name
 from cutegen.families.wish import answer_wish
 from cutegen.hardware import ARCHS, DEVICES
 from cutegen.hardware.arch import WARPGROUP_THREADS
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling, fewest_keys, parts_of, row_blocks, workspace_elements
+from cutegen.runtime.mla import (
+    KEY_BLOCK,
+    ROW_BLOCK,
+    MlaTiling,
+    fewest_keys,
+    parts_of,
+    row_blocks,
+    shares_columns,
+    workspace_elements,
+)
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
@@ -146,6 +155,9 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     numbers = tiling.numbers
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
     unit = numbers.unit
+    halves = 2 if numbers.split_columns and shares_columns(batch, rows, parts, batch * -(-kv_len // KEY_BLOCK)) else 1
+    ctas = f"{blocks} row blocks x {parts // halves} parts" + " x 2 halves of the columns" * (halves > 1)
+    parts = parts // halves
     cuts, overhead = -(-kv_len // (unit * KEY_BLOCK)), numbers.overhead * MAX_UNIT // unit
     share = max(-(-batch * (cuts + overhead) // parts), _finest(cuts, numbers))
     units, said = "blocks", f"blocks of {KEY_BLOCK} keys"
@@ -153,12 +165,12 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
         units, said = "pairs", f"pairs of {KEY_BLOCK}-key blocks"
     flops, moved = traffic(problem, batch, rows, kv_len)
     padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
-    kib = workspace_elements(rows, parts) * 4 // 1024
+    kib = workspace_elements(rows, parts * halves) * 4 // 1024
     table = (
         ("kernel", tiling.name),
         ("rows", f"{heads} heads x {query_len} = {rows}: {blocks} x {ROW_BLOCK}, {100 * rows // (blocks * ROW_BLOCK)}% "
                  "of them used"),
-        ("CTAs", f"{blocks} row blocks x {parts} parts = {blocks * parts} of {device.sms} SMs"),
+        ("CTAs", f"{ctas} = {blocks * parts * halves} of {device.sms} SMs"),
         ("keys", f"{batch} x {cuts} {said}, and {overhead} {units}' worth a request"),
         ("even share", f"{share} {units}' worth a part; the device cuts near it, at requests where that is as fast"),
         ("workspace", f"{kib} KiB"),

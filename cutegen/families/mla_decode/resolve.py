@@ -103,5 +103,9 @@ def _instance_names(instances: Sequence[Candidate]) -> Iterator[str]:
     first: dict[str, Candidate] = {}
     for c in instances:
         known = first.setdefault(c.variant, c)
-        others = [f.name for f in fields(Candidate) if getattr(c, f.name) != getattr(known, f.name)]
-        yield "_".join((c.variant, *(f"{name}_{getattr(c, name)}" for name in others)))
+        others = {f.name: getattr(c, f.name) for f in fields(Candidate) if getattr(c, f.name) != getattr(known, f.name)}
+        yield "_".join((c.variant, *(_word(name, value) for name, value in others.items())))
+
+
+def _word(knob: str, value: object) -> str:
+    return f"{knob}_{value}" if not isinstance(value, bool) else knob if value else f"no_{knob}"

@@ -65,10 +65,10 @@ def _promised(extent: tuple[int, int]) -> range:
 @BOOK.declare_form(
     Rule(
         "unit-any",
-        f"scheduler.unit: {ANY} goes with variant: {BOTH} and promises at most {SINGLE_ROWS} rows to some call",
-        "The package then has a third kernel, which cuts requests at single key blocks and runs calls with "
-        f"{SINGLE_CALLS}; rows are query_len x heads. Other variants are one kernel, which has one unit.",
-        "heads: 128\nscheduler: {unit: any}",
+        f"scheduler.unit: {ANY} goes with seesaw or {BOTH} and promises at most {SINGLE_ROWS} rows to some call",
+        "The package then has one kernel more, which cuts requests at single key blocks and runs calls with "
+        f"{SINGLE_CALLS}; rows are query_len x heads. seesaw_2cta is one kernel, which has one unit.",
+        "heads: 128\nquery_len: 4\nscheduler: {unit: any}",
     ),
     "unit",
     "variant",
@@ -76,13 +76,36 @@ def _promised(extent: tuple[int, int]) -> range:
 def unit_any(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.unit != ANY:
         return None
-    if c.variant != BOTH:
+    if c.variant == "seesaw_2cta":
         return f"{c.variant} is one kernel, with one unit", "write unit 2 or 1, or `variant: both`"
     if problem.rows[0] > SINGLE_ROWS:
         return (
             f"every promised call has at least {problem.rows[0]} rows; single blocks are for at most {SINGLE_ROWS}",
             "use unit 2",
         )
+    return None
+
+
+@BOOK.declare_form(
+    Rule(
+        "split-columns",
+        "scheduler.split_columns goes with one CTA for a row block, and with requests that may be cut",
+        "Where requests are few and short, two CTAs then work on the same rows and keys, each with half of the columns "
+        "of O. The two CTAs of seesaw_2cta work on two row blocks; and what it saves is the storing and joining of "
+        "partial results, of which `split_kv: 1` has none.",
+        "split_kv: 1\nscheduler: {split_columns: true}",
+    ),
+    "split_columns",
+    "variant",
+    "max_splits",
+)
+def split_columns(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.split_columns:
+        return None
+    if c.variant == "seesaw_2cta":
+        return "the two CTAs of seesaw_2cta work on two row blocks", "use seesaw or both, or leave it `auto`"
+    if c.max_splits == 1:
+        return "split_kv is 1: no request is cut, and nothing is joined", "write false, or leave it `auto`"
     return None
 
 

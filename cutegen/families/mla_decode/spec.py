@@ -59,11 +59,15 @@ class Scheduler(Section):
 
     unit: Unit | Literal["any"] | Auto = knob(
         "64-key blocks that parts of a request are a multiple of: 2, or 1 for parts half as long where requests are "
-        "few and short; any, with `variant: both`: what suits the rows and batch of a call."
+        "few and short; any, with seesaw or both: what suits the rows and batch of a call."
     )
     overhead: Overhead | Auto = knob("What a request costs beside its keys, in pairs of 64-key blocks.")
     join_ratio: JoinRatio | Auto = knob(
         "Cost of a pair of key blocks over that of joining one more part: bounds how finely a request is cut."
+    )
+    split_columns: bool | Auto = knob(
+        "Whether two CTAs may work on the same keys, each for half of the columns of O: the device decides it by the "
+        "lengths, where requests are few and short."
     )
 
 
@@ -119,6 +123,7 @@ class Tune(TuneSection):
     unit: list[Unit] = Field(default=[], description="Candidates for `scheduler.unit`.")
     overhead: list[Overhead] = Field(default=[], description="Candidates for `scheduler.overhead`.")
     join_ratio: list[JoinRatio] = Field(default=[], description="Candidates for `scheduler.join_ratio`.")
+    split_columns: list[bool] = Field(default=[], description="Candidates for `scheduler.split_columns`.")
     prefetch: list[Prefetch] = Field(default=[], description="Candidates for `pipeline.prefetch`.")
 
 

@@ -33,6 +33,7 @@ def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMla
         overhead=c.overhead,
         join_ratio=c.join_ratio,
         max_splits=0 if isinstance(c.max_splits, str) else c.max_splits,
+        split_columns=c.split_columns,
         prefetch=c.prefetch,
         pdl_wait=c.pdl_wait,
         pdl_trigger=c.pdl_trigger != "none",
@@ -66,6 +67,7 @@ def _sources(c: Candidate) -> dict[str, str]:
         "overhead": "scheduler.overhead",
         "join_ratio": "scheduler.join_ratio",
         "max_splits": "split_kv.max" + (f" = {ANY}" if c.max_splits == ANY else ""),
+        "split_columns": "scheduler.split_columns",
         "prefetch": "pipeline.prefetch",
         "pdl_wait": "pdl.wait",
         "pdl_trigger": "pdl.trigger",
@@ -127,9 +129,10 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
     for group in range(CONSUMERS):
         first = WARPS_PER_WARPGROUP * group
         single = " and single ones" if group == 0 and c.unit == 1 else ""
+        half = ", or half of these," if c.split_columns else ""
         does = (
             f"block {group} of every pair{single}: S = Q K^T, softmax, P to SMEM; columns {256 * group}.."
-            f"{256 * group + 255} of O += P V of both blocks; then joins the parts of cut requests"
+            f"{256 * group + 255}{half} of O += P V of both blocks; then joins the parts of cut requests"
         )
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
     first = WARPS_PER_WARPGROUP * CONSUMERS

@@ -25,6 +25,7 @@ SEARCH: Mapping[str, tuple[Any, ...]] = {
     "variant": tuple(CLUSTERS),
     "prefetch": (0, 1),
     "unit": (1, 2),
+    "split_columns": (True, False),
     "overhead": (1, 2, 4),
     "join_ratio": (25, 100),
 }
@@ -61,6 +62,8 @@ class MlaSpace:
             own = (getattr(default, field),) if any_listed else tried
             values[field] = (written[field],) if field in written else listed[field] or own
         found = [replace(default, **dict(zip(values, combination))) for combination in product(*values.values())]
+        if not any_listed:  # what nobody asked for is not to be refused either
+            found = [c for c in found if c.cluster == 1 or not c.split_columns]
         for candidate in sorted(found, key=lambda c: sum(getattr(c, f) != getattr(default, f) for f in SEARCH)):
             why = "listed in the spec" if any_listed else "beside the default"
             yield Proposal(candidate, self.describe(candidate), why, tuple(self._refuse(candidate, problem)))
