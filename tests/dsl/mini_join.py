@@ -1,5 +1,4 @@
-"""The join of MLA decode by itself, as a kernel module: every CTA is a part that has published already, or has a half of
-the columns of one."""
+"""The join of MLA decode by itself, as a kernel module: a CTA is a part that has published already, or half of one."""
 
 from __future__ import annotations
 
