@@ -7,6 +7,7 @@ never changed in place, so a move shares them. A closure takes the warp and retu
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,7 @@ def builds(*opcodes: str) -> Callable[[Builder], Builder]:
     return register
 
 
+@functools.cache
 def raw(kind: str) -> Any:
     """The unsigned numpy type of a PTX type such as s32."""
     return RAW["pred" if kind == "pred" else {"f16x2": "32", "bf16x2": "32"}.get(kind, kind.lstrip("bsufe"))]
@@ -120,11 +122,12 @@ class Assembler:
 
     # -- operands --
 
-    def slot(self, key: object, value: np.ndarray[Any, Any]) -> int:
-        if key not in self.slots:
-            self.slots[key] = len(self.initial)
-            self.initial.append(value)
-        return self.slots[key]
+    def slot(self, key: object, value: Any, dtype: Any) -> int:
+        """The slot of this key, in which all lanes start with the value."""
+        if (found := self.slots.get(key)) is None:
+            found = self.slots[key] = len(self.initial)
+            self.initial.append(np.full(LANES, value, dtype))
+        return found
 
     def source(self, operand: Operand, kind: str) -> int:
         """The slot of a register or constant of this PTX type."""
@@ -138,9 +141,9 @@ class Assembler:
         else:
             raise PtxError(f"{operand} is no plain operand")
         if dtype is np.bool_:
-            return self.slot((dtype, bool(bits)), np.full(LANES, bool(bits)))
+            return self.slot((dtype, bool(bits)), bool(bits), dtype)
         bits &= (1 << 8 * np.dtype(dtype).itemsize) - 1
-        return self.slot((dtype, bits), np.full(LANES, bits, dtype))
+        return self.slot((dtype, bits), bits, dtype)
 
     def address(self, symbol: Symbol) -> int:
         if symbol.name in self.shared:
@@ -154,18 +157,18 @@ class Assembler:
         if isinstance(operand, Register):
             return self._register(operand.name)
         if isinstance(operand, Symbol) and operand.name == "_":
-            return self.slot("_", np.zeros(LANES, np.uint32))
+            return self.slot("_", 0, np.uint32)
         raise PtxError(f"{operand} is no destination")
 
     def _register(self, name: str) -> int:
         declared = self.program.types.get(name)
         if declared is None:
             wide = name in ("%globaltimer", "%clock64")
-            index = self.slot(name, np.zeros(LANES, np.uint64 if wide else np.uint32))
+            index = self.slot(name, 0, np.uint64 if wide else np.uint32)
             self.specials[name] = index
             return index
         dtype = raw(declared)
-        return self.slot(name, np.full(LANES, POISON[dtype], dtype))
+        return self.slot(name, POISON[dtype], dtype)
 
     def items(self, operand: Operand) -> tuple[Operand, ...]:
         return operand.items if isinstance(operand, Vector) else (operand,)

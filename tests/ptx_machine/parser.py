@@ -98,6 +98,7 @@ _LABEL = re.compile(r"([$\w]+)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
 _RANGE = re.compile(r"(%?\w+)<(\d+)>$")
 _STATEMENT = re.compile(r"(?:@(!?)([%\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
+_SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"-?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+|\d+)[uU]?$")
 
 
@@ -137,14 +138,14 @@ class _Body:
     def __init__(self, program: Program, text: str, start: int) -> None:
         self.program, self.text, self.at = program, text, start
         self.scopes: list[dict[str, str]] = [{}]
-        self.pending: list[tuple[int, list[dict[str, str]], int, str]] = []
+        self.pending: list[tuple[int, list[dict[str, str]], str]] = []
         self.count = 0
+        self.outer: dict[str, Operand] = {}  # operands outside inner blocks, by their text: most occur several times
 
     def read(self) -> None:
         line, counted = 1, 0
         while self.scopes:
-            while self.text[self.at].isspace():
-                self.at += 1
+            self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
             line += self.text.count("\n", counted, self.at)
             counted = self.at
             if self.text[self.at] == "{":
@@ -162,7 +163,7 @@ class _Body:
                 end = self.text.index(";", self.at)
                 self._statement(line, self.text[self.at : end].strip())
                 self.at = end + 1
-        for line, scopes, _, statement in self.pending:  # labels are known only now
+        for line, scopes, statement in self.pending:  # labels are known only now
             self.program.instructions.append(self._instruction(line, scopes, statement))
 
     def _declare(self, name: str) -> str:
@@ -179,7 +180,7 @@ class _Body:
                 else:
                     self.program.types[self._declare(name.strip())] = declared[1]
         elif statement and not statement.startswith("."):
-            self.pending.append((line, list(self.scopes), self.count, " ".join(statement.split())))
+            self.pending.append((line, list(self.scopes), " ".join(statement.split())))
 
     def _instruction(self, line: int, scopes: list[dict[str, str]], statement: str) -> Instruction:
         match = _STATEMENT.match(statement)
@@ -197,6 +198,13 @@ class _Body:
         return Register(name)
 
     def _operand(self, line: int, scopes: list[dict[str, str]], text: str) -> Operand:
+        if len(scopes) > 1:
+            return self._read_operand(line, scopes, text)
+        if (known := self.outer.get(text)) is None:
+            known = self.outer[text] = self._read_operand(line, scopes, text)
+        return known
+
+    def _read_operand(self, line: int, scopes: list[dict[str, str]], text: str) -> Operand:
         if text.startswith("{"):
             return Vector(tuple(self._operand(line, scopes, part) for part in _split(text[1:-1])))
         if text.startswith("["):
@@ -225,6 +233,8 @@ def _number(text: str) -> Immediate:
 
 def _split(text: str) -> list[str]:
     """Parts between the commas outside brackets and braces."""
+    if "[" not in text and "{" not in text:
+        return [part.strip() for part in text.split(",")] if text else []
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c in "[{") - (c in "]}")
