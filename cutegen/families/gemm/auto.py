@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cutegen.families.decide import Choice
@@ -87,7 +86,7 @@ def refuse_gather(
     if fixed.get("gather", ways[0]) in ways:
         return ()
     nearest = next(candidates(problem, {**fixed, "gather": ways[0]}, arch, device, shapes)).candidate
-    found = refusals(problem, replace(nearest, gather=fixed["gather"]), arch)
+    found = refusals(problem, nearest.vary(gather=fixed["gather"]), arch)
     return tuple(r for r in found if "gather" in r.knobs)[:1]
 
 
@@ -148,14 +147,14 @@ class _Settling:
         self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, arch: Arch, shapes: Sequence[Shape]
     ) -> None:
         self.problem, self.fixed, self.arch, self.shapes = problem, fixed, arch, shapes
-        self.c = replace(bare(core), **fixed)
+        self.c = bare(core).vary(**fixed)
         self.reasons: dict[str, str] = {}
 
     def settle(self, reason: str, **values: Any) -> None:
         """Values by candidate field; those that are fixed stay, and need no reason."""
         free = {field: value for field, value in values.items() if field not in self.fixed}
         if any(getattr(self.c, field) != value for field, value in free.items()):
-            self.c = replace(self.c, **free)
+            self.c = self.c.vary(**free)
         self.reasons.update(dict.fromkeys(free, reason))
 
     def core(self, why_tile: str, why_cluster: str) -> None:
@@ -240,8 +239,7 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tup
     """How many CTAs of the cluster share a load of that operand, and why; all that can, or none."""
     operand, rule = (problem.a, multicast_a) if side == "a" else (problem.b, multicast_b)
     peers, along = sharing_ctas(c, side)
-    shared: dict[str, Any] = {f"multicast_{side}": peers}
-    if peers > 1 and rule(problem, replace(c, **shared), arch) is None:
+    if peers > 1 and rule(problem, c.vary(**{f"multicast_{side}": peers}), arch) is None:
         return peers, f"{peers} CTAs of the cluster along {along} share it"
     gathered = operand is problem.gathered
     return 1, "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
@@ -251,9 +249,9 @@ def _ahead(
     problem: GemmProblem, c: Candidate, field: str, rule: Predicate, arch: Arch, shapes: Sequence[Shape]
 ) -> tuple[bool, str]:
     """Whether to load an operand before the wait for the kernel in front, and why. rule: about that field."""
-    sooner: dict[str, Any] = {field: True}
+    sooner = c.vary(**{field: True})
     for refuse in (rule, grouped_ahead):
-        if finding := refuse(problem, replace(c, **sooner), arch):
+        if finding := refuse(problem, sooner, arch):
             return False, finding.reason
     if c.gather == COPIED:
         return False, "the kernel in front copies rows, and is short"
@@ -268,7 +266,7 @@ def _last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[str, str
     """What a CTA's last tile goes through, and why."""
     if not problem.kernel_epilogue.tiles:
         return EPILOGUE_RINGS, "no tile is loaded, and stores alone gain 1 to 4% with wide tiles, or lose 1%"
-    through = replace(c, last_tile=STAGES_OF_A)
+    through = c.vary(last_tile=STAGES_OF_A)
     for refuse in LAST_TILE_RULES:
         if finding := refuse(problem, through, arch):
             return EPILOGUE_RINGS, finding.reason
@@ -337,15 +335,15 @@ def _rings(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: A
             "store_stages": max(MIN_STAGES, min(store, most["store_stages"])),
             "load_stages": min(load, most["load_stages"]) if loads else 0,
         }
-        c = replace(c, **{field: fixed.get(field, value) for field, value in rings.items()})  # type: ignore[arg-type]
-        c = replace(c, stages=fixed.get("stages") or most_stages(problem, c, arch))
+        c = c.vary(**{field: fixed.get(field, value) for field, value in rings.items()})
+        c = c.vary(stages=fixed.get("stages") or most_stages(problem, c, arch))
         if fits(c, min(stages, fixed.get("stages", stages))):
             break
     else:
-        return replace(c, stages=max(c.stages, MIN_STAGES))
+        return c.vary(stages=max(c.stages, MIN_STAGES))
     for field in ("load_stages", "store_stages") if loads else ("store_stages",):
         while field not in fixed and getattr(c, field) < most[field]:
-            grown = replace(c, **{field: getattr(c, field) + 1})
+            grown = c.vary(**{field: getattr(c, field) + 1})
             if not fits(grown, MIN_STAGES):
                 break
             c = grown

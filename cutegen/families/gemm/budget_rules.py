@@ -60,7 +60,7 @@ def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     """The most A/B stages that fit beside everything else the candidate keeps in SMEM; 0 when none does."""
 
     def needed(stages: int) -> int:
-        return smem_size(problem, replace(c, stages=stages))
+        return smem_size(problem, c.vary(stages=stages))
 
     # Nearly linear: barriers and alignment are the rest. So the first guess is mostly right.
     slot = max(slot_bytes(problem, c), 1)

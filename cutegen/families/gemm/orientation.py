@@ -36,7 +36,7 @@ def kernel_frame(problem: GemmProblem, c: Candidate) -> tuple[GemmProblem, Candi
         problem = copy_rows(problem)
     if not c.swap_ab:
         return problem, c
-    return transpose(problem), replace(c, **exchange_sides({field: getattr(c, field) for field in EXCHANGED}))
+    return transpose(problem), c.vary(**exchange_sides({field: getattr(c, field) for field in EXCHANGED}))
 
 
 def block_passes(problem: GemmProblem) -> Passes:
