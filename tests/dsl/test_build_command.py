@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import EDGES, PLAIN
+from gemm_specs import EDGES, FUSED, PINGPONG, PLAIN
 from mla_specs import PAIRED
 
 from cutegen.build.facts import find_nvdisasm
@@ -138,20 +138,27 @@ def test_without_the_dsl_it_says_what_to_install(folder: Path) -> None:
     assert "pip install 'cutegen[dsl]'" in process.stderr
 
 
-# More interpreters, each with another version of the DSL. This one builds every kernel that is shipped, the others one
-# spec of every kind of text, and of those the ones with the fewest kernels: schedules and rings, integers, blocks,
-# pairs, reductions, rows in groups, and rows that are gathered and copied with their scales; a transposed product whose
-# tiles are handed out and that loads ahead; and the first of them, which is the oldest, MLA decode by clusters.
+# More interpreters, each with another version of the DSL. This one builds every kernel that is shipped, the others
+# one spec of every kind of text, and of those the ones with the fewest kernels: integers, blocks, pairs, reductions,
+# rows in groups, and rows that are gathered and copied with their scales. For kinds of which the shipped ones have
+# many kernels there are small ones: a residual, which the last tile of a CTA gets through stages of A, as it is and
+# transposed, and a transposed product whose tiles are handed out and that loads ahead. The first of them, which is
+# the oldest, has MLA decode by clusters.
 OTHERS = [python for python in os.environ.get("CUTEGEN_DSL_PYTHONS", "").split(os.pathsep) if python]
 KINDS = {
-    "gemm_bf16_bias_residual_sm90a",
     "gemm_bf16_rowmax_sm90a",
     "gemm_bf16_swiglu_quant_block128_sm90a",
     "gemm_i8_sm90a",
     "grouped_gemm_bf16_counts_sm90a",
     "grouped_gemm_e4m3_block128_gather_sm90a",
 }
-OWN, LARGEST = {"ahead": EDGES["loaded_ahead_transposed"]}, {"largest": PAIRED + "variant: seesaw_2cta\n"}
+STAGES = "pipeline: {last_tile: stages}\n"
+OWN = {
+    "ahead": EDGES["loaded_ahead_transposed"],
+    "residual": FUSED + PINGPONG + STAGES + "tiling: {tile: [64, 64, 64]}\n",
+    "residual_transposed": FUSED + PINGPONG + STAGES + "tiling: {swap_ab: true, tile: [64, 64, 64]}\n",
+}
+LARGEST = {"largest": PAIRED + "variant: seesaw_2cta\n"}
 
 
 def shipped_kernels(name: str) -> set[tuple[str, object]]:
