@@ -15,14 +15,14 @@ SIZED = 0x04  # formats: 0x04 has a 16-bit length and that many bytes, the other
 class CubinKernel:
     """One entry function. registers: at launch, per thread. stack_bytes: local memory per thread.
 
-    threads: the required CTA size, None when it is dynamic. code_bytes: size of its SASS.
+    threads: the required CTA size, None when it is dynamic. code: its instructions, encoded.
     """
 
     name: str
     registers: int
     stack_bytes: int
     threads: tuple[int, int, int] | None
-    code_bytes: int
+    code: bytes
 
 
 def read_cubin(data: bytes) -> tuple[CubinKernel, ...]:
@@ -59,7 +59,7 @@ def _kernel(
 ) -> CubinKernel:
     attributes = dict(_attributes(contents[sections[f".nv.info.{name}"]]))
     threads = struct.unpack("<III", attributes[REQNTID]) if REQNTID in attributes else None
-    code = len(contents[sections[f".text.{name}"]])
+    code = contents[sections[f".text.{name}"]]
     return CubinKernel(name, numbers[REGCOUNT][name], numbers[FRAME_SIZE][name], threads, code)
 
 

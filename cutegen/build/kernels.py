@@ -11,7 +11,7 @@ from typing import Any
 from cutegen.build.contract import Check, check_contract, holds
 from cutegen.build.facts import noted_facts, require_nvdisasm
 from cutegen.build.pool import default_workers, run_jobs
-from cutegen.build.worker import Job, Outcome, keep_artefacts
+from cutegen.build.worker import Job, Outcome, keep_artefacts, read_outcomes
 from cutegen.defaults import KERNEL_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.families.code_plan import CodePlan
@@ -109,6 +109,8 @@ def build_kernels(
 
             jobs = [tasks[i].job(root, keep) for i in missing]
             run_jobs(jobs, min(workers or default_workers(), len(jobs)), timeout_s, done)
+            unread = {i: (tasks[i].key, outcome) for i in missing if (outcome := outcomes[i]) and outcome.unread}
+            outcomes.update(zip(unread, read_outcomes(KernelCache(default_root()), list(unread.values()))))
     return tuple(_report(task, outcomes[i] or Outcome(error="not built")) for i, task in enumerate(tasks))
 
 

@@ -30,7 +30,7 @@ class _Compiler:
     def receive(self) -> Outcome:
         """The outcome of the job. EOFError: the process died."""
         outcome: Outcome = self.child.receive()
-        return outcome if outcome.facts else replace(outcome, log=self.child.tail())
+        return replace(outcome, log=self.child.tail()) if outcome.error else outcome
 
     def end_for(self, error: str, killed: bool) -> Outcome:
         """Ends the process; the outcome of a job that it could not finish."""

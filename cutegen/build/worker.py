@@ -6,11 +6,12 @@ import re
 import shutil
 import sys
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from cutegen.build.facts import FACTS, Facts, disassemble, entry_facts
+from cutegen.build.facts import FACTS, Facts, disassemble, entry_facts, list_facts
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import Entry, KernelCache, default_root
 from cutegen.runtime.compile import CUBIN, compile_kernel
@@ -33,7 +34,7 @@ class Outcome:
     """facts: None when it failed, and then error says why and log what was printed. seconds: of the compiler. killed:
     from outside; starved: for want of disk or memory. Both say nothing of the kernel.
 
-    warnings: what the cache complained about.
+    warnings: what the cache complained about. unread: it is in the cache, and its facts are still to be read there.
     """
 
     facts: Facts | None = None
@@ -44,6 +45,7 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     killed: bool = False
     starved: bool = False
+    unread: bool = False
 
 
 class DiskFullError(CutegenError):
@@ -73,14 +75,37 @@ def run_job(job: Job) -> Outcome:
             with compile_kernel(cache, job.key, job.module, job.tiling, job.arch) as compiled:
                 if compiled.entry is None:
                     raise DiskFullError("nothing can be written: the disk is full", "free some space", exit_code=2)
-                facts = entry_facts(cache, compiled.entry)
+                unread = cache.find(job.key) is not None  # who gets the outcomes reads the facts of many at once
+                facts = None if unread else entry_facts(cache, compiled.entry)
                 if job.keep:
                     keep_artefacts(compiled.entry, Path(job.keep))
-                outcome = Outcome(facts, compiled.cached, compiled.seconds)
+                outcome = Outcome(facts, compiled.cached, compiled.seconds, unread=unread)
         except Exception as error:
             outcome = Outcome(error=describe(error), starved=isinstance(error, DiskFullError | OSError | MemoryError))
-    texts = tuple(dict.fromkeys(str(w.message) for w in caught if w.category.__name__ == "CacheWarning"))
-    return replace(outcome, warnings=texts)
+    return replace(outcome, warnings=cache_warnings(caught))
+
+
+def read_outcomes(cache: KernelCache, unread: Sequence[tuple[str, Outcome]]) -> list[Outcome]:
+    """Outcomes of jobs, each behind its job's key, whose entries are unread: with the facts of those."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        entries = {key: entry for key, _ in unread if (entry := cache.find(key))}
+        facts = dict(zip(entries, list_facts(cache, list(entries.values()))))
+        read: list[Outcome] = []
+        for key, outcome in unread:
+            try:
+                if key not in entries:
+                    raise CutegenError("the kernel was taken out of the cache before it was read", "build it again")
+                found = facts[key] or entry_facts(cache, entries[key])
+                read.append(replace(outcome, facts=found, unread=False))
+            except Exception as error:
+                read.append(Outcome(error=describe(error), starved=isinstance(error, OSError | MemoryError)))
+    texts = cache_warnings(caught)
+    return [replace(outcome, warnings=(*outcome.warnings, *texts)) for outcome in read]
+
+
+def cache_warnings(caught: Iterable[warnings.WarningMessage]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(w.message) for w in caught if w.category.__name__ == "CacheWarning"))
 
 
 def keep_artefacts(entry: Entry, folder: Path) -> None:

@@ -199,7 +199,7 @@ SASS = """\
 def read(monkeypatch: pytest.MonkeyPatch, remarks: str | None) -> Facts:
     from cutegen.build.cubin import CubinKernel
 
-    monkeypatch.setattr(facts_module, "read_cubin", lambda data: (CubinKernel("k_0", 168, 0, None, 128),))
+    monkeypatch.setattr(facts_module, "read_cubin", lambda data: (CubinKernel("k_0", 168, 0, None, bytes(128)),))
     ptx = "wgmma.wait_group.sync.aligned \t1;\n\twgmma.wait_group.sync.aligned 0;\nwgmma.commit_group.sync.aligned;"
     return facts_module.read_facts(b"", SASS, ptx, remarks)
 
@@ -323,7 +323,7 @@ LINE = "/*{:04x}*/   {} ;\n"
 def test_accesses_before_the_wait_are_read_from_the_code(
     code: list[str], early: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = SimpleNamespace(name="k", registers=168, threads=(384, 1, 1), stack_bytes=0, code_bytes=64)
+    kernel = SimpleNamespace(name="k", registers=168, threads=(384, 1, 1), stack_bytes=0, code=bytes(64))
     monkeypatch.setattr(facts_module, "read_cubin", lambda data: [kernel])
     sass = "".join(LINE.format(16 * i, text) for i, text in enumerate(code))
     facts = facts_module.read_facts(b"", sass, "", None)

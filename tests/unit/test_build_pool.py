@@ -15,6 +15,7 @@ import pytest
 from cutegen.build import worker
 from cutegen.build.pool import run_jobs
 from cutegen.build.worker import Job, Outcome
+from cutegen.runtime.cache import KernelCache
 from cutegen.runtime.compile import Compiled
 
 KERNEL = """\
@@ -109,3 +110,9 @@ def test_an_interrupt_leaves_no_process(root: Path) -> None:
 
 def children() -> set[str]:
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def test_who_finds_a_kernel_gone_says_so(tmp_path: Path) -> None:
+    (outcome,) = worker.read_outcomes(KernelCache(tmp_path), [("0", Outcome(seconds=1.0, unread=True))])
+    assert outcome.facts is None
+    assert outcome.error.startswith("the kernel was taken out of the cache before it was read")
