@@ -115,12 +115,13 @@ def find_part(
     is 2. None: no two ever do, and that field is not written.
 
     A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
-    through it, and a single one the shortest. All ways find the same.
+    through it, and a single one the shortest. All ways find the same; but single key blocks are for few requests, so
+    their kernel has no way that compares aligned cuts of more than 32.
     """
     batch = lengths.shape[0]
     if batch == 1 and const_expr(overhead <= CUT):
         _take_single(lengths, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found)
-    elif batch <= 32 * FEW:
+    elif const_expr(2 * unit == PAIR) or batch <= 32 * FEW:
         _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, FEW)
     else:
         _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, HELD)
