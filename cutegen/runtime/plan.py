@@ -286,7 +286,7 @@ class KernelPlan(MeasuredPlan):
         parts = find_parts(args, slots)
         check_storage = make_storage_check(args, [o.name for o in self.outputs], self.aliases)
         endings, copied, row_copy = self._endings, frozenset(self.copied_tilings), self._row_copy
-        taking = self._scratch.takers
+        taking, lengths = self._scratch.takers, {len(args), len(args) + len(scratch)}
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -310,7 +310,9 @@ class KernelPlan(MeasuredPlan):
                     limited = sms is not None or self.sms is not None
                     count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
                     kernel, fitting = kernels[chosen], tuple[Any, ...]()
-                    if scratch and (chosen in taking or len(values) > len(args)):
+                    if len(values) not in lengths:
+                        raise TypeError("scratch")  # named below
+                    if chosen in taking:
                         extents = product_extents(divisors, [output.shape[axis] for axis in axes])
                         k = values[k_at].shape[k_axis]
                         fitting = self._scratch.fit(chosen, extents, k, values[len(args) :], output.device)

@@ -105,10 +105,15 @@ def test_a_call_without_scratch_uses_the_plan_s_own_and_allocates_once() -> None
 def test_a_tiling_without_scratch_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor looks for it, which would take a launch microseconds."""
     plan = CpuPlan()
+    inputs = plan.prepare_inputs(m=8, n=64, k=64)
+    outputs, scratch = plan.allocate_outputs(*inputs), plan.allocate_scratch(*inputs)
     monkeypatch.setattr(plan._scratch, "fit", None)
-    plan.kernel_fn(*plan.prepare_inputs(m=8, n=64, k=64))
-    assert plan.seen == [("whole", {})]
+    plan.kernel_fn(*inputs)
+    plan.launch_fn(*inputs, *outputs, *scratch)  # as callers do who bring some for whatever tiling runs
+    assert plan.seen == [("whole", {})] * 2
     assert plan._scratch.own._sets == {}
+    with pytest.raises(TypeError, match=r"takes 6 arguments \(a, b, d, workspace, sums, semaphores\), got 5"):
+        plan.launch_fn(*inputs, *outputs, *scratch[:2])
 
 
 def test_scratch_of_the_caller_is_used_and_measured() -> None:
