@@ -17,7 +17,7 @@ from cutegen.families.mla_decode.candidate import KNOBS
 from cutegen.families.mla_decode.derived import derive
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.resolved import dispatch
-from cutegen.resolve import Lock, pin_decisions
+from cutegen.resolve import Lock, pin_decisions, tuning_space
 from cutegen.runtime.mla import MlaTiling
 
 ROOT = Path(__file__).parents[2]
@@ -224,3 +224,19 @@ def test_no_lock_promises_what_lengths_and_table_are_written_by() -> None:
     silent = resolve_text(MLA, lock)
     assert values(silent)["pdl.schedule_ahead"] is False
     assert "pdl.schedule_ahead: the lock promises what only the spec can; write it there" in silent.notes
+
+
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [
+        ("scheduler: {split_columns: true}", {("seesaw", True), ("seesaw", False), ("seesaw_2cta", False)}),
+        ("scheduler: {split_columns: false}", {("seesaw", False), ("seesaw_2cta", False)}),
+        ("variant: seesaw\nscheduler: {unit: 1, split_columns: true}", {("seesaw", True)}),
+    ],
+)
+def test_columns_that_one_of_several_kernels_shares_bind_no_candidate(
+    knobs: str, expected: set[tuple[str, bool]]
+) -> None:
+    problem = {"batch": 32, "query_len": 1, "heads": 128, "kv_len": 4096}
+    proposed = [p.candidate for p in tuning_space(resolve_text(f"{MLA}{knobs}\n")).propose(problem)]
+    assert {(c.variant, c.split_columns) for c in proposed} == expected

@@ -347,3 +347,20 @@ def test_mla_decode_dispatches_by_the_width_of_the_table(tmp_path: Path, monkeyp
     assert made.choose(0, 1, 1, 64, 1) == UNIT_1  # a winner that is built already
     assert made.choose(0, 8, 2, 16, 64) == UNIT_1
     assert set(made.get_warmup_keys()) == {"seesaw", UNIT_1, "seesaw_2cta", ahead, wide}
+
+
+def test_columns_that_one_of_several_kernels_shares_drop_no_winner() -> None:
+    from mla_specs import MLA
+
+    rows = (mla_winner(8, 128, 1025, 4000, "ahead"), mla_winner(1, 128, 1, 8192, "wide"))
+    text = MLA + "scheduler: {split_columns: true}\n"
+    assert with_winners(*rows, tilings=MLA_TILINGS, text=text).notes == ()
+    text += "variant: seesaw\n"
+    several = with_winners(rows[0], tilings=MLA_TILINGS, text=text)
+    assert several.notes == ()
+    assert [t.numbers.split_columns for t in several.resolved.tilings] == [False, True, False]
+    without = {"ahead": {**MLA_TILINGS["ahead"], "scheduler.split_columns": False}}
+    for unit, dropped in (("any", 0), ("2", 1)):  # with unit 2 the only kernel has what is written
+        written = text.replace("true", f"true, unit: {unit}")
+        notes = with_winners(rows[0], tilings=without, text=written).notes
+        assert len([n for n in notes if "split_columns: the spec now says true" in n]) == dropped

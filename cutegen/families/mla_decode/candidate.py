@@ -68,9 +68,12 @@ class Candidate:
         return (*ones, replace(self, variant="seesaw_2cta", unit=units[0], split_columns=False))
 
 
-def keep_single(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """Knobs by field, without the values that stand for several kernels."""
-    several = {"variant": BOTH, "unit": ANY}
+def keep_single(knobs: Mapping[str, Any], decided: Candidate) -> dict[str, Any]:
+    """Knobs by field, without the values that stand for several kernels: those of `decided`, of which one at most has
+    split_columns."""
+    several: dict[str, object] = {"variant": BOTH, "unit": ANY}
+    if len(decided.instances()) > 1:
+        several["split_columns"] = True
     return {field: value for field, value in knobs.items() if value != several.get(field)}
 
 

@@ -75,11 +75,9 @@ def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str,
         rows.append(("SMEM bytes", str(before.smem_bytes), str(after.smem_bytes)))
         return rows
 
-    values = {d.key: d.value for d in resolved.decisions}
-    now = Candidate(**{knob.field: values[knob.key] for knob in KNOBS})  # type: ignore[arg-type]
     device, written = DEVICES[resolved.device], written_knobs(spec, KNOBS)
     return answer_wish(
-        wish, now, KNOBS, device, chooser(spec, problem), written, compare, lambda field, numbers: numbers
+        wish, resolved.decided, KNOBS, device, chooser(spec, problem), written, compare, lambda field, numbers: numbers
     )
 
 

@@ -41,7 +41,7 @@ def resolve(
     read = read_tuned(
         tuned,
         KNOBS,
-        keep_single(written_knobs(spec, KNOBS)),
+        keep_single(written_knobs(spec, KNOBS), decided.candidate),
         (*CALL_DIMS, LENGTH),
         LENGTH,
         complete=lambda fixed: choose_instance(problem, {"variant": decided.candidate.variant, **fixed}, arch),

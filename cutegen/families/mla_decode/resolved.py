@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cutegen.families.mla_decode.candidate import Candidate, Variant
+from cutegen.families.mla_decode.candidate import KNOBS, Candidate, Variant
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.arguments import Extent
@@ -70,6 +70,12 @@ class ResolvedMla:
         promised = (self.problem.query_len, self.problem.heads)
         query_len, heads = (low if low == high else (low, high) for low, high in promised)
         return dict(zip((*CALL_DIMS, LENGTH), ((1, None), query_len, heads, (0, None))))
+
+    @property
+    def decided(self) -> Candidate:
+        """The candidate of the decisions, which may stand for several kernels."""
+        values = {d.key: d.value for d in self.decisions}
+        return Candidate(**{knob.field: values[knob.key] for knob in KNOBS})  # type: ignore[arg-type]
 
     @property
     def built(self) -> tuple[ResolvedMlaTiling, ...]:

@@ -52,7 +52,8 @@ class MlaSpace:
 
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
         """Those nearest to the default first: there is no cost model. All of them give the same bits every time."""
-        default, written = self.find_default(problem), keep_single(written_knobs(self.spec, KNOBS))
+        default = self.find_default(problem)
+        written = keep_single(written_knobs(self.spec, KNOBS), self.resolved.decided)
         if self.resolved.variant != BOTH:
             written["variant"] = self.resolved.variant
         listed = {field: getattr(self.spec.tune, field) for field in SEARCH}
