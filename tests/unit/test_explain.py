@@ -138,6 +138,17 @@ def test_the_work_of_single_key_blocks(explain: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("unit", "ctas"),
+    [(1, "4 row blocks x 16 parts x 2 halves of the columns = 128"), (2, "4 row blocks x 33 parts = 132")],
+)
+def test_columns_are_shared_as_the_device_counts_key_blocks(unit: int, ctas: str, explain: Callable[..., str]) -> None:
+    """33 blocks for 33 parts: few enough to share columns, but for pairs, of which 17 are 34 blocks."""
+    text = MLA + f"variant: seesaw\nscheduler: {{unit: {unit}, split_columns: true}}\n"
+    out = explain(text, "--shape", f"batch=1,query_len=2,heads=128,kv_len={33 * 64}")
+    assert re.search(rf"CTAs +{ctas} of 132 SMs\n", out)
+
+
+@pytest.mark.parametrize(
     ("knobs", "share"),
     [
         ("", "1 pairs"),

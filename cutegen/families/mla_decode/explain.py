@@ -153,17 +153,17 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     numbers = tiling.numbers
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
     unit = numbers.unit
-    halves = 2 if numbers.split_columns and shares_columns(batch, rows, parts, batch * -(-kv_len // KEY_BLOCK)) else 1
-    ctas = f"{blocks} row blocks x {parts // halves} parts" + " x 2 halves of the columns" * (halves > 1)
-    parts = parts // halves
+    kib = workspace_elements(rows, parts) * 4 // 1024
     cuts, overhead = -(-kv_len // (unit * KEY_BLOCK)), numbers.overhead * MAX_UNIT // unit
+    halves = 2 if numbers.split_columns and shares_columns(batch, rows, parts, batch * cuts * unit) else 1
+    parts = parts // halves
+    ctas = f"{blocks} row blocks x {parts} parts" + " x 2 halves of the columns" * (halves > 1)
     share = max(-(-batch * (cuts + overhead) // parts), _finest(cuts, numbers))
     units, said = "blocks", f"blocks of {KEY_BLOCK} keys"
     if unit == MAX_UNIT:
         units, said = "pairs", f"pairs of {KEY_BLOCK}-key blocks"
     flops, moved = traffic(problem, batch, rows, kv_len)
     padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
-    kib = workspace_elements(rows, parts * halves) * 4 // 1024
     table = (
         ("kernel", tiling.name),
         ("rows", f"{heads} heads x {query_len} = {rows}: {blocks} x {ROW_BLOCK}, {100 * rows // (blocks * ROW_BLOCK)}% "
