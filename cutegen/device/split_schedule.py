@@ -115,11 +115,11 @@ def find_part(
     is 2. None: no two ever do, and that field is not written.
 
     A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
-    through it, and a single one the shortest. All ways find the same; but single key blocks are for few requests, so
-    their kernel has no way that compares aligned cuts of more than 32.
+    through it, and a single one the shortest, whose cut is an aligned one. The others find the same; but single key
+    blocks are for few requests, so their kernel has no way that compares aligned cuts of more than 32.
     """
     batch = lengths.shape[0]
-    if batch == 1 and const_expr(overhead <= CUT):
+    if batch == 1:
         _take_single(lengths, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found)
     elif const_expr(2 * unit == PAIR) or batch <= 32 * FEW:
         _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, FEW)
@@ -169,7 +169,7 @@ def _take_single(
     shares_columns: cutlass.Constexpr,
     found: cute.Tensor,
 ):
-    """An aligned cut of the only request, which no other cut is better than if a cut costs no less than a request."""
+    """An aligned cut of the only request: no other has shorter parts."""
     length = cutlass.max(lengths[0], Int32(0))
     units = _units(length, unit)
     if const_expr(shares_columns is not None):

@@ -19,10 +19,10 @@ class MlaTiling:
     SharedStorage. unit: key blocks that requests are cut by a multiple of, 1 or 2. overhead: what a request costs
     beside its key blocks, in pairs of blocks. join_ratio: cost of a pair of blocks over cost of joining one more part,
     which bounds how finely a request is cut. max_splits: most parts of one request, 0 for no bound. split_columns: two
-    CTAs share the columns of a part's O where parts are short. prefetch: pairs of blocks that are fetched to L2 ahead
-    of their load. pdl_wait: waits for the kernel before it, by programmatic
-    dependent launch. pdl_trigger: the next one may start when all CTAs have issued their last loads of K.
-    pdl_schedule_ahead: finds its part of the work before it waits.
+    CTAs may share the columns of a part's O, as `shares_columns` decides. prefetch: pairs of blocks that are fetched to
+    L2 ahead of their load. pdl_wait: waits for the kernel before it, by programmatic dependent launch. pdl_trigger: the
+    next one may start when all CTAs have issued their last loads of K. pdl_schedule_ahead: finds its part of the work
+    before it waits.
     """
 
     cluster: int
@@ -45,8 +45,10 @@ class MlaTiling:
 def shares_columns(batch, rows, parts, blocks):  # type: ignore[no-untyped-def]
     """Whether two CTAs share the columns of a part, where a kernel may: storing and joining partial results then takes
     half as long, and each key is loaded twice. The device decides, as it knows the lengths; so all are its numbers, or
-    Python's. parts: of CTAs that share nothing; blocks: of the keys of all requests. What a part may have then is
-    measured on an H200 (docs/performance.md): up to 16 rows there is little to store, and many requests join little.
+    Python's, but that a batch of one is always Python's 1: it has a way of its own, and needs no test on the device.
+    parts: of CTAs that share nothing; blocks: of the keys of all requests, each request's a multiple of the unit. What
+    a part may have then is measured on an H200 (docs/performance.md): up to 16 rows there is little to store, and many
+    requests join little.
     """
     few = blocks * 8 <= parts
     if type(batch) is int and batch == 1:

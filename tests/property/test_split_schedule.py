@@ -6,7 +6,7 @@ What finds the parts and what reads the result is the device source itself, run 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from device_source import device_functions, run_warp
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from cutegen.runtime.mla import KEY_BLOCK, shares_columns
@@ -127,12 +127,15 @@ def run_ctas(
     max_splits: int,
     rows: int = 64,
     shares: Shares | None = None,
+    find: Callable[..., None] = SCHEDULE["find_part"],
+    more: Sequence[object] = (),
 ) -> Iterator[Part]:
     for now.cta in range(parts):
         work = Work()
         run_warp(
-            SCHEDULE["find_part"],
+            find,
             *(Lengths(lengths), now.cta, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits, rows, shares, work),
+            *more,
         )
         part = Part(lengths, work, unit, work[SCHEDULE["COLUMN_BLOCKS"]] if shares else 1)
         now.published = part.published
@@ -274,18 +277,46 @@ def test_which_parts_two_ctas_share(lengths: list[int], rows: int, parts: int, s
     st.sampled_from((1, 25, 100)),
     st.integers(0, 5),
 )
-@example([40_000], 20, 0, 2, 8, 25, 0)  # overhead of more than a cut costs: an even one is the better
 @example([64 * n for n in range(33)], 132, 40, 2, 2, 25, 0)
 def test_short_ways_find_the_same(
     lengths: list[int], parts: int, number: int, unit: int, overhead: int, join_ratio: int, max_splits: int
 ) -> None:
     """As comparing all cuts with room for 160 lengths does; a short way may write fields that mean nothing there.
-    Single key blocks have but one way for many requests."""
+    Single key blocks have but one way for many requests; and where a request costs more than a cut, a comparison may
+    cut a single one evenly."""
+    assume(len(lengths) > 1 or overhead <= SCHEDULE["CUT"])
     given = (Lengths(lengths), number % parts, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits, 64, None)
     found, compared = Work(), Work()
     run_warp(SCHEDULE["find_part"], *given, found)
     run_warp(SCHEDULE["_find_among"], *given, compared, SCHEDULE["HELD" if unit == 2 or len(lengths) <= 32 else "FEW"])
     assert compared.items() <= found.items()
+
+
+@settings(max_examples=100)
+@given(
+    st.integers(-2, 200_000),
+    st.integers(1, 24),
+    st.sampled_from((1, 2)),
+    st.integers(1, 64),
+    st.sampled_from((1, 25, 100)),
+    st.integers(0, 5),
+)
+@example(40_000, 20, 2, 8, 25, 0)  # 313 pairs: the even cut counts the request among them, and has parts of 17
+def test_no_cut_of_a_single_request_has_shorter_parts(
+    length: int, parts: int, unit: int, overhead: int, join_ratio: int, max_splits: int
+) -> None:
+    def longest(ctas: Iterable[Part]) -> int:
+        """In units, of which the last one may be half used."""
+        return max((-(-(hi - lo) // unit) for cta in ctas for _, lo, hi in cta.pieces), default=0)
+
+    knobs = (unit, overhead, join_ratio, max_splits)
+    compared = run_ctas([length], parts, *knobs, find=SCHEDULE["_find_among"], more=(SCHEDULE["FEW"],))
+    assert longest(run_ctas([length], parts, *knobs)) <= longest(compared)
+
+
+def test_what_a_single_request_costs_does_not_move_its_cut() -> None:
+    first, *others = ([cta.pieces for cta in run_ctas([40_000], 20, 2, cost, 25, 0)] for cost in (1, 4, 5, 64))
+    assert others == [first] * 3
 
 
 @pytest.mark.parametrize(
