@@ -180,7 +180,7 @@ def _disassemble_together(cubins: Sequence[bytes], arch: str) -> list[str]:
     ends = list(accumulate(map(len, codes)))
     texts: list[list[str]] = [[] for _ in codes]
     number = 0
-    for line in _run_nvdisasm(b"".join(codes), "-b", arch.upper().replace("_", "").replace("A", "a")).splitlines():
+    for line in _run_nvdisasm(b"".join(codes), "-b", f"SM{arch.removeprefix('sm_')}").splitlines():
         if found := _ADDRESS.match(line):
             while int(found[1], 16) >= ends[number]:
                 number += 1
