@@ -1,8 +1,8 @@
 """Which keys of which requests a CTA decodes, found by one warp from the lengths on the device.
 
 All keys are a list of units: pairs of key blocks, or single ones, request after request. A part, which is one CTA per
-row block, takes a contiguous run of units; a request that several parts share is joined afterwards. Ways to cut that
-are compared:
+row block, or two that share its columns, takes a contiguous run of units; a request that several parts share is joined
+afterwards. Ways to cut that are compared:
 
 - aligned: every part lies within one request, all parts about as long. One piece a part.
 - whole: every part takes as many requests as the others, all of them whole.
