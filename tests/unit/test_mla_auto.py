@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,28 @@ def test_the_unit_is_open_where_it_can_matter(text: str, unit: object) -> None:
 )  # fmt: skip
 def test_the_kernel_goes_by_rows_and_batch(rows: int, batch: int, runs: str) -> None:
     assert dispatch(resolve_text(MLA).resolved.dispatch, {"rows": rows, "batch": batch, "query_len": 1}) == runs
+
+
+@pytest.mark.parametrize(
+    ("heads", "query_len", "bounds"),
+    [
+        ("16", "1", [64]),
+        ("[32, 48]", "2", [64, 128]),
+        ("128", "1", [128]),
+        ("128", "[2, 4]", [256]),
+        ("128", "4", []),
+    ],
+)
+def test_the_dispatch_asks_for_rows_that_are_promised(heads: str, query_len: str, bounds: list[int]) -> None:
+    """It decides as that of all rows does, and asks for single key blocks no more often than calls differ."""
+    text = MLA.replace("[16, 128]", heads).replace("[1, 4]", query_len)
+    resolved, every = resolve_text(text).resolved, resolve_text(MLA).resolved
+    found = [row.when[0][2] for row in resolved.dispatch if row.tiling == UNIT_1]
+    assert found == bounds
+    low, high = resolved.problem.rows
+    for rows, batch in product(range(low, high + 1), (1, 2, 4, 5, 8, 9, 15, 16)):
+        call = {"rows": rows, "batch": batch}
+        assert dispatch(resolved.dispatch, call) == dispatch(every.dispatch, call)
 
 
 def test_one_row_block_needs_one_kernel() -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # faster at batch 32 and 128 with 128 heads, 4% slower at batch 1.
 _FULL = ("batch", ">=", 16)
 SHARED_LOADS: tuple[When, ...] = ((("rows", ">", 64), ("rows", "<=", 128), _FULL), (("rows", ">", 192), _FULL))
-FEW_ROWS: tuple[When, ...] = tuple((("rows", "<=", rows), ("batch", "<=", batch)) for rows, batch in SINGLE_BLOCKS)
 
 
 def resolve(
@@ -83,19 +82,29 @@ def _assemble(
         problem=problem,
         variant=c.variant,
         tilings=tilings,
-        dispatch=(*measured, *_default_rows(c, names)),
+        dispatch=(*measured, *_default_rows(c, names, problem.rows)),
         decisions=decided.decisions,
         digest=kernel_digest(spec, doc.name, asdict(problem), decided.decisions, *numbers, *measured),
     )
 
 
-def _default_rows(c: Candidate, names: Mapping[Candidate, str]) -> Iterator[DispatchRow]:
-    """Which of the instances that are built without winners runs a call."""
+def _default_rows(c: Candidate, names: Mapping[Candidate, str], promised: tuple[int, int]) -> Iterator[DispatchRow]:
+    """Which of the instances that are built without winners runs a call. promised: the fewest and the most rows."""
     default, *others = c.instances()
     for other in others:
-        for when in SHARED_LOADS if other.cluster > 1 else FEW_ROWS:
+        for when in SHARED_LOADS if other.cluster > 1 else _few_rows(*promised):
             yield DispatchRow(when, names[other])
     yield DispatchRow((), names[default])
+
+
+def _few_rows(fewest: int, most: int) -> Iterator[When]:
+    """Calls for single key blocks: those that somebody makes, up to the first of any rows, which has more requests than
+    the ones behind it."""
+    for rows, batch in SINGLE_BLOCKS:
+        if rows >= fewest:
+            yield ("rows", "<=", rows), ("batch", "<=", batch)
+        if rows >= most:
+            return
 
 
 def _instance_names(instances: Sequence[Candidate]) -> Iterator[str]:
