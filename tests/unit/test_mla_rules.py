@@ -34,6 +34,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      SM90),
     ("row-block-pairs", MLA.replace("[16, 128]", "64").replace("[1, 4]", "1"), {"variant": "both"},
      ("at most 64 rows", "use seesaw"), {"variant": "seesaw"}, SM90),
+    ("row-block-pairs", MLA.replace("[16, 128]", "[9, 12]").replace("[1, 4]", "[15, 16]"), {"variant": "both"},
+     ("135 to 192 rows", "three blocks", "use seesaw"), {"variant": "seesaw"}, SM90),
     ("unit-any", PAIRED, {**TWO, "unit": "any"}, ("seesaw_2cta is one kernel", "`variant: both`"),
      {"variant": "seesaw", "unit": "any"}, SM90),
     ("unit-any", MLA.replace("[16", "[65").replace("[1,", "[4,"), {"unit": "any"},

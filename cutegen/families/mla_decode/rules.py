@@ -43,6 +43,9 @@ def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objecti
 def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.variant == BOTH and problem.rows[1] <= ROW_BLOCK:
         return f"at most {problem.rows[1]} rows are promised: never two blocks of {ROW_BLOCK}", "use seesaw"
+    if c.variant == BOTH and {-(-rows // ROW_BLOCK) for rows in problem.rows} == {3}:
+        low, high = problem.rows
+        return f"{low} to {high} rows are promised: always three blocks of {ROW_BLOCK}", "use seesaw"
     if c.cluster == 1:
         return None
     for heads in _promised(problem.heads):
