@@ -110,9 +110,9 @@ def find_part(
 
     unit: keys of a unit. overhead: of a request, in pairs. join_ratio: cost of a pair over the cost of joining one
     more part, so that a request of n pairs is not cut finer than sqrt(n / join_ratio) pairs. max_splits: most parts of
-    a request, 0 for no bound. rows: of a request. shares_columns: whether two CTAs share a part, a function of (batch,
-    rows, parts, key blocks of all requests); then CTA n has half n % 2 of the columns of part n // 2, and COLUMN_BLOCKS
-    is 2. None: no two ever do, and that field is not written.
+    a request, 0 for no bound. rows: of a request. shares_columns: whether two CTAs share a part, a function of (batch
+    or None for a single request, rows, parts, key blocks of all requests); then CTA n has half n % 2 of the columns of
+    part n // 2, and COLUMN_BLOCKS is 2. None: no two ever do, and that field is not written.
 
     A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
     through it, and a single one the shortest, whose cut is an aligned one. The others find the same; but single key
@@ -150,7 +150,7 @@ def _share_columns(
     found: cute.Tensor,
 ):
     """Part and parts, after it is decided and written whether two CTAs share the columns of each. total: units of all
-    requests; batch: 1 if the way is that of a single one."""
+    requests; batch: None where there is but one."""
     both = Int32(1) if shares_columns(batch, rows, parts, total * const_expr(2 * unit // PAIR)) else Int32(0)
     if cute.arch.lane_idx() == 0:
         found[COLUMN_BLOCKS] = both + 1
@@ -173,7 +173,7 @@ def _take_single(
     length = cutlass.max(lengths[0], Int32(0))
     units = _units(length, unit)
     if const_expr(shares_columns is not None):
-        part, parts = _share_columns(units, 1, rows, part, parts, unit, shares_columns, found)
+        part, parts = _share_columns(units, None, rows, part, parts, unit, shares_columns, found)
     chunk = cutlass.max(_ceil_div(units, parts), _finest(units, unit, join_ratio, max_splits))
     count = cutlass.max(_ceil_div(units, chunk), Int32(1))
     size = _ceil_div(units, count)

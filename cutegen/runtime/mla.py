@@ -44,14 +44,13 @@ class MlaTiling:
 
 def shares_columns(batch, rows, parts, blocks):  # type: ignore[no-untyped-def]
     """Whether two CTAs share the columns of a part, where a kernel may: storing and joining partial results then takes
-    half as long, and each key is loaded twice. The device decides, as it knows the lengths; so all are its numbers, or
-    Python's, but that a batch of one is always Python's 1: it has a way of its own, and needs no test on the device.
-    parts: of CTAs that share nothing; blocks: of the keys of all requests, each request's a multiple of the unit. What
-    a part may have then is measured on an H200 (docs/performance.md): up to 16 rows there is little to store, and many
-    requests join little.
+    half as long, and each key is loaded twice. The device decides, as it knows the lengths; so these are its numbers,
+    or Python's. batch: None for a single request, which has a way of its own on the device. parts: of CTAs that share
+    nothing; blocks: of the keys of all requests, each request's a multiple of the unit. What a part may have then is
+    measured on an H200 (docs/performance.md): up to 16 rows there is little to store, and many requests join little.
     """
     few = blocks * 8 <= parts
-    if type(batch) is int and batch == 1:
+    if batch is None:
         short = (rows > 16) & ((blocks <= parts) | (rows <= 128) & (blocks <= parts * 2))
     else:
         short = (rows > 16) & (blocks * 2 <= parts) | (rows > 32) & (blocks <= parts) & (batch * 2 <= parts)

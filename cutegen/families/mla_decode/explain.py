@@ -155,7 +155,8 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     unit = numbers.unit
     kib = workspace_elements(rows, parts) * 4 // 1024
     cuts, overhead = -(-kv_len // (unit * KEY_BLOCK)), numbers.overhead * MAX_UNIT // unit
-    halves = 2 if numbers.split_columns and shares_columns(batch, rows, parts, batch * cuts * unit) else 1
+    shared = shares_columns(batch if batch > 1 else None, rows, parts, batch * cuts * unit)
+    halves = 2 if numbers.split_columns and shared else 1
     parts = parts // halves
     ctas = f"{blocks} row blocks x {parts} parts" + " x 2 halves of the columns" * (halves > 1)
     share = max(-(-batch * (cuts + overhead) // parts), _finest(cuts, numbers))
