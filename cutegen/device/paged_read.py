@@ -16,7 +16,6 @@ from cutegen.device.smem import smem_tensor, staged_layout
 HEAD, TILE = 576, 64  # columns of a page, and of one box
 TILES = HEAD // TILE
 SMEM_BYTES = 221_184  # of pages in flight in each CTA
-EVICT_FIRST = 0x12F0000000000000  # L2 policy (PTX ISA, createpolicy)
 
 
 class PagedRead:
@@ -80,7 +79,7 @@ class PagedRead:
                         source[None, 0, tile, page],
                         to[None, 0, tile, stage],
                         tma_bar_ptr=full + stage,
-                        cache_policy=Int64(EVICT_FIRST),
+                        cache_policy=Int64(tma.EVICT_FIRST),
                     )
                 issued = issued + 1
         for last in cutlass.range(cutlass.max(issued - stages, 0), issued, unroll=1):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Int32, const_expr
+from cutlass import Boolean, Int32, const_expr
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,13 @@ class RasterOrder:
     def count(self) -> Int32:
         """Clusters' worth of tiles in the whole problem."""
         return self.tiles_m * self.tiles_n * self.batches
+
+    @cute.jit
+    def is_streamed(self, operand: cutlass.Constexpr[int], multicast: cutlass.Constexpr[int]) -> Boolean:
+        """Whether slices of A (`operand` 0) or of B (1) pass through L2 for one load, or for two that come at about the
+        same time: the weights of a product with few rows. multicast: CTAs that one load feeds."""
+        readers = self.tiles_n * self.cluster[1] if const_expr(operand == 0) else self.tiles_m * self.cluster[0]
+        return readers <= 2 * multicast
 
     @cute.jit
     def tile(self, index: Int32) -> tuple[Int32, Int32, Int32]:

@@ -1,7 +1,18 @@
-"""TMA atoms and what multicast needs."""
+"""TMA atoms, what multicast needs, and which boxes L2 should keep."""
 
 import cutlass.cute as cute
+from cutlass import Boolean, Int64
 from cutlass.cute.nvgpu import cpasync
+
+# L2 policies (PTX ISA, createpolicy).
+EVICT_FIRST, EVICT_NORMAL = 0x12F0000000000000, 0x1000000000000000
+
+
+@cute.jit
+def l2_policy(streamed: Boolean) -> Int64:
+    """The `cache_policy` of a load. streamed: nobody reads these boxes again, so they are the first to leave L2, before
+    what other CTAs share and results, which would be written to memory in the midst of the loads."""
+    return Int64(EVICT_FIRST) if streamed else Int64(EVICT_NORMAL)
 
 
 def load_atom(tensor, staged_layout, tile, multicast=1):

@@ -76,8 +76,8 @@ BREAKS = [
     ("half of the arrivals expected", ", 16;", ", 8;", 1, "arrivals, but only|nan|deadlock"),
     (
         "the other parity",
-        r"mov\.b32 \t%r329, 1;",
-        "mov.b32 %r329, 0;",
+        r"mov\.b32 \t(%r\d+), 1;(?=[\s\S]*try_wait\.parity[^;]*, \1,)",
+        r"mov.b32 \1, 0;",
         0,
         "deadlock: .*\n(.*\n)*.*parity 0 of mbarrier",
     ),

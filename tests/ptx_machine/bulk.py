@@ -83,16 +83,20 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
     assert isinstance(source, Memory)
     (to, to_offset), (bar, bar_offset) = (asm.place(o, asm.address_type(o)) for o in (target, barrier))
     tensor = asm.source(source.base, "b64")
-    multicast = "multicast::cluster" in ins.opcode
+    multicast, hinted = "multicast::cluster" in ins.opcode, "L2::cache_hint" in ins.opcode
     slots = [tensor, to, bar, *_coordinates(asm, source)] + ([asm.source(rest[0], "b16")] if multicast else [])
+    slots += [asm.source(rest[-1], "b64")] if hinted else []
 
     def run(w: Any) -> None:
         values = _uniform(w, slots)
+        policy = values.pop() if hinted else None
         mask = values.pop() if multicast else None
         map_address, destination, barrier_at, *start = values
         tensor_map, start = _tensor_map(w, map_address), tuple(map(_signed, start))
         if len(start) != len(tensor_map.dims):
             raise PtxError(f"{len(start)} coordinates for a tensor map of rank {len(tensor_map.dims)}")
+        region = w.cta.machine.memory.region(tensor_map.address, tensor_map.address + 1)
+        w.cta.machine.boxes.setdefault((region.name, start), []).append(policy)
         issue_load(
             w, tensor_map.address, destination + to_offset, barrier_at + bar_offset, mask, tensor_map.chunks,
             lambda agent: tensor_map.read(w.cta.machine.memory, start, agent), f"TMA load at {start}",

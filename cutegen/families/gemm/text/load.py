@@ -19,8 +19,8 @@ class LoadedText:
     atom, gmem, smem: names of copy atom, tensor and ring; modes, smem_modes: of the latter two. source: what boxes are
     cut from, another for each tile (`moving`) where groups begin anywhere; boxes: the name of what is cut, box: the
     extents of one, all_boxes: coordinates that choose all, boxes_modes: modes then. of_smem, of_gmem: names of the
-    partitions for the copy; peer: of them, where CTAs share a box; mask, mask_value: of those CTAs. coordinate: of the
-    box of a step.
+    partitions for the copy; peer: of them, where CTAs share a box; mask, mask_value: of those CTAs. policy,
+    policy_value: which boxes leave L2 first, "" where none may. coordinate: of the box of a step.
     """
 
     atom: str
@@ -39,6 +39,8 @@ class LoadedText:
     peer: str
     mask: str
     mask_value: str
+    policy: str
+    policy_value: str
     coordinate: str
 
 
@@ -145,6 +147,7 @@ def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText |
     moving = groups is not None and groups.moves(dim)
     other = "nm"[axis]
     row = f"({dim}, 0)" if problem.paired_dim == dim else dim
+    streams = groups is None and (operand.batched or problem.batch is None)  # else each batch reads all of it
     return LoadedText(
         atom=f"tma{name}",
         gmem=f"m{name}",
@@ -162,6 +165,8 @@ def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText |
         peer=f", cta_{other}, t.multicast[{axis}]",
         mask=f"mask_{name.lower()}",
         mask_value=f"tma.multicast_mask(t.cluster, {'mn'.index(other)}, t.multicast[{axis}])",
+        policy=f"policy_{name.lower()}" if streams else "",
+        policy_value=f"tma.l2_policy(o.raster.is_streamed({axis}, t.multicast[{axis}]))" if streams else "",
         coordinate=f"{row}, k" + ", batch" * operand.batched,
     )
 
@@ -188,6 +193,8 @@ def _scales(mainloop: MainloopText, groups: GroupText | None) -> tuple[LoadedTex
             peer="",
             mask="",
             mask_value="",
+            policy="",
+            policy_value="",
             coordinate=f"{s.side}, k" + ", batch" * s.batched,
         ),
     )
