@@ -96,7 +96,7 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
         if len(start) != len(tensor_map.dims):
             raise PtxError(f"{len(start)} coordinates for a tensor map of rank {len(tensor_map.dims)}")
         region = w.cta.machine.memory.region(tensor_map.address, tensor_map.address + 1)
-        w.cta.machine.boxes.setdefault((region.name, start), []).append(policy)
+        w.cta.machine.boxes.setdefault((region.name, start, tuple(tensor_map.box)), []).append(policy)
         issue_load(
             w, tensor_map.address, destination + to_offset, barrier_at + bar_offset, mask, tensor_map.chunks,
             lambda agent: tensor_map.read(w.cta.machine.memory, start, agent), f"TMA load at {start}",

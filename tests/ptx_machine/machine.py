@@ -160,8 +160,8 @@ class Machine:
         memory.describe = self.describe if races else None
         self.parameters = np.frombuffer(launch.parameters, np.uint8)
         self.tensor_maps: dict[int, Any] = {}
-        # Loads by TMA, by region and coordinates of the box: the L2 policy of each, None without.
-        self.boxes: dict[tuple[str, tuple[int, ...]], list[int | None]] = {}
+        # Loads by TMA, by region, coordinates and extents of the box: the L2 policy of each, None without.
+        self.boxes: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[int | None]] = {}
         self.random = random.Random(seed)
         paces = [self.random.choice(_PACES) for _ in range(3)] if seed > 1 else [_PACES[seed]] * 3
         self.pace = dict(zip(("load", "store", "product"), paces))

@@ -13,6 +13,7 @@ from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.gather import GatherText
 from cutegen.families.gemm.text.groups import GroupText
+from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.reductions import ReductionsText
 from cutegen.families.gemm.text.tensors import MatrixText, scale_modes
@@ -75,6 +76,7 @@ def _clusters(dim: str, rows: MatrixText, others: MatrixText, groups: GroupText 
 
 def kernel_parameters(
     matrices: tuple[MatrixText, MatrixText],
+    load: LoadText,
     mainloop: MainloopText,
     inputs: InputsText,
     outputs: OutputsText,
@@ -93,6 +95,7 @@ def kernel_parameters(
             yield KernelParameter(gather.index_gmem, "cute.Tensor", gather.index)
         else:
             yield from _by_tma(operand)
+    yield from (KernelParameter(x.pieces.atom, PIECE_ATOM, x.pieces.atom) for x in load.ragged if x.pieces)
     for tile in (*outputs.by_tma, *inputs.tiles):
         yield from _by_tma(f"_{tile.name}")
     for end in boxes.ends if boxes else ():

@@ -110,7 +110,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
     plain = plain_storage(tile, consumers, work, groups, inputs, blocks, reductions)
     own_parameters = kernel_parameters(
-        (a, b), mainloop, inputs, outputs, boxes, blocks, reductions, groups, gather, work
+        (a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, gather, work
     )
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
@@ -123,6 +123,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "pairs": problem.paired,
         "pipeline_state": consumers.pingpong or mainloop.promoted_k or (boxes and boxes.loaded),
         "reduction": reductions.outputs or blocks,
+        "ragged": load.ragged,
         "row_gather": gather,
         "row_groups": groups,
         "tma": True,

@@ -6,10 +6,12 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.tensors import MatrixText
+
+PIECE_ATOM = "cute.CopyAtom | None"  # what a kernel is given for PiecesText.atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class LoadedText:
     extents of one, all_boxes: coordinates that choose all, boxes_modes: modes then. of_smem, of_gmem: names of the
     partitions for the copy; peer: of them, where CTAs share a box; mask, mask_value: of those CTAs. policy,
     policy_value: which boxes leave L2 first, "" where none may. coordinate: of the box of a step.
+    pieces: None where tiles are always loaded whole.
     """
 
     atom: str
@@ -41,6 +44,24 @@ class LoadedText:
     mask_value: str
     policy: str
     policy_value: str
+    coordinate: str
+    pieces: PiecesText | None
+
+
+@dataclass(frozen=True, slots=True)
+class PiecesText:
+    """How tiles are loaded that reach past the tensor's last row. atom, of_smem, of_gmem: as LoadedText has them, of a
+    piece; atom_value, partition: source of them. found: name of what this CTA loads of a tile, and find: its source.
+    absent: bytes of a slot that are not loaded. coordinate: of piece `piece` of a tile, in a step."""
+
+    atom: str
+    atom_value: str
+    of_smem: str
+    of_gmem: str
+    partition: str
+    found: str
+    find: str
+    absent: str
     coordinate: str
 
 
@@ -75,6 +96,11 @@ class LoadText:
         return (*self.operands, *self.scales)
 
     @property
+    def ragged(self) -> tuple[LoadedText, ...]:
+        """What comes in pieces where a tile reaches past the last row."""
+        return tuple(x for x in self.operands if x.pieces)
+
+    @property
     def moving(self) -> tuple[LoadedText, ...]:
         """What is cut anew for each tile, from where its group begins."""
         return tuple(x for x in self.every if x.moving)
@@ -93,7 +119,8 @@ def load_text(
     groups: GroupText | None,
 ) -> LoadText:
     """In the kernel's frame."""
-    loaded = {axis: _operand(problem, axis, t, groups) for axis, t in enumerate((a, b)) if not t.gathered}
+    rows = 1 if structure.swap_ab else 0  # the operand with the rows of m, which differ from call to call
+    loaded = {axis: _operand(problem, axis, t, groups, axis == rows) for axis, t in enumerate((a, b)) if not t.gathered}
     operands = tuple(loaded.values())
     scales = _scales(mainloop, groups)
     used = {"mn"[axis] for axis in loaded}
@@ -114,12 +141,14 @@ def _ahead(problem: GemmProblem, structure: Candidate, loaded: Mapping[int, Load
     early = [axis for axis, ahead in enumerate((structure.load_ahead_a, structure.load_ahead_b)) if ahead]
     if not early:
         return None
-    matrices, used = [(problem.a, problem.b)[axis] for axis in early], {"mn"[axis] for axis in early}
+    matrices = [(problem.a, problem.b)[axis] for axis in early]
+    counted = {axis for axis, x in loaded.items() if x.pieces} | set(early)  # whose bytes a slot waits for
+    used = {"mn"[axis] for axis in counted}
     return AheadText(
         operands=tuple(loaded[axis] for axis in early),
         tiles=" and ".join(f"tiles of {t.name}" for t in matrices),
         extents=_extents(used),
-        peers=_peers(early),
+        peers=_peers(counted),
         at=_place(used, any(t.batched for t in matrices)),
         k_tiles=_count_steps(loaded[early[0]]),
     )
@@ -142,11 +171,14 @@ def _count_steps(x: LoadedText) -> str:
     return f"cute.size({x.boxes}, mode=[3])"
 
 
-def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText | None) -> LoadedText:
+def _operand(
+    problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText | None, may_be_ragged: bool
+) -> LoadedText:
     dim, name, operand = "mn"[axis], "AB"[axis], (problem.a, problem.b)[axis]
     moving = groups is not None and groups.moves(dim)
     other = "nm"[axis]
     row = f"({dim}, 0)" if problem.paired_dim == dim else dim
+    in_pieces = may_be_ragged and groups is None and t.k_major and problem.paired_dim != dim
     streams = groups is None and (operand.batched or problem.batch is None)  # else each batch reads all of it
     return LoadedText(
         atom=f"tma{name}",
@@ -168,6 +200,23 @@ def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText |
         policy=f"policy_{name.lower()}" if streams else "",
         policy_value=f"tma.l2_policy(o.raster.is_streamed({axis}, t.multicast[{axis}]))" if streams else "",
         coordinate=f"{row}, k" + ", batch" * operand.batched,
+        pieces=_pieces(axis, operand) if in_pieces else None,
+    )
+
+
+def _pieces(axis: int, operand: MatrixOperand) -> PiecesText:
+    dim, other, name, low = "mn"[axis], "nm"[axis], "AB"[axis], "ab"[axis]
+    multicast = f"t.multicast[{axis}]"
+    return PiecesText(
+        atom=f"tmaPiece{name}",
+        atom_value=f"ragged.piece_atom({operand.name}, s{name}_layout, (tile_{dim}, tile_k), {multicast})",
+        of_smem=f"p{name}s{name}",
+        of_gmem=f"p{name}g{name}",
+        partition=f"ragged.partition(o.tmaPiece{name}, o.s{name}, g{name}, (tile_{dim}, tile_k), {multicast})",
+        found=f"pieces_{low}",
+        find=f"ragged.find_pieces(o.m{name}.shape[0], {dim}, tile_{dim}, cta_{other}, {multicast})",
+        absent=f"pieces_{low}.absent * (tile_k * {operand.dtype.bytes})",
+        coordinate=f"piece, 0, {dim}, k" + ", batch" * operand.batched,
     )
 
 
@@ -196,6 +245,7 @@ def _scales(mainloop: MainloopText, groups: GroupText | None) -> tuple[LoadedTex
             policy="",
             policy_value="",
             coordinate=f"{s.side}, k" + ", batch" * s.batched,
+            pieces=None,
         ),
     )
 

@@ -13,7 +13,7 @@ from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.expressions import factor
 from cutegen.families.gemm.text.gather import GatherText
-from cutegen.families.gemm.text.load import LoadText
+from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.families.gemm.text.reductions import ReductionsText
@@ -61,6 +61,7 @@ class RolesText:
 def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
     fields = (
         *(_atom(x.atom) for x in load.every),
+        *(_piece_atom(x.pieces.atom) for x in load.ragged if x.pieces),
         *(_tensor(x.gmem, x.modes) for x in load.every),
         *(_tensor(x.smem, x.smem_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
@@ -238,6 +239,10 @@ def _field(name: str, kind: str) -> FieldText:
 
 def _atom(name: str) -> FieldText:
     return _field(name, "cute.CopyAtom")
+
+
+def _piece_atom(name: str) -> FieldText:
+    return FieldText(name, PIECE_ATOM, "None where a tile is always loaded whole", name)
 
 
 def _tensor(name: str, modes: str | None = None, value: str = "") -> FieldText:

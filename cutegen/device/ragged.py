@@ -1,0 +1,82 @@
+"""Tiles of an operand that reach past the last row of its tensor: which rows TMA loads of them.
+
+TMA takes longer to write zeros for rows outside of a tensor than to load rows (docs/performance.md, "Ragged rows"). So
+such a tile comes in pieces of some rows, and pieces without a row of the tensor are left out. Their place in shared
+memory keeps what it held; only rows of the product that do not exist are made of it.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Boolean, Int32
+from cutlass.cute.nvgpu import cpasync
+
+from cutegen.device import tma
+
+SWIZZLE_ROWS = 8  # after which any swizzle of rows along k repeats
+
+
+def piece_rows(rows: int, multicast: int = 1) -> int:
+    """Rows of a piece of what one of `multicast` CTAs loads of a tile of `rows`: a quarter, if those are 32 or more,
+    else half, if those are 16 or more, else all: copies cost time, too."""
+    share = rows // multicast
+    for pieces, least in ((4, 32), (2, 16)):
+        if share % (pieces * SWIZZLE_ROWS) == 0 and share >= pieces * least:
+            return share // pieces
+    return share
+
+
+def piece_atom(tensor, staged_layout, tile, multicast=1):
+    """The atom that loads a piece of `tile`, (rows, columns) of `tensor`, for `multicast` CTAs of the cluster; None
+    where tiles are not cut into pieces. staged_layout: of the ring."""
+    rows, columns = tile
+    size = piece_rows(rows, multicast)
+    if size == rows // multicast:
+        return None
+    op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+    pieces = cute.flat_divide(staged_layout.outer, (size, columns))  # (rows, columns, pieces, 1, stages)
+    slot = cute.make_composed_layout(staged_layout.inner, 0, cute.slice_(pieces, (None, None, 0, 0, 0)))
+    atom, _ = cpasync.make_tiled_tma_atom(op, tensor, slot, (size, columns))
+    return atom
+
+
+def partition(atom, smem, gmem, tile, multicast=1):
+    """Views ((TMA, pieces, 1, stages), (TMA, pieces, 1, tiles...)) of a ring and of a tensor cut into tiles."""
+    if atom is None:
+        return None, None
+    rows, columns = tile
+    size = (piece_rows(rows, multicast), columns)
+    return tma.partition(atom, cute.flat_divide(smem, size), cute.flat_divide(gmem, size))
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What this CTA loads of a tile. whole: all of its share; else the pieces first up to end, of which there may be
+    none. absent: rows of the tile that no CTA loads."""
+
+    whole: Boolean
+    first: Int32
+    end: Int32
+    absent: Int32
+
+
+def find_pieces(extent, tile, rows: int, cta, multicast: int) -> Pieces:
+    """Of tile number `tile` of a tensor with `extent` rows. cta: this one's number of those that share the tile."""
+    size = piece_rows(rows, multicast)
+    count, share = rows // size, rows // multicast // size
+    if share == 1:
+        return Pieces(True, 0, 0, 0)
+    present = cutlass.min((extent - tile * rows + size - 1) // size, Int32(count))
+    present = cutlass.max(present, Int32(0))  # a cluster may have more CTAs than there are tiles
+    first = cta * share
+    whole = present >= first + share
+    return Pieces(whole, first, cutlass.select_(whole, first, present), (count - present) * size)
+
+
+def acquire(ring, state, tx_bytes):
+    """Waits for a free slot, which `tx_bytes` will fill: `producer_acquire` of a ring whose slots get different
+    amounts."""
+    ring.sync_object_empty.wait(state.index, state.phase)
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(ring.producer_get_barrier(state), tx_bytes)

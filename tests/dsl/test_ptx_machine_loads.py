@@ -1,0 +1,109 @@
+"""What the load warp asks TMA for: which boxes, and which of them leave L2 first. On the PTX machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from gemm_specs import CONSTANTS, EDGES, resolve_text
+from ptx_machine import Simulation, assert_passes, load_resolution
+from ptx_machine.host import missing_tool
+
+from cutegen.device.tma import EVICT_FIRST, EVICT_NORMAL
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+A, B = 0, 1  # numbers of the arguments
+BATCHED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors:
+  a: bf16[l, m, k]
+  b: bf16[n, k]
+  d: bf16[l, m, n]
+tiling: {tile: [64, 64, 64], cluster: [1, 1]}
+"""
+
+
+Boxes = dict[tuple[tuple[int, ...], tuple[int, ...]], list[int | None]]
+
+
+def observe(text: str, name: str, shape: dict[str, int]) -> dict[str, Boxes]:
+    """Of a and of b: for coordinates and extents of each box, from k on, the policies of its loads, None without."""
+    simulation = Simulation(sm_count=4, ready=(A, B))
+    assert_passes(load_resolution(resolve_text(text, name=name), simulation), shape)
+    assert simulation.machine is not None
+    boxes = simulation.machine.boxes.items()
+    return {
+        operand: {
+            (start, extents): [p or None for p in policies]
+            for (region, start, extents), policies in boxes
+            if region.startswith(f"argument {number} ")
+        }
+        for operand, number in (("a", A), ("b", B))
+    }
+
+
+def summarise(boxes: Boxes) -> tuple[set[int | None], int]:
+    """The policies, and how many loads the most loaded box has."""
+    return {policy for found in boxes.values() for policy in found}, max(map(len, boxes.values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "m", "n", "streamed"),
+    [
+        ("loaded_ahead", 8, 520, "b"),
+        ("loaded_ahead", 512, 520, "b"),
+        ("loaded_ahead", 520, 520, ""),
+        ("loaded_ahead", 520, 128, "a"),
+        ("loaded_ahead", 136, 128, "ab"),
+        ("loaded_ahead_transposed", 128, 520, "b"),
+        ("loaded_ahead_transposed", 136, 520, ""),
+        ("both_loaded_ahead_of_parts", 128, 200, "b"),
+    ],
+)
+def test_what_few_tiles_read_leaves_l2_first(name: str, m: int, n: int, streamed: str) -> None:
+    """And is loaded at most twice, which is why. The tiles: 128 x 64 in clusters of 2 x 1, then 32 of m in clusters
+    of two, then 64 x 64."""
+    found = observe(EDGES[name], name, {"m": m, "n": n, "k": 264})
+    for operand in "ab":
+        policies, loads = summarise(found[operand])
+        assert policies == {EVICT_FIRST if operand in streamed else EVICT_NORMAL}, operand
+        assert loads <= 2 or operand not in streamed, operand
+
+
+def test_what_every_product_of_a_batch_reads_stays_in_l2() -> None:
+    """One tile of m in each, but b is loaded for each; a is of one product, and has three tiles of n."""
+    found = observe(BATCHED, "kernel", {"l": 3, "m": 40, "n": 136, "k": 72})
+    assert summarise(found["a"]) == ({EVICT_NORMAL}, 3)
+    assert summarise(found["b"]) == ({None}, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "piece", "rows"),
+    [
+        ("loaded_ahead", 128, 32, (8, 100, 136)),  # by clusters of two tiles
+        ("loaded_ahead_transposed", 32, 16, (16, 24, 40)),
+        ("constant_columns_of_a_tile", 64, 32, (40, 72, 104)),  # a tile for two CTAs, by multicast
+        ("both_loaded_ahead_of_parts", 64, 32, (8, 40, 72)),
+        ("four_ctas_that_round_to_f16", 64, 32, (8, 328)),
+    ],
+)
+def test_rows_that_do_not_exist_are_not_loaded(name: str, share: int, piece: int, rows: Sequence[int]) -> None:
+    """All pieces with a row of the tensor are, and no other; what a CTA has all pieces of comes at once. share: rows of
+    a tile that a CTA loads."""
+    for m in rows:
+        boxes = observe({**EDGES, **CONSTANTS}[name], name, {"m": m, "n": 96, "k": 72})["a"]
+        end = -(-m // piece) * piece
+        assert {row for (_, low), (_, count) in boxes for row in range(low, low + count)} == set(range(end))
+        for (_, low), (_, count) in boxes:
+            assert count == (share if low // share * share + share <= end else piece)
