@@ -15,14 +15,17 @@ from cutlass.cute.nvgpu import cpasync
 from cutegen.device import tma
 
 SWIZZLE_ROWS = 8  # after which any swizzle of rows along k repeats
+LEAST_BYTES = 4096  # of a piece: a copy costs time, too
 
 
-def piece_rows(rows: int, multicast: int = 1) -> int:
-    """Rows of a piece of what one of `multicast` CTAs loads of a tile of `rows`: a quarter, if those are 32 or more,
-    else half, if those are 16 or more, else all: copies cost time, too."""
+def piece_rows(tile, dtype, multicast: int = 1) -> int:
+    """Rows of a piece of what one of `multicast` CTAs loads of a tile (rows, k): a quarter or half of it, if that is
+    LEAST_BYTES or more; else all."""
+    rows, columns = tile
     share = rows // multicast
-    for pieces, least in ((4, 32), (2, 16)):
-        if share % (pieces * SWIZZLE_ROWS) == 0 and share >= pieces * least:
+    share_bytes = share * columns * dtype.width // 8
+    for pieces in (4, 2):
+        if share % (pieces * SWIZZLE_ROWS) == 0 and share_bytes >= pieces * LEAST_BYTES:
             return share // pieces
     return share
 
@@ -30,48 +33,49 @@ def piece_rows(rows: int, multicast: int = 1) -> int:
 def piece_atom(tensor, staged_layout, tile, multicast=1):
     """The atom that loads a piece of `tile`, (rows, columns) of `tensor`, for `multicast` CTAs of the cluster; None
     where tiles are not cut into pieces. staged_layout: of the ring."""
-    rows, columns = tile
-    size = piece_rows(rows, multicast)
-    if size == rows // multicast:
+    size = (piece_rows(tile, tensor.element_type, multicast), tile[1])
+    if size[0] == tile[0] // multicast:
         return None
     op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
-    pieces = cute.flat_divide(staged_layout.outer, (size, columns))  # (rows, columns, pieces, 1, stages)
+    pieces = cute.flat_divide(staged_layout.outer, size)  # (rows, columns, pieces, 1, stages)
     slot = cute.make_composed_layout(staged_layout.inner, 0, cute.slice_(pieces, (None, None, 0, 0, 0)))
-    atom, _ = cpasync.make_tiled_tma_atom(op, tensor, slot, (size, columns))
+    atom, _ = cpasync.make_tiled_tma_atom(op, tensor, slot, size)
     return atom
 
 
-def partition(atom, smem, gmem, tile, multicast=1):
+def partition(atom, smem, tile, gmem, multicast=1):
     """Views ((TMA, pieces, 1, stages), (TMA, pieces, 1, tiles...)) of a ring and of a tensor cut into tiles."""
     if atom is None:
         return None, None
-    rows, columns = tile
-    size = (piece_rows(rows, multicast), columns)
+    size = (piece_rows(tile, smem.element_type, multicast), tile[1])
     return tma.partition(atom, cute.flat_divide(smem, size), cute.flat_divide(gmem, size))
 
 
 @dataclass(frozen=True)
 class Pieces:
     """What this CTA loads of a tile. whole: all of its share; else the pieces first up to end, of which there may be
-    none. absent: rows of the tile that no CTA loads."""
+    none. absent_bytes: of the tile, that no CTA loads."""
 
     whole: Boolean
     first: Int32
     end: Int32
-    absent: Int32
+    absent_bytes: Int32
 
 
-def find_pieces(extent, tile, rows: int, cta, multicast: int) -> Pieces:
-    """Of tile number `tile` of a tensor with `extent` rows. cta: this one's number of those that share the tile."""
-    size = piece_rows(rows, multicast)
+def find_pieces(smem, tile, extent, number, cta, multicast: int) -> Pieces:
+    """Of tile `number` of a tensor with `extent` rows. smem: the ring; cta: number of this one of those that share
+    tiles."""
+    rows, columns = tile
+    size = piece_rows(tile, smem.element_type, multicast)
     count, share = rows // size, rows // multicast // size
     if share == 1:
         return Pieces(True, 0, 0, 0)
-    present = cutlass.min((extent - tile * rows + size - 1) // size, Int32(count))
+    present = cutlass.min((extent - number * rows + size - 1) // size, Int32(count))
     present = cutlass.max(present, Int32(0))  # a cluster may have more CTAs than there are tiles
     first = cta * share
     whole = present >= first + share
-    return Pieces(whole, first, cutlass.select_(whole, first, present), (count - present) * size)
+    absent_bytes = (count - present) * (size * columns * smem.element_type.width // 8)
+    return Pieces(whole, first, cutlass.select_(whole, first, present), absent_bytes)
 
 
 def acquire(ring, state, tx_bytes):

@@ -92,7 +92,6 @@ def test_what_every_product_of_a_batch_reads_stays_in_l2() -> None:
     ("name", "share", "piece", "rows"),
     [
         ("loaded_ahead", 128, 32, (8, 100, 136)),  # by clusters of two tiles
-        ("loaded_ahead_transposed", 32, 16, (16, 24, 40)),
         ("constant_columns_of_a_tile", 64, 32, (40, 72, 104)),  # a tile for two CTAs, by multicast
         ("both_loaded_ahead_of_parts", 64, 32, (8, 40, 72)),
         ("four_ctas_that_round_to_f16", 64, 32, (8, 328)),

@@ -52,7 +52,7 @@ class LoadedText:
 class PiecesText:
     """How tiles are loaded that reach past the tensor's last row. atom, of_smem, of_gmem: as LoadedText has them, of a
     piece; atom_value, partition: source of them. found: name of what this CTA loads of a tile, and find: its source.
-    absent: bytes of a slot that are not loaded. coordinate: of piece `piece` of a tile, in a step."""
+    coordinate: of piece `piece` of a tile, in a step."""
 
     atom: str
     atom_value: str
@@ -61,7 +61,6 @@ class PiecesText:
     partition: str
     found: str
     find: str
-    absent: str
     coordinate: str
 
 
@@ -206,16 +205,15 @@ def _operand(
 
 def _pieces(axis: int, operand: MatrixOperand) -> PiecesText:
     dim, other, name, low = "mn"[axis], "nm"[axis], "AB"[axis], "ab"[axis]
-    multicast = f"t.multicast[{axis}]"
+    multicast, ring = f"t.multicast[{axis}]", f"o.s{name}, (tile_{dim}, tile_k)"
     return PiecesText(
         atom=f"tmaPiece{name}",
         atom_value=f"ragged.piece_atom({operand.name}, s{name}_layout, (tile_{dim}, tile_k), {multicast})",
         of_smem=f"p{name}s{name}",
         of_gmem=f"p{name}g{name}",
-        partition=f"ragged.partition(o.tmaPiece{name}, o.s{name}, g{name}, (tile_{dim}, tile_k), {multicast})",
+        partition=f"ragged.partition(o.tmaPiece{name}, {ring}, g{name}, {multicast})",
         found=f"pieces_{low}",
-        find=f"ragged.find_pieces(o.m{name}.shape[0], {dim}, tile_{dim}, cta_{other}, {multicast})",
-        absent=f"pieces_{low}.absent * (tile_k * {operand.dtype.bytes})",
+        find=f"ragged.find_pieces({ring}, o.m{name}.shape[0], {dim}, cta_{other}, {multicast})",
         coordinate=f"piece, 0, {dim}, k" + ", batch" * operand.batched,
     )
 
