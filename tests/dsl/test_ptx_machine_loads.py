@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from gemm_specs import CONSTANTS, EDGES, resolve_text
+from gemm_specs import CONSTANTS, COUNTS, EDGES, PLAIN, resolve_text
 from ptx_machine import Simulation, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
 
@@ -32,8 +32,10 @@ tensors:
   d: bf16[l, m, n]
 tiling: {tile: [64, 64, 64], cluster: [1, 1]}
 """
-
-
+OWN = {
+    "narrow_swizzle": PLAIN + "tiling: {tile: [256, 32, 32], cluster: [1, 2]}\n",
+    "transposed_in_clusters": PLAIN + "tiling: {swap_ab: true, tile: [128, 160, 64], cluster: [2, 2]}\n",
+}
 Boxes = dict[tuple[tuple[int, ...], tuple[int, ...]], list[int | None]]
 
 
@@ -95,14 +97,36 @@ def test_what_every_product_of_a_batch_reads_stays_in_l2() -> None:
         ("constant_columns_of_a_tile", 64, 32, (40, 72, 104)),  # a tile for two CTAs, by multicast
         ("both_loaded_ahead_of_parts", 64, 32, (8, 40, 72)),
         ("four_ctas_that_round_to_f16", 64, 32, (8, 328)),
+        ("promotion_of_two_parts", 128, 32, (8, 136, 200)),  # of 8 bits
+        ("constant_rows_of_a_cluster", 128, 32, (64,)),  # a tile of the cluster has no row
+        ("narrow_swizzle", 128, 64, (8, 200, 264)),
+        ("transposed_in_clusters", 80, 40, (8, 88, 168)),
     ],
 )
 def test_rows_that_do_not_exist_are_not_loaded(name: str, share: int, piece: int, rows: Sequence[int]) -> None:
     """All pieces with a row of the tensor are, and no other; what a CTA has all pieces of comes at once. share: rows of
     a tile that a CTA loads."""
     for m in rows:
-        boxes = observe({**EDGES, **CONSTANTS}[name], name, {"m": m, "n": 96, "k": 72})["a"]
+        boxes = observe({**EDGES, **CONSTANTS, **OWN}[name], name, {"m": m, "n": 96, "k": 80})["a"]
         end = -(-m // piece) * piece
         assert {row for (_, low), (_, count) in boxes for row in range(low, low + count)} == set(range(end))
         for (_, low), (_, count) in boxes:
             assert count == (share if low // share * share + share <= end else piece)
+
+
+@pytest.mark.parametrize(
+    ("text", "tile", "row"),
+    [
+        (PLAIN.replace("a: bf16[m, k]", "a: bf16[k, m]"), [128, 64, 64], 0),
+        (PLAIN, [64, 64, 32], 1),
+        (COUNTS, [128, 64, 64], 1),
+    ],
+    ids=["rows_side_by_side", "pieces_too_small_to_be_worth_a_copy", "rows_of_groups"],
+)
+def test_tiles_that_are_always_loaded_whole(text: str, tile: list[int], row: int) -> None:
+    """row: which coordinate of a box is that of its rows."""
+    text += f"tiling: {{tile: {tile}, cluster: [1, 1]}}\n"
+    text += "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
+    boxes = observe(text, "kernel", {"m": 72, "n": 64, "k": 64, "g": 1})["a"]
+    rows = {r for start, extents in boxes for r in range(start[row], start[row] + extents[row])}
+    assert rows == set(range(128))
