@@ -28,7 +28,9 @@ from cutegen.hardware import ARCHS, Device
 
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
 FILL_BYTES_PER_CLOCK = 96  # that TMA writes into shared memory
-ZERO_BYTES_PER_CLOCK = 21  # the same of rows outside of a tensor: TMA is slow at writing their zeros
+# The same of rows outside of a tensor: TMA is slow at writing their zeros. The fit's kernels wrote them for all such
+# rows. Since then most of those of m are not loaded (GemmProblem.ragged), of which the model does not know.
+ZERO_BYTES_PER_CLOCK = 21
 GATHERED_BYTES_PER_CLOCK = 16  # of rows that threads copy into shared memory, without multicast
 RING_CLOCKS = 600  # from asking for a stage to its data, besides writing them
 RING_MMAS = 3  # k tiles that the tensor core works on before a stage is free: its own, the one before, a hand-over
