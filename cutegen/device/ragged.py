@@ -36,10 +36,9 @@ def piece_atom(tensor, staged_layout, tile, multicast=1):
     size = (piece_rows(tile, tensor.element_type, multicast), tile[1])
     if size[0] == tile[0] // multicast:
         return None
-    op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
     pieces = cute.flat_divide(staged_layout.outer, size)  # (rows, columns, pieces, 1, stages)
     slot = cute.make_composed_layout(staged_layout.inner, 0, cute.slice_(pieces, (None, None, 0, 0, 0)))
-    atom, _ = cpasync.make_tiled_tma_atom(op, tensor, slot, size)
+    atom, _ = cpasync.make_tiled_tma_atom(tma.load_op(multicast), tensor, slot, size)
     return atom
 
 

@@ -15,10 +15,14 @@ def l2_policy(streamed: Boolean) -> Int64:
     return Int64(EVICT_FIRST) if streamed else Int64(EVICT_NORMAL)
 
 
+def load_op(multicast=1):
+    """What loads boxes, each for `multicast` CTAs of the cluster."""
+    return cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+
+
 def load_atom(tensor, staged_layout, tile, multicast=1):
     """(atom, coordinate tensor) that loads `tile` of `tensor`, shared by `multicast` CTAs of the cluster."""
-    op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
-    return cpasync.make_tiled_tma_atom(op, tensor, _slot(staged_layout), tile, num_multicast=multicast)
+    return cpasync.make_tiled_tma_atom(load_op(multicast), tensor, _slot(staged_layout), tile, num_multicast=multicast)
 
 
 def store_atom(tensor, staged_layout, tile):

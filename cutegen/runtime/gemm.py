@@ -23,7 +23,7 @@ class GemmTiling:
 
     tile: CTA tile (m, n, k) in elements. cluster: CTAs along (m, n).
     multicast: CTAs that one load of (A, B) feeds. swizzle: bytes of a swizzled SMEM row of (A, B).
-    stages: slots of the A/B ring; stage_bytes: TMA transaction bytes of one slot, per CTA.
+    stages: slots of the A/B ring; stage_bytes: TMA transaction bytes of one full slot, per CTA.
     empty_arrivals: consumer warps, over all multicast peers, that free one slot.
     epilogue_tile: (m, n) elements stored at once by one group of epilogue threads.
     store_stages: slots of the output ring, per epilogue group. load_stages, load_bytes: slots and bytes per slot of the

@@ -192,6 +192,13 @@ class GemmProblem:
         )
 
     @property
+    def ragged(self) -> MatrixOperand | None:
+        """The operand of which TMA leaves out rows of m that do not exist; None where tiles of it are always loaded
+        whole, or not by TMA."""
+        operand = self.b if self.transposed else self.a
+        return None if self.groups or operand is self.gathered or operand.major != "k" else operand
+
+    @property
     def scaled_k(self) -> int:
         """Elements of k that share their factors; 0 where none vary along k."""
         return next((s.depth for s in (self.a_scale, self.b_scale) if s), 0)

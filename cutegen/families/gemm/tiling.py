@@ -151,7 +151,7 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
     if c.consumers == 1:
         consumers = "consumer warpgroup"
     group_warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
-    full = f"1 arrival and {d.stage_bytes} bytes by TMA"
+    full = f"1 arrival and {'up to ' if problem.ragged else ''}{d.stage_bytes} bytes by TMA"
     if problem.gather:
         full += f", {WARP_THREADS * gather_warps(problem, c)} threads arrive when their copies are there"
     producer = "load and gather warps" if problem.gather else "load warp"

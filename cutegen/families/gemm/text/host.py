@@ -95,7 +95,8 @@ def kernel_parameters(
             yield KernelParameter(gather.index_gmem, "cute.Tensor", gather.index)
         else:
             yield from _by_tma(operand)
-    yield from (KernelParameter(x.pieces.atom, PIECE_ATOM, x.pieces.atom) for x in load.ragged if x.pieces)
+    if load.pieces:
+        yield KernelParameter(load.pieces.atom, PIECE_ATOM, load.pieces.atom)
     for tile in (*outputs.by_tma, *inputs.tiles):
         yield from _by_tma(f"_{tile.name}")
     for end in boxes.ends if boxes else ():

@@ -123,7 +123,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "pairs": problem.paired,
         "pipeline_state": consumers.pingpong or mainloop.promoted_k or (boxes and boxes.loaded),
         "reduction": reductions.outputs or blocks,
-        "ragged": load.ragged,
+        "ragged": load.pieces,
         "row_gather": gather,
         "row_groups": groups,
         "tma": True,

@@ -50,10 +50,11 @@ class LoadedText:
 
 @dataclass(frozen=True, slots=True)
 class PiecesText:
-    """How tiles are loaded that reach past the tensor's last row. atom, of_smem, of_gmem: as LoadedText has them, of a
-    piece; atom_value, partition: source of them. found: name of what this CTA loads of a tile, and find: its source.
-    coordinate: of piece `piece` of a tile, in a step."""
+    """How tiles are loaded that reach past the tensor's last row. tensor: its name in the spec. atom, of_smem, of_gmem:
+    as LoadedText has them, of a piece; atom_value, partition: source of them. found: name of what this CTA loads of a
+    tile, and find: its source. coordinate: of piece `piece` of a tile, in a step."""
 
+    tensor: str
     atom: str
     atom_value: str
     of_smem: str
@@ -95,9 +96,9 @@ class LoadText:
         return (*self.operands, *self.scales)
 
     @property
-    def ragged(self) -> tuple[LoadedText, ...]:
-        """What comes in pieces where a tile reaches past the last row."""
-        return tuple(x for x in self.operands if x.pieces)
+    def pieces(self) -> PiecesText | None:
+        """How an operand is loaded whose tiles reach past the last row; at most one has such tiles."""
+        return next((x.pieces for x in self.operands if x.pieces), None)
 
     @property
     def moving(self) -> tuple[LoadedText, ...]:
@@ -118,8 +119,7 @@ def load_text(
     groups: GroupText | None,
 ) -> LoadText:
     """In the kernel's frame."""
-    rows = 1 if structure.swap_ab else 0  # the operand with the rows of m, which differ from call to call
-    loaded = {axis: _operand(problem, axis, t, groups, axis == rows) for axis, t in enumerate((a, b)) if not t.gathered}
+    loaded = {axis: _operand(problem, axis, t, groups) for axis, t in enumerate((a, b)) if not t.gathered}
     operands = tuple(loaded.values())
     scales = _scales(mainloop, groups)
     used = {"mn"[axis] for axis in loaded}
@@ -170,14 +170,11 @@ def _count_steps(x: LoadedText) -> str:
     return f"cute.size({x.boxes}, mode=[3])"
 
 
-def _operand(
-    problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText | None, may_be_ragged: bool
-) -> LoadedText:
+def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText | None) -> LoadedText:
     dim, name, operand = "mn"[axis], "AB"[axis], (problem.a, problem.b)[axis]
     moving = groups is not None and groups.moves(dim)
     other = "nm"[axis]
     row = f"({dim}, 0)" if problem.paired_dim == dim else dim
-    in_pieces = may_be_ragged and groups is None and t.k_major and problem.paired_dim != dim
     streams = groups is None and (operand.batched or problem.batch is None)  # else each batch reads all of it
     return LoadedText(
         atom=f"tma{name}",
@@ -199,7 +196,7 @@ def _operand(
         policy=f"policy_{name.lower()}" if streams else "",
         policy_value=f"tma.l2_policy(o.raster.is_streamed({axis}, t.multicast[{axis}]))" if streams else "",
         coordinate=f"{row}, k" + ", batch" * operand.batched,
-        pieces=_pieces(axis, operand) if in_pieces else None,
+        pieces=_pieces(axis, operand) if operand is problem.ragged else None,
     )
 
 
@@ -207,6 +204,7 @@ def _pieces(axis: int, operand: MatrixOperand) -> PiecesText:
     dim, other, name, low = "mn"[axis], "nm"[axis], "AB"[axis], "ab"[axis]
     multicast, ring = f"t.multicast[{axis}]", f"o.s{name}, (tile_{dim}, tile_k)"
     return PiecesText(
+        tensor=operand.name,
         atom=f"tmaPiece{name}",
         atom_value=f"ragged.piece_atom({operand.name}, s{name}_layout, (tile_{dim}, tile_k), {multicast})",
         of_smem=f"p{name}s{name}",

@@ -61,7 +61,7 @@ class RolesText:
 def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
     fields = (
         *(_atom(x.atom) for x in load.every),
-        *(_piece_atom(x.pieces.atom) for x in load.ragged if x.pieces),
+        *([_piece_atom(load.pieces.atom)] if load.pieces else []),
         *(_tensor(x.gmem, x.modes) for x in load.every),
         *(_tensor(x.smem, x.smem_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
