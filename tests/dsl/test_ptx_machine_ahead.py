@@ -47,7 +47,7 @@ def test_loaded_ahead(name: str) -> None:
     """Several tiles a CTA; fewer steps of k than the ring has slots, and more."""
     ready = (A, B) if name.startswith("both") else (B + 1,) if name.startswith("gathered") else (B,)
     subject, simulation = load(name, *ready)
-    for simulation.seed, k in enumerate((144, 1040, 2192)):
+    for simulation.seed, k in enumerate((144, 1040)):
         shape = {"m": 136, "n": 104, "k": k, "t": 90}
         assert_passes(subject, {dim: shape[dim] for dim in subject.dims}, seed=simulation.seed)
 
