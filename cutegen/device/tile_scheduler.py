@@ -6,6 +6,8 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int32, const_expr
 
+SIDE_BY_SIDE = 16  # tiles that surely run at the same time
+
 
 @dataclass(frozen=True)
 class RasterOrder:
@@ -33,7 +35,8 @@ class RasterOrder:
         """Whether slices of A (`operand` 0) or of B (1) pass through L2 for one load, or for two that come at about the
         same time: the weights of a product with few rows. multicast: CTAs that one load feeds."""
         readers = self.tiles_n * self.cluster[1] if const_expr(operand == 0) else self.tiles_m * self.cluster[0]
-        return readers <= 2 * multicast
+        neighbours = self.along_m == (operand == 1)  # else two readers of a slice are a band's width apart
+        return readers <= (2 if neighbours or self.group <= SIDE_BY_SIDE else 1) * multicast
 
     @cute.jit
     def tile(self, index: Int32) -> tuple[Int32, Int32, Int32]:
