@@ -6,3 +6,4 @@ ROUNDS, LEAST_ROUNDS = 9, 5  # of `bench`, over all candidates
 SLICE_MS = 60  # that each candidate gets in a round
 PATIENCE_SECONDS = 120.0  # for a baseline to get ready on one problem
 MAX_CANDIDATES = 60  # that `tune` tries on a problem
+FEW_CANDIDATES = 8  # the same between problems, beside the kernels that win around it

@@ -21,12 +21,13 @@ FACTORY = "scripted_backend:ScriptedBackend"
 
 @dataclass(frozen=True)
 class Script:
-    """seconds: per launch, by name. does: (operation, name) -> "crash", "exit", "hang", "raise", "fault" (a raise after
-    which only a new process helps), "kill" or "wrong". noise: relative, of a fixed sequence. log: gets a line an
-    operation."""
+    """seconds: per launch, by name, or, where `rows` has the name, for so many rows of m. does: (operation, name) ->
+    "crash", "exit", "hang", "raise", "fault" (a raise after which only a new process helps), "kill" or "wrong". noise:
+    relative, of a fixed sequence. log: gets a line an operation."""
 
     log: Path
     seconds: dict[str, float] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
     does: dict[tuple[str, str], str] = field(default_factory=dict)
     noise: float = 0.002
     baseline: str = "cuBLAS"
@@ -37,12 +38,14 @@ class Script:
 class ScriptedBackend:
     def __init__(self, script: Script) -> None:
         self.script, self.works, self.calls = script, True, count()
+        self.problem: Shape = {}
 
     def setup(self) -> Setup:
         self.note("start")
         return Setup(self.script.device, self.script.others)
 
     def open(self, problem: Shape, default: str) -> Opened:
+        self.problem = problem
         self.note("open " + ",".join(f"{d}={n}" for d, n in problem.items()))
         if "open" in self.script.does.values():
             raise RuntimeError("no memory")
@@ -57,7 +60,8 @@ class ScriptedBackend:
         self.act("sample", name)
         # From -1 to 1, without a pattern in the rounds.
         noise = ((next(self.calls) * 7919) % 101 - 50) / 50
-        return self.script.seconds[name] * (1 + self.script.noise * noise)
+        tiles = -(-self.problem["m"] // self.script.rows[name]) if name in self.script.rows else 1
+        return self.script.seconds[name] * tiles * (1 + self.script.noise * noise)
 
     def recheck(self, name: str) -> str:
         return self.act("recheck", name)
@@ -96,7 +100,7 @@ class ScriptedMeasuring:
     """Candidates of a package whose times are a function of their tilings. built: tilings by instance, as compiled.
 
     breaks: (tiling) -> why it does not compile, or ""; "killed", "starved": its compiler was. factor: of the
-    time, by name.
+    time, by name. rows: of m that the time is of, by tiling; None: of all there are.
     """
 
     def __init__(
@@ -110,6 +114,7 @@ class ScriptedMeasuring:
         self.log, self.seconds, self.device, self.software, self.script = log, seconds, device, software, script
         self.breaks: Callable[[Any], str] = lambda tiling: ""
         self.factor: Callable[[str], float] = lambda name: 1.0
+        self.rows: Callable[[Any], int | None] = lambda tiling: None
         self.built: list[str] = []
 
     def identify(self, arch: str) -> tuple[str, str]:
@@ -119,9 +124,9 @@ class ScriptedMeasuring:
         plan = load_subject(package).plan
         assert plan
         seconds = {name: self.seconds(tiling) * self.factor(name) for name, tiling in plan.tilings.items()}
-        return Station(
-            FACTORY, (Script(self.log, {"cuBLAS": 9e-6, **seconds}, **{"device": self.device, **self.script}),)
-        )
+        rows = {name: count for name, tiling in plan.tilings.items() if (count := self.rows(tiling))}
+        script = Script(self.log, {"cuBLAS": 9e-6, **seconds}, rows, **{"device": self.device, **self.script})
+        return Station(FACTORY, (script,))
 
     def build(self, kernels: Sequence[Any], *, workers: int | None = None, on_progress: Any = None) -> Any:
         """In place of build_kernels."""

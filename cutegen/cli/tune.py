@@ -13,7 +13,7 @@ import click
 
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, suite_option
-from cutegen.defaults import MAX_CANDIDATES
+from cutegen.defaults import FEW_CANDIDATES, MAX_CANDIDATES
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
@@ -43,10 +43,13 @@ def read_budget(text: str) -> float:
 @click.option("--budget", metavar="TIME",
               callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
               help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
-@click.option("--candidates", type=click.IntRange(1, 10_000), default=MAX_CANDIDATES, show_default=True,
+@click.option("--candidates", type=click.IntRange(1, 10_000), metavar="N",
               help="The most to try on a problem beside the winners of the lock, in the order of the cost model and "
-              "spread over kinds.")  # fmt: skip
+              f"spread over kinds; {MAX_CANDIDATES}, with --between {FEW_CANDIDATES}.")  # fmt: skip
 @click.option("--confirm", is_flag=True, help="Measure the winners of the lock again, and nothing else.")
+@click.option("--between", is_flag=True,
+              help="Measure between the problems that the lock has answers for, and divide their ranges where another "
+              "kernel is faster.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Measure again what the timing store knows.")
 @click.option("--unordered-sums", is_flag=True,
               help="Try `split_k_sum: unordered_atomic` as well: bits may differ from run to run.")  # fmt: skip
@@ -58,8 +61,9 @@ def tune(
     shapes: tuple[str, ...],
     suite: str,
     budget: float | None,
-    candidates: int,
+    candidates: int | None,
     confirm: bool,
+    between: bool,
     fresh: bool,
     unordered_sums: bool,
     dry_run: bool,
@@ -77,10 +81,14 @@ def tune(
     from cutegen.tune.session import Options, Session
     from cutegen.tune.store import TimingStore, store_path
 
-    if confirm and (suite or dry_run):
-        raise CutegenError("--confirm goes without --suite and --dry-run", "name shapes, or none", exit_code=2)
-    problems, left_out = ([], []) if confirm and not shapes else find_problems(spec, shapes, suite)
-    options = Options(budget or float("inf"), candidates, jobs, confirm, fresh, unordered_sums, dry_run=dry_run)
+    if confirm and between:
+        raise CutegenError("--confirm and --between exclude each other", "give one after the other", exit_code=2)
+    known = "--confirm" if confirm else "--between" if between else ""  # problems are those of the lock
+    if known and (suite or dry_run):
+        raise CutegenError(f"{known} goes without --suite and --dry-run", "name shapes, or none", exit_code=2)
+    problems, left_out = ([], []) if known and not shapes else find_problems(spec, shapes, suite)
+    most = candidates or (FEW_CANDIDATES if between else MAX_CANDIDATES)
+    options = Options(budget or float("inf"), most, jobs, confirm, between, fresh, unordered_sums, dry_run)
     measuring = _Unmeasured() if dry_run else make_measuring()
     store = TimingStore(None if dry_run else store_path(default_root()))
     try:
@@ -88,13 +96,14 @@ def tune(
             session = Session(spec, measuring, store, options, on_progress)
             session.report.notes += left_out
             if dry_run:
-                return _list_candidates(session, problems, candidates, as_json)
-            if confirm:
-                problems = _winning(session, problems)
-            report = session.run(problems)
+                return _list_candidates(session, problems, most, as_json)
+            if between:
+                report = session.divide(_answered(session, problems), find_step(spec, session.space.along))
+            else:
+                report = session.run(_winning(session, problems) if confirm else problems)
     finally:
         store.close()
-    command = _repeat(spec, shapes, suite, candidates, unordered_sums, jobs, budget, confirm)
+    command = _repeat(spec, shapes, suite, candidates, unordered_sums, jobs, budget, known)
     if as_json:
         console.print_json(report.to_json(command))
     else:
@@ -183,17 +192,40 @@ def _winning(session: Session, asked: Sequence[Shape]) -> list[Shape]:
     return found
 
 
+def _answered(session: Session, asked: Sequence[Shape]) -> Sequence[Shape]:
+    """The problems asked for. CutegenError (exit 2): the lock has an answer for none, or for one of them none."""
+    answered = [w.problem for w in session.answers]
+    if not answered:
+        raise CutegenError(f"the lock has no answer for {session.device}", "tune first, without --between", exit_code=2)
+    for problem in asked:
+        if problem not in answered:
+            from cutegen.run.shapes import shape_text
+
+            remedy = "tune it first, without --between, or name another problem of the lock"
+            raise CutegenError(f"the lock has no answer for {shape_text(problem)}", remedy, exit_code=2)
+    return asked
+
+
+def find_step(spec: Path, dim: str) -> int:
+    """What extents of a dim of the spec's kernel are multiples of."""
+    from cutegen.run.subject import load_subject
+    from cutegen.run.targets import open_target
+
+    with TemporaryDirectory(prefix="cutegen-") as scratch:
+        return load_subject(open_target(spec, Path(scratch)).path).steps[dim]
+
+
 def _repeat(
-    spec: Path, shapes: Sequence[str], suite: str, candidates: int, unordered_sums: bool, jobs: int | None,
-    budget: float | None, confirm: bool,
+    spec: Path, shapes: Sequence[str], suite: str, candidates: int | None, unordered_sums: bool, jobs: int | None,
+    budget: float | None, known: str,
 ) -> str:  # fmt: skip
     """The command that does the same again; without --fresh, as it has measured by then."""
     words = ["cutegen", "tune", str(spec)]
     words += [word for shape in shapes for word in ("--shape", shape)]
     words += ["--suite", suite] if suite else []
-    words += ["--candidates", str(candidates)] if candidates != MAX_CANDIDATES else []
+    words += ["--candidates", str(candidates)] if candidates else []
     words += ["--budget", f"{budget:.0f}s"] if budget else []
-    words += ["--confirm"] * confirm
+    words += [known] if known else []
     words += ["--unordered-sums"] * unordered_sums
     return shlex.join(words + (["--jobs", str(jobs)] if jobs else []))
 

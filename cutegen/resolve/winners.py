@@ -36,7 +36,12 @@ class Winner:
 
     @property
     def problem(self) -> Mapping[str, int]:
-        return {dim: extent if isinstance(extent, int) else extent[1] for dim, extent in self.calls.items()}
+        return {dim: self.span(dim)[1] for dim in self.calls}
+
+    def span(self, dim: str) -> tuple[int, int]:
+        """The ends of the range in a dim, both of them in it."""
+        extent = self.calls[dim]
+        return (extent, extent) if isinstance(extent, int) else extent
 
     def to_line(self) -> str:
         """One line of YAML in flow style."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from cutegen.run.shapes import Shape
 from cutegen.tune.pool import Pool, TuningPackage, compose
 from cutegen.tune.report import ProblemReport
 from cutegen.tune.search import Search, Trial
+from cutegen.tune.stages import Stage
 from cutegen.tune.store import NOWHERE, Place, TimingStore
 
 
@@ -37,8 +38,9 @@ def begin(
     pools: Sequence[Pool],
     defaults: Sequence[Any],
     places: Sequence[Place],
+    handicap: Callable[[Shape, Any], float],
 ) -> list[Attempt]:
-    """An attempt for each problem, with its candidates, its default and its place."""
+    """An attempt for each problem, with its candidates, their handicaps, its default and its place."""
     package = _compose(resolution, pools, defaults)
 
     def trial(candidate: Any) -> Trial:
@@ -47,22 +49,23 @@ def begin(
 
     attempts = []
     for problem, pool, default, place in zip(problems, pools, defaults, places):
-        report = ProblemReport(dict(problem), pool, [trial(p.candidate) for p in pool.tried])
+        trials = [replace(trial(c), handicap=handicap(problem, c)) for c in (p.candidate for p in pool.tried)]
+        report = ProblemReport(dict(problem), pool, trials)
         attempts.append(Attempt(report, place, default, trial(default)))
     return attempts
 
 
-def recall(attempt: Attempt, store: TimingStore, verdict: bool) -> None:
-    """What the store knows: which candidates do not compile, and, where it is asked for, the verdict."""
+def recall(attempt: Attempt, store: TimingStore, stages: Sequence[Stage]) -> None:
+    """What the store knows: which candidates do not compile, and the verdict of a search by these stages, if any."""
     report = attempt.report
     for trial in report.trials:
         trial.fault = store.find_fault(trial.kernel, NOWHERE)
-    if not verdict or not report.trials:
+    if not stages or not report.trials:
         return
     trials = [replace(t) for t in report.trials]
     search = Search(_Nowhere(), store, report.problem, attempt.place, attempt.beside)  # type: ignore[arg-type]
     try:
-        report.best = search.run(trials)
+        report.best = search.run(trials, stages)
     except _MeasuringNeededError:
         return
     report.trials, attempt.known = trials, True

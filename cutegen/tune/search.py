@@ -25,7 +25,8 @@ Clock = Callable[[], float]
 @dataclass
 class Trial:
     """A candidate on one problem. kernel: as the store knows it. timing: of the stage it came to, the last of those
-    that it was measured in; stored: without measuring anything now."""
+    that it was measured in; stored: without measuring anything now. handicap: what it has to be ahead by to count as
+    equal."""
 
     name: str
     kernel: str
@@ -33,6 +34,7 @@ class Trial:
     stage: str = ""
     timing: Timing | None = None
     stored: bool = True
+    handicap: float = 1.0
 
     @property
     def speed(self) -> Interval | None:
@@ -46,7 +48,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        return self.speed.median if self.speed else 0.0
+        return self.speed.median / self.handicap if self.speed else 0.0
 
 
 @dataclass
@@ -84,11 +86,12 @@ class Search:
                 break
         for best in sorted((t for t in trials if not t.fault), key=lambda t: (t not in left, -t.score)):
             speed = best.speed
-            if stages and (best not in left or speed is None or speed.high < WORTHWHILE):
+            least = WORTHWHILE * best.handicap
+            if stages and (best not in left or speed is None or speed.high < least):
                 return None
             self._prove(best)
             if not best.fault:
-                return best if best.speed and best.speed.low >= WORTHWHILE and best.stage == PROOF.name else None
+                return best if best.speed and best.speed.low >= least and best.stage == PROOF.name else None
         return None
 
     # -- stages --

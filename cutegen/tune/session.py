@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,6 @@ from cutegen.build import build_kernels
 from cutegen.build.pool import default_workers
 from cutegen.defaults import MAX_CANDIDATES
 from cutegen.diagnostics import CutegenError
-from cutegen.families.tuned import TunedRow
 from cutegen.files import write_text
 from cutegen.render import write_package
 from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_tuned, tuning_space
@@ -24,13 +23,14 @@ from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.runtime.sources import distribution_versions
 from cutegen.tune.attempt import Attempt, begin, compose_rest, recall
+from cutegen.tune.between import middles
 from cutegen.tune.pool import Pool, TuningPackage, gather, gather_known
-from cutegen.tune.report import ProblemReport, TuneReport
+from cutegen.tune.report import TuneReport
 from cutegen.tune.search import Clock, ProblemError, Search
-from cutegen.tune.stages import STAGES, planned_samples
+from cutegen.tune.stages import BRIEF, NEWCOMER, OTHER, STAGES, Stage, planned_samples
 from cutegen.tune.station import Station
 from cutegen.tune.store import NOWHERE, Fault, FaultKind, Place, TimingStore
-from cutegen.tune.verdicts import Verdict, record, withdraw
+from cutegen.tune.verdicts import left_out, legal, record, verdicts, withdraw_defaults, withdraw_faulty
 
 # With a budget: seconds that a compile takes one process, and candidates that are compiled in any case.
 COMPILE_SECONDS, FEW = 1.5, 8
@@ -60,13 +60,15 @@ class Measuring(Protocol):
 @dataclass(frozen=True, slots=True)
 class Options:
     """budget_s: for everything; inf for no end. candidates: of one problem. jobs: compile processes, None for one a
-    CPU. confirm: winners of the lock are measured again, and nothing else. fresh: whatever the store knows. unordered:
-    also candidates whose bits may differ from run to run. dry_run: nothing is measured or written."""
+    CPU. confirm: winners of the lock are measured again, and nothing else. between: problems are those between winners,
+    see `Session.divide`. fresh: whatever the store knows. unordered: also candidates whose bits may differ from run to
+    run. dry_run: nothing is measured or written."""
 
     budget_s: float = float("inf")
     candidates: int = MAX_CANDIDATES
     jobs: int | None = None
     confirm: bool = False
+    between: bool = False
     fresh: bool = False
     unordered: bool = False
     dry_run: bool = False
@@ -89,6 +91,7 @@ class Session:
         self.begun = options.clock()
         self.before = _fingerprint(spec)
         self.resolution: Resolution = resolve_file(spec)
+        self.lock = self.resolution.lock  # with what was found so far
         if not options.dry_run:
             _check_writable(lock_path(spec))
         plain = resolve_tuned(self.resolution, ()).resolved
@@ -100,10 +103,14 @@ class Session:
         self._total = self._reached = 0  # problems: all, and those that were searched, or could not be
 
     @property
+    def answers(self) -> list[Winner]:
+        """Of the lock, for this device; problems on which nothing beat the default are among them."""
+        return [w for w in self.lock.winners if w.device == self.device]
+
+    @property
     def winning_problems(self) -> list[Shape]:
         """Of winners for this device."""
-        won = (w for w in self.resolution.lock.winners if w.device == self.device and w.tiling != DEFAULT)
-        return [dict(w.problem) for w in won]
+        return [dict(w.problem) for w in self.answers if w.tiling != DEFAULT]
 
     def find_stale(self, lock: Lock) -> list[Winner]:
         """Winners for this device that were measured with other tools, or beside another default."""
@@ -116,8 +123,29 @@ class Session:
         CutegenError: nothing can be measured. After the first problem it is a fault of the report: what was proved is
         in the lock. KeyboardInterrupt: nothing is written; what was measured is in the store.
         """
+        self._tune_all(problems)
+        return self._finish()
+
+    def divide(self, asked: Sequence[Shape], step: int) -> TuneReport:
+        """Tunes problems in the middle of what winners range over, again and again until no range is to be divided,
+        and writes the lock; in the ranges of some problems, or of all if none is asked for. step: what the extents are
+        multiples of. Errors: see `run`."""
+        space, tried = self.space, list[Shape]()
+        within = [w for w in self.answers if not asked or w.problem in asked]
+        while True:
+            found = middles(self.answers, space.dims, space.along, step, within)
+            problems = [p for p in found if p not in tried]  # one that could not be searched stays in the middle
+            if not problems and not tried:
+                self.report.notes.append("no range of the lock is left to look into")
+            if not problems or self.report.not_reached:
+                return self._finish()
+            tried += problems
+            self._tune_all(problems)
+            self.lock = self._decide()
+
+    def _tune_all(self, problems: Sequence[Shape]) -> None:
         deadline = self.begun + self.options.budget_s
-        self._total = len(problems)
+        self._total, self._reached = len(problems), 0
         while self._reached < len(problems):
             now = self.options.clock()
             if now + self._enough >= deadline:
@@ -126,13 +154,15 @@ class Session:
             try:
                 self._tune(problems[self._reached : goal], deadline)
             except CutegenError as error:
-                if not self._reached:
+                if not (self._reached or self.report.problems):
                     raise
                 self.report.faults.append(error)  # what is proved is proved
                 self.report.broken = True
             if self._reached < goal:
                 break
         self.report.not_reached = [dict(p) for p in problems[self._reached :]]
+
+    def _finish(self) -> TuneReport:
         self._write()
         self.report.stale = self.find_stale(self.report.lock or self.resolution.lock)
         self.report.seconds = self.options.clock() - self.begun
@@ -140,21 +170,36 @@ class Session:
 
     def pool(self, problem: Shape, limit: int) -> Pool:
         """The candidates of a problem; winners of the lock are among them whatever the limit is."""
-        lock, default = self.resolution.lock, self.space.find_default(problem)
+        lock, default = self.lock, self.space.find_default(problem)
         if not self.options.confirm:
-            known = self._legal(lock.tilings.values())
+            near = [w.tiling for w in self._neighbours(problem)] if self.options.between else lock.tilings
+            known = legal(self.resolution, [knobs for name, knobs in lock.tilings.items() if name in near])
             return gather(self.space, problem, known, default, limit, self.options.unordered)
         won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)
-        winners = self._legal([lock.tilings[won.tiling]])
-        renewed = self._legal([self.space.describe(self.space.renew(c, default)) for c in winners])
+        winners = legal(self.resolution, [lock.tilings[won.tiling]])
+        renewed = legal(self.resolution, [self.space.describe(self.space.renew(c, default)) for c in winners])
         return gather_known(self.space, winners, renewed, default)
 
-    def _legal(self, tilings: Iterable[Mapping[str, object]]) -> list[Any]:
-        """The candidates of tilings, in the words of a lock, that no rule refuses."""
-        rows = [TunedRow("", {}, f"tiling {i}", knobs) for i, knobs in enumerate(tilings)]
-        outcome = resolve_tuned(self.resolution, rows)
-        candidates = {t.name: t.candidate for t in outcome.resolved.tilings}
-        return [candidates[outcome.instances[row.name]] for row in rows if row.name in outcome.instances]
+    def _neighbours(self, problem: Shape) -> list[Winner]:
+        """Answers to problems that differ in the one dim alone."""
+        fixed = [dim for dim in self.space.dims if dim != self.space.along]
+        return [w for w in self.answers if all(w.problem[d] == problem[d] for d in fixed)]
+
+    def _handicaps(self) -> Callable[[Shape, Any], float]:
+        """Of a candidate on a problem: between problems the winner of the range has none, other kernels of the lock
+        less than new ones."""
+        if not self.options.between:
+            return lambda problem, candidate: 1.0
+        built = {name: legal(self.resolution, [knobs]) for name, knobs in self.lock.tilings.items()}
+        everyone = [c for candidates in built.values() for c in candidates]
+
+        def handicap(problem: Shape, candidate: Any) -> float:
+            along = problem[self.space.along]
+            near = [w for w in self._neighbours(problem) if w.problem[self.space.along] >= along]
+            now = min(near, key=lambda w: w.problem[self.space.along]).tiling
+            return 1.0 if candidate in built.get(now, []) else OTHER if candidate in everyone else NEWCOMER
+
+        return handicap
 
     def differences(self, problem: Shape, knobs: Mapping[str, object]) -> Mapping[str, object]:
         """The knobs that are not those of the problem's default."""
@@ -214,9 +259,9 @@ class Session:
         """The problems with what the store knows of them, and the package of what is to be measured, if anything is."""
         defaults = [self.space.find_default(p) for p in problems]
         places = [Place(shape_text(p), self.device, self.software) for p in problems]
-        attempts = begin(self.resolution, problems, pools, defaults, places)
+        attempts = begin(self.resolution, problems, pools, defaults, places, self._handicaps())
         for attempt in attempts if not self.options.fresh else ():
-            recall(attempt, self.store, verdict=not self.options.confirm)
+            recall(attempt, self.store, () if self.options.confirm else self._stages)
         return attempts, compose_rest(self.resolution, attempts)
 
     def _batch_size(self, seconds: float) -> int:
@@ -230,6 +275,11 @@ class Session:
         if seconds == float("inf"):
             return self.options.candidates
         return min(self.options.candidates, max(FEW, int(seconds / 2 * self._workers / COMPILE_SECONDS)))
+
+    @property
+    def _stages(self) -> Sequence[Stage]:
+        """Of a search for winners."""
+        return BRIEF if self.options.between else STAGES
 
     @property
     def _workers(self) -> int:
@@ -267,7 +317,7 @@ class Session:
         report = attempt.report
         confirm, count = self.options.confirm, sum(t.fault is None for t in report.trials)
         # A winner needs a proof only; of two the better one is to be found first.
-        stages = STAGES if not confirm else STAGES[-1:] if count > 1 else ()
+        stages = self._stages if not confirm else STAGES[-1:] if count > 1 else ()
         total, done = planned_samples(count, stages), 0
 
         def advance(samples: int) -> None:
@@ -287,12 +337,11 @@ class Session:
 
     def _write(self) -> None:
         """The verdicts into the lock, when neither it nor the spec has changed since the tune began."""
-        verdicts = [v for v in map(_verdict, self.report.problems) if v]
-        lock = self.resolution.lock
-        if verdicts:
-            lock = record(self.resolution, verdicts, self.space, self.device, self.beside, self.report.toolchain)
-            self.report.notes += _left_out(verdicts, lock, self.device)
-        lock = self._withdraw_defaults(self._withdraw_faulty(lock))
+        lock = self._decide()
+        self.report.notes += left_out(self.report, lock)
+        lock = withdraw_faulty(self.resolution, lock, self.report)
+        if self.options.confirm:
+            lock = withdraw_defaults(self.resolution, lock, self.report, self.space)
         self.report.lock = lock
         if lock == self.resolution.lock:
             return
@@ -304,30 +353,11 @@ class Session:
             return
         self.report.written = write_text(lock_path(self.spec), lock.to_text())
 
-    def _withdraw_faulty(self, lock: Lock) -> Lock:
-        """A winner that fails now may not go on answering for its problem, whatever else could be measured there."""
-        for report in (p for p in self.report.problems if not p.crowded):
-            faulty = [p.candidate for p, t in zip(report.pool.tried, report.trials) if t.fault and t.fault.lasting]
-            # By candidate: an older lock may lack knobs that have a value by now.
-            gone = {name for name, knobs in lock.tilings.items() if faulty and set(self._legal([knobs])) & set(faulty)}
-            left = withdraw(lock, report.problem, gone, self.device)
-            if left is not lock:
-                text = f"{shape_text(report.problem)}: the winner of the lock fails, and is taken out"
-                self.report.faults.append(CutegenError(text, "run `cutegen check` on the spec"))
-            lock = left
-        return lock
-
-    def _withdraw_defaults(self, lock: Lock) -> Lock:
-        """A winner that the default has become says nothing more, and would be found stale for ever."""
-        for report in self.report.problems if self.options.confirm else ():
-            default = [self.space.find_default(report.problem)]
-            same = {name for name, knobs in lock.tilings.items() if self._legal([knobs]) == default}
-            left = withdraw(lock, report.problem, same, self.device)
-            if left is not lock:
-                said = f"{shape_text(report.problem)}: the default is by now what won there: the winner is taken out"
-                self.report.notes.append(said)
-            lock = left
-        return lock
+    def _decide(self) -> Lock:
+        """The lock of before with all verdicts."""
+        if found := list(verdicts(self.report)):
+            return record(self.resolution, found, self.space, self.device, self.beside, self.report.toolchain)
+        return self.resolution.lock
 
 
 def describe_toolchain(software: str) -> str:
@@ -336,23 +366,6 @@ def describe_toolchain(software: str) -> str:
     flavours = sorted(name.rpartition("_")[2] for name in found if name.startswith("nvidia_cutlass_dsl_libs_cu"))
     dsl = " ".join(["dsl", found.get("nvidia_cutlass_dsl", "none"), *flavours])
     return ", ".join(filter(None, (dsl, software, f"cutegen {__version__}")))
-
-
-def _verdict(report: ProblemReport) -> Verdict | None:
-    """None: nothing can be said, because of too little time or because somebody else used the device."""
-    if report.crowded or report.nearest is None or (report.stopped and not report.best):
-        return None
-    knobs = None
-    if report.best:
-        knobs = next(p.knobs for p, t in zip(report.pool.tried, report.trials) if t is report.best)
-    return Verdict(report.problem, knobs, report.nearest)
-
-
-def _left_out(verdicts: Iterable[Verdict], lock: Lock, device: str) -> list[str]:
-    """Notes about verdicts for whose calls another problem's answer stands."""
-    standing = [w.problem for w in lock.winners if w.device == device]
-    why = "left out of the lock: the same calls were measured with more rows to gather from"
-    return [f"{shape_text(v.problem)}: {why}" for v in verdicts if v.problem not in standing]
 
 
 def _fingerprint(spec: Path) -> tuple[str, ...]:

@@ -36,6 +36,11 @@ class Stage:
 STAGES = (Stage("first look", 3, 0.005, 16), Stage("second look", 5, 0.02, 5), Stage("final", 9, 0.06, 3))
 # The best of many is in part the luckiest of many: its gain is that of rounds which did not choose it.
 PROOF = Stage("proof", 15, 0.06, 1)
+# Between measured problems, where kernels that the lock has are the likely ones, and the proof follows anyway.
+BRIEF = STAGES[:2]
+# What others have to be ahead of the winner of a range, so that noise divides none; and kernels that the lock lacks, to
+# be worth their time to build.
+OTHER, NEWCOMER = 1.01, 1.02
 # A gain that is less than this, at the lower end of its interval, is not worth a kernel of its own.
 WORTHWHILE = 1.005
 

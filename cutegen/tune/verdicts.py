@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
+from cutegen.diagnostics import CutegenError
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
 from cutegen.resolve import Lock, Resolution, resolve_tuned
 from cutegen.resolve.winners import DEFAULT, Bounds, Winner
 from cutegen.run.intervals import Interval, speed_ratio
-from cutegen.run.shapes import Shape
+from cutegen.run.shapes import Shape, shape_text
+from cutegen.tune.report import TuneReport
 from cutegen.tune.search import Trial
 
 # A problem answers for calls with fewer rows, down to this share of its own, where nothing nearer was measured; and up
@@ -64,9 +67,63 @@ def record(
     return _renamed(resolution, lock.with_winners(tilings, [*others, *mine]))
 
 
-def withdraw(lock: Lock, problem: Shape, tilings: Collection[str], device: str) -> Lock:
-    """The lock without this problem's winner on this device, if that is one of these tilings."""
-    left = [w for w in lock.winners if (w.device, w.problem) != (device, problem) or w.tiling not in tilings]
+def verdicts(report: TuneReport) -> Iterator[Verdict]:
+    """Of its problems; of none where too little time was left, or somebody else used the device."""
+    for found in report.problems:
+        if found.crowded or found.nearest is None or (found.stopped and not found.best):
+            continue
+        knobs = None
+        if found.best:
+            knobs = next(p.knobs for p, t in zip(found.pool.tried, found.trials) if t is found.best)
+        yield Verdict(found.problem, knobs, found.nearest)
+
+
+def left_out(report: TuneReport, lock: Lock) -> list[str]:
+    """Notes about verdicts for whose calls another problem's answer stands."""
+    standing = [w.problem for w in lock.winners if w.device == report.device]
+    why = "left out of the lock: the same calls were measured with more rows to gather from"
+    return [f"{shape_text(v.problem)}: {why}" for v in verdicts(report) if v.problem not in standing]
+
+
+def legal(resolution: Resolution, tilings: Iterable[Mapping[str, object]]) -> list[Any]:
+    """The candidates of tilings, in the words of a lock, that no rule refuses."""
+    rows = [TunedRow("", {}, f"tiling {i}", knobs) for i, knobs in enumerate(tilings)]
+    outcome = resolve_tuned(resolution, rows)
+    candidates = {t.name: t.candidate for t in outcome.resolved.tilings}
+    return [candidates[outcome.instances[row.name]] for row in rows if row.name in outcome.instances]
+
+
+def withdraw_faulty(resolution: Resolution, lock: Lock, report: TuneReport) -> Lock:
+    """The lock without winners that fail by now, which become faults of the report: such a one may not go on answering
+    for its problem, whatever else could be measured there."""
+    for found in (p for p in report.problems if not p.crowded):
+        faulty = {p.candidate for p, t in zip(found.pool.tried, found.trials) if t.fault and t.fault.lasting}
+        if (left := _withdraw(resolution, lock, found.problem, faulty, report.device)) is not lock:
+            text = f"{shape_text(found.problem)}: the winner of the lock fails, and is taken out"
+            report.faults.append(CutegenError(text, "run `cutegen check` on the spec"))
+        lock = left
+    return lock
+
+
+def withdraw_defaults(resolution: Resolution, lock: Lock, report: TuneReport, space: TuningSpace) -> Lock:
+    """The lock without winners that the default has become, with notes in the report: they say nothing more, and would
+    be found stale for ever."""
+    for found in report.problems:
+        default = space.find_default(found.problem)
+        if (left := _withdraw(resolution, lock, found.problem, {default}, report.device)) is not lock:
+            said = f"{shape_text(found.problem)}: the default is by now what won there: the winner is taken out"
+            report.notes.append(said)
+        lock = left
+    return lock
+
+
+def _withdraw(resolution: Resolution, lock: Lock, problem: Shape, candidates: Collection[Any], device: str) -> Lock:
+    """The lock without this problem's winner on this device, if that is one of these candidates. By candidate: an older
+    lock may lack knobs that have a value by now."""
+    gone = {
+        name for name, knobs in lock.tilings.items() if candidates and {*legal(resolution, [knobs])} & {*candidates}
+    }
+    left = [w for w in lock.winners if (w.device, w.problem) != (device, problem) or w.tiling not in gone]
     return lock.with_winners(lock.tilings, left) if len(left) < len(lock.winners) else lock
 
 
