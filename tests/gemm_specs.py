@@ -185,6 +185,16 @@ EDGES |= {
     + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 192, 64], cluster: [1, 1]}\n",
     "dynamic_and_split_in_clusters": PLAIN + DYNAMIC + PINGPONG + "tiling: {cluster: [2, 1], split_k: 2}\n",
     "transposed_and_split": FUSED + DYNAMIC + "tiling: {swap_ab: true, tile: [128, 32, 128], split_k: 4}\n",
+    "cluster_sum_with_most_accumulators": PLAIN.replace("  d:", "  bias: f32[n]\n  d:")
+    + "epilogue: {d: relu(acc + bias)}\n"
+    + "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
+    + "tiling: {tile: [128, 200, 64], cluster: [1, 1], split_k: 2, split_k_sum: ordered_cluster}\n",
+    "cluster_sum_of_three_consumers": PLAIN.replace("a: bf16", "a: i8").replace("b: bf16", "b: i8")
+    + "warpgroups: {schedule: cooperative, consumer: {count: 3}}\n"
+    + "tiling: {tile: [192, 96, 128], cluster: [1, 1], split_k: 3, split_k_sum: ordered_cluster}\n",
+    "cluster_sum_of_eight_parts": PLAIN
+    + "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
+    + "tiling: {swap_ab: true, tile: [64, 8, 64], cluster: [1, 1], split_k: 8, split_k_sum: ordered_cluster}\n",
 }
 BLOCKS = (
     FP8.replace("  d:", "  sa: f32[m, ceil(k/128)]@m\n  sb: f32[ceil(n/128), ceil(k/128)]\n  d:")

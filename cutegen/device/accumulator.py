@@ -27,6 +27,12 @@ def first_element(tile_n: int, subtile_m: int, subtile_n: int, epilogue_n: int) 
     return subtile_m * (tile_n // 2) + subtile_n * (epilogue_n // 2)
 
 
+def first_elements(tile: tuple[int, int, int], epilogue_tile: tuple[int, int]) -> list[int]:
+    """`first_element` of each subtile of a CTA tile, in the order of the epilogue: along m first."""
+    rows, columns = tile[0] // epilogue_tile[0], tile[1] // epilogue_tile[1]
+    return [first_element(tile[1], m, n, epilogue_tile[1]) for n in range(columns) for m in range(rows)]
+
+
 @cute.jit
 def fragment_origin(thread: Int32) -> tuple[Int32, Int32]:
     """(row, column) in the subtile of element 0 of `thread`, counted from the first epilogue thread."""

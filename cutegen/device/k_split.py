@@ -22,7 +22,7 @@ FLIGHT = 8  # vectors in flight while parts are added
 
 @dataclass(frozen=True)
 class KSplit:
-    """k_tiles: of the problem, at least 1. parts: of each output tile, at most k_tiles."""
+    """k_tiles: of the problem, at least 1. parts: of each output tile."""
 
     k_tiles: Int32
     parts: Int32
@@ -59,6 +59,13 @@ class KSplit:
 def split_evenly(k_tiles: Int32, parts: cutlass.Constexpr) -> KSplit:
     """`parts` parts, fewer where there are fewer k tiles."""
     return KSplit(k_tiles, cutlass.min(k_tiles, Int32(parts)))
+
+
+@cute.jit
+def split_always(k_tiles: Int32, parts: cutlass.Constexpr) -> KSplit:
+    """`parts` parts; where there are fewer k tiles, the last ones have one behind the end of k, which TMA fills with
+    zeros."""
+    return KSplit(cutlass.max(k_tiles, Int32(parts)), Int32(parts))
 
 
 @cute.jit

@@ -16,7 +16,7 @@ from gemm_specs import BLOCKS, FUSED, PLAIN, resolve_text
 from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
-from cutegen.families.gemm.candidate import SPLIT_K_SUMS
+from cutegen.families.gemm.candidate import IN_CLUSTER, SPLIT_K_SUMS
 from cutegen.run.subject import Subject
 
 pytestmark = [
@@ -28,6 +28,8 @@ SCHEDULES = {
     "cooperative": "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n",
     "pingpong": "warpgroups: {schedule: pingpong}\n",
 }
+# By way of global memory; test_ptx_machine_cluster_sum.py has the other.
+SUMS = tuple(how for how in SPLIT_K_SUMS if how != IN_CLUSTER)
 SCHEDULERS = ("static_persistent", "dynamic_persistent")
 # 4 x 3 tiles of 64 x 64, and 3 x 2 in 7 steps of k: tails in all dims.
 RAGGED = {"m": 200, "n": 136, "k": 136}
@@ -57,7 +59,7 @@ def test_tiles_are_handed_out_dynamically(schedule: str, cluster: list[int]) -> 
         assert_passes(subject, RAGGED, seed=simulation.seed)
 
 
-@pytest.mark.parametrize("how", SPLIT_K_SUMS)
+@pytest.mark.parametrize("how", SUMS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_parts_of_k_become_one_sum(schedule: str, how: str) -> None:
     subject, simulation = load(split_in_4(schedule, how))
@@ -65,7 +67,7 @@ def test_parts_of_k_become_one_sum(schedule: str, how: str) -> None:
         assert_passes(subject, DEEP, seed=simulation.seed)
 
 
-@pytest.mark.parametrize("how", SPLIT_K_SUMS)
+@pytest.mark.parametrize("how", SUMS)
 def test_parts_that_k_cannot_fill(how: str) -> None:
     """One tile of k, three parts of the four, and parts of one step more than others."""
     subject, _ = load(split_in_4("cooperative", how))
@@ -73,7 +75,7 @@ def test_parts_that_k_cannot_fill(how: str) -> None:
         assert_passes(subject, {"m": 70, "n": 72, "k": k})
 
 
-@pytest.mark.parametrize("how", SPLIT_K_SUMS)
+@pytest.mark.parametrize("how", SUMS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_one_sm_makes_progress(how: str, schedule: str) -> None:
     """A part never waits for one that comes later, so a single CTA does them all."""

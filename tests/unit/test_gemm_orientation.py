@@ -70,7 +70,8 @@ def test_auto_transposes_where_rows_are_few(text: str, swapped: bool) -> None:
 
 
 def test_comments_of_a_plan_say_what_its_numbers_are() -> None:
-    text = PLAIN + "tiling: {tile: [128, 208, 64], cluster: [1, 1], swap_ab: true, split_k: 2}\n"
+    text = PLAIN + "tiling: {tile: [128, 208, 64], cluster: [1, 1], swap_ab: true, split_k: 2, "
+    text += "split_k_sum: ordered_parallel}\n"
     (tiling,) = resolve_text(text).resolved.tilings
     assert (tiling.numbers.epilogue_tile[1], tiling.numbers.covers) == (16, (208, 128))
     assert tiling.sources["epilogue_tile"].endswith(", 16 columns: widest of 32, 16, 8 that divides tile n")

@@ -38,6 +38,10 @@ INTEGERS = PLAIN.replace("a: bf16", "a: i8").replace("b: bf16", "b: i8")
 READY = PLAIN + "pdl: {ready: [b]}\n"
 INVARIANT = PLAIN + "invariance: batch\n"
 PINGPONG: dict[str, Any] = {"schedule": "pingpong", "tile": (128, 128, 64)}
+IN_CLUSTER: dict[str, Any] = {
+    "split_k": 2, "split_k_sum": "ordered_cluster", "cluster": (1, 1), "multicast_b": 1, "tile": (64, 64, 64),
+    "schedule": "cooperative", "consumers": 1,
+}  # fmt: skip
 C3: dict[str, Any] = {
     "tile": (192, 192, 64), "stages": 3, "consumers": 3, "producer_registers": 32, "consumer_registers": 160,
 }  # fmt: skip
@@ -107,6 +111,18 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
     ("not-yet-supported", COUNTS, {"split_k": 2, "split_k_sum": "ordered_parallel"}, ("split_k = 2 of a grouped",), {}),
     ("split-k-cluster", PLAIN, {"cluster": (2, 2), "split_k": 2, "split_k_sum": "ordered_parallel"},
      ("cluster of 4 CTAs", "never begins"), {"cluster": (2, 1)}),
+    ("cluster-sum", PLAIN, IN_CLUSTER | {"split_k": 9}, ("split_k = 9 CTAs", "at most 8"), IN_CLUSTER | {"split_k": 8}),
+    ("cluster-sum", PLAIN, IN_CLUSTER | {"cluster": (2, 1), "multicast_b": 2},
+     ("cluster of 2", "tiles of their own", "cluster: [1, 1]"), IN_CLUSTER),
+    ("cluster-sum", PLAIN, IN_CLUSTER | {"schedule": "pingpong"}, ("pingpong", "schedule: cooperative"), IN_CLUSTER),
+    ("cluster-sum", PLAIN, IN_CLUSTER | {"scheduler": "dynamic_persistent"},
+     ("fixed order", "scheduler: static_persistent", "or split_k_sum: ordered_parallel"), IN_CLUSTER),
+    ("not-yet-supported", GATED, IN_CLUSTER, ("ordered_cluster with a gated product",), {}),
+    ("not-yet-supported", QUANTISED, IN_CLUSTER, ("with a reduction in the epilogue", "use ordered_parallel"), {}),
+    ("not-yet-supported", FUSED, IN_CLUSTER | {"load_stages": 2}, ("with a tile that the epilogue loads",), {}),
+    ("not-yet-supported", BLOCKS, IN_CLUSTER | {"tile": (64, 64, 128), "promote_every": 4},
+     ("with scales that vary along k",), {}),
+    ("not-yet-supported", gathered(PLAIN), IN_CLUSTER, ("with gathered rows",), {}),
     ("last-tile", PLAIN, {"last_tile": "stages", "scheduler": "dynamic_persistent"},
      ("none is known to be the last", "use static_persistent"), {"last_tile": "stages"}),
     ("last-tile", PLAIN, {"last_tile": "stages", "split_k": 2, "split_k_sum": "ordered_parallel"},

@@ -51,6 +51,7 @@ def test_a_split_has_other_sums_and_unordered_ones_only_on_request() -> None:
     assert {f.candidate.split_k_sum for f in first(shape) if f.candidate.split_k > 1} <= {
         "ordered_parallel",
         "ordered_turnstile",
+        "ordered_cluster",
     }
     assert any(f.candidate.split_k_sum == "unordered_atomic" for f in first(shape, unordered=True))
     proposals = tuning_space(resolve_text(PLAIN)).propose(dict(zip("mnk", shape)), unordered=True)

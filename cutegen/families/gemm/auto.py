@@ -7,15 +7,23 @@ from typing import Any
 
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import most_stages, other_registers
-from cutegen.families.gemm.candidate import COPIED, EPILOGUE_RINGS, STAGES_OF_A, Candidate, Core, cluster_size
+from cutegen.families.gemm.candidate import (
+    COPIED,
+    EPILOGUE_RINGS,
+    IN_CLUSTER,
+    STAGES_OF_A,
+    Candidate,
+    Core,
+    cluster_size,
+)
 from cutegen.families.gemm.cores import (
     RASTER_GROUP,
-    SPLIT_K_SUM,
     SPLIT_MARGIN,
     bare,
     list_gathers,
     promotion,
     propose_cores,
+    split_k_sum,
 )
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import (
@@ -130,11 +138,12 @@ def complete(
     """Give the other knobs values for this core. All arguments and the result are in the kernel's frame."""
     settling = _Settling(problem, fixed, core, arch, shapes)
     settling.core(why_tile, why_cluster)
+    settling.parts()
     settling.loads()
     settling.registers()
     settling.rings()
     settling.order()
-    settling.sums()
+    settling.last()
     settling.rows()
     settling.neighbours()
     return Choice(settling.c, settling.reasons)
@@ -165,6 +174,16 @@ class _Settling:
         self.settle(why_cluster, cluster=c.cluster)
         every, reason = promotion(self.problem, c, self.arch)
         self.settle(reason, promote_every=every)
+
+    def parts(self) -> None:
+        """Into how many parts k is split, and how they become one sum."""
+        self.settle(_why_split(self.problem, self.c, self.shapes), split_k=self.c.split_k)
+        how, why = split_k_sum(self.problem, self.c, self.arch)
+        if how == IN_CLUSTER:
+            rings = _rings(self.problem, self.c.vary(split_k_sum=how), self.fixed, self.arch)
+            if smem_size(self.problem, rings) > self.arch.smem_bytes:
+                how, why = "ordered_parallel", "in a cluster: the rings leave no shared memory for sums of other parts"
+        self.settle(why, split_k_sum=how)
 
     def loads(self) -> None:
         """How A and B come to shared memory."""
@@ -208,13 +227,8 @@ class _Settling:
         else:
             self.settle("tiles take the same time: all have the same k", scheduler="static_persistent")
 
-    def sums(self) -> None:
-        """How parts of k become one sum, and what the last sum of a CTA goes through."""
-        self.settle(_why_split(self.problem, self.c, self.shapes), split_k=self.c.split_k)
-        if self.c.split_k > 1:
-            self.settle("the fastest of those that give the same bits every time", split_k_sum=SPLIT_K_SUM)
-        else:
-            self.settle("nothing to sum", split_k_sum="none")
+    def last(self) -> None:
+        """What the last tile of a CTA goes through."""
         ring, why = _last_tile(self.problem, self.c, self.arch)
         self.settle(why, last_tile=ring)
 

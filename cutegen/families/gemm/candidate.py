@@ -20,9 +20,10 @@ RasterOrder: TypeAlias = Literal["along_m", "along_n"]
 RASTER_ORDERS: tuple[RasterOrder, ...] = get_args(RasterOrder)
 Scheduler: TypeAlias = Literal["static_persistent", "dynamic_persistent"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
-# How the parts of a split k become one sum; the first two give the same bits every time.
-SplitKSum: TypeAlias = Literal["ordered_turnstile", "ordered_parallel", "unordered_atomic"]
+# How the parts of a split k become one sum; all but the last give the same bits every time.
+SplitKSum: TypeAlias = Literal["ordered_turnstile", "ordered_parallel", "ordered_cluster", "unordered_atomic"]
 SPLIT_K_SUMS: tuple[SplitKSum, ...] = get_args(SplitKSum)
+IN_CLUSTER: SplitKSum = "ordered_cluster"
 Never: TypeAlias = Literal["never"]
 NEVER: Never = "never"
 # How rows that an index names come to the ring of A and B.
@@ -93,6 +94,11 @@ class Candidate:
     def dynamic(self) -> bool:
         """Whether CTAs get their tiles from a counter."""
         return self.scheduler == "dynamic_persistent"
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the CTAs of a cluster have the parts of one tile's k."""
+        return self.split_k_sum == IN_CLUSTER
 
     @property
     def core(self) -> Core:

@@ -67,4 +67,4 @@ def _fewer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
 def _atomics(c: Candidate) -> int:
     """Claims and the count of clusters that are done; one publication of partial sums; additions of four values."""
     additions = (accumulators(c) - part_registers(c)) // 4 if c.split_k_sum == "unordered_atomic" else 0
-    return 2 * c.dynamic + (c.split_k > 1) + additions
+    return 2 * c.dynamic + (c.split_k > 1 and not c.in_cluster) + additions

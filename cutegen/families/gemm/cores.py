@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate, Core
+from cutegen.families.gemm.candidate import BY_THREADS, COPIED, IN_CLUSTER, NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, count_tiles, describe_work, estimate
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.work_rules import cluster_sum, cluster_sum_of
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
 from cutegen.hardware import ARCHS, Arch, Device
 
@@ -65,7 +66,8 @@ DEPTHS = {64: 256, 128: 64, 256: 8}
 RASTER_GROUP = 8
 SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
-SPLIT_K_SUM = "ordered_parallel"
+# Of clusters of more CTAs a GPU has too few at once.
+MOST_IN_CLUSTER = 4
 SPLIT_MARGIN = 5  # percent of time that a split has to save
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
 COST_MODEL = "cost model"  # how its reasons begin
@@ -218,7 +220,23 @@ def sketch(
     problem: GemmProblem, core: Core, stages: int, device: Device, promote_every: int | str | None = None
 ) -> Candidate:
     """What the cost model judges of a core: the ring it will have, and how its sums are promoted."""
-    return bare(core, stages, promote_every or promotion(problem, core, ARCHS[device.arch])[0])
+    arch = ARCHS[device.arch]
+    c = bare(core, stages, promote_every or promotion(problem, core, arch)[0])
+    return c if c.split_k == 1 else c.vary(split_k_sum=split_k_sum(problem, c, arch)[0])
+
+
+def split_k_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[str, str]:
+    """(how parts of k become one sum, reason), as `auto` has it: the fastest of what gives the same bits every time and
+    is legal."""
+    if c.split_k == 1:
+        return "none", "nothing to sum"
+    if c.split_k > MOST_IN_CLUSTER:
+        return "ordered_parallel", f"of clusters of more than {MOST_IN_CLUSTER} CTAs too few are there at once"
+    in_cluster = c.vary(split_k_sum=IN_CLUSTER)
+    for refuse in (cluster_sum, cluster_sum_of):
+        if finding := refuse(problem, in_cluster, arch):
+            return "ordered_parallel", f"in a cluster: {finding.reason}"
+    return IN_CLUSTER, "in shared memory: 1 to 2 us less than by way of L2, and no scratch"
 
 
 def _prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:
@@ -249,6 +267,6 @@ def bare(core: Core, stages: int = MIN_STAGES, promote_every: int | str = NEVER)
         stages=stages, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
         multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
         raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
-        split_k_sum=SPLIT_K_SUM if core.split_k > 1 else "none", pdl_wait=PDL_WAIT, pdl_trigger=PDL_TRIGGER,
+        split_k_sum="none", pdl_wait=PDL_WAIT, pdl_trigger=PDL_TRIGGER,
         promote_every=promote_every,
     )  # fmt: skip

@@ -54,6 +54,11 @@ CLUSTER_CLOCKS = 50  # until the CTAs of a cluster have met
 SPLIT_CLOCKS = 3100  # to hand a partial tile on: a fence, a counter and a poll in L2
 PARTIAL_BYTES_PER_CLOCK = 45  # of partial sums, written or read by a CTA
 ACCUMULATOR_BYTES = 4  # of a partial sum
+EXCHANGE_CLOCKS = 700  # to hand it to CTAs of the cluster
+EXCHANGED_BYTES_PER_CLOCK = 32  # of partial sums, to and from a CTA
+# SMs that clusters of more than two CTAs reach: GPCs do not hold whole numbers of them. At least one H200 did not run
+# 32 clusters of four at once.
+CLUSTERED_SMS_PERCENT = 90
 
 
 class Shape(NamedTuple):
@@ -207,7 +212,11 @@ def count_tiles(c: Candidate | Core, work: Work, device: Device) -> tuple[Grid, 
     """The grid, all tiles of it (see Estimate), and how many CTAs run at the same time."""
     shape, size = kernel_shape(work.shape, c), cluster_size(c)
     grid = Grid(*(-(-extent // (t * cl)) * cl for extent, t, cl in zip(shape[:2], c.tile, c.cluster)))
-    slots = device.sms // size * size or device.sms  # an illegal cluster is ranked before its rule refuses it
+    sms = device.sms
+    if isinstance(c, Candidate) and c.in_cluster:
+        size *= c.split_k
+        sms = sms if size == 2 else sms * CLUSTERED_SMS_PERCENT // 100
+    slots = sms // size * size or sms  # an illegal cluster is ranked before its rule refuses it
     return grid, grid.m * grid.n * shape.batch * c.split_k, slots
 
 
@@ -261,6 +270,8 @@ def _sum_costs(c: Candidate, partial: int) -> int:
     """Clocks that the CTA which finishes a tile waits, to make one sum of the parts, each having `partial` bytes."""
     if c.split_k == 1:
         return 0
+    if c.in_cluster:
+        return EXCHANGE_CLOCKS + partial * (c.split_k - 1) // (c.split_k * EXCHANGED_BYTES_PER_CLOCK)
     if c.split_k_sum == "ordered_turnstile":  # one after the other
         return (c.split_k - 1) * (SPLIT_CLOCKS + 2 * partial // PARTIAL_BYTES_PER_CLOCK)
     passed = 3 if c.split_k_sum == "unordered_atomic" else c.split_k

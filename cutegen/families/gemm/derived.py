@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cutegen.families.gemm.candidate import Candidate, cluster_size
+from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, RowGroups
@@ -24,6 +24,7 @@ VECTOR_ALIGN = 16  # bytes of one vectorised load
 INDEX_BYTES = 4  # of an i32
 SCALE_ALIGN = 128  # bytes: where TMA may put a box
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
+PARTIAL_BYTES = 4  # f32 or i32
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
 EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 # Accumulators of a thread beyond which an epilogue that reduces rows, or reduces anything beside tiles of f32, has no
@@ -70,7 +71,7 @@ def warpgroups_per_tile(c: Candidate) -> int:
 
 def partial_tiles(c: Candidate) -> int:
     """Tiles of partial sums that an output tile keeps in global memory."""
-    return {"none": 0, "ordered_parallel": c.split_k - 1}.get(c.split_k_sum, 1)
+    return {"none": 0, "ordered_parallel": c.split_k - 1, IN_CLUSTER: 0}.get(c.split_k_sum, 1)
 
 
 def threads(c: Candidate) -> int:
@@ -145,6 +146,11 @@ def subtiles(problem: GemmProblem, c: Candidate) -> int:
     """Epilogue tiles of one group per CTA tile."""
     (rows, columns), (sub_m, sub_n) = output_tile(problem, c), epilogue_tile(problem, c)
     return (rows // sub_m) * (columns // sub_n)
+
+
+def given_subtiles(problem: GemmProblem, c: Candidate) -> int:
+    """Subtiles of sums that other CTAs of the cluster give a CTA, as device/cluster_sum.py has them."""
+    return -(-subtiles(problem, c) // c.split_k) * (c.split_k - 1)
 
 
 def block_values(problem: GemmProblem, c: Candidate) -> int:
@@ -264,6 +270,8 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
     fields: list[StructField] = [
         ("ab_barriers", 2 * c.stages * MBARRIER_BYTES, MBARRIER_BYTES, f"full and empty mbarriers of {c.stages} stages")
     ]
+    if c.in_cluster:
+        fields.append(("sum_barriers", 2 * MBARRIER_BYTES, MBARRIER_BYTES, "mbarriers of sums: given and taken"))
     if program.tiles:
         what = f"full and empty mbarriers of {c.load_stages} stages"
         fields.append(("load_barriers", 2 * c.load_stages * MBARRIER_BYTES, MBARRIER_BYTES, what))
@@ -307,6 +315,10 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
     for out in program.outputs:
         what = f"{out.dtype} ({sub_m}, {sub_n}) x {c.store_stages} stages{per_group}"
         fields.append((f"s_{out.name}", sub_m * sub_n * out.dtype.bytes * c.store_stages * groups, TENSOR_ALIGN, what))
+    if c.in_cluster:
+        count = given_subtiles(problem, c)
+        what = f"{problem.mma.accumulator} ({sub_m}, {sub_n}) x {count} sums of other parts"
+        fields.append(("given", sub_m * sub_n * PARTIAL_BYTES * count, VECTOR_ALIGN, what))
     for o in program.tiles:
         what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
         fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))

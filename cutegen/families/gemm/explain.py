@@ -37,8 +37,11 @@ from cutegen.runtime.gathered_rows import copied_name
 SUM_IS = {
     "ordered_turnstile": "each part adds to the sum of those before it; the same bits every time",
     "ordered_parallel": "each part has a place of its own and the last one adds all; the same bits every time",
+    "ordered_cluster": "parts are CTAs of a cluster and meet in shared memory; the same bits every time",
     "unordered_atomic": "parts add atomically, as they come; bits may differ from run to run",
 }
+FINISHES = "the CTA of a tile's last part finishes it; it waits for those before, never for later ones"
+FINISHES_IN_CLUSTER = "each CTA finishes its share of a tile's subtiles; they wait for one another"
 SCRATCH_IS = {
     "workspace": "f32, any contents",
     "sums": "f32, zero between launches",
@@ -202,7 +205,7 @@ def _work(tiling: ResolvedGemmTiling) -> Section:
     lines = []
     if c.split_k > 1:
         how = f"k in {c.split_k} parts, {c.split_k_sum}: {SUM_IS[c.split_k_sum]}"
-        lines += [how, "the CTA of a tile's last part finishes it; it waits for those before, never for later ones"]
+        lines += [how, FINISHES_IN_CLUSTER if c.in_cluster else FINISHES]
     if c.dynamic:
         lines.append("the first tile by position, others from a counter when the loads of the one before begin")
     header = ("scratch", "in all", "for each cluster tile", "is")

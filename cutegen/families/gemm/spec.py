@@ -67,7 +67,8 @@ class Tiling(Section):
     split_k: Positive | Auto = knob("Parts of the K dim that CTAs work on side by side, for problems of few tiles.")
     split_k_sum: SplitKSum | Auto = knob(
         "How the parts become one sum. ordered_turnstile: each adds to those before it; ordered_parallel: each has a "
-        "place of its own, and the last adds all; unordered_atomic: as they come, so that bits differ from run to run."
+        "place of its own, and the last adds all; ordered_cluster: the parts are a cluster, and meet in shared memory; "
+        "unordered_atomic: as they come, so that bits differ from run to run."
     )
     swap_ab: bool | Auto = knob(
         "Compute the transposed product, for few rows: the MMA's A is the second operand of `mainloop`, and m of tile, "

@@ -106,12 +106,13 @@ def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, A
     numbers: dict[str, Any] = {"split_k": c.split_k} if c.split_k > 1 else {}
     if c.dynamic:
         numbers |= {"queue_stages": QUEUE_STAGES, "queue_readers": d.queue_readers}
-    if numbers:
+    summed = c.split_k > 1 and not c.in_cluster  # by way of global memory
+    if c.dynamic or summed:
         size = cluster_size(c)
-        numbers |= {"covers": d.covers, "semaphores": (QUEUE_COUNTERS * c.dynamic, size * (c.split_k > 1))}
+        numbers |= {"covers": d.covers, "semaphores": (QUEUE_COUNTERS * c.dynamic, size * summed)}
     elif c.swap_ab and problem.epilogue.reductions:
         numbers["covers"] = d.covers
-    if c.split_k > 1:
+    if summed:
         numbers["sums" if c.split_k_sum == "unordered_atomic" else "workspace"] = (0, d.partials)
     return numbers | _box_numbers(problem, c)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
-from cutegen.families.gemm.candidate import Candidate, cluster_size
+from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
@@ -12,6 +12,7 @@ from cutegen.hardware.arch import Arch
 MAX_SPLIT_K = 128
 # CTAs of a cluster. SMs come in pairs, the TPCs, so that clusters of two fill a GPU.
 MAX_SPLIT_CLUSTER = 2
+PORTABLE_CLUSTER = 8  # CTAs (CUDA C++ Programming Guide, thread block clusters)
 
 
 @BOOK.declare_form(
@@ -53,7 +54,7 @@ def split_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
 )
 def split_k_cluster(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     size = cluster_size(c)
-    if c.split_k == 1 or size <= MAX_SPLIT_CLUSTER:
+    if c.split_k == 1 or c.in_cluster or size <= MAX_SPLIT_CLUSTER:
         return None
     return (
         f"split_k = {c.split_k} and a cluster of {size} CTAs: a part may wait for one that never begins",
@@ -70,9 +71,64 @@ def grouped_split(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
 
 @BOOK.declare_form(
     Rule(
+        "cluster-sum",
+        f"parts that sum in a cluster are its CTAs, at most {PORTABLE_CLUSTER}, with one tile at a time",
+        "With `ordered_cluster` the CTAs of a cluster have a part each of one tile, hand their sums to one another "
+        "through shared memory, and finish a share of the tile each. So the cluster has no other CTAs; all of its "
+        "warpgroups are at the same tile, and tiles come in the order of the raster. More CTAs than that are no "
+        "portable size of a cluster.",
+        "warpgroups: {schedule: pingpong}\ntiling: {split_k: 2, split_k_sum: ordered_cluster}",
+    ),
+    "split_k_sum",
+    "split_k",
+    "cluster",
+    "schedule",
+    "scheduler",
+)
+def cluster_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.in_cluster:
+        return None
+    others = "or split_k_sum: ordered_parallel"
+    if c.split_k > PORTABLE_CLUSTER:
+        return f"split_k = {c.split_k} CTAs of a cluster", f"use at most {PORTABLE_CLUSTER}, {others}"
+    if cluster_size(c) > 1:
+        return f"the CTAs of a cluster of {cluster_size(c)} have tiles of their own", f"use cluster: [1, 1], {others}"
+    if c.schedule != "cooperative":
+        return "warpgroups in pingpong have a tile each", f"use schedule: cooperative, {others}"
+    if c.dynamic:
+        return "CTAs of a cluster take tiles in a fixed order", f"use scheduler: static_persistent, {others}"
+    return None
+
+
+@BOOK.declare_form(NOT_YET_SUPPORTED, "split_k_sum")
+def cluster_sum_of(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    what = _not_in_cluster(problem)
+    if not c.in_cluster or not what:
+        return None
+    return f"split_k_sum = {IN_CLUSTER} with {what} is not yet supported", "use ordered_parallel"
+
+
+def _not_in_cluster(problem: GemmProblem) -> str:
+    """What CTAs cannot share out among them, or what a part without a k tile cannot do; "" if nothing."""
+    program = problem.kernel_epilogue
+    if problem.paired:
+        return "a gated product"
+    if program.tiles:
+        return "a tile that the epilogue loads"
+    if program.reductions or program.block:
+        return "a reduction in the epilogue"
+    if problem.scaled_k:
+        return "scales that vary along k"
+    if problem.gather:
+        return "gathered rows"
+    return ""
+
+
+@BOOK.declare_form(
+    Rule(
         "split-k-sum",
         "how parts are summed is said where k is split",
-        "`ordered_turnstile` and `ordered_parallel` add the parts in a fixed order and give the same bits every time; "
+        "What begins with `ordered` adds the parts in a fixed order and gives the same bits every time; "
         "`unordered_atomic` adds them as they come.",
         "tiling: {split_k: 1, split_k_sum: ordered_turnstile}",
     ),

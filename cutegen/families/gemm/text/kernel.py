@@ -103,7 +103,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     boxes = boxes_text(problem, structure, inputs, outputs, tile, consumers)
     reductions = reductions_text(problem, tile, consumers, groups)
     sources = element_sources(problem, inputs.vectors, mainloop.to_f32)
-    parameters = store_parameters(problem, consumers, groups)
+    parameters = store_parameters(problem, consumers, groups, work)
     blocks = blocks_text(problem, sources, tile, consumers, groups, parameters)
     epilogue = epilogue_text(problem, sources, consumers, reductions.outputs)
     store = store_text(parameters, sources, epilogue, inputs, outputs, reductions, tile)
@@ -135,7 +135,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         module=module_text(resolved, kernel, given, problem, load.ahead, cutlass_names, imported),
         arguments=arguments,
         host=host_text(problem, a, b, groups, own_parameters),
-        smem=smem_text(a, b, mainloop, inputs, outputs, boxes, plain),
+        smem=smem_text(a, b, mainloop, work, inputs, outputs, boxes, plain),
         roles=RolesText(
             load=load_role(load, work, boxes),
             gather=gather_role(gather, work),

@@ -161,6 +161,9 @@ def _extent(tensor: str, dim: str, what: str, problem: GemmProblem) -> FieldText
 
 
 def _partial_sums(work: WorkText) -> Iterator[FieldText]:
+    if work.in_cluster:
+        yield FieldText("exchange", "cluster_sum.ClusterSum", "", "exchange")
+        return
     yield FieldText(work.buffer, "cute.Tensor", f"flat: ({work.buffer_modes})", work.buffer)
     yield FieldText(
         "semaphores", "cute.Tensor", f"counters{' of the queue, then' * work.dynamic} of tiles", "semaphores"

@@ -44,6 +44,7 @@ def smem_text(
     a: MatrixText,
     b: MatrixText,
     mainloop: MainloopText,
+    work: WorkText,
     inputs: InputsText,
     outputs: OutputsText,
     boxes: BoxesText | None,
@@ -64,8 +65,14 @@ def smem_text(
         storage=(
             *own,
             *(StorageText(name, dtype, f"cute.cosize({name}_layout)", align) for name, dtype, align in rings),
+            *([_given(mainloop)] if work.in_cluster else []),
         ),
     )
+
+
+def _given(mainloop: MainloopText) -> StorageText:
+    size = "cluster_sum.elements(t.tile, t.epilogue_tile, t.split_k)"
+    return StorageText("given", mainloop.acc_dtype, size, VECTOR_ALIGN)
 
 
 def plain_storage(
@@ -80,6 +87,8 @@ def plain_storage(
     """What is no ring: barriers, the table of groups, the queue, vectors, and what values of blocks and reductions are
     joined in."""
     yield StorageText("ab_barriers", "Int64", "2 * t.stages", 0)
+    if work.in_cluster:
+        yield StorageText("sum_barriers", "Int64", "2", 0)
     if inputs.tiles:
         yield StorageText("load_barriers", "Int64", "2 * t.load_stages", 0)
     if groups:

@@ -11,6 +11,7 @@ from cutegen.families.gemm.text.functions import ElementSources, FunctionText, P
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.families.gemm.text.reductions import ReductionsText
+from cutegen.families.gemm.text.work import WorkText
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,9 @@ class StoreText:
     scalars: tuple[str, ...]
 
 
-def store_parameters(problem: GemmProblem, consumers: ConsumersText, groups: GroupText | None) -> tuple[Parameter, ...]:
+def store_parameters(
+    problem: GemmProblem, consumers: ConsumersText, groups: GroupText | None, work: WorkText
+) -> tuple[Parameter, ...]:
     """What the epilogue of a tile has to be told, in the kernel's frame."""
     program = problem.kernel_epilogue
     read = [o for o in program.operands if o.kind in ("device_scalar", "block_input")]
@@ -41,6 +44,7 @@ def store_parameters(problem: GemmProblem, consumers: ConsumersText, groups: Gro
     found = [Parameter("m", "Int32"), Parameter("n", "Int32")]
     found += [Parameter("batch", "Int32")] if batched else []
     found += [Parameter("begin", "Int32"), Parameter("end", "Int32")] if groups and groups.ragged else []
+    found += [Parameter("part", "Int32")] if work.in_cluster else []
     found += [Parameter("slot", "Int32")]
     found += [Parameter("group", "Int32")] if consumers.pingpong else []
     if program.tiles:

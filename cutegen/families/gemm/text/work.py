@@ -27,12 +27,15 @@ class WorkText:
     unit: of work, in words; consume: what MMA warpgroups do with it. count, kernel_count: units, in a role and in the
     kernel. raster: the class of the order of tiles; order: names and classes of what else a role needs to go through
     its units. following: for pingpong, the other group's next unit; steps_of_*, subtiles_of_*: what it takes from the
-    rings. sum: the function that adds partial sums, buffer: where they lie, counter: a tile's, as an offset. scratch:
-    names of the scratch arguments.
+    rings. sum: the function that adds partial sums, buffer: where they lie, counter: a tile's, as an offset.
+    in_cluster: CTAs of a cluster have the parts of a tile, and exchange sums. splitting: the function that makes
+    k_split.KSplit. scratch: names of the scratch arguments.
     """
 
     dynamic: bool
     split: bool
+    in_cluster: bool
+    splitting: str
     unit: str
     consume: str
     count: str
@@ -64,10 +67,10 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     return WorkText(
         dynamic=dynamic,
         split=split,
+        in_cluster=structure.in_cluster,
+        splitting="split_always" if structure.in_cluster else "split_evenly",
         unit="part of a tile" if split else "tile",
-        consume="adds up the parts of a tile; who has the last one runs its epilogue"
-        if split
-        else "accumulates a tile, then runs its epilogue",
+        consume=_consume(structure),
         count="o.raster.count()" + times_parts.format("o."),
         kernel_count="raster.count()" + times_parts.format(""),
         raster="GroupedRaster" if problem.groups else "RasterOrder",
@@ -82,8 +85,20 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
         scheduler_warp=scheduler_warp(problem),
         scratch=tuple(s.name for s in scratch),
         fakes=tuple(map(_fake, scratch)),
-        device_modules=(*(["k_split"] if split else []), *(["tile_queue"] if dynamic else [])),
+        device_modules=(
+            *(["k_split"] if split else []),
+            *(["cluster_sum"] if structure.in_cluster else []),
+            *(["tile_queue"] if dynamic else []),
+        ),
     )
+
+
+def _consume(structure: Candidate) -> str:
+    if structure.in_cluster:
+        return "adds up a part of a tile, exchanges sums with the other parts, and runs the epilogue of its share"
+    if structure.split_k_sum != "none":
+        return "adds up the parts of a tile; who has the last one runs its epilogue"
+    return "accumulates a tile, then runs its epilogue"
 
 
 def _fake(s: TensorArg) -> FakeText:

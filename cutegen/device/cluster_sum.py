@@ -1,0 +1,128 @@
+"""Split-K within a cluster: its CTAs have a part each of one output tile's k, and hand partial sums to one another
+through distributed shared memory. Each finishes a share of the subtiles, so the epilogue is shared out as well.
+
+Subtile s belongs to CTA s % parts of the cluster. A CTA writes its sums of all other subtiles into the shared memory of
+those who have them, tells so at their barrier, and adds what it was given, in the order of the parts: equal inputs give
+equal bits.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Int32, const_expr
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T
+
+VECTOR = 4  # values of one store
+GIVEN, TAKEN = 0, 1  # barriers: what the others give is there; what this CTA gave was read
+
+
+@dataclass(frozen=True)
+class ClusterSum:
+    """Where a CTA is given sums. barriers: two, in shared memory. given: in shared memory, (4, threads, vectors of a
+    subtile, parts - 1, subtiles of a share), see `elements`. parts: CTAs of the cluster. threads: that hold a tile."""
+
+    barriers: cute.Pointer
+    given: cute.Pointer
+    parts: cutlass.Constexpr[int]
+    threads: cutlass.Constexpr[int]
+
+    def init(self):
+        """By one thread, before the cluster meets. A warp arrives once, for each of the other parts."""
+        for barrier in (GIVEN, TAKEN):
+            cute.arch.mbarrier_init(self.barriers + barrier, (self.parts - 1) * self.threads // 32)
+
+
+def elements(tile: tuple[int, int, int], epilogue_tile: tuple[int, int], parts: int) -> int:
+    """Values that a CTA may be given."""
+    subtile = epilogue_tile[0] * epilogue_tile[1]
+    return -(-tile[0] * tile[1] // (subtile * parts)) * (parts - 1) * subtile
+
+
+@cute.jit
+def exchange(o: ClusterSum, acc, firsts: cutlass.Constexpr, values: cutlass.Constexpr, thread, turn: Int32, more):
+    """Adds to the accumulators of this CTA's subtiles what the other parts have of them; the others keep no meaning.
+
+    acc: f32 or i32, of a thread. firsts: the first of each subtile, values: how many there are of one. turn: exchanges
+    before this one. more: whether another follows.
+    """
+    part = cute.arch.block_idx_in_cluster()
+    vectors = const_expr(values // VECTOR)
+    subtile = const_expr(o.threads * values)  # elements
+    lane = thread % 32
+    if turn > 0:
+        _wait(o.barriers + TAKEN, turn - 1)
+    for s in cutlass.range_constexpr(len(firsts)):
+        owner = const_expr(s % o.parts)
+        if part != owner:
+            place = s // o.parts * (o.parts - 1) + part - (Int32(1) if part > owner else Int32(0))
+            own = o.given.toint() + (place * subtile + thread * VECTOR) * 4
+            there = _map(own, Int32(owner))
+            for v in cutlass.range_constexpr(vectors):
+                _give(there + v * (o.threads * VECTOR * 4), [acc[firsts[s] + v * VECTOR + i] for i in range(VECTOR)])
+    _tell_others(o.barriers + GIVEN, part, o.parts, lane)
+    _wait(o.barriers + GIVEN, turn)
+    for s in cutlass.range_constexpr(len(firsts)):
+        if part == const_expr(s % o.parts):
+            for p in cutlass.range_constexpr(o.parts - 1):
+                place = const_expr(s // o.parts * (o.parts - 1) + p)
+                layout = cute.make_layout((VECTOR, o.threads, vectors), stride=(1, VECTOR, VECTOR * o.threads))
+                pointer = cute.recast_ptr(o.given + place * subtile, dtype=acc.element_type)
+                given = cute.make_tensor(pointer, layout)[None, thread, None]
+                x = cute.make_rmem_tensor((VECTOR, vectors), acc.element_type)
+                for v in cutlass.range_constexpr(vectors):
+                    cute.autovec_copy(given[None, v], x[None, v])
+                for v in cutlass.range_constexpr(vectors):
+                    for i in cutlass.range_constexpr(VECTOR):
+                        at = const_expr(firsts[s] + v * VECTOR + i)
+                        acc[at] = acc[at] + x[i, v]
+    if more:
+        _tell_others(o.barriers + TAKEN, part, o.parts, lane)
+
+
+@cute.jit
+def _tell_others(barrier, part, parts: cutlass.Constexpr, lane):
+    """This warp arrives at a barrier of each of the other CTAs, with all that its threads wrote and read before."""
+    cute.arch.sync_warp()
+    if lane == 0:
+        for other in cutlass.range_constexpr(parts):
+            if part != other:
+                _arrive(_map(barrier.toint(), Int32(other)))
+
+
+@cute.jit
+def _wait(barrier, turn: Int32):
+    """Until the barrier has completed as many phases as there were turns, and this one's."""
+    there = _has_completed(barrier.toint(), turn % 2)
+    while there == 0:
+        there = _has_completed(barrier.toint(), turn % 2)
+
+
+def _map(address, rank):
+    """The address in the shared memory of the cluster's CTA `rank` of what is at `address` in this CTA's."""
+    operands = [Int32(address).ir_value(), rank.ir_value()]
+    return Int32(llvm.inline_asm(T.i32(), operands, "mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r"))
+
+
+def _give(address, values):
+    """Stores four values of 32 bits at an address of the cluster's shared memory."""
+    kind = "f" if values[0].dtype is cutlass.Float32 else "r"
+    text = f"st.shared::cluster.v4.{'f32' if kind == 'f' else 'b32'} [$0], {{$1, $2, $3, $4}};"
+    operands = [address.ir_value(), *(value.ir_value() for value in values)]
+    llvm.inline_asm(None, operands, text, ",".join(["r", *[kind] * VECTOR]), has_side_effects=True)
+
+
+def _arrive(address):
+    """At a barrier of another CTA, releasing at the scope of the cluster; the DSL's arrival releases at the CTA's."""
+    text = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [$0];"
+    llvm.inline_asm(None, [address.ir_value()], text, "r", has_side_effects=True)
+
+
+def _has_completed(address, parity):
+    """1 when the phase of that parity has completed, acquiring at the scope of the cluster, else 0."""
+    text = (
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$1], $2; selp.b32 $0, 1, 0, p; }"
+    )
+    operands = [Int32(address).ir_value(), parity.ir_value()]
+    return Int32(llvm.inline_asm(T.i32(), operands, text, "=r,r,r", has_side_effects=True))
