@@ -169,10 +169,10 @@ class Session:
         return self.report
 
     def pool(self, problem: Shape, limit: int) -> Pool:
-        """The candidates of a problem; winners of the lock are among them whatever the limit is."""
+        """The candidates of a problem; winners of its neighbours are among them whatever the limit is."""
         lock, default = self.lock, self.space.find_default(problem)
         if not self.options.confirm:
-            near = [w.tiling for w in self._neighbours(problem)] if self.options.between else lock.tilings
+            near = {w.tiling for w in self._neighbours(problem)}
             known = legal(self.resolution, [knobs for name, knobs in lock.tilings.items() if name in near])
             return gather(self.space, problem, known, default, limit, self.options.unordered)
         won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)

@@ -44,8 +44,8 @@ def test_confirm_measures_winners_alone(spec: Path, measuring: Any, capsys: pyte
     assert len(result["stale"]) == 2
     made = measuring(software="driver 2.0")
     assert tune(spec, "--confirm") == 0
-    assert len(made.built) == 3  # the default, and a winner for each problem
     after = winners(spec)
+    assert len(made.built) == 1 + len({w.tiling for w in after})  # the default, and a winner for each problem
     assert all("driver 2.0" in w.toolchain for w in after)
     assert {(w.tiling, w.calls["m"]) for w in before} < {(w.tiling, w.calls["m"]) for w in after}
     measuring(lambda tiling: 10e-6)
