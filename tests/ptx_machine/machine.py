@@ -6,6 +6,7 @@ late, immediate or mixed, and in half of the seeds some warps run far ahead of t
 
 from __future__ import annotations
 
+import operator
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from .wgmma import Warpgroup
 SPIN_LIMIT = 5000  # turns without any store, arrival or copy, after which polling warps count as deadlocked
 PATIENCE = 100  # turns without any of those, after which a late copy is late enough
 _PACES = ("late", "eager", "random")
+_rank = operator.attrgetter("rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,7 @@ class Machine:
     def _next_warp(self) -> Warp:
         i = self.random.randrange(len(self.runnable))
         if self.skewed and self.random.random() < 0.8:
-            i = max(range(len(self.runnable)), key=lambda j: self.runnable[j].rank)
+            i = self.runnable.index(max(self.runnable, key=_rank))
         self.runnable[i], self.runnable[-1] = self.runnable[-1], self.runnable[i]
         return self.runnable.pop()
 

@@ -81,6 +81,48 @@ class Runs:
 
 
 STAMP = 1 << 20  # an access is noted as epoch * STAMP + instruction
+PAGE = 1 << 10  # units
+LARGE = 1 << 18  # units of a memory of which readers have pages
+
+
+class Reads:
+    """When one actor last read each unit of a memory: a stamp, 0 for never. Of a large memory, which is the scratch of
+    a large grid, an actor reads little, and has stamps for the pages of that alone."""
+
+    def __init__(self, units: int) -> None:
+        # Where the stamps of each page are; those at 0 are of all pages that nobody has read.
+        self._slots = np.zeros(-(-units // PAGE), np.int64) if units > LARGE else None
+        self._used = 1
+        self._stamps = Runs(np.zeros(units if self._slots is None else PAGE, np.int64))
+
+    def of(self, runs: Any, width: int) -> Any:
+        """The stamps of these runs of `width` units: (..., width), or (...) for 1."""
+        places = runs if self._slots is None else self._find(runs, width)
+        (stamps,) = self._stamps.of(width)
+        return stamps.take(places, 0)
+
+    def note(self, runs: Any, width: int, stamp: int) -> None:
+        if self._slots is not None:
+            pages = runs // (PAGE // width)
+            self._add({page for page in set(pages.ravel().tolist()) if not self._slots[page]})
+        places = runs if self._slots is None else self._find(runs, width)
+        (stamps,) = self._stamps.of(width)
+        stamps[places] = stamp
+
+    def _find(self, runs: Any, width: int) -> Any:
+        assert self._slots is not None
+        pages = runs // (PAGE // width)
+        return runs + (self._slots.take(pages) - pages) * (PAGE // width)
+
+    def _add(self, pages: set[int]) -> None:
+        assert self._slots is not None
+        for page in pages:
+            self._slots[page] = self._used
+            self._used += 1
+        (stamps,) = self._stamps.of(1)
+        if len(stamps) < self._used * PAGE:
+            more = np.zeros(self._used * PAGE, np.int64)  # some of it for pages to come
+            self._stamps = Runs(np.concatenate([stamps, more]))
 
 
 class Shadow:
@@ -92,7 +134,7 @@ class Shadow:
     def __init__(self, units: int, name: Callable[[int], str], describe: Callable[[int, int], str]) -> None:
         self.units, self.name, self.describe = units, name, describe
         self.writers = Runs(np.zeros(units, np.int32), np.zeros(units, np.int64))  # who wrote, and the write's stamp
-        self.readers: dict[int, Runs] = {}  # per actor: stamps
+        self.readers: dict[int, Reads] = {}  # per actor
         self.latest: Any = None  # per actor, the newest epoch in there
 
     def read(self, runs: Any, width: int, *agents: Agent) -> None:
@@ -102,9 +144,8 @@ class Shadow:
             self.latest = np.zeros(len(agents[0].clock), np.int64)
         for agent in agents:
             if agent.actor not in self.readers:
-                self.readers[agent.actor] = Runs(np.zeros(self.units, np.int64))
-            (stamps,) = self.readers[agent.actor].of(width)
-            stamps[runs] = agent.epoch * STAMP + agent.pc
+                self.readers[agent.actor] = Reads(self.units)
+            self.readers[agent.actor].note(runs, width, agent.epoch * STAMP + agent.pc)
             if self.latest[agent.actor] < agent.epoch:
                 self.latest[agent.actor] = agent.epoch
 
@@ -117,13 +158,12 @@ class Shadow:
         writer[runs], written[runs] = agent.actor, agent.epoch * STAMP + agent.pc
 
     def _check_reader(self, actor: int, runs: Any, width: int, agent: Agent) -> None:
-        (stamps,) = self.readers[actor].of(width)
-        found = stamps.take(runs, 0)
+        found = self.readers[actor].of(runs, width)
         late = found >= (agent.clock[actor] + 1) * STAMP
         if actor == agent.actor:  # the same copy
             late &= found // STAMP != agent.epoch
         if np.count_nonzero(late):
-            self._tell(runs, late, agent, "writes", actor, stamps, "read")
+            self._tell(runs, width, late, agent, "writes", actor, found, "read")
 
     def _check_writers(self, runs: Any, width: int, verb: str, *agents: Agent) -> None:
         writer, written = self.writers.of(width)
@@ -135,13 +175,15 @@ class Shadow:
             late = ((agent.clock + 1) * STAMP).take(writers) <= found
             late &= (writers != agent.actor) | (found // STAMP != agent.epoch)  # not the same copy
             if np.count_nonzero(late):
-                self._tell(runs, late, agent, verb, int(writers[late][0]), written, "wrote")
+                self._tell(runs, width, late, agent, verb, int(writers[late][0]), found, "wrote")
 
-    def _tell(self, runs: Any, late: Any, agent: Agent, verb: str, actor: int, stamps: Any, past: str) -> None:
-        width = stamps[0].size
+    def _tell(
+        self, runs: Any, width: int, late: Any, agent: Agent, verb: str, actor: int, stamps: Any, past: str
+    ) -> None:
+        """stamps: what the units of the runs have; late: those that nothing orders."""
         unit = int((np.asarray(runs)[..., None] * width + np.arange(width))[late.reshape(*np.shape(runs), width)][0])
         here = self.describe(agent.actor, agent.pc)
-        there = self.describe(actor, int(stamps.reshape(-1)[unit]) % STAMP)
+        there = self.describe(actor, int(stamps[late][0]) % STAMP)
         raise PtxError(f"race: {here} {verb} {self.name(unit)}; {there} {past} it, and nothing orders the two")
 
 
