@@ -7,9 +7,11 @@ linked with shim.c, which stands in for the DSL's runtime library.
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,13 +105,25 @@ def link(object_file: Path, folder: Path) -> Path:
     if len(symbols) != 1:
         raise PtxError(f"{object_file} has {len(symbols)} host functions, expected one")
     # -Bsymbolic: once the DSL has compiled in this process, its runtime library defines the same names globally.
-    flags = ["-shared", "-fPIC", "-O1", "-Wl,-Bsymbolic"]
-    command = [compiler() or "cc", *flags, f"-DHOST_FUNCTION={symbols.pop().decode()}", str(SHIM)]
-    command += [str(object_file), str(ffi), f"-Wl,-rpath,{ffi.parent}", "-o", str(goal)]
+    flags = ["-shared", "-nostdlib", "-Wl,-Bsymbolic", f"-Wl,--defsym=HOST_FUNCTION={symbols.pop().decode()}"]
+    _run("link", *flags, f"{_shim_folder().name}/shim.o", str(object_file), str(ffi), f"-Wl,-rpath,{ffi.parent}", goal)
+    return goal
+
+
+@functools.cache
+def _shim_folder() -> tempfile.TemporaryDirectory[str]:
+    """With shim.o, which all host functions are linked with; until this process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="ptx-machine-")
+    _run("compile", "-c", "-fPIC", "-O1", str(SHIM), Path(folder.name) / "shim.o")
+    return folder
+
+
+def _run(verb: str, *arguments: str | Path) -> None:
+    """The C compiler; the last argument is the file to write."""
+    command = [compiler() or "cc", *map(str, arguments[:-1]), "-o", str(arguments[-1])]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise PtxError(f"the host function does not link:\n{done.stderr}")
-    return goal
+        raise PtxError(f"the C compiler does not {verb} the host function:\n{done.stderr}")
 
 
 def _find_ffi() -> Path:

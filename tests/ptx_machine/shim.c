@@ -6,7 +6,7 @@ static launch_callback on_launch;
 
 void ptx_machine_on_launch(launch_callback callback) { on_launch = callback; }
 
-/* HOST_FUNCTION: the symbol of the compiled function, a TVMFFISafeCallType. */
+/* The linker's name of the compiled function, a TVMFFISafeCallType. */
 extern int HOST_FUNCTION(void *self, const void *arguments, int32_t count, void *result);
 int ptx_machine_call(const void *arguments, int32_t count, void *result) {
   return HOST_FUNCTION(0, arguments, count, result);
