@@ -59,7 +59,7 @@ def loaded(name: str, **options: Any) -> Subject:
         (BF16, UNIT_1, dims(3, 2, 20, 330), Draw("edges", peaked=True), 1, 11),
         (F16, UNIT_1, dims(1, 1, 70, 500), Draw(), 2, 20),
         (BF16, UNIT_1, dims(1, 1, 3, 130), Draw(), 6, 13),
-        (BF16, UNIT_1, dims(1, 2, 16, 38 * 64), Draw(), 8, 2 * 38),  # in more parts than a warp has lanes
+        (BF16, UNIT_1, dims(1, 2, 16, 34 * 64), Draw(), 8, 2 * 34),  # in more parts than a warp has lanes
     ],
 )
 def test_shipped_mla_decode(
