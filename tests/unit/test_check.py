@@ -143,7 +143,7 @@ def test_what_a_kernel_prints_is_no_part_of_the_result(tmp_path: Path, capfd: py
     ("old", "new", "message"),
     [
         ("def kernel_fn", "def kernel", "has no kernel_fn"),
-        ("import torch", "import torch, nonsuch", "cannot be imported: ModuleNotFoundError: No module named 'nonsuch'"),
+        ("import torch", "import nonsuch, torch", "cannot be imported: ModuleNotFoundError: No module named 'nonsuch'"),
         ("TILE =", "TILE = =", "cannot be imported: SyntaxError"),
     ],
 )
