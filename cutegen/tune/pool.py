@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,7 @@ def compose(resolution: Resolution, proposals: Sequence[Proposal], defaults: Seq
     return TuningPackage(resolved, rendered, names, keys)
 
 
+@lru_cache(maxsize=64)  # candidates of all problems come from a few modules
 def _code(source: str) -> str:
     """A module without comments and docstrings: these tell of the instances that share it, and change no kernel."""
     tree = ast.parse(source)
