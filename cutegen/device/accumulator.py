@@ -27,10 +27,11 @@ def first_element(tile_n: int, subtile_m: int, subtile_n: int, epilogue_n: int) 
     return subtile_m * (tile_n // 2) + subtile_n * (epilogue_n // 2)
 
 
-def first_elements(tile: tuple[int, int, int], epilogue_tile: tuple[int, int]) -> list[int]:
-    """`first_element` of each subtile of a CTA tile, in the order of the epilogue: along m first."""
-    rows, columns = tile[0] // epilogue_tile[0], tile[1] // epilogue_tile[1]
-    return [first_element(tile[1], m, n, epilogue_tile[1]) for n in range(columns) for m in range(rows)]
+def subtiles(tile_n: int, rows: int, columns: int, epilogue_n: int, pair: int = 0) -> list[tuple[int, ...]]:
+    """`first_element` of each of rows x columns subtiles, in the order of the epilogue: along m first. pair: how far
+    the second accumulators of pairs are from the first ones; 0 without pairs."""
+    firsts = [first_element(tile_n, m, n, epilogue_n) for n in range(columns) for m in range(rows)]
+    return [(first, first + pair) if pair else (first,) for first in firsts]
 
 
 @cute.jit

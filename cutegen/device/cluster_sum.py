@@ -21,7 +21,8 @@ GIVEN, TAKEN = 0, 1  # barriers: what the others give is there; what this CTA ga
 @dataclass(frozen=True)
 class ClusterSum:
     """Where a CTA is given sums. barriers: two, in shared memory. given: in shared memory, (4, threads, vectors of a
-    subtile, parts - 1, subtiles of a share), see `elements`. parts: CTAs of the cluster. threads: that hold a tile."""
+    subtile, parts - 1, sums of an element, subtiles of a share), see `elements`. parts: CTAs of the cluster. threads:
+    that hold a tile."""
 
     barriers: cute.Pointer
     given: cute.Pointer
@@ -34,51 +35,55 @@ class ClusterSum:
             cute.arch.mbarrier_init(self.barriers + barrier, (self.parts - 1) * self.threads // 32)
 
 
-def elements(tile: tuple[int, int, int], epilogue_tile: tuple[int, int], parts: int) -> int:
-    """Values that a CTA may be given."""
-    subtile = epilogue_tile[0] * epilogue_tile[1]
-    return -(-tile[0] * tile[1] // (subtile * parts)) * (parts - 1) * subtile
+def elements(epilogue_tile: tuple[int, int], subtiles: int, parts: int, sums: int = 1) -> int:
+    """Values that a CTA may be given. sums: that make an element of the output."""
+    return -(-subtiles // parts) * (parts - 1) * sums * epilogue_tile[0] * epilogue_tile[1]
 
 
 @cute.jit
-def exchange(o: ClusterSum, acc, firsts: cutlass.Constexpr, values: cutlass.Constexpr, thread, turn: Int32, more):
+def exchange(o: ClusterSum, acc, subtiles: cutlass.Constexpr, values: cutlass.Constexpr, thread, turn: Int32, more):
     """Adds to the accumulators of this CTA's subtiles what the other parts have of them; the others keep no meaning.
 
-    acc: f32 or i32, of a thread. firsts: the first of each subtile, values: how many there are of one. turn: exchanges
-    before this one. more: whether another follows.
+    acc: f32 or i32, of a thread. subtiles: of each, where its accumulators begin, in one place or, of pairs, in two;
+    values: how many there are from there on. turn: exchanges before this one. more: whether another follows.
     """
     part = cute.arch.block_idx_in_cluster()
     vectors = const_expr(values // VECTOR)
-    subtile = const_expr(o.threads * values)  # elements
     lane = thread % 32
     if turn > 0:
         _wait(o.barriers + TAKEN, turn - 1)
-    for s in cutlass.range_constexpr(len(firsts)):
+    for s in cutlass.range_constexpr(len(subtiles)):
         owner = const_expr(s % o.parts)
         if part != owner:
-            place = s // o.parts * (o.parts - 1) + part - (Int32(1) if part > owner else Int32(0))
-            own = o.given.toint() + (place * subtile + thread * VECTOR) * 4
-            there = _map(own, Int32(owner))
-            for v in cutlass.range_constexpr(vectors):
-                _give(there + v * (o.threads * VECTOR * 4), [acc[firsts[s] + v * VECTOR + i] for i in range(VECTOR)])
+            place = part - (Int32(1) if part > owner else Int32(0))
+            for i in cutlass.range_constexpr(len(subtiles[s])):
+                own = _place(o, s, i, place, subtiles, values) + thread * VECTOR
+                there = _map(o.given.toint() + own * 4, Int32(owner))
+                for v in cutlass.range_constexpr(vectors):
+                    first = const_expr(subtiles[s][i] + v * VECTOR)
+                    _give(there + v * (o.threads * VECTOR * 4), [acc[first + x] for x in range(VECTOR)])
     _tell_others(o.barriers + GIVEN, part, o.parts, lane)
     _wait(o.barriers + GIVEN, turn)
-    for s in cutlass.range_constexpr(len(firsts)):
+    layout = cute.make_layout((VECTOR, o.threads, vectors), stride=(1, VECTOR, VECTOR * o.threads))
+    for s in cutlass.range_constexpr(len(subtiles)):
         if part == const_expr(s % o.parts):
-            for p in cutlass.range_constexpr(o.parts - 1):
-                place = const_expr(s // o.parts * (o.parts - 1) + p)
-                layout = cute.make_layout((VECTOR, o.threads, vectors), stride=(1, VECTOR, VECTOR * o.threads))
-                pointer = cute.recast_ptr(o.given + place * subtile, dtype=acc.element_type)
-                given = cute.make_tensor(pointer, layout)[None, thread, None]
-                x = cute.make_rmem_tensor((VECTOR, vectors), acc.element_type)
-                for v in cutlass.range_constexpr(vectors):
-                    cute.autovec_copy(given[None, v], x[None, v])
-                for v in cutlass.range_constexpr(vectors):
-                    for i in cutlass.range_constexpr(VECTOR):
-                        at = const_expr(firsts[s] + v * VECTOR + i)
-                        acc[at] = acc[at] + x[i, v]
+            for i in cutlass.range_constexpr(len(subtiles[s])):
+                for place in cutlass.range_constexpr(o.parts - 1):
+                    pointer = o.given + _place(o, s, i, place, subtiles, values)
+                    given = cute.make_tensor(cute.recast_ptr(pointer, dtype=acc.element_type), layout)
+                    x = cute.make_rmem_tensor((VECTOR, vectors), acc.element_type)
+                    for v in cutlass.range_constexpr(vectors):
+                        cute.autovec_copy(given[None, thread, v], x[None, v])
+                    for v in cutlass.range_constexpr(values):
+                        at = const_expr(subtiles[s][i] + v)
+                        acc[at] = acc[at] + x[v]
     if more:
         _tell_others(o.barriers + TAKEN, part, o.parts, lane)
+
+
+def _place(o, subtile, i, place, subtiles, values):
+    """Where the sums of a subtile, the i-th of each element, lie that a part gives: `place` counts the other parts."""
+    return ((subtile // o.parts * len(subtiles[subtile]) + i) * (o.parts - 1) + place) * (o.threads * values)
 
 
 @cute.jit

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from gemm_specs import PLAIN, resolve_text
+from gemm_specs import FUSED, PLAIN, resolve_text
 from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
@@ -24,6 +24,8 @@ pytestmark = [
 ]
 BIASED = PLAIN.replace("  d:", "  bias: f32[n]\n  d:") + "epilogue: {d: relu(acc + bias)}\n"
 ONE = "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
+GATED = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+OPTIONAL = PLAIN.replace("  d:", "  c: bf16[m, n]?\n  d:") + "epilogue: {d: acc + c}\n"
 TWO = "warpgroups: {schedule: cooperative, consumer: {count: 2}}\n"
 
 
@@ -51,6 +53,17 @@ KERNELS = {
     "transposed and loaded ahead": (
         parts(2, "[64, 16, 128]", PLAIN + ONE, ", swap_ab: true") + "pdl: {ready: [b]}\ntma: {b: {load_ahead: true}}\n",
         {"m": 20, "n": 200, "k": 520},
+    ),
+    # Each CTA loads the residual of its own subtiles, if the call has one.
+    "residual": (parts(3, "[64, 96, 64]", FUSED + ONE), {"m": 136, "n": 200, "k": 264}),
+    "optional residual": (
+        parts(2, "[64, 64, 64]", OPTIONAL + ONE, ", swap_ab: true"),
+        {"m": 136, "n": 72, "k": 264},
+    ),
+    "gated": (parts(2, "[64, 128, 64]", GATED + ONE), {"m": 70, "n": 272, "k": 264}),
+    "gated and transposed": (
+        parts(3, "[128, 16, 64]", GATED + ONE, ", swap_ab: true"),
+        {"m": 40, "n": 272, "k": 264},
     ),
     "integers": (
         parts(2, "[64, 64, 128]", BIASED.replace("a: bf16", "a: i8").replace("b: bf16", "b: i8") + ONE),

@@ -149,8 +149,9 @@ def subtiles(problem: GemmProblem, c: Candidate) -> int:
 
 
 def given_subtiles(problem: GemmProblem, c: Candidate) -> int:
-    """Subtiles of sums that other CTAs of the cluster give a CTA, as device/cluster_sum.py has them."""
-    return -(-subtiles(problem, c) // c.split_k) * (c.split_k - 1)
+    """Subtiles of sums that other CTAs of the cluster give a CTA, as device/cluster_sum.py has them: two for each of
+    the output where pairs of sums make an element."""
+    return -(-subtiles(problem, c) // c.split_k) * (c.split_k - 1) * (2 if problem.paired else 1)
 
 
 def block_values(problem: GemmProblem, c: Candidate) -> int:

@@ -111,10 +111,6 @@ def cluster_sum_of(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
 def _not_in_cluster(problem: GemmProblem) -> str:
     """What CTAs cannot share out among them, or what a part without a k tile cannot do; "" if nothing."""
     program = problem.kernel_epilogue
-    if problem.paired:
-        return "a gated product"
-    if program.tiles:
-        return "a tile that the epilogue loads"
     if program.reductions or program.block:
         return "a reduction in the epilogue"
     if problem.scaled_k:

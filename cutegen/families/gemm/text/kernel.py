@@ -135,7 +135,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         module=module_text(resolved, kernel, given, problem, load.ahead, cutlass_names, imported),
         arguments=arguments,
         host=host_text(problem, a, b, groups, own_parameters),
-        smem=smem_text(a, b, mainloop, work, inputs, outputs, boxes, plain),
+        smem=smem_text(a, b, mainloop, work, tile, inputs, outputs, boxes, plain),
         roles=RolesText(
             load=load_role(load, work, boxes),
             gather=gather_role(gather, work),

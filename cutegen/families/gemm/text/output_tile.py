@@ -20,7 +20,7 @@ class OutputTileText:
     rows, columns: extents, half those of the CTA tile along pairs. subtiles_m, subtiles_n: subtiles along them;
     subtiles: in all. first_row, first_column: of the tile in the outputs. row_inside, column_inside: whether those of
     an element are in the product, and not past its end; column_of_thread: whether the latter depends on the thread.
-    pair_distance: accumulators from the first of a pair to its second.
+    paired: whether two accumulators make an element; pair_distance: accumulators from the first to the second.
     """
 
     rows: str
@@ -34,6 +34,7 @@ class OutputTileText:
     row_inside: str
     column_inside: str
     column_of_thread: bool
+    paired: bool
     pair_distance: str
 
 
@@ -56,6 +57,7 @@ def output_tile_text(problem: GemmProblem, groups: GroupText | None) -> OutputTi
         row_inside=f"{row} + subtile_m * t.epilogue_tile[0] + row + at_m < o.extent_m",
         column_inside=f"{column} + subtile_n * t.epilogue_tile[1] + {place} < o.extent_n",
         column_of_thread=own,
+        paired=bool(problem.paired_dim),
         pair_distance="t.tile[1] // 4" if problem.paired_dim == "n" else "subtiles_m * (t.tile[1] // 2)",
     )
 

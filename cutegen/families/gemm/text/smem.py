@@ -45,6 +45,7 @@ def smem_text(
     b: MatrixText,
     mainloop: MainloopText,
     work: WorkText,
+    tile: OutputTileText,
     inputs: InputsText,
     outputs: OutputsText,
     boxes: BoxesText | None,
@@ -65,13 +66,13 @@ def smem_text(
         storage=(
             *own,
             *(StorageText(name, dtype, f"cute.cosize({name}_layout)", align) for name, dtype, align in rings),
-            *([_given(mainloop)] if work.in_cluster else []),
+            *([_given(mainloop, tile)] if work.in_cluster else []),
         ),
     )
 
 
-def _given(mainloop: MainloopText) -> StorageText:
-    size = "cluster_sum.elements(t.tile, t.epilogue_tile, t.split_k)"
+def _given(mainloop: MainloopText, tile: OutputTileText) -> StorageText:
+    size = f"cluster_sum.elements(t.epilogue_tile, {tile.subtiles}, t.split_k{', 2' * tile.paired})"
     return StorageText("given", mainloop.acc_dtype, size, VECTOR_ALIGN)
 
 
