@@ -75,6 +75,12 @@ class GemmTiling:
         return tuple(s.name for s in SCRATCH if any(getattr(self, s.name)))
 
     @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster of the launch: the parts of a tile are among them where no scratch takes their sums."""
+        rows, columns = self.cluster
+        return rows * columns * (1 if any(self.workspace) or any(self.sums) else self.split_k)
+
+    @property
     def repeatable(self) -> bool:
         """Equal inputs give equal bits."""
         return not any(self.sums)

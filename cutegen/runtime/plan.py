@@ -246,7 +246,7 @@ class KernelPlan(MeasuredPlan):
         return *super().signature(), *self.epilogue.items(), *([self.gathered] if self.gathered else [])
 
     def least_sms(self, key: str) -> int:
-        return math.prod(self.tilings[key].cluster)
+        return int(self.tilings[key].cluster_size)
 
     def is_repeatable(self, key: str) -> bool:
         return bool(getattr(self.tilings[key], "repeatable", True))

@@ -108,6 +108,8 @@ def test_clusters_of_a_budget_are_whole() -> None:
         assert (plan.kernel_fn(*inputs, sms=sms).float() - expected.float()).abs().max() < 0.1
         assert simulation.machine is not None
         assert simulation.machine.launch.grid == (1, 1, ctas)
+    with pytest.raises(ValueError, match="sms is 2; a cluster of 3 CTAs runs on 3 at once"):
+        plan.kernel_fn(*inputs, sms=2)
     assert plan.workspace_shapes(m=200, n=136, k=392) == {}
 
 

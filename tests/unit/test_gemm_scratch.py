@@ -66,6 +66,19 @@ class CpuPlan(KernelPlan):
         return kernel
 
 
+@pytest.mark.parametrize(
+    ("tiling", "ctas"),
+    [
+        ("tile: [64, 64, 64], cluster: [2, 1]", 2),
+        ("tile: [64, 64, 64], cluster: [2, 1], split_k: 4", 2),
+        ("tile: [64, 64, 64], cluster: [2, 1], split_k: 4, split_k_sum: unordered_atomic", 2),
+        ("tile: [64, 64, 64], cluster: [1, 1], split_k: 3, split_k_sum: ordered_cluster", 3),
+    ],
+)
+def test_parts_without_scratch_are_a_cluster(tiling: str, ctas: int) -> None:
+    assert numbers(f"{PLAIN}tiling: {{{tiling}}}\n").cluster_size == ctas
+
+
 def test_sizes_are_per_cluster_tile_and_exact() -> None:
     assert PARALLEL.covers == (128, 64)
     assert PARALLEL.scratch == ("workspace", "semaphores")

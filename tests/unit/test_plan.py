@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from typing import Any, ClassVar
 
 import pytest
@@ -254,7 +255,7 @@ def test_a_machine_without_a_device_is_told(plan: CpuPlan, monkeypatch: pytest.M
 
 
 def test_budget_of_sms(plan: CpuPlan) -> None:
-    wide = GemmTiling(*((2, 1) if f == "cluster" else 0 for f in GemmTiling.__dataclass_fields__))  # type: ignore[arg-type]
+    wide = GemmTiling(*((2, 1) if f.name == "cluster" else 0 for f in fields(GemmTiling) if f.default is MISSING))
     plan.tilings = {"wide": wide, "narrow": wide}  # type: ignore[misc]
     values = arguments(plan)
     for own, given, expected in ((None, 5, 5), (3, None, 3), (3, 4, 4), (None, 100, 7)):
