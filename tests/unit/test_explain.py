@@ -249,6 +249,17 @@ def test_little_scratch_is_told_in_bytes(explain: Callable[..., str]) -> None:
     assert re.search(r"scratch, semaphores +4 bytes, i32", out)
 
 
+def test_parts_of_k_are_told_of_with_and_without_scratch(explain: Callable[..., str]) -> None:
+    split = "tiling: {cluster: [1, 1], split_k: 3, split_k_sum: "
+    told = explain(PLAIN + split + "ordered_parallel}\n")
+    assert "waits for those before" in told
+    assert "workspace" in told
+    told = explain(PLAIN + split + "ordered_cluster}\n")
+    assert "k in 3 parts, ordered_cluster" in told
+    assert "each CTA finishes its share" in told
+    assert "workspace" not in told
+
+
 def test_every_rule_and_op_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     for word in (*all_rules(), *OPS):
         assert main(["explain", word]) == 0

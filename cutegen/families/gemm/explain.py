@@ -57,7 +57,7 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
         sections.append(explain_dispatch(resolved.dispatch, "the first that holds"))
     for make in (explain_roles, explain_pipelines, partial(explain_smem, resolved.arch), partial(_registers, resolved)):
         sections += of_each(resolved.tilings, make)
-    if any(tiling.numbers.scratch for tiling in resolved.tilings):
+    if any(tiling.candidate.dynamic or tiling.candidate.split_k > 1 for tiling in resolved.tilings):
         sections += of_each(resolved.tilings, _work)
     problem = resolved.problem
     constant = all(dim.value is not None for dim in (problem.m, problem.n, problem.k, problem.batch) if dim)
@@ -200,7 +200,7 @@ def _scratch_bytes(problem: GemmProblem, tiling: ResolvedGemmTiling, shape: Shap
 
 
 def _work(tiling: ResolvedGemmTiling) -> Section:
-    """What a kernel keeps in global memory between CTAs, for split k and a dynamic schedule."""
+    """How CTAs share out parts of k and claim tiles, and what they keep in global memory for it."""
     numbers, c = tiling.numbers, tiling.candidate
     lines = []
     if c.split_k > 1:
