@@ -31,7 +31,7 @@ KERNEL_NAMES = frozenset(
         *("ab_pipeline", "load_pipeline", "ab_barriers", "load_barriers", "const_expr", "dataclass", "Int64"),
         *("LoadOperands", "TileLoadOperands", "ConsumeOperands", "RasterOrder", "SharedStorage", "SmemAllocator"),
         *("OperandMajorMode", "ValueError", "pairs", "arrivals", "extent_n", "s_ticket"),
-        *("cluster_sum", "exchange", "sum_barriers", "given", "part", "turn"),
+        *("cluster_sum", "sum_barriers", "sum_exchange", "sum_given"),
         *("reads_tiles", "Boolean", "k_split", "split", "tile_queue", "queue", "queue_barriers"),
         *("block_input", "row_copy", "spread_values", "queue_indices", "workspace", "sums", "semaphores"),
     }

@@ -319,7 +319,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
     if c.in_cluster:
         count = given_subtiles(problem, c)
         what = f"{problem.mma.accumulator} ({sub_m}, {sub_n}) x {count} sums of other parts"
-        fields.append(("given", sub_m * sub_n * PARTIAL_BYTES * count, VECTOR_ALIGN, what))
+        fields.append(("sum_given", sub_m * sub_n * PARTIAL_BYTES * count, VECTOR_ALIGN, what))
     for o in program.tiles:
         what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
         fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))

@@ -162,7 +162,7 @@ def _extent(tensor: str, dim: str, what: str, problem: GemmProblem) -> FieldText
 
 def _partial_sums(work: WorkText) -> Iterator[FieldText]:
     if work.in_cluster:
-        yield FieldText("exchange", "cluster_sum.ClusterSum", "", "exchange")
+        yield FieldText("sum_exchange", "cluster_sum.ClusterSum", "", "sum_exchange")
         return
     yield FieldText(work.buffer, "cute.Tensor", f"flat: ({work.buffer_modes})", work.buffer)
     yield FieldText(

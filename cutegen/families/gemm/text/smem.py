@@ -73,7 +73,7 @@ def smem_text(
 
 def _given(mainloop: MainloopText, tile: OutputTileText) -> StorageText:
     size = f"cluster_sum.elements(t.epilogue_tile, {tile.subtiles}, t.split_k{', 2' * tile.paired})"
-    return StorageText("given", mainloop.acc_dtype, size, VECTOR_ALIGN)
+    return StorageText("sum_given", mainloop.acc_dtype, size, VECTOR_ALIGN)
 
 
 def plain_storage(
