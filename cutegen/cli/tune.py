@@ -44,8 +44,8 @@ def read_budget(text: str) -> float:
               callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
               help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), metavar="N",
-              help="The most to try on a problem beside the winners of the lock, in the order of the cost model and "
-              f"spread over kinds; {MAX_CANDIDATES}, with --between {FEW_CANDIDATES}.")  # fmt: skip
+              help="The most to try on a problem beside the winners of its neighbours in the lock, in the order of the "
+              f"cost model and spread over kinds; {MAX_CANDIDATES}, with --between {FEW_CANDIDATES}.")  # fmt: skip
 @click.option("--confirm", is_flag=True, help="Measure the winners of the lock again, and nothing else.")
 @click.option("--between", is_flag=True,
               help="Measure between the problems that the lock has answers for, and divide their ranges where another "
