@@ -190,6 +190,35 @@ def test_the_budget_ends_it(spec: Path, measuring: Any, capsys: pytest.CaptureFi
     assert {w.problem["m"] for w in winners(spec)} == {128, 256, 512} | asked
 
 
+def test_what_the_first_round_proved_outlasts_an_error_in_the_second(
+    spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tune_ends(spec, measuring)
+    build, calls = made.build, itertools.count()
+
+    def break_second(kernels: Any, **options: Any) -> Any:
+        if next(calls) == 1:
+            made.breaks = lambda tiling: "no compiler"
+        return build(kernels, **options)
+
+    made.build = break_second  # type: ignore[method-assign]
+    capsys.readouterr()
+    assert tune(spec, "--between", "--json") != 0
+    result = json.loads(capsys.readouterr().out)
+    assert [p["problem"]["m"] for p in result["problems"]] == [80, 192, 384]
+    assert {p["m"] for p in result["not_reached"]} == {160, 224, 320, 448}
+    assert {w.problem["m"] for w in winners(spec)} == {80, 128, 192, 256, 384, 512}
+
+
+def test_figures_of_a_crowded_gpu_divide_nothing(spec: Path, measuring: Any) -> None:
+    tune_ends(spec, measuring)
+    before = lock_path(spec).read_text()
+    made = measuring(by_tiles, others=1)
+    made.rows = lambda tiling: tiling.tile[0]
+    tune(spec, "--between", "--fresh")
+    assert lock_path(spec).read_text() == before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
