@@ -54,6 +54,7 @@ VARIANTS = [
             ("pingpong", "", "dynamic_persistent"),
             ("cooperative", ", split_k: 4, split_k_sum: unordered_atomic", "dynamic_persistent"),
             ("pingpong", ", split_k: 2", "static_persistent"),
+            ("cooperative", ", cluster: [1, 1], split_k: 2, split_k_sum: ordered_cluster", "static_persistent"),
         ),
         ("false", "true"),
         ("", "zqd_l, "),
@@ -122,28 +123,6 @@ epilogue:
 warpgroups: {schedule: SCHEDULE}
 """
 VARIANTS += [BOXED.replace("SCHEDULE", schedule) for schedule in ("cooperative", "pingpong")]
-
-# Parts of k that are CTAs of a cluster; the epilogue loads no tile there.
-CLUSTERED = """\
-cutegen: 1
-kernel: gemm
-arch: sm_90a
-tensors:
-  zqt_a: bf16[zqd_l, zqd_m, zqd_k]
-  zqt_b: bf16[zqd_n, zqd_k]
-  zqt_row: f32[zqd_n]?
-  zqt_host: f32
-  zqt_device: f32[]
-  zqt_v: f32[zqd_m, zqd_n/16]
-  zqt_d: f32[zqd_l, zqd_m, zqd_n]
-mainloop: zqt_a @ zqt_b
-epilogue:
-  zql_x: (acc + zqt_row) * zqt_v
-  zqt_d: zqt_d + zql_x * zqt_host - zqt_device
-tma: {zqt_d: {store: reduce_add}}
-tiling: {swap_ab: SWAP_AB, cluster: [1, 1], split_k: 2, split_k_sum: ordered_cluster}
-"""
-VARIANTS += [CLUSTERED.replace("SWAP_AB", swap_ab) for swap_ab in ("false", "true")]
 
 
 def render(text: str) -> dict[str, str]:
