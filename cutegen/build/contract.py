@@ -85,6 +85,9 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
     if plan.atomics:
         meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
         yield _present("atomics", facts.count("ATOMG", "REDG"), plan.atomics, meaning)
+    if plan.cluster_stores:
+        meaning = "partial sums are not handed over in the shared memory of the cluster, or not 16 bytes at a time"
+        yield _present("cluster-sum", facts.count("ST.E.128"), plan.cluster_stores, meaning)
     if plan.mma:
         yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
 

@@ -163,6 +163,19 @@ def test_warnings_that_the_dsl_does_not_tell_are_not_passed() -> None:
     assert check.ok is None
 
 
+def test_sums_in_a_cluster_are_as_many_stores_as_a_thread_has_vectors() -> None:
+    text = PLAIN + "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
+    text += "tiling: {tile: [64, 64, 64], cluster: [1, 1], split_k: 2, split_k_sum: ordered_cluster}\n"
+    for how, stores, atomics in (("ordered_cluster", 64 * 64 // 128 // 4, 0), ("ordered_parallel", 0, 1)):
+        resolved = resolve_text(text.replace("ordered_cluster", how)).resolved
+        plan = plan_code(resolved, resolved.default)
+        assert (plan.cluster_stores, plan.atomics) == (stores, atomics)
+    planned = replace(PLAN, cluster_stores=8)
+    for found, ok in ((8, True), (7, False)):
+        checks = {c.id: c.ok for c in check_contract(planned, replace(FACTS, **opcodes(ST_E_128=found)))}  # type: ignore[arg-type]
+        assert checks["cluster-sum"] is ok
+
+
 def test_no_multicast_planned_none_checked() -> None:
     checks = check_contract(
         replace(PLAN, multicast=False), replace(FACTS, **opcodes(UTMALDG_3D_MULTICAST=0, UTMALDG_3D=2))

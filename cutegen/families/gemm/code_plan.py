@@ -43,6 +43,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         pdl_loads=tiling.candidate.load_ahead_a + tiling.candidate.load_ahead_b,
         atomics=_atomics(tiling.candidate),
+        cluster_stores=_sums(tiling.candidate) // 4 if tiling.candidate.in_cluster else 0,
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
         fewer_registers=_fewer_registers(given, tiling.candidate, arch),
@@ -66,5 +67,10 @@ def _fewer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
 
 def _atomics(c: Candidate) -> int:
     """Claims and the count of clusters that are done; one publication of partial sums; additions of four values."""
-    additions = (accumulators(c) - part_registers(c)) // 4 if c.split_k_sum == "unordered_atomic" else 0
+    additions = _sums(c) // 4 if c.split_k_sum == "unordered_atomic" else 0
     return 2 * c.dynamic + (c.split_k > 1 and not c.in_cluster) + additions
+
+
+def _sums(c: Candidate) -> int:
+    """Of a thread."""
+    return accumulators(c) - part_registers(c)
