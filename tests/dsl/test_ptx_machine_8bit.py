@@ -32,7 +32,8 @@ def test_an_edge_over_several_tiles_per_cta(name: str) -> None:
     rows, columns, k = chosen.tile
     extents = (rows + 48, 2 * columns + 16)  # 2 x 3 tiles
     m, n = reversed(extents) if chosen.swap_ab else extents
-    assert_passes(load_resolution(resolution, Simulation(sm_count=2)), {"m": m, "n": n, "k": k + 16})
+    sms = max(2, chosen.split_k if chosen.in_cluster else 0)
+    assert_passes(load_resolution(resolution, Simulation(sm_count=sms)), {"m": m, "n": n, "k": k + 16})
 
 
 ONE = "warpgroups: {consumer: {count: 1}}\n"
