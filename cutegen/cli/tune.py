@@ -194,13 +194,13 @@ def _winning(session: Session, asked: Sequence[Shape]) -> list[Shape]:
 
 def _answered(session: Session, asked: Sequence[Shape]) -> Sequence[Shape]:
     """The problems asked for. CutegenError (exit 2): the lock has an answer for none, or for one of them none."""
+    from cutegen.run.shapes import shape_text
+
     answered = [w.problem for w in session.answers]
     if not answered:
         raise CutegenError(f"the lock has no answer for {session.device}", "tune first, without --between", exit_code=2)
     for problem in asked:
         if problem not in answered:
-            from cutegen.run.shapes import shape_text
-
             remedy = "tune it first, without --between, or name another problem of the lock"
             raise CutegenError(f"the lock has no answer for {shape_text(problem)}", remedy, exit_code=2)
     return asked

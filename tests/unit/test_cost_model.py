@@ -15,7 +15,6 @@ from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Core
 from cutegen.families.gemm.cores import rank
 from cutegen.families.gemm.cost_model import (
-    ACCUMULATOR_BYTES,
     PARTIAL_BYTES_PER_CLOCK,
     SPLIT_CLOCKS,
     START_CLOCKS,
@@ -24,6 +23,7 @@ from cutegen.families.gemm.cost_model import (
     describe_work,
     estimate,
 )
+from cutegen.families.gemm.derived import PARTIAL_BYTES
 from cutegen.families.gemm.ranking import legal_candidates
 from cutegen.families.gemm.rules import refusals
 from cutegen.hardware import DEVICES
@@ -175,7 +175,7 @@ def test_partial_sums_are_waited_for_whatever_bounds_the_rest() -> None:
     small, large = (
         model(shape, split_k=2, split_k_sum="ordered_parallel", **{**knobs, "tile": (64, n, 64)}) for n in (16, 32)
     )
-    partial = 64 * 16 * ACCUMULATOR_BYTES
+    partial = 64 * 16 * PARTIAL_BYTES
     more = large.spent["partial sums"] - small.spent["partial sums"]
     assert more == pytest.approx(2 * partial / PARTIAL_BYTES_PER_CLOCK, abs=1)  # one written, one read
 

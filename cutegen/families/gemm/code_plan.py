@@ -72,5 +72,5 @@ def _atomics(c: Candidate) -> int:
 
 
 def _sums(c: Candidate) -> int:
-    """Of a thread."""
+    """Accumulators of a thread without those of the part that is being promoted."""
     return accumulators(c) - part_registers(c)

@@ -9,8 +9,9 @@ Times are in clocks of the data sheet's rate, whatever the clock is. The tensor 
 among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
 
 The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
-exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: COPY_CLOCKS, EPILOGUE_TRIPS, GATHERED_BYTES_PER_CLOCK,
-LANES, LENT_PERCENT, PROMOTION_CLOCKS, REDUCTION_CLOCKS.
+exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: CLUSTERED_SMS_PERCENT, COPY_CLOCKS, EPILOGUE_TRIPS,
+EXCHANGE_CLOCKS, EXCHANGED_BYTES_PER_CLOCK, GATHERED_BYTES_PER_CLOCK, LANES, LENT_PERCENT, PROMOTION_CLOCKS,
+REDUCTION_CLOCKS.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate, Core, cluster_size
+from cutegen.families.gemm.derived import PARTIAL_BYTES
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
@@ -53,11 +55,9 @@ REDUCTION_CLOCKS = 3900  # of a tile whose reductions go on in others: to publis
 CLUSTER_CLOCKS = 50  # until the CTAs of a cluster have met
 SPLIT_CLOCKS = 3100  # to hand a partial tile on: a fence, a counter and a poll in L2
 PARTIAL_BYTES_PER_CLOCK = 45  # of partial sums, written or read by a CTA
-ACCUMULATOR_BYTES = 4  # of a partial sum
 EXCHANGE_CLOCKS = 700  # to hand it to CTAs of the cluster
 EXCHANGED_BYTES_PER_CLOCK = 32  # of partial sums, to and from a CTA
-# SMs that clusters of more than two CTAs reach: GPCs do not hold whole numbers of them. At least one H200 did not run
-# 32 clusters of four at once.
+# SMs that clusters of more than two CTAs reach: GPCs do not hold whole numbers of them (docs/split-k.md has counts).
 CLUSTERED_SMS_PERCENT = 90
 
 
@@ -249,7 +249,7 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
     moved = made * (work.stored + work.loaded)
     epilogue = TILE_CLOCKS + EPILOGUE_TRIPS * moved // SMEM_BYTES_PER_CLOCK + work.flops * made // LANES
     epilogue += REDUCTION_CLOCKS if work.reduces else 0
-    join = _sum_costs(c, area * ACCUMULATOR_BYTES)
+    join = _sum_costs(c, area * PARTIAL_BYTES)
     return _Tile(k_tiles * (core + K_TILE_CLOCKS), bound, epilogue, join, k_tiles * fetched + moved)
 
 

@@ -24,7 +24,7 @@ VECTOR_ALIGN = 16  # bytes of one vectorised load
 INDEX_BYTES = 4  # of an i32
 SCALE_ALIGN = 128  # bytes: where TMA may put a box
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
-PARTIAL_BYTES = 4  # f32 or i32
+PARTIAL_BYTES = 4  # of a partial sum: f32 or i32
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
 EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 # Accumulators of a thread beyond which an epilogue that reduces rows, or reduces anything beside tiles of f32, has no

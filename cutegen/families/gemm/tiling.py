@@ -179,6 +179,13 @@ def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[Pipeline
         plans.append(
             PipelinePlan("queue", kind, "scheduler warp", "all by tile", QUEUE_STAGES, INDEX_BYTES, full, empty)
         )
+    if c.in_cluster:
+        others = "those of the other CTAs"
+        size = next(region.bytes for region in d.smem if region.name == "sum_given")
+        full, empty = (
+            f"{group_warps * (c.split_k - 1)} warps of other CTAs have {done}" for done in ("stored", "read")
+        )
+        plans.append(PipelinePlan("sum", "Cluster", others, consumers, 1, size, full, empty))
     outputs = problem.kernel_epilogue.outputs
     store_bytes = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in outputs)
     kind, drain, empty = "TmaStore", "TMA", "the storing warp waits until TMA has read the slot"
@@ -231,6 +238,6 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
                 if c.consumers > 1
                 else "all rows"
             )
-            does = f"{rows} of the tile: MMA, then the epilogue"
+            does = f"{rows} of the tile: MMA, then the epilogue{' of its share' * c.in_cluster}"
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
     return tuple(roles)

@@ -28,13 +28,15 @@ class WorkText:
     kernel. raster: the class of the order of tiles; order: names and classes of what else a role needs to go through
     its units. following: for pingpong, the other group's next unit; steps_of_*, subtiles_of_*: what it takes from the
     rings. sum: the function that adds partial sums, buffer: where they lie, counter: a tile's, as an offset.
-    in_cluster: CTAs of a cluster have the parts of a tile, and exchange sums. splitting: the function that makes
-    k_split.KSplit. scratch: names of the scratch arguments.
+    in_cluster: CTAs of a cluster have the parts of a tile, exchange sums, and share out its epilogue; last_finishes:
+    the CTA of the last part runs all of it. splitting: the function that makes k_split.KSplit. scratch: names of the
+    scratch arguments.
     """
 
     dynamic: bool
     split: bool
     in_cluster: bool
+    last_finishes: bool
     splitting: str
     unit: str
     consume: str
@@ -68,6 +70,7 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
         dynamic=dynamic,
         split=split,
         in_cluster=structure.in_cluster,
+        last_finishes=split and not structure.in_cluster,
         splitting="split_always" if structure.in_cluster else "split_evenly",
         unit="part of a tile" if split else "tile",
         consume=_consume(structure),
