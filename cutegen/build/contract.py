@@ -87,7 +87,7 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         yield _present("atomics", facts.count("ATOMG", "REDG"), plan.atomics, meaning)
     if plan.cluster_stores:
         meaning = "partial sums are not handed over in the shared memory of the cluster, or not 16 bytes at a time"
-        yield _present("cluster-sum", facts.count("ST.E.128"), plan.cluster_stores, meaning)
+        yield _present("cluster-sum", facts.count("STAS.128"), plan.cluster_stores, meaning)
     if plan.mma:
         yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
 

@@ -1,9 +1,9 @@
 """Split-K within a cluster: its CTAs have a part each of one output tile's k, and hand partial sums to one another
 through distributed shared memory. Each finishes a share of the subtiles, so the epilogue is shared out as well.
 
-Subtile s belongs to CTA s % parts of the cluster. A CTA writes its sums of all other subtiles into the shared memory of
-those who have them, tells so at their barrier, and adds what it was given, in the order of the parts: equal inputs give
-equal bits.
+Subtile s belongs to CTA s % parts of the cluster. A CTA stores its sums of all other subtiles into the shared memory of
+those who have them, asynchronously (`st.async`): their barrier counts the bytes, and nobody fences. It adds what it was
+given in the order of the parts: equal inputs give equal bits.
 """
 
 from dataclasses import dataclass
@@ -22,17 +22,29 @@ GIVEN, TAKEN = 0, 1  # barriers: what the others give is there; what this CTA ga
 class ClusterSum:
     """Where a CTA is given sums. barriers: two, in shared memory. given: in shared memory, (4, threads, vectors of a
     subtile, parts - 1, sums of an element, subtiles of a share), see `elements`. parts: CTAs of the cluster. threads:
-    that hold a tile."""
+    that hold a tile. subtiles: of a tile."""
 
     barriers: cute.Pointer
     given: cute.Pointer
     parts: cutlass.Constexpr[int]
     threads: cutlass.Constexpr[int]
+    subtiles: cutlass.Constexpr[int]
 
     def init(self):
-        """By one thread, before the cluster meets. A warp arrives once, for each of the other parts."""
-        for barrier in (GIVEN, TAKEN):
-            cute.arch.mbarrier_init(self.barriers + barrier, (self.parts - 1) * self.threads // 32)
+        """By one thread, before the cluster meets. One thread announces the bytes that come; each warp that has read
+        what this CTA gave it arrives once."""
+        takers = cutlass.max(self.takers(cute.arch.block_idx_in_cluster()), 1)  # 0 is no count of a barrier
+        cute.arch.mbarrier_init(self.barriers + GIVEN, 1)
+        cute.arch.mbarrier_init(self.barriers + TAKEN, takers * (self.threads // 32))
+
+    def shares(self, part):
+        """Subtiles that part `part` finishes."""
+        return self.subtiles // self.parts + Int32(part < self.subtiles % self.parts)
+
+    def takers(self, part):
+        """Other CTAs of the cluster that finish subtiles."""
+        owners = min(self.parts, self.subtiles)
+        return owners - Int32(part < owners)
 
 
 def elements(epilogue_tile: tuple[int, int], subtiles: int, parts: int, sums: int = 1) -> int:
@@ -49,21 +61,27 @@ def exchange(o: ClusterSum, acc, subtiles: cutlass.Constexpr, values: cutlass.Co
     """
     part = cute.arch.block_idx_in_cluster()
     vectors = const_expr(values // VECTOR)
-    lane = thread % 32
-    if turn > 0:
+    shares = o.shares(part)
+    # Who is given nothing may not wait for it either: its warps could pass several phases of that before one of them,
+    # which sees only whether their number is odd, looks.
+    if thread == 0 and shares > 0:
+        bytes_of_subtile = const_expr(len(subtiles[0]) * (o.parts - 1) * o.threads * values * 4)
+        cute.arch.mbarrier_arrive_and_expect_tx(o.barriers + GIVEN, shares * bytes_of_subtile)
+    if turn > 0 and o.takers(part) > 0:
         _wait(o.barriers + TAKEN, turn - 1)
     for s in cutlass.range_constexpr(len(subtiles)):
         owner = const_expr(s % o.parts)
         if part != owner:
             place = part - (Int32(1) if part > owner else Int32(0))
+            barrier = _map((o.barriers + GIVEN).toint(), Int32(owner))
             for i in cutlass.range_constexpr(len(subtiles[s])):
                 own = _place(o, s, i, place, subtiles, values) + thread * VECTOR
                 there = _map(o.given.toint() + own * 4, Int32(owner))
                 for v in cutlass.range_constexpr(vectors):
                     first = const_expr(subtiles[s][i] + v * VECTOR)
-                    _give(there + v * (o.threads * VECTOR * 4), [acc[first + x] for x in range(VECTOR)])
-    _tell_others(o.barriers + GIVEN, part, o.parts, lane)
-    _wait(o.barriers + GIVEN, turn)
+                    _give(there + v * (o.threads * VECTOR * 4), [acc[first + x] for x in range(VECTOR)], barrier)
+    if shares > 0:
+        _wait(o.barriers + GIVEN, turn)
     layout = cute.make_layout((VECTOR, o.threads, vectors), stride=(1, VECTOR, VECTOR * o.threads))
     for s in cutlass.range_constexpr(len(subtiles)):
         if part == const_expr(s % o.parts):
@@ -77,8 +95,8 @@ def exchange(o: ClusterSum, acc, subtiles: cutlass.Constexpr, values: cutlass.Co
                     for v in cutlass.range_constexpr(values):
                         at = const_expr(subtiles[s][i] + v)
                         acc[at] = acc[at] + x[v]
-    if more:
-        _tell_others(o.barriers + TAKEN, part, o.parts, lane)
+    if more and shares > 0:
+        _tell_others(o.barriers + TAKEN, part, o.parts, thread % 32)
 
 
 def _place(o, subtile, i, place, subtiles, values):
@@ -88,9 +106,11 @@ def _place(o, subtile, i, place, subtiles, values):
 
 @cute.jit
 def _tell_others(barrier, part, parts: cutlass.Constexpr, lane):
-    """This warp arrives at a barrier of each of the other CTAs, with all that its threads wrote and read before."""
+    """This warp arrives at a barrier of each of the other CTAs, after all that its threads read before. One fence is
+    for all arrivals: each that released would be a MEMBAR of its own."""
     cute.arch.sync_warp()
     if lane == 0:
+        cute.arch.fence_acq_rel_cluster()
         for other in cutlass.range_constexpr(parts):
             if part != other:
                 _arrive(_map(barrier.toint(), Int32(other)))
@@ -110,17 +130,19 @@ def _map(address, rank):
     return Int32(llvm.inline_asm(T.i32(), operands, "mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r"))
 
 
-def _give(address, values):
-    """Stores four values of 32 bits at an address of the cluster's shared memory."""
+def _give(address, values, barrier):
+    """Stores four values of 32 bits at an address of the cluster's shared memory, and counts their bytes at a barrier
+    there once they are visible. The DSL's `store_async_dsmem` has stored one value at a time before 4.8."""
     kind = "f" if values[0].dtype is cutlass.Float32 else "r"
-    text = f"st.shared::cluster.v4.{'f32' if kind == 'f' else 'b32'} [$0], {{$1, $2, $3, $4}};"
-    operands = [address.ir_value(), *(value.ir_value() for value in values)]
-    llvm.inline_asm(None, operands, text, ",".join(["r", *[kind] * VECTOR]), has_side_effects=True)
+    store = "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4"
+    text = f"{store}.{'f32' if kind == 'f' else 'b32'} [$0], {{$1, $2, $3, $4}}, [$5];"
+    operands = [address.ir_value(), *(value.ir_value() for value in values), barrier.ir_value()]
+    llvm.inline_asm(None, operands, text, ",".join(["r", *[kind] * VECTOR, "r"]), has_side_effects=True)
 
 
 def _arrive(address):
-    """At a barrier of another CTA, releasing at the scope of the cluster; the DSL's arrival releases at the CTA's."""
-    text = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [$0];"
+    """At a barrier of another CTA; a fence before it releases."""
+    text = "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [$0];"
     llvm.inline_asm(None, [address.ir_value()], text, "r", has_side_effects=True)
 
 

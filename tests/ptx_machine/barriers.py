@@ -164,8 +164,7 @@ def _mbarrier(asm: Assembler, ins: Instruction) -> Closure:
         for barrier, lanes in barriers_of(w, lanes_of(w, slot, offset)):
             if state is not None:
                 put(w, state, np.full(LANES, barrier.phase, np.uint64))
-            if releases:
-                barrier.channel.give(w.agent.release())
+            barrier.channel.give(w.agent.release() if releases else w.agent.fenced)
             barrier.arrive(*((lanes, n * lanes) if transaction else (n * lanes, 0)))
         w.cta.machine.note_event()
 

@@ -172,7 +172,7 @@ def test_sums_in_a_cluster_are_as_many_stores_as_a_thread_has_vectors() -> None:
         assert (plan.cluster_stores, plan.atomics) == (stores, atomics)
     planned = replace(PLAN, cluster_stores=8)
     for found, ok in ((8, True), (7, False)):
-        checks = {c.id: c.ok for c in check_contract(planned, replace(FACTS, **opcodes(ST_E_128=found)))}  # type: ignore[arg-type]
+        checks = {c.id: c.ok for c in check_contract(planned, replace(FACTS, **opcodes(STAS_128=found)))}  # type: ignore[arg-type]
         assert checks["cluster-sum"] is ok
 
 
