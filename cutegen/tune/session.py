@@ -30,7 +30,7 @@ from cutegen.tune.search import Clock, ProblemError, Search
 from cutegen.tune.stages import BRIEF, NEWCOMER, OTHER, STAGES, Stage, planned_samples
 from cutegen.tune.station import Station
 from cutegen.tune.store import NOWHERE, Fault, FaultKind, Place, TimingStore
-from cutegen.tune.verdicts import left_out, legal, record, verdicts, withdraw_defaults, withdraw_faulty
+from cutegen.tune.verdicts import is_near, left_out, legal, record, verdicts, withdraw_defaults, withdraw_faulty
 
 # With a budget: seconds that a compile takes one process, and candidates that are compiled in any case.
 COMPILE_SECONDS, FEW = 1.5, 8
@@ -169,10 +169,11 @@ class Session:
         return self.report
 
     def pool(self, problem: Shape, limit: int) -> Pool:
-        """The candidates of a problem; winners of its neighbours are among them whatever the limit is."""
+        """The candidates of a problem; winners of its neighbours, as far as an answer reaches, are among them whatever
+        the limit is."""
         lock, default = self.lock, self.space.find_default(problem)
         if not self.options.confirm:
-            near = {w.tiling for w in self._neighbours(problem)}
+            near = {w.tiling for w in self._neighbours(problem) if is_near(w.problem, problem, self.space.along)}
             known = legal(self.resolution, [knobs for name, knobs in lock.tilings.items() if name in near])
             return gather(self.space, problem, known, default, limit, self.options.unordered)
         won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)
@@ -183,7 +184,8 @@ class Session:
     def _neighbours(self, problem: Shape) -> list[Winner]:
         """Answers to problems that differ in the one dim alone."""
         fixed = [dim for dim in self.space.dims if dim != self.space.along]
-        return [w for w in self.answers if all(w.problem[d] == problem[d] for d in fixed)]
+        own = [w for w in self.answers if self.space.along in w.problem]
+        return [w for w in own if all(w.problem[d] == problem[d] for d in fixed)]
 
     def _handicaps(self) -> Callable[[Shape, Any], float]:
         """Of a candidate on a problem: between problems the winner of the range has none, other kernels of the lock

@@ -2,7 +2,7 @@
 
 Successive halving (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
 2016): each stage measures what the one before left, with more rounds and longer slices. Everybody is timed in turn with
-the default kernel, so drifting clocks fall on both, and what is compared is the ratio within a round.
+the default kernel and the baseline, so drifting clocks fall on all, and what is compared are ratios within a round.
 """
 
 from __future__ import annotations

@@ -145,6 +145,12 @@ def reach(winners: Iterable[Winner], dims: Collection[str], along: str) -> list[
     return found
 
 
+def is_near(one: Mapping[str, int], other: Mapping[str, int], along: str) -> bool:
+    """Whether two problems, which differ in the dim `along` alone, are as close as an answer reaches."""
+    low, high = sorted(max(problem[along], ALIKE) for problem in (one, other))
+    return high <= REACH * low
+
+
 def _winner(verdict: Verdict, name: str, device: str, beside: str, toolchain: str) -> Winner:
     timing = verdict.trial.timing
     assert timing

@@ -122,6 +122,18 @@ def runs(spec: Path, m: int) -> int:
     return rows
 
 
+@pytest.mark.parametrize(("m", "known"), [(16, 0), (32, 1), (64, 2), (100, 2), (128, 3)])
+def test_winners_of_near_problems_are_candidates(
+    m: int, known: int, spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 128, 256 and 512 rows. What wins with many times the rows would only take time."""
+    tune_ends(spec, measuring)
+    capsys.readouterr()
+    assert tune(spec, "--shape", f"m={m},n=4096,k=4096", "--json") == 0
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert [c["why"] for c in problem["candidates"]].count("a winner of the lock") == known
+
+
 def test_a_range_is_divided_where_another_kernel_is_faster(
     spec: Path, measuring: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,24 @@ def test_everyone_is_timed_in_turn_with_default_and_baseline(bench: Bench) -> No
     assert Counter(first) == dict.fromkeys(["default", "cuBLAS", "c0", "c1", "c2"], STAGES[0].rounds + 1)
 
 
+def timed(own: float, default: float, baseline: float = 0) -> Trial:
+    figures = [(x * 1e-6,) * 3 for x in (own, default, *([baseline] if baseline else []))]
+    return Trial("some", "kernel", timing=Timing(*figures))
+
+
+def test_candidates_are_compared_beside_the_faster_of_default_and_baseline() -> None:
+    """A slow default takes other times in other heats; by them the slower candidate would be ahead."""
+    better, worse = timed(12.0, 41.0, 14.0), timed(12.5, 47.0, 14.0)
+    assert better.speed
+    assert worse.speed
+    assert better.speed.median < worse.speed.median
+    assert better.score == pytest.approx(14 / 12)
+    assert worse.score < better.score
+    assert timed(12.0, 13.0, 41.0).score == pytest.approx(13 / 12)
+    assert timed(12.0, 13.0).score == pytest.approx(13 / 12)
+    assert Trial("some", "kernel").score == 0
+
+
 def test_the_default_stands_where_nothing_beats_it_beyond_noise(bench: Bench) -> None:
     best, trials = bench.run({"slower": 11e-6, "same": DEFAULT, "hair": DEFAULT / 1.004}, noise=0.01)
     assert best is None
