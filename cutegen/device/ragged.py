@@ -1,8 +1,9 @@
 """Tiles of an operand that reach past the last row of its tensor: which rows TMA loads of them.
 
 TMA takes longer to write zeros for rows outside of a tensor than to load rows (docs/performance.md, "Ragged rows"). So
-such a tile comes in pieces of some rows, and pieces without a row of the tensor are left out. Their place in shared
-memory keeps what it held; only rows of the product that do not exist are made of it.
+such a tile comes in pieces of some rows, the last of them as a half where that is enough, and pieces without a row of
+the tensor are left out. Their place in shared memory keeps what it held; only rows of the product that do not exist are
+made of it.
 """
 
 from dataclasses import dataclass
@@ -30,34 +31,52 @@ def piece_rows(tile, dtype, multicast: int = 1) -> int:
     return share
 
 
+def half_rows(tile, dtype, multicast: int = 1) -> int:
+    """Rows of half a piece; of a piece where there are no pieces, or no halves of them."""
+    rows = piece_rows(tile, dtype, multicast)
+    halves = rows < tile[0] // multicast and rows % (2 * SWIZZLE_ROWS) == 0
+    return rows // 2 if halves else rows
+
+
 def piece_atom(tensor, staged_layout, tile, multicast=1):
     """The atom that loads a piece of `tile`, (rows, columns) of `tensor`, for `multicast` CTAs of the cluster; None
     where tiles are not cut into pieces. staged_layout: of the ring."""
-    size = (piece_rows(tile, tensor.element_type, multicast), tile[1])
-    if size[0] == tile[0] // multicast:
-        return None
+    rows = piece_rows(tile, tensor.element_type, multicast)
+    return _atom(tensor, staged_layout, (rows, tile[1]), multicast) if rows < tile[0] // multicast else None
+
+
+def half_atom(tensor, staged_layout, tile, multicast=1):
+    """The same of half a piece; None where there are no halves."""
+    rows = half_rows(tile, tensor.element_type, multicast)
+    whole = piece_rows(tile, tensor.element_type, multicast)
+    return _atom(tensor, staged_layout, (rows, tile[1]), multicast) if rows < whole else None
+
+
+def _atom(tensor, staged_layout, size, multicast):
     pieces = cute.flat_divide(staged_layout.outer, size)  # (rows, columns, pieces, 1, stages)
     slot = cute.make_composed_layout(staged_layout.inner, 0, cute.slice_(pieces, (None, None, 0, 0, 0)))
     atom, _ = cpasync.make_tiled_tma_atom(tma.load_op(multicast), tensor, slot, size)
     return atom
 
 
-def partition(atom, smem, tile, gmem, multicast=1):
-    """Views ((TMA, pieces, 1, stages), (TMA, pieces, 1, tiles...)) of a ring and of a tensor cut into tiles."""
+def partition(atom, smem, tile, gmem, multicast=1, rows=piece_rows):
+    """Views ((TMA, pieces, 1, stages), (TMA, pieces, 1, tiles...)) of a ring and of a tensor cut into tiles. rows: of a
+    piece, or `half_rows`."""
     if atom is None:
         return None, None
-    size = (piece_rows(tile, smem.element_type, multicast), tile[1])
+    size = (rows(tile, smem.element_type, multicast), tile[1])
     return tma.partition(atom, cute.flat_divide(smem, size), cute.flat_divide(gmem, size))
 
 
 @dataclass(frozen=True)
 class Pieces:
     """What this CTA loads of a tile. whole: all of its share; else the pieces first up to end, of which there may be
-    none. absent_bytes: of the tile, that no CTA loads."""
+    none, and half of the next one if `half`. absent_bytes: of the tile, that no CTA loads."""
 
     whole: Boolean
     first: Int32
     end: Int32
+    half: Boolean
     absent_bytes: Int32
 
 
@@ -65,16 +84,19 @@ def find_pieces(smem, tile, extent, number, cta, multicast: int) -> Pieces:
     """Of tile `number` of a tensor with `extent` rows. smem: the ring; cta: number of this one of those that share
     tiles."""
     rows, columns = tile
-    size = piece_rows(tile, smem.element_type, multicast)
-    count, share = rows // size, rows // multicast // size
-    if share == 1:
-        return Pieces(True, 0, 0, 0)
-    present = cutlass.min((extent - number * rows + size - 1) // size, Int32(count))
+    size, unit = (find(tile, smem.element_type, multicast) for find in (piece_rows, half_rows))
+    count, share, of_piece = rows // unit, rows // multicast // unit, size // unit  # units
+    if share == of_piece:
+        return Pieces(True, 0, 0, False, 0)
+    present = cutlass.min((extent - number * rows + unit - 1) // unit, Int32(count))
     present = cutlass.max(present, Int32(0))  # a cluster may have more CTAs than there are tiles
     first = cta * share
-    whole = present >= first + share
-    absent_bytes = (count - present) * (size * columns * smem.element_type.width // 8)
-    return Pieces(whole, first, cutlass.select_(whole, first, present), absent_bytes)
+    own = cutlass.max(cutlass.min(present - first, Int32(share)), Int32(0))
+    whole = own == share
+    begin = cta * (share // of_piece)
+    end = cutlass.select_(whole, begin, begin + own // of_piece)
+    absent_bytes = (count - present) * (unit * columns * smem.element_type.width // 8)
+    return Pieces(whole, begin, end, own % of_piece != 0, absent_bytes)
 
 
 def acquire(ring, state, tx_bytes):

@@ -28,6 +28,7 @@ KERNEL_NAMES = frozenset(
         *("t", "mma", "raster", "storage", "warp", "warpgroup", "k_tiles", "clusters", "tile_m", "tile_n", "tile_k"),
         *("mA", "mB", "sA", "sB", "sA_layout", "sB_layout", "tmaA", "tmaB", "tma", "cpasync", "cuda", "smem_tensor"),
         *("tmaBoxIn", "tmaBoxOut", "mBoxIn", "mBoxOut", "sBox", "sBox_layout", "tmaPieceA", "tmaPieceB", "ragged"),
+        *("tmaHalfA", "tmaHalfB"),
         *("ab_pipeline", "load_pipeline", "ab_barriers", "load_barriers", "const_expr", "dataclass", "Int64"),
         *("LoadOperands", "TileLoadOperands", "ConsumeOperands", "RasterOrder", "SharedStorage", "SmemAllocator"),
         *("OperandMajorMode", "ValueError", "pairs", "arrivals", "extent_n", "s_ticket"),

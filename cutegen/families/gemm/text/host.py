@@ -95,8 +95,8 @@ def kernel_parameters(
             yield KernelParameter(gather.index_gmem, "cute.Tensor", gather.index)
         else:
             yield from _by_tma(operand)
-    if load.pieces:
-        yield KernelParameter(load.pieces.atom, PIECE_ATOM, load.pieces.atom)
+    for box in load.pieces.boxes if load.pieces else ():
+        yield KernelParameter(box.atom, PIECE_ATOM, box.atom)
     for tile in (*outputs.by_tma, *inputs.tiles):
         yield from _by_tma(f"_{tile.name}")
     for end in boxes.ends if boxes else ():

@@ -11,7 +11,7 @@ from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.tensors import MatrixText
 
-PIECE_ATOM = "cute.CopyAtom | None"  # what a kernel is given for PiecesText.atom
+PIECE_ATOM = "cute.CopyAtom | None"  # what a kernel is given for PieceText.atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,34 @@ class LoadedText:
 
 
 @dataclass(frozen=True, slots=True)
-class PiecesText:
-    """How tiles are loaded that reach past the tensor's last row. tensor: its name in the spec. atom, of_smem, of_gmem:
-    as LoadedText has them, of a piece; atom_value, partition: source of them. found: name of what this CTA loads of a
-    tile, and find: its source. coordinate: of piece `piece` of a tile, in a step."""
+class PieceText:
+    """Rows of a tile that a box holds. atom, of_smem, of_gmem: as LoadedText has them; atom_value, partition: source of
+    them; atom_note: when there is no atom. number: of the box in a tile; coordinate: where it is, in a step."""
 
-    tensor: str
     atom: str
+    atom_note: str
     atom_value: str
     of_smem: str
     of_gmem: str
     partition: str
+    number: str
+    coordinate: str
+
+
+@dataclass(frozen=True, slots=True)
+class PiecesText:
+    """How tiles are loaded that reach past the tensor's last row. tensor: its name in the spec. found: name of what
+    this CTA loads of a tile, and find: its source. piece, half: boxes."""
+
+    tensor: str
     found: str
     find: str
-    coordinate: str
+    piece: PieceText
+    half: PieceText
+
+    @property
+    def boxes(self) -> tuple[PieceText, ...]:
+        return self.piece, self.half
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,16 +217,25 @@ def _operand(problem: GemmProblem, axis: int, t: MatrixText, groups: GroupText |
 def _pieces(axis: int, operand: MatrixOperand) -> PiecesText:
     dim, other, name, low = "mn"[axis], "nm"[axis], "AB"[axis], "ab"[axis]
     multicast, ring = f"t.multicast[{axis}]", f"o.s{name}, (tile_{dim}, tile_k)"
+
+    def box(what: str, of: str, number: str, rows: str = "") -> PieceText:
+        return PieceText(
+            atom=f"tma{what.title()}{name}",
+            atom_note=f"None where a {of} is always loaded whole",
+            atom_value=f"ragged.{what}_atom({operand.name}, s{name}_layout, (tile_{dim}, tile_k), {multicast})",
+            of_smem=f"{what[0]}{name}s{name}",
+            of_gmem=f"{what[0]}{name}g{name}",
+            partition=f"ragged.partition(o.tma{what.title()}{name}, {ring}, g{name}, {multicast}{rows})",
+            number=number,
+            coordinate=f"{number}, 0, {dim}, k" + ", batch" * operand.batched,
+        )
+
     return PiecesText(
         tensor=operand.name,
-        atom=f"tmaPiece{name}",
-        atom_value=f"ragged.piece_atom({operand.name}, s{name}_layout, (tile_{dim}, tile_k), {multicast})",
-        of_smem=f"p{name}s{name}",
-        of_gmem=f"p{name}g{name}",
-        partition=f"ragged.partition(o.tmaPiece{name}, {ring}, g{name}, {multicast})",
         found=f"pieces_{low}",
         find=f"ragged.find_pieces({ring}, o.m{name}.shape[0], {dim}, cta_{other}, {multicast})",
-        coordinate=f"piece, 0, {dim}, k" + ", batch" * operand.batched,
+        piece=box("piece", "tile", "piece"),
+        half=box("half", "piece", f"2 * pieces_{low}.end", ", ragged.half_rows"),
     )
 
 

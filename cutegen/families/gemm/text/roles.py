@@ -61,7 +61,7 @@ class RolesText:
 def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
     fields = (
         *(_atom(x.atom) for x in load.every),
-        *([_piece_atom(load.pieces.atom)] if load.pieces else []),
+        *(FieldText(x.atom, PIECE_ATOM, x.atom_note, x.atom) for x in (load.pieces.boxes if load.pieces else ())),
         *(_tensor(x.gmem, x.modes) for x in load.every),
         *(_tensor(x.smem, x.smem_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
@@ -242,10 +242,6 @@ def _field(name: str, kind: str) -> FieldText:
 
 def _atom(name: str) -> FieldText:
     return _field(name, "cute.CopyAtom")
-
-
-def _piece_atom(name: str) -> FieldText:
-    return FieldText(name, PIECE_ATOM, "None where a tile is always loaded whole", name)
 
 
 def _tensor(name: str, modes: str | None = None, value: str = "") -> FieldText:
