@@ -173,8 +173,10 @@ class Session:
         the limit is."""
         lock, default = self.lock, self.space.find_default(problem)
         if not self.options.confirm:
-            near = {w.tiling for w in self._neighbours(problem) if is_near(w.problem, problem, self.space.along)}
-            known = legal(self.resolution, [knobs for name, knobs in lock.tilings.items() if name in near])
+            near = [w for w in self._neighbours(problem) if is_near(w.problem, problem, self.space.along)]
+            # What answers now comes first: a search that ends early may not pass it by.
+            names = dict.fromkeys(w.tiling for w in sorted(near, key=lambda w: w.problem != problem))
+            known = legal(self.resolution, [lock.tilings[name] for name in names if name in lock.tilings])
             return gather(self.space, problem, known, default, limit, self.options.unordered)
         won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)
         winners = legal(self.resolution, [lock.tilings[won.tiling]])
