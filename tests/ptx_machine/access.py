@@ -165,7 +165,8 @@ def _store(asm: Assembler, ins: Instruction) -> Closure:
 def _store_async(
     ins: Instruction, place: tuple[int, int], barrier: tuple[int, int], sources: list[int], dtype: Any
 ) -> Closure:
-    """st.async: the place is NaN until the value comes, which the mbarrier counts in bytes."""
+    """st.async: the places are NaN until the values come, which the mbarrier counts in bytes. What a warp stores in one
+    CTA comes at once."""
     if "mbarrier::complete_tx::bytes" not in ins.opcode:
         raise PtxError("st.async without an mbarrier is not simulated")
     size = np.dtype(dtype).itemsize
@@ -177,22 +178,22 @@ def _store_async(
         w.agent.pc = w.pc - 1
         agent = w.agent.issue()
         for cta, lanes, inside in split_shared(w, lanes_of(w, *place)):
-            for value, at, signal in zip(values[lanes], inside, signals[lanes]):
-                cta.shared.scatter(np.array([at]), size, np.full((1, len(sources)), -1).astype(dtype), agent, None)
-                w.cta.machine.submit(
-                    "load", _arrival(cta, agent, int(at), value, cta.barrier(int(signal) % CTA_WINDOW))
-                )
+            cta.shared.scatter(inside, size, np.full((len(inside), len(sources)), -1).astype(dtype), agent, None)
+            counts = {int(signal) % CTA_WINDOW for signal in signals[lanes]}
+            if len(counts) != 1:
+                raise PtxError("st.async of a warp to one CTA that counts at several mbarriers is not simulated")
+            w.cta.machine.submit("load", _arrival(cta, agent, inside, values[lanes], cta.barrier(counts.pop())))
 
     return run
 
 
-def _arrival(cta: Any, agent: Agent, at: int, value: Any, signal: Any) -> Operation:
+def _arrival(cta: Any, agent: Agent, places: Any, values: Any, signal: Any) -> Operation:
     def arrive() -> None:
-        cta.shared.scatter(np.array([at]), value.itemsize, value[None], agent, None)
+        cta.shared.scatter(places, values.itemsize, values, agent, None)
         signal.channel.give(published(agent))
-        signal.complete(value.nbytes)
+        signal.complete(values.nbytes)
 
-    return Operation(cta, arrive, f"st.async to {at} of CTA {cta.where}")
+    return Operation(cta, arrive, f"st.async to {int(places[0])} of CTA {cta.where}")
 
 
 _ATOMIC = {
