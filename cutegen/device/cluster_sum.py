@@ -2,8 +2,8 @@
 through distributed shared memory. Each finishes a share of the subtiles, so the epilogue is shared out as well.
 
 Subtile s belongs to CTA s % parts of the cluster. A CTA stores its sums of all other subtiles into the shared memory of
-those who have them, asynchronously (`st.async`): their barrier counts the bytes, and nobody fences. It adds what it was
-given in the order of the parts: equal inputs give equal bits.
+those who have them, asynchronously (`st.async`): their barrier counts the bytes, and nobody fences for that. It adds
+what it was given in the order of the parts: equal inputs give equal bits.
 """
 
 from dataclasses import dataclass

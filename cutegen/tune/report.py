@@ -16,7 +16,7 @@ from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.intervals import ratio_text, speed_ratio
 from cutegen.run.shapes import Shape
 from cutegen.tune.pool import Pool
-from cutegen.tune.search import Trial, iterate_ranked
+from cutegen.tune.search import Trial, iterate_ranked, scores
 from cutegen.tune.stages import PROOF
 from cutegen.tune.store import FaultKind
 
@@ -44,7 +44,8 @@ class ProblemReport:
     def nearest(self) -> Trial | None:
         """The winner, else the fastest of those that were measured longest."""
         timed = [t for t in self.trials if t.timing and not t.fault]
-        return self.best or max(timed, key=lambda t: (len(t.timing.own) if t.timing else 0, t.score), default=None)
+        score = scores(timed)
+        return self.best or max(timed, key=lambda t: (len(t.timing.own) if t.timing else 0, score(t)), default=None)
 
     def counts(self) -> Mapping[str, int]:
         """How many candidates came to what."""

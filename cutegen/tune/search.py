@@ -53,6 +53,18 @@ class Trial:
         speeds = [s.median for s in (self.speed, self.beside_baseline) if s]
         return min(speeds, default=0.0) / self.handicap
 
+    @property
+    def gain(self) -> float:
+        """Speed relative to the default."""
+        return self.speed.median / self.handicap if self.speed else 0.0
+
+
+def scores(trials: Sequence[Trial]) -> Callable[[Trial], float]:
+    """What trials are compared by: their scores, where all were timed beside the same baseline; else by what all were
+    timed beside, the default. The store may know figures beside another baseline, or beside none."""
+    alike = len({t.timing.baseline_name for t in trials if t.timing}) < 2
+    return lambda trial: trial.score if alike else trial.gain
+
 
 @dataclass
 class Search:
@@ -84,10 +96,12 @@ class Search:
         for stage in stages:
             self._measure(stage, left)
             kept = survivors(stage, len(left))
-            left = sorted((t for t in left if not t.fault and t.timing), key=lambda t: -t.score)[:kept]
+            score = scores(left)
+            left = sorted((t for t in left if not t.fault and t.timing), key=lambda t: -score(t))[:kept]
             if self.stopped:
                 break
-        for best in sorted((t for t in trials if not t.fault), key=lambda t: (t not in left, -t.score)):
+        score = scores(left)
+        for best in sorted((t for t in trials if not t.fault), key=lambda t: (t not in left, -score(t))):
             speed = best.speed
             least = WORTHWHILE * best.handicap
             if stages and (best not in left or speed is None or speed.high < least):
@@ -268,4 +282,5 @@ class Search:
 def iterate_ranked(trials: Sequence[Trial]) -> Iterator[Trial]:
     """Fastest first as far as they came, then those that are out."""
     order = {stage.name: i for i, stage in enumerate((*STAGES, PROOF))}
-    yield from sorted(trials, key=lambda t: (t.fault is not None, -order.get(t.stage, -1), -t.score))
+    score = scores(trials)
+    yield from sorted(trials, key=lambda t: (t.fault is not None, -order.get(t.stage, -1), -score(t)))

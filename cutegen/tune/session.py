@@ -104,8 +104,10 @@ class Session:
 
     @property
     def answers(self) -> list[Winner]:
-        """Of the lock, for this device; problems on which nothing beat the default are among them."""
-        return [w for w in self.lock.winners if w.device == self.device]
+        """Of the lock, for this device; problems on which nothing beat the default are among them, but not those of a
+        day when the spec had other dims."""
+        dims = {*self.space.dims}
+        return [w for w in self.lock.winners if w.device == self.device and dims <= {*w.problem}]
 
     @property
     def winning_problems(self) -> list[Shape]:
@@ -169,13 +171,14 @@ class Session:
         return self.report
 
     def pool(self, problem: Shape, limit: int) -> Pool:
-        """The candidates of a problem; winners of its neighbours, as far as an answer reaches, are among them whatever
-        the limit is."""
+        """The candidates of a problem; winners of its neighbours that are near are among them whatever the limit is."""
         lock, default = self.lock, self.space.find_default(problem)
         if not self.options.confirm:
-            near = [w for w in self._neighbours(problem) if is_near(w.problem, problem, self.space.along)]
+            along = self.space.along
+            near = [w for w in self._neighbours(problem) if is_near(w.problem, problem, along)]
             # What answers now comes first: a search that ends early may not pass it by.
-            names = dict.fromkeys(w.tiling for w in sorted(near, key=lambda w: w.problem != problem))
+            near.sort(key=lambda w: not w.span(along)[0] <= problem[along] <= w.span(along)[1])
+            names = dict.fromkeys(w.tiling for w in near)
             known = legal(self.resolution, [lock.tilings[name] for name in names if name in lock.tilings])
             return gather(self.space, problem, known, default, limit, self.options.unordered)
         won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)
@@ -186,8 +189,7 @@ class Session:
     def _neighbours(self, problem: Shape) -> list[Winner]:
         """Answers to problems that differ in the one dim alone."""
         fixed = [dim for dim in self.space.dims if dim != self.space.along]
-        own = [w for w in self.answers if self.space.along in w.problem]
-        return [w for w in own if all(w.problem[d] == problem[d] for d in fixed)]
+        return [w for w in self.answers if all(w.problem[d] == problem[d] for d in fixed)]
 
     def _handicaps(self) -> Callable[[Shape, Any], float]:
         """Of a candidate on a problem: between problems the winner of the range has none, other kernels of the lock

@@ -146,7 +146,8 @@ def reach(winners: Iterable[Winner], dims: Collection[str], along: str) -> list[
 
 
 def is_near(one: Mapping[str, int], other: Mapping[str, int], along: str) -> bool:
-    """Whether two problems, which differ in the dim `along` alone, are as close as an answer reaches."""
+    """Whether two problems, which differ in the dim `along` alone, are within a factor of REACH, all up to ALIKE being
+    alike."""
     low, high = sorted(max(problem[along], ALIKE) for problem in (one, other))
     return high <= REACH * low
 

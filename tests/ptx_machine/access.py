@@ -179,10 +179,12 @@ def _store_async(
         agent = w.agent.issue()
         for cta, lanes, inside in split_shared(w, lanes_of(w, *place)):
             cta.shared.scatter(inside, size, np.full((len(inside), len(sources)), -1).astype(dtype), agent, None)
-            counts = {int(signal) % CTA_WINDOW for signal in signals[lanes]}
-            if len(counts) != 1:
+            (counter, _, counts), *others = split_shared(w, signals[lanes])
+            if others or counter is not cta:
+                raise PtxError("st.async to one CTA counts at an mbarrier of another")
+            if (counts != counts[0]).any():
                 raise PtxError("st.async of a warp to one CTA that counts at several mbarriers is not simulated")
-            w.cta.machine.submit("load", _arrival(cta, agent, inside, values[lanes], cta.barrier(counts.pop())))
+            w.cta.machine.submit("load", _arrival(cta, agent, inside, values[lanes], cta.barrier(int(counts[0]))))
 
     return run
 

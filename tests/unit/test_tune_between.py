@@ -18,7 +18,9 @@ from cutegen.cli import main
 from cutegen.families.resolved import dispatch
 from cutegen.resolve import lock_path, resolve_file
 from cutegen.resolve.winners import DEFAULT, Winner
+from cutegen.tune import session
 from cutegen.tune.between import middles
+from cutegen.tune.store import TimingStore
 
 DIMS = ("m", "n", "k")
 
@@ -132,6 +134,16 @@ def test_winners_of_near_problems_are_candidates(
     assert tune(spec, "--shape", f"m={m},n=4096,k=4096", "--json") == 0
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert [c["why"] for c in problem["candidates"]].count("a winner of the lock") == known
+
+
+def test_what_answers_now_is_the_first_candidate(spec: Path, measuring: Any, tmp_path: Path) -> None:
+    """Also amid its range."""
+    made = tune_ends(spec, measuring)
+    store = TimingStore(tmp_path / "timings.sqlite")
+    for m in (100, 160, 200, 300, 500):
+        problem = {"m": m, "n": 4096, "k": 4096}
+        pool = session.Session(spec, made, store, session.Options()).pool(problem, 8)
+        assert pool.tried[0].candidate.tile[0] == runs(spec, m)
 
 
 def test_a_range_is_divided_where_another_kernel_is_faster(

@@ -134,6 +134,7 @@ def test_a_winner_whose_compiler_was_killed_or_starved_stays(
         {"m": 64, "n": 4096, "k": 4096},  # twice, as a merge by hand leaves it
         {"m": 64, "n": (8, 4096), "k": 4096},
         {"rows": 64, "n": 4096, "k": 4096},  # from before a dim had another name
+        {"m": 64, "n": 4096, "depth": 4096},
     ],
 )
 def test_what_a_tune_writes_can_be_read_whatever_stood_there(spec: Path, measuring: Any, calls: dict[str, Any]) -> None:
@@ -146,6 +147,7 @@ def test_what_a_tune_writes_can_be_read_whatever_stood_there(spec: Path, measuri
     both = lock.with_winners(lock.tilings, [stands, replace(stands, calls=calls)])
     lock_path(spec).write_text(both.to_text())
     measuring()
+    assert tune(spec, "--between") == 0
     assert tune(spec, "--shape", "m=16,n=4096,k=4096", "--candidates", "4") == 0
     assert {tuple(w.calls) for w in winners(spec)} == {("m", "n", "k")}
     assert [w.calls["m"] for w in winners(spec)] == [(1, 16), (17, 64)]

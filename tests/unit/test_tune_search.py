@@ -100,6 +100,15 @@ def test_candidates_are_compared_beside_the_faster_of_default_and_baseline() -> 
     assert Trial("some", "kernel").score == 0
 
 
+def test_figures_beside_no_baseline_are_compared_beside_the_default(bench: Bench) -> None:
+    """As when the baseline was installed in between: what the store knows has none."""
+    bench.run({"old": 8e-6}, baseline="")
+    best, trials = bench.run({"old": 8e-6, "fast": 7.5e-6})
+    assert best
+    assert best.name == "fast"
+    assert [bool(t.timing and t.timing.baseline) for t in trials] == [False, True]
+
+
 def test_the_default_stands_where_nothing_beats_it_beyond_noise(bench: Bench) -> None:
     best, trials = bench.run({"slower": 11e-6, "same": DEFAULT, "hair": DEFAULT / 1.004}, noise=0.01)
     assert best is None
