@@ -14,28 +14,17 @@ from cutlass import Boolean, Int32
 from cutlass.cute.nvgpu import cpasync
 
 from cutegen.device import tma
-
-SWIZZLE_ROWS = 8  # after which any swizzle of rows along k repeats
-LEAST_BYTES = 4096  # of a piece: a copy costs time, too
+from cutegen.runtime import pieces
 
 
 def piece_rows(tile, dtype, multicast: int = 1) -> int:
-    """Rows of a piece of what one of `multicast` CTAs loads of a tile (rows, k): a quarter or half of it, if that is
-    LEAST_BYTES or more; else all."""
-    rows, columns = tile
-    share = rows // multicast
-    share_bytes = share * columns * dtype.width // 8
-    for pieces in (4, 2):
-        if share % (pieces * SWIZZLE_ROWS) == 0 and share_bytes >= pieces * LEAST_BYTES:
-            return share // pieces
-    return share
+    """Rows of a piece of what one of `multicast` CTAs loads of a tile (rows, k)."""
+    return pieces.piece_rows(tile[0], tile[1] * dtype.width // 8, multicast)
 
 
 def half_rows(tile, dtype, multicast: int = 1) -> int:
     """Rows of half a piece; of a piece where there are no pieces, or no halves of them."""
-    rows = piece_rows(tile, dtype, multicast)
-    halves = rows < tile[0] // multicast and rows % (2 * SWIZZLE_ROWS) == 0
-    return rows // 2 if halves else rows
+    return pieces.half_rows(tile[0], tile[1] * dtype.width // 8, multicast)
 
 
 def piece_atom(tensor, staged_layout, tile, multicast=1):
@@ -53,8 +42,8 @@ def half_atom(tensor, staged_layout, tile, multicast=1):
 
 
 def _atom(tensor, staged_layout, size, multicast):
-    pieces = cute.flat_divide(staged_layout.outer, size)  # (rows, columns, pieces, 1, stages)
-    slot = cute.make_composed_layout(staged_layout.inner, 0, cute.slice_(pieces, (None, None, 0, 0, 0)))
+    boxes = cute.flat_divide(staged_layout.outer, size)  # (rows, columns, boxes, 1, stages)
+    slot = cute.make_composed_layout(staged_layout.inner, 0, cute.slice_(boxes, (None, None, 0, 0, 0)))
     atom, _ = cpasync.make_tiled_tma_atom(tma.load_op(multicast), tensor, slot, size)
     return atom
 

@@ -14,9 +14,10 @@ from bench_results import result
 
 from cutegen.cli import main
 from cutegen.families.gemm import FAMILY, cores
-from cutegen.families.gemm.candidate import Core
+from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.cores import rank, sketch
-from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
+from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
+from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import DEVICES
 from cutegen.report.score import WITHIN, Pick, Score, Timed, TimedProblem, describe_score, load_timed, score_model
 from cutegen.resolve import resolve_file
@@ -32,6 +33,7 @@ KERNELS = {
     "e4m3 blocks": "gemm_e4m3_block128_sm90a",
 }
 FIRST = (5, 10)  # candidates that a quick tune might measure
+TUNED = 5  # the run that `tune` measured, the only one that nothing was fitted to
 
 
 def resolve_shipped(kernel: str) -> Any:
@@ -52,32 +54,75 @@ class Ranked(NamedTuple):
         return min(self.us[:first]) / min(self.us) - 1
 
 
+class Kernel(NamedTuple):
+    """As gemm_h200.json has it."""
+
+    schedule: str
+    consumers: int
+    tile: tuple[int, int, int]
+    cluster: tuple[int, int]
+    stages: int
+    split_k: int
+    swap_ab: bool
+    split_k_sum: str
+    load_ahead: bool
+    scheduler: str
+
+    @property
+    def core(self) -> Core:
+        return Core(self.schedule, self.consumers, self.tile, self.cluster, self.swap_ab, self.split_k)
+
+    def candidate(self, problem: GemmProblem, run: int) -> Candidate:
+        return sketch(problem, self.core, self.stages, DEVICES["h200"]).vary(
+            split_k_sum=self.split_k_sum,
+            load_ahead_b=self.load_ahead,
+            scheduler=self.scheduler,
+            pdl_wait=run >= 4,
+        )
+
+
 @pytest.fixture(scope="module")
 def measured() -> list[Ranked]:
-    assert MEASURED["kernel"] == ["schedule", "consumers", "tile", "cluster", "stages", "split_k", "swap_ab"]
+    assert MEASURED["kernel"] == list(Kernel._fields)
     assert MEASURED["problem"] == ["run", "dtype", "m", "n", "k", "cublas_us", [["kernel", "us"]]]
     kernels = [
-        (Core(schedule, consumers, tuple(tile), tuple(cluster), swap_ab, split_k), stages)
-        for schedule, consumers, tile, cluster, stages, split_k, swap_ab in MEASURED["kernels"]
+        Kernel(schedule, consumers, tuple(tile), tuple(cluster), *others)
+        for schedule, consumers, tile, cluster, *others in MEASURED["kernels"]
     ]
     problems = {dtype: resolve_shipped(kernel).problem for dtype, kernel in KERNELS.items()}
-    with pytest.MonkeyPatch.context() as patch:  # parts met in global memory when this was measured
-        patch.setattr(cores, "split_k_sum", lambda *_: ("ordered_parallel", ""))
-        return _rank_all(kernels, problems)
-
-
-def _rank_all(kernels: list[tuple[Core, int]], problems: dict[str, Any]) -> list[Ranked]:
-    device, found = DEVICES["h200"], []
+    found = []
     for run, dtype, m, n, k, _, times in MEASURED["problems"]:
-        problem, shape = problems[dtype], Shape(m, n, k)
-        us, work = {kernels[i][0]: t for i, t in times}, describe_work(problem, shape, device)
-        assert len(us) == len(times)
-        stages = dict(kernels[i] for i, _ in times)
-        order = list(rank(problem, stages, device, [shape]))
-        sketches = [sketch(problem, core, stages[core], device) for core in order]
-        modelled = [estimate(c, work, device).clocks * 1e6 / device.clock_hz for c in sketches]
-        found.append(Ranked(run, dtype, shape, [us[core] for core in order], modelled))
+        tried = [(kernels[i], us) for i, us in times]
+        found.append((_rank if run == TUNED else _rank_cores)(run, dtype, problems[dtype], Shape(m, n, k), tried))
     return found
+
+
+def _rank(run: int, dtype: str, problem: GemmProblem, shape: Shape, tried: list[tuple[Kernel, float]]) -> Ranked:
+    """As `tune` does, in whose order they are; of those that the model cannot tell apart the first one is first."""
+    device = DEVICES["h200"]
+    work = describe_work(problem, shape, device)
+    timed = [(estimate(kernel.candidate(problem, run), work, device), us) for kernel, us in tried]
+    timed.sort(key=lambda item: (item[0].clocks, item[0].from_l2, item[0].busy))
+    return Ranked(run, dtype, shape, [us for _, us in timed], [_us(e) for e, _ in timed])
+
+
+def _rank_cores(run: int, dtype: str, problem: GemmProblem, shape: Shape, tried: list[tuple[Kernel, float]]) -> Ranked:
+    """As `auto` does, of kernels of that day: whole tiles were loaded, and parts met in global memory."""
+    device = DEVICES["h200"]
+    us = {kernel.core: us for kernel, us in tried}
+    assert len(us) == len(tried)
+    by_core = {kernel.core: kernel for kernel, _ in tried}
+    work = describe_work(problem, shape, device)._replace(in_pieces=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cores, "split_k_sum", lambda *_: ("ordered_parallel", ""))
+        patch.setattr(cores, "describe_work", lambda *_: work)
+        order = list(rank(problem, {core: kernel.stages for core, kernel in by_core.items()}, device, [shape]))
+    modelled = [estimate(by_core[core].candidate(problem, run), work, device) for core in order]
+    return Ranked(run, dtype, shape, [us[core] for core in order], [_us(e) for e in modelled])
+
+
+def _us(e: Estimate) -> float:
+    return e.clocks * 1e6 / DEVICES["h200"].clock_hz
 
 
 def score(rows: list[Ranked]) -> Score:
@@ -101,9 +146,13 @@ def test_score_on_the_measurements_is_the_one_in_the_docs(measured: list[Ranked]
 
 
 def test_the_docs_say_what_was_measured(measured: list[Ranked]) -> None:
-    times, layers = sum(len(r.us) for r in measured), {r.shape[1:] for r in measured}
-    different = {(r.dtype, r.shape) for r in measured}
+    fitted, tuned = [r for r in measured if r.run != TUNED], [r for r in measured if r.run == TUNED]
+    times, layers = sum(len(r.us) for r in fitted), {r.shape[1:] for r in fitted}
+    different = {(r.dtype, r.shape) for r in fitted}
     assert f"{times:,} times of {len(different)} problems with {len(layers)} pairs of n and k" in SAID
+    few, many = ([r for r in tuned if (r.shape.m <= 128) is wanted] for wanted in (True, False))
+    inside = [f"{score(rows).within(0.05)} of {len(rows)}" for rows in (tuned, few, many)]
+    assert f"on run 5 by {inside[0]} (88%): {inside[1]} with up to 128 rows, {inside[2]} above" in SAID
 
 
 def long_windows() -> list[TimedProblem]:

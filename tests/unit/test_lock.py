@@ -117,7 +117,7 @@ def test_what_goes_with_another_tile_is_decided_anew(spec: Path) -> None:
     changed = {key for key, (value, _) in fresh.items() if value != first.decisions[key][0]}
     assert {"tiling.swap_ab", "pipeline.stages"} <= changed
     assert {note.partition(":")[0] for note in resolution.notes} == changed | {"tiling.tile"}
-    said = "tiling.swap_ab: true of the lock is decided anew: it goes with tiling.tile; now false"
+    said = "tiling.swap_ab: false of the lock is decided anew: it goes with tiling.tile; now true"
     assert said in resolution.notes
     # And back: what the spec no longer writes is decided with what goes with it.
     save_lock(resolution, spec)

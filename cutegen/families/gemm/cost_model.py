@@ -9,9 +9,9 @@ Times are in clocks of the data sheet's rate, whatever the clock is. The tensor 
 among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
 
 The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
-exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: CLUSTERED_SMS_PERCENT, COPY_CLOCKS, EPILOGUE_TRIPS,
-EXCHANGE_CLOCKS, EXCHANGED_BYTES_PER_CLOCK, GATHERED_BYTES_PER_CLOCK, LANES, LENT_PERCENT, PROMOTION_CLOCKS,
-REDUCTION_CLOCKS.
+exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: CLUSTERED_SMS_PERCENT, COPY_CLOCKS, EARLY_START_CLOCKS,
+EPILOGUE_TRIPS, EXCHANGE_CLOCKS, EXCHANGED_BYTES_PER_CLOCK, GATHERED_BYTES_PER_CLOCK, LANES, LENT_PERCENT,
+LOAD_AHEAD_CLOCKS, LONG_PERCENT, PARTIAL_BYTES_PER_CLOCK, PROMOTION_CLOCKS, REDUCTION_CLOCKS.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.hardware import ARCHS, Device
+from cutegen.runtime.pieces import half_rows
 
 SMEM_BYTES_PER_CLOCK = 128  # of one SM, read and written
 FILL_BYTES_PER_CLOCK = 96  # that TMA writes into shared memory
-# The same of rows outside of a tensor: TMA is slow at writing their zeros. The fit's kernels wrote them for all such
-# rows. Since then most of those of m are not loaded (GemmProblem.ragged), of which the model does not know.
+# The same of rows outside of a tensor: TMA is slow at writing their zeros.
 ZERO_BYTES_PER_CLOCK = 21
 GATHERED_BYTES_PER_CLOCK = 16  # of rows that threads copy into shared memory, without multicast
 RING_CLOCKS = 600  # from asking for a stage to its data, besides writing them
@@ -43,19 +43,24 @@ L2_BYTES_PER_CLOCK = 10_000  # what L2 gives to all SMs together
 # for itself passes twice. A cluster's multicast reads it once.
 HALVES_BYTES_PER_CLOCK = 4_000
 OVERLAP_PERCENT = 30  # of the lesser of the SMs' time and memory's, which add to the greater
+LONG_PERCENT = 4  # more of memory's time with a tile of 192 rows or columns than with 128, and as much again with 256
 LANES = 128  # f32 operations an SM begins in a clock, for the epilogue
 EPILOGUE_TRIPS = 3  # times that an epilogue's bytes pass shared memory, with what waiting adds
 POWER_BYTES_PER_CLOCK = 1280  # operands from L2 to one SM, for which the tensor core rests a clock
 LENT_PERCENT = 50  # of the power of SMs without a tile, which the others take
 PROMOTION_CLOCKS = 60  # from the end of a part's MMAs to the next ones of its warpgroup, besides adding the part
 START_CLOCKS = 6300  # to launch, to fill the first ring and to drain the last store: 3.4 us
+EARLY_START_CLOCKS = 4800  # the same with PDL, in launches back to back
+# Less where an operand is loaded while the kernel before ends, times its share of a stage: with up to 32 rows 1.5 us
+# less, with 64 rows 0.6, with 128 and more 0.2 to 0.5 (medians of 266 pairs).
+LOAD_AHEAD_CLOCKS = 2000
 COPY_CLOCKS = 6000  # of the launch that copies gathered rows
 TILE_CLOCKS = 300  # between a tile's last MMA and its epilogue
 REDUCTION_CLOCKS = 3900  # of a tile whose reductions go on in others: to publish, count and hear whether it is the last
 CLUSTER_CLOCKS = 50  # until the CTAs of a cluster have met
 SPLIT_CLOCKS = 3100  # to hand a partial tile on: a fence, a counter and a poll in L2
-PARTIAL_BYTES_PER_CLOCK = 45  # of partial sums, written or read by a CTA
-EXCHANGE_CLOCKS = 700  # to hand it to CTAs of the cluster
+PARTIAL_BYTES_PER_CLOCK = 35  # of partial sums, written or read by a CTA
+EXCHANGE_CLOCKS = 300  # to hand it to CTAs of the cluster
 EXCHANGED_BYTES_PER_CLOCK = 32  # of partial sums, to and from a CTA
 # SMs that clusters of more than two CTAs reach: GPCs do not hold whole numbers of them (docs/split-k.md has counts).
 CLUSTERED_SMS_PERCENT = 90
@@ -144,7 +149,8 @@ class Work(NamedTuple):
     each element of the output; flops: of the epilogue, for each as well; paired: accumulators that make one. moved:
     bytes of device memory when every tensor moves once; memory: the clocks that this takes, and no candidate is
     faster. mma_k: elements of k in one MMA. row_scaled: whether each row and block of k has a scale. reduces: whether
-    reductions join the results of several tiles. gathered: bytes of rows that an index names."""
+    reductions join the results of several tiles. gathered: bytes of rows that an index names. in_pieces: whether of
+    tiles past the last row of m only pieces that have rows are loaded."""
 
     shape: Shape
     width: int
@@ -158,6 +164,7 @@ class Work(NamedTuple):
     row_scaled: bool
     reduces: bool
     gathered: int
+    in_pieces: bool
 
 
 def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
@@ -176,6 +183,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
         problem.row_scale is not None,
         bool(program.reductions),
         shape.m * shape.k * problem.a.dtype.bytes if problem.gather else 0,
+        problem.ragged is not None,
     )
 
 
@@ -198,7 +206,7 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
         memory = memory * OVERLAP_PERCENT // 100
     else:
         sms = {key: clocks * OVERLAP_PERCENT // 100 for key, clocks in sms.items()}
-    spent = {"launch": START_CLOCKS + (CLUSTER_CLOCKS if size > 1 else 0), **sms, name: memory}
+    spent = {"launch": _launch(c, size), **sms, name: memory}
     if tile.join:  # the parts of a tile end together, so that nothing is left to load or multiply meanwhile
         spent["partial sums"] = waves * tile.join
     if c.gather == COPIED:
@@ -212,10 +220,9 @@ def count_tiles(c: Candidate | Core, work: Work, device: Device) -> tuple[Grid, 
     """The grid, all tiles of it (see Estimate), and how many CTAs run at the same time."""
     shape, size = kernel_shape(work.shape, c), cluster_size(c)
     grid = Grid(*(-(-extent // (t * cl)) * cl for extent, t, cl in zip(shape[:2], c.tile, c.cluster)))
-    sms = device.sms
     if isinstance(c, Candidate) and c.in_cluster:
         size *= c.split_k
-        sms = sms if size == 2 else sms * CLUSTERED_SMS_PERCENT // 100
+    sms = device.sms if size <= 2 else device.sms * CLUSTERED_SMS_PERCENT // 100
     slots = sms // size * size or sms  # an illegal cluster is ranked before its rule refuses it
     return grid, grid.m * grid.n * shape.batch * c.split_k, slots
 
@@ -238,7 +245,7 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
         (operands, "shared memory"),
     )
     mma += _promotion(c, work, mma)
-    outside = (tile_m + tile_n - sum(inside)) * row
+    outside = (sum(_loaded_rows(c, work, inside, row)) - sum(inside)) * row
     gathered = inside[1 if c.swap_ab else 0] * row if c.gather == BY_THREADS else 0
     fill = (sum(inside) * row - gathered) // FILL_BYTES_PER_CLOCK + outside // ZERO_BYTES_PER_CLOCK
     fill += gathered // GATHERED_BYTES_PER_CLOCK
@@ -251,6 +258,26 @@ def _tile_costs(c: Candidate, work: Work, shape: Shape, active: int, device: Dev
     epilogue += REDUCTION_CLOCKS if work.reduces else 0
     join = _sum_costs(c, area * PARTIAL_BYTES)
     return _Tile(k_tiles * (core + K_TILE_CLOCKS), bound, epilogue, join, k_tiles * fetched + moved)
+
+
+def _launch(c: Candidate, size: int) -> int:
+    """Clocks of the start and the end. size: CTAs of a cluster."""
+    start = EARLY_START_CLOCKS if c.pdl_wait else START_CLOCKS
+    m, n = c.tile[:2]
+    for ahead, rows in ((c.load_ahead_a, n if c.swap_ab else m), (c.load_ahead_b, m if c.swap_ab else n)):
+        start -= LOAD_AHEAD_CLOCKS * rows // (m + n) if ahead else 0
+    return start + (CLUSTER_CLOCKS if size > 1 else 0)
+
+
+def _loaded_rows(c: Candidate, work: Work, inside: tuple[int, int], row: int) -> list[int]:
+    """Rows of a tile of either operand that TMA writes, those outside of the tensor among them. inside: rows of the
+    tensor; row: bytes."""
+    loaded = list(c.tile[:2])
+    if work.in_pieces:
+        m = 1 if c.swap_ab else 0
+        unit = max(1, half_rows(loaded[m], row, c.cluster[1 - m]))  # an illegal cluster is ranked before it is refused
+        loaded[m] = min(-(-inside[m] // unit) * unit, loaded[m])
+    return loaded
 
 
 def _promotion(c: Candidate, work: Work, mma: int) -> int:
@@ -317,7 +344,8 @@ def _device_memory(
                 region = _region(c, grid, -(-ctas // c.split_k))
                 touched = min(region[axis] * c.tile[axis], extent) * shape.k * work.width
                 fresh += count * max(0, touched - whole * ctas // tiles)
-    return fresh * device.clock_hz // device.hbm_bytes_per_s
+    percent = 100 + LONG_PERCENT * max(0, max(c.tile[:2]) - 128) // 64
+    return fresh * device.clock_hz // device.hbm_bytes_per_s * percent // 100
 
 
 def _region(c: Candidate, grid: Grid, ctas: int) -> tuple[int, int]:
