@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
 from cutegen.dtypes import DType
@@ -130,7 +131,7 @@ class BlockOutput:
     up: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpilogueProgram:
     """statements: each after those it reads, in an order that does not depend on the order of keys in the spec.
     operands, outputs, reductions, block_outputs: in the order of declaration. pairing: of its slices; None where it has
@@ -145,14 +146,14 @@ class EpilogueProgram:
     scaled: tuple[tuple[str, str], ...] = ()
     block_outputs: tuple[BlockOutput, ...] = ()
 
-    @property
+    @cached_property
     def block(self) -> int:
         """Columns, of those that outputs have, whose values are reduced to one that the epilogue reads; 0: none are."""
         return max(
             (node.block for s in self.statements for node in walk(s.expr) if isinstance(node, Reduce)), default=0
         )
 
-    @property
+    @cached_property
     def tiles(self) -> tuple[Operand, ...]:
         """Operands that one warp loads, an epilogue tile at a time."""
         return tuple(o for o in self.operands if o.kind == "tile")

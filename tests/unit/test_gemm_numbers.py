@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from gemm_specs import BLOCKS, FUSED, PLAIN, SM90, bind_text, candidate
+from dataclasses import fields, replace
 
-from cutegen.families.gemm.derived import derive
+import pytest
+from gemm_specs import BLOCKS, FUSED, LABELS, PLAIN, SM90, bind_text, candidate
+
+from cutegen.families.gemm.derived import derive, smem_map, smem_size
 
 PINGPONG = {"schedule": "pingpong", "tile": (128, 128, 64), "stages": 6, "store_stages": 2}
 
@@ -86,3 +88,34 @@ def test_scales_of_rows_and_blocks_are_part_of_a_slot() -> None:
     assert sizes["s_sa"] == (256 * 2 * 4 * 2, 128, 0)
     assert "s_sb" not in sizes
     assert d.accumulator_registers == 128 + 64
+
+
+# Candidates that differ in one thing, each knob being another in one of them.
+VARIED: tuple[dict[str, object], ...] = (
+    {"schedule": "pingpong"}, {"consumers": 3}, {"tile": (256, 96, 64)}, {"cluster": (1, 1)}, {"stages": 2},
+    {"store_stages": 3}, {"load_stages": 3}, {"producer_registers": 40}, {"consumer_registers": 160},
+    {"multicast_a": 2}, {"multicast_b": 1}, {"swizzle_a": 64}, {"swizzle_b": 64}, {"raster_order": "along_n"},
+    {"raster_group": 4}, {"scheduler": "dynamic_persistent"}, {"split_k": 3}, {"split_k_sum": "ordered_parallel"},
+    {"split_k": 2, "split_k_sum": "ordered_cluster"}, {"split_k": 4, "split_k_sum": "ordered_cluster"},
+    {"swap_ab": True}, {"pdl_wait": False}, {"pdl_trigger": "start"}, {"promote_every": 4}, {"gather": "cp_async"},
+    {"load_ahead_a": True}, {"load_ahead_b": True}, {"last_tile": "stages"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [FUSED, BLOCKS, LABELS])
+def test_a_size_that_is_known_already_is_that_of_the_candidate(text: str) -> None:
+    problem = bind_text(text)
+    start = candidate(problem, load_stages=2 if "residual" in text else 0)
+    assert {name for knobs in VARIED for name in knobs} == {f.name for f in fields(start)}
+    varied = [start, *(start.vary(**knobs) for knobs in VARIED)]
+    for c in (*varied, *reversed(varied)):
+        assert smem_size(problem, c) == smem_map(problem, c)[1]
+        assert smem_size(problem, c, 5) == smem_map(problem, c.vary(stages=5))[1]
+
+
+def test_a_variation_is_what_the_knobs_say_and_names_none_that_there_is_not() -> None:
+    c = candidate(bind_text(PLAIN))
+    assert c.vary(stages=2, swap_ab=True) == replace(c, stages=2, swap_ab=True) != c
+    assert hash(c.vary()) == hash(c)
+    with pytest.raises(KeyError, match="stage"):
+        c.vary(stage=2)

@@ -156,15 +156,19 @@ class _Settling:
         self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, arch: Arch, shapes: Sequence[Shape]
     ) -> None:
         self.problem, self.fixed, self.arch, self.shapes = problem, fixed, arch, shapes
-        self.c = bare(core).vary(**fixed)
+        self.c = bare(core).vary(**fixed) if fixed else bare(core)
         self.reasons: dict[str, str] = {}
 
     def settle(self, reason: str, **values: Any) -> None:
         """Values by candidate field; those that are fixed stay, and need no reason."""
-        free = {field: value for field, value in values.items() if field not in self.fixed}
-        if any(getattr(self.c, field) != value for field, value in free.items()):
-            self.c = self.c.vary(**free)
-        self.reasons.update(dict.fromkeys(free, reason))
+        changed = {}
+        for field, value in values.items():
+            if field not in self.fixed:
+                self.reasons[field] = reason
+                if getattr(self.c, field) != value:
+                    changed[field] = value
+        if changed:
+            self.c = self.c.vary(**changed)
 
     def core(self, why_tile: str, why_cluster: str) -> None:
         """The reasons of what is settled by the core, and promotion, which takes registers."""

@@ -9,7 +9,6 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
     accumulators,
     block_values,
-    derive,
     part_registers,
     repeated_values,
     slot_bytes,
@@ -60,7 +59,7 @@ def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     """The most A/B stages that fit beside everything else the candidate keeps in SMEM; 0 when none does."""
 
     def needed(stages: int) -> int:
-        return smem_size(problem, c.vary(stages=stages))
+        return smem_size(problem, c, stages)
 
     # Nearly linear: barriers and alignment are the rest. So the first guess is mostly right.
     slot = max(slot_bytes(problem, c), 1)
@@ -188,13 +187,13 @@ def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
     "load_stages",
 )
 def smem_capacity(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    d = derive(problem, c)
-    if d.smem_bytes <= arch.smem_bytes:
+    size = smem_size(problem, c)
+    if size <= arch.smem_bytes:
         return None
     most = most_stages(problem, c, arch)
     slot = slot_bytes(problem, c)
-    rest = d.smem_bytes - c.stages * slot
+    rest = size - c.stages * slot
     return (
-        f"{c.stages} stages x {kib(slot)} + {kib(rest)} = {kib(d.smem_bytes)}, {arch.name} has {kib(arch.smem_bytes)}",
+        f"{c.stages} stages x {kib(slot)} + {kib(rest)} = {kib(size)}, {arch.name} has {kib(arch.smem_bytes)}",
         f"the most that fits is {most}" if most >= MIN_STAGES else "use a smaller tile or fewer epilogue stages",
     )

@@ -262,11 +262,13 @@ def _stages(problem: GemmProblem, core: Core, device: Device) -> int:
 
 def bare(core: Core, stages: int = MIN_STAGES, promote_every: int | str = NEVER) -> Candidate:
     """A candidate with the knobs that stand in the core; the others have neutral values."""
-    return Candidate(
-        **core._asdict(),
-        stages=stages, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
-        multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
-        raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
-        split_k_sum="none", pdl_wait=PDL_WAIT, pdl_trigger=PDL_TRIGGER,
-        promote_every=promote_every,
-    )  # fmt: skip
+    return _BARE.vary(**core._asdict(), stages=stages, promote_every=promote_every)
+
+
+_BARE = Candidate(
+    schedule="cooperative", consumers=1, tile=(64, 64, 64), cluster=(1, 1), swap_ab=False, split_k=1,
+    stages=MIN_STAGES, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
+    multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
+    raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
+    split_k_sum="none", pdl_wait=PDL_WAIT, pdl_trigger=PDL_TRIGGER, promote_every=NEVER,
+)  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 
 from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import block_passes
-from cutegen.families.gemm.problem import GemmProblem, RowGroups
+from cutegen.families.gemm.problem import GemmProblem, RowGroups, once_each
 from cutegen.families.resolved import SmemRegion, StructField, lay_out_struct, place_fields
 from cutegen.hardware.arch import (
     MBARRIER_BYTES,
@@ -138,6 +139,7 @@ def may_spill(problem: GemmProblem, c: Candidate) -> bool:
     return accumulators(c) > CROWDED_ACCUMULATORS and several and _reduces_rows(problem)
 
 
+@once_each
 def _reduces_rows(problem: GemmProblem) -> bool:
     return any(r.kept != "m" for r in problem.kernel_epilogue.reductions)
 
@@ -256,9 +258,26 @@ def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...]
     return lay_out_struct(_smem_fields(problem, c))
 
 
-def smem_size(problem: GemmProblem, c: Candidate) -> int:
-    """Bytes of the kernel's SharedStorage."""
-    return place_fields(_smem_fields(problem, c))[1]
+def smem_size(problem: GemmProblem, c: Candidate, stages: int | None = None) -> int:
+    """Bytes of the kernel's SharedStorage. stages: of the A/B ring, others than the candidate has."""
+    stages = c.stages if stages is None else stages
+    sizes, knobs = _smem_sizes(problem), (stages, c.split_k if c.in_cluster else 1, *_smem_knobs(c))
+    if (size := sizes.get(knobs)) is None:
+        size = sizes[knobs] = place_fields(_smem_fields(problem, c.vary(stages=stages)))[1]
+    return size
+
+
+SMEM_KNOBS = (
+    "tile", "schedule", "consumers", "store_stages", "load_stages", "scheduler", "promote_every", "split_k_sum",
+)  # fmt: skip
+"""What the size depends on, besides `stages`, and `split_k` in a cluster."""
+_smem_knobs = attrgetter(*SMEM_KNOBS)
+
+
+@once_each
+def _smem_sizes(problem: GemmProblem) -> dict[tuple[object, ...], int]:
+    """Of the candidates that were asked about: many differ in other knobs alone."""
+    return {}
 
 
 def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:

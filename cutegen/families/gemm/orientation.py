@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, OperandKind, Output, Passes, find_passes
 from cutegen.families.gemm.candidate import COPIED, Candidate, Core
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, RowGather
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, RowGather, once_each
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.cost_model import Shape
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _SIDES = {"multicast_a": "multicast_b", "swizzle_a": "swizzle_b", "load_ahead_a": "load_ahead_b"}
 EXCHANGED = {**_SIDES, **{b: a for a, b in _SIDES.items()}}
 """Candidate fields that trade places, both ways."""
+
+_exchanged = attrgetter(*EXCHANGED.values())  # of a candidate
 
 _OTHER: dict[Literal["m", "n"], Literal["m", "n"]] = {"m": "n", "n": "m"}
 _MAJOR: dict[Literal["m", "n", "k"], Literal["m", "n", "k"]] = {"m": "n", "n": "m", "k": "k"}
@@ -36,9 +38,10 @@ def kernel_frame(problem: GemmProblem, c: Candidate) -> tuple[GemmProblem, Candi
         problem = copy_rows(problem)
     if not c.swap_ab:
         return problem, c
-    return transpose(problem), c.vary(**exchange_sides({field: getattr(c, field) for field in EXCHANGED}))
+    return transpose(problem), c.vary(**dict(zip(EXCHANGED, _exchanged(c))))
 
 
+@once_each
 def block_passes(problem: GemmProblem) -> Passes:
     """The passes of an epilogue with values of blocks, whatever the frame of the problem."""
     in_spec = transpose(problem) if problem.transposed else problem
@@ -57,7 +60,7 @@ def exchange_sides(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {EXCHANGED.get(field, field): value for field, value in fields.items()}
 
 
-@lru_cache(maxsize=64)  # asked for every candidate of a few problems
+@once_each
 def transpose(problem: GemmProblem) -> GemmProblem:
     """The problem of the transposed output; a tensor's torch axes stay what they are."""
     return replace(
@@ -77,7 +80,7 @@ def transpose(problem: GemmProblem) -> GemmProblem:
     )
 
 
-@lru_cache(maxsize=64)
+@once_each
 def copy_rows(problem: GemmProblem) -> GemmProblem:
     """The problem of a kernel that gets gathered rows in order: the matrix as (rows, k), its scales along k as columns
     side by side in memory, as TMA reads them. What is transposed or not stays so."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from cutegen.diagnostics import SpecError
 from cutegen.dtypes import DType
@@ -119,7 +121,7 @@ class BlockScale:
         return len(self.axes) > 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GemmProblem:
     """acc[m, n] = sum over k of a[m, k] b[n, k], for each batch index, then the epilogue.
 
@@ -198,12 +200,12 @@ class GemmProblem:
         operand = self.b if self.transposed else self.a
         return None if self.groups or operand is self.gathered or operand.major != "k" else operand
 
-    @property
+    @cached_property
     def scaled_k(self) -> int:
         """Elements of k that share their factors; 0 where none vary along k."""
         return next((s.depth for s in (self.a_scale, self.b_scale) if s), 0)
 
-    @property
+    @cached_property
     def row_scale(self) -> tuple[BlockScale, Literal["m", "n"]] | None:
         """The scale of blocks with a factor for each row of its operand, and the dim of those rows."""
         if self.a_scale and self.a_scale.by_row:
@@ -228,26 +230,45 @@ class GemmProblem:
         side = self.block_scale[1] if self.block_scale else "-"
         return side == self.paired_dim and self.epilogue.pairing == "concatenated"
 
-    @property
+    @cached_property
     def promotable(self) -> bool:
         """Whether sums have a reason to be kept in f32 registers: the tensor core rounds them, or scales change along
         k."""
         return bool(self.mma.rounds or self.scaled_k)
 
-    @property
+    @cached_property
     def paired(self) -> bool:
         """Whether outputs have half the columns of the product, each computed from a pair of accumulators."""
         return self.epilogue.pairing is not None
 
-    @property
+    @cached_property
     def paired_dim(self) -> Literal["m", "n", ""]:
         """The dim of which two elements are a pair, in the frame of this problem."""
         return "" if not self.paired else "m" if self.transposed else "n"
 
-    @property
+    @cached_property
     def mma(self) -> Mma:
         """The instruction that multiplies the operands."""
         return MMAS[self.a.dtype.name, self.b.dtype.name]
+
+
+Found = TypeVar("Found")
+
+
+def once_each(find: Callable[[GemmProblem], Found]) -> Callable[[GemmProblem], Found]:
+    """A function whose result each problem keeps: it is asked for every candidate of few problems, and to find the
+    problem among others, by all that it says, takes longer than most answers."""
+    name = f"_{find.__name__}"
+
+    @wraps(find)
+    def known(problem: GemmProblem) -> Found:
+        kept = vars(problem)
+        if name not in kept:
+            kept[name] = find(problem)
+        found: Found = kept[name]
+        return found
+
+    return known
 
 
 def bind(spec: GemmSpec, doc: SpecDocument) -> GemmProblem:

@@ -23,7 +23,7 @@ from cutegen.families.gemm.candidate import (
     Core,
     ahead_knobs,
 )
-from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
+from cutegen.families.gemm.cost_model import Estimate, Shape, Work, describe_work, estimate
 from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.form_rules import MAX_STAGES
 from cutegen.families.gemm.last_tile import LAST_TILE_RULES
@@ -42,12 +42,14 @@ UNORDERED = "unordered_atomic"
 
 
 class Found(NamedTuple):
-    """A candidate, what refuses it, of which kind it is, and the model's words about it."""
+    """A candidate, what refuses it, of which kind it is, the model's words about it, and, where nothing refuses it,
+    its time."""
 
     candidate: Candidate
     refusals: tuple[Refusal, ...]
     kind: tuple[object, ...]
     why: str
+    time: Estimate | None
 
 
 def explore(
@@ -64,22 +66,25 @@ def explore(
     unordered: also those whose sums may differ from run to run. refuse: what refuses a candidate beside the rules.
     """
 
+    work = describe_work(problem, shape, device)
+
     def judge(c: Candidate, kind: tuple[object, ...], why: str) -> Found:
-        return Found(c, (*refusals(problem, c, arch), *filter(None, [refuse(c)])), kind, why)
+        refused = (*refusals(problem, c, arch), *filter(None, [refuse(c)]))
+        return Found(c, refused, kind, why, None if refused else estimate(c, work, device))
 
     found = [
         judge(choice.candidate, _kind(choice.candidate), choice.reasons.get("tile", "the written tile"))
         for choice in candidates(problem, written, arch, device, [shape])
     ]
     leaders: dict[tuple[object, ...], Found] = {}
-    for f in _spread(problem, found, device, shape):
+    for f in _spread(found):
         leaders.setdefault(f.kind, f)
     for leader in islice(leaders.values(), LEADERS):
-        for changes in _variations(problem, leader.candidate, arch, device, shape, unordered):
+        for changes in _variations(problem, leader.candidate, arch, device, work, unordered):
             if not changes.keys() & written.keys():
                 c = _vary(problem, {**written, **changes}, leader.candidate, arch, shape)
                 found.append(judge(c, tuple(changes), f"{leader.why}; varied: {', '.join(changes)}"))
-    yield from _spread(problem, found, device, shape)
+    yield from _spread(found)
     yield from (f for f in found if f.refusals)
 
 
@@ -95,10 +100,9 @@ def _vary(problem: GemmProblem, fixed: Mapping[str, Any], c: Candidate, arch: Ar
 
 
 def _variations(
-    problem: GemmProblem, c: Candidate, arch: Arch, device: Device, shape: Shape, unordered: bool
+    problem: GemmProblem, c: Candidate, arch: Arch, device: Device, work: Work, unordered: bool
 ) -> Iterator[dict[str, Any]]:
     """Knobs, by Candidate field, in which a candidate may be better otherwise without the model knowing it."""
-    work = describe_work(problem, shape, device)
     if c.split_k > 1:
         yield from ({"split_k_sum": s} for s in SPLIT_K_SUMS if s != c.split_k_sum and (unordered or s != UNORDERED))
     if c.load_stages:
@@ -121,10 +125,9 @@ def _variations(
         yield {"cluster": (2, 2)}
 
 
-def _spread(problem: GemmProblem, found: Iterable[Found], device: Device, shape: Shape) -> list[Found]:
+def _spread(found: Iterable[Found]) -> list[Found]:
     """The legal ones, each set back for those of its kind, and of its kind and tile, that the model has before it."""
-    work = describe_work(problem, shape, device)
-    timed = [(estimate(f.candidate, work, device), f) for f in found if not f.refusals]
+    timed = [(f.time, f) for f in found if f.time]
     before: Counter[tuple[object, ...]] = Counter()
     ordered = []
     for e, f in sorted(timed, key=lambda item: (item[0].clocks, item[0].from_l2, item[0].busy)):
