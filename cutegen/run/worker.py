@@ -38,10 +38,6 @@ def run_cases(
         try:
             cases: list[Case] = worker.setup["cases"]
             for index in range(len(results), len(cases)):
-                if lost >= MAX_LOST:
-                    why = f"not run after {lost} hangs or faults"
-                    results += [CaseResult(c, "skipped", (why,)) for c in cases[index:]]
-                    break
                 if on_case:
                     on_case(index, len(cases), cases[index])
                 result, alive = worker.run(index, cases[index], timeout)
@@ -49,6 +45,9 @@ def run_cases(
                 if not alive:
                     lost += 1
                     break
+            if lost >= MAX_LOST:
+                why = f"not run after {lost} hangs or faults"
+                results += [CaseResult(c, "skipped", (why,)) for c in cases[len(results) :]]
             if len(results) == len(cases):
                 return worker.setup, results
         finally:

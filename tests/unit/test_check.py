@@ -123,8 +123,10 @@ def test_hang_is_reported_and_the_rest_still_runs(tmp_path: Path) -> None:
     assert report.exit_code == 1
 
 
-def test_crashes_end_in_skips_not_in_a_loop(tmp_path: Path) -> None:
-    report = check_kernel(mutate(tmp_path, (LOAD, LOAD + "\n    import os; os.abort()")))
+def test_crashes_end_in_skips_not_in_a_loop(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    crash = (LOAD, LOAD + "\n    import os; os.abort()")
+    report = check_kernel(mutate(tmp_path, crash, ("TILE =", "print('loaded')\nTILE =")))
+    assert capfd.readouterr().err.count("loaded") == 3  # no process is started for what is not run
     assert [r.status for r in report.results[:4]] == ["crashed"] * 3 + ["skipped"]
     assert "ended the process (SIGABRT)" in report.results[0].detail[0]
     assert len(report.results) == len(list(list_cases(load_subject(RIGHT))))
