@@ -28,13 +28,11 @@ PLAIN = OPERANDS + "  d: bf16[m, n]\n"
 PINGPONG = "warpgroups: {schedule: pingpong}\n"
 SPECS = {
     # A box of 64 columns, and 16 behind it.
-    "residual_pingpong": RESIDUAL + PINGPONG + "tiling: {tile: [128, 80, 64]}\n",
-    # And a tensor whose name the kernel has for something else.
-    "residual_in_clusters": RESIDUAL.replace("  c:", "  box:").replace("+ c", "+ box")
-    + PINGPONG
-    + "tiling: {tile: [128, 80, 64], cluster: [2, 1]}\n",
+    "residual_pingpong": RESIDUAL + PINGPONG + "tiling: {tile: [128, 80, 64], cluster: [2, 1]}\n",
     "residual_transposed": RESIDUAL + PINGPONG + "tiling: {tile: [128, 72, 64], cluster: [1, 2], swap_ab: true}\n",
-    "residual_cooperative": RESIDUAL + "tiling: {tile: [128, 128, 64]}\n",
+    # And a tensor whose name the kernel has for something else.
+    "residual_cooperative": RESIDUAL.replace("  c:", "  box:").replace("+ c", "+ box")
+    + "tiling: {tile: [128, 128, 64]}\n",
     "residual_of_one_warpgroup": RESIDUAL + "tiling: {tile: [64, 96, 64]}\nwarpgroups: {consumer: {count: 1}}\n",
     "a_box_of_128_columns": RESIDUAL + "tiling: {tile: [128, 136, 128]}\n",
     "residual_of_f32": OPERANDS + "  c: f32[m, n]\n  d: f32[m, n]\nepilogue: {d: acc + c}\n"
