@@ -88,6 +88,7 @@ def propose_cores(
 ) -> dict[Core, tuple[str, str]]:
     """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster. gather: of all."""
     low, high, step = TILE_N
+    written = {field: fixed[field] for field in Core._fields if field in fixed}
     problem = copy_rows(problem) if gather == COPIED else problem
     found: dict[Core, tuple[str, str]] = {}
     # Blocks, pairs of which take up to 256 columns, may leave no registers for a part to promote, or for values that
@@ -106,8 +107,8 @@ def propose_cores(
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, _whole_blocks(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab):
-                proposal = Core(schedule, consumers, tile, cluster, swap_ab, 1, gather)._asdict()
-                core = Core(**{field: fixed.get(field, value) for field, value in proposal.items()})
+                core = Core(schedule, consumers, tile, cluster, swap_ab, 1, gather)
+                core = core._replace(**written) if written else core
                 if core.cluster == fixed.get("cluster") or not _idles(core, shapes):
                     found.setdefault(core, (why, why_cluster))
     if not shapes:
