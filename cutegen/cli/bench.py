@@ -204,8 +204,8 @@ def write_pictures(result: Result, html: Path | None, svg: Path | None) -> None:
 
 
 def _keep(report: BenchReport, command: str, output: Path | None) -> None:
-    """What a suite has measured so far, so that a run that is stopped leaves it."""
-    if output and report.suite:
+    """What was measured so far, so that a run that is stopped leaves it."""
+    if output:
         with suppress(OSError):  # told at the end
             write_text(output, _as_text(report.to_json(command)))
 

@@ -17,7 +17,7 @@ from cutegen.run.intervals import ratio_text, speed_ratio
 from cutegen.run.shapes import Shape
 from cutegen.tune.pool import Pool
 from cutegen.tune.search import Trial, iterate_ranked, scores
-from cutegen.tune.stages import PROOF
+from cutegen.tune.stages import LONG_PROOF, PROOF
 from cutegen.tune.store import FaultKind
 
 HEADER = ("candidate", "us", "speed", "of baseline", "measured", "result")
@@ -190,7 +190,7 @@ class TuneReport:
             "lock_written": self.written,
             "failed": self.failed or None,
             "interval": "order statistics around the median of the rounds' ratios default / candidate",
-            "proof": f"{PROOF.key}, rounds that no choice was made by",
+            "proof": f"{PROOF.key}, or {LONG_PROOF.key} where these leave it open: rounds that no choice was made by",
             "winners": [asdict(w) for w in self.lock.winners if w.device == self.device] if self.lock else [],
             "stale": [asdict(w) for w in self.stale],
             "not_reached": self.not_reached,

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from cutegen.diagnostics import CutegenError
 from cutegen.run.intervals import Interval, round_orders, speed_ratio
 from cutegen.run.shapes import Shape, shape_text
-from cutegen.tune.stages import PROOF, STAGES, WORTHWHILE, Stage, heats, samples, survivors
+from cutegen.tune.stages import (
+    LONG_PROOF,
+    PROMISING,
+    PROOF,
+    STAGES,
+    WORTHWHILE,
+    Stage,
+    heats,
+    samples,
+    survivors,
+)
 from cutegen.tune.station import CandidateFault, Opened, Station
 from cutegen.tune.store import Fault, Place, Timing, TimingStore
 
@@ -107,9 +117,18 @@ class Search:
             if stages and (best not in left or speed is None or speed.high < least):
                 return None
             self._prove(best)
+            if self._left_open(best, least):
+                self.on_sample(-samples(LONG_PROOF, 1))  # which nobody planned
+                self._prove(best, LONG_PROOF)
             if not best.fault:
                 return best if best.speed and best.speed.low >= least and best.stage == PROOF.name else None
         return None
+
+    def _left_open(self, best: Trial, least: float) -> bool:
+        """Whether the proof promises a gain that its interval does not hold."""
+        if best.fault or best.stage != PROOF.name or best.speed is None or self.clock() >= self.deadline:
+            return False
+        return best.speed.low < least and best.gain >= PROMISING
 
     # -- stages --
 
@@ -124,12 +143,12 @@ class Search:
                 return
             self._run_heat(stage, heat)
 
-    def _prove(self, best: Trial) -> None:
+    def _prove(self, best: Trial, stage: Stage = PROOF) -> None:
         """The proof of one candidate: rounds of its own, and its results after them."""
-        if self._stored(PROOF, best):
-            self.on_sample(samples(PROOF, 1))
+        if self._stored(stage, best):
+            self.on_sample(samples(stage, 1))
             return
-        timing = self._run_heat(PROOF, [best], keep=False)
+        timing = self._run_heat(stage, [best], keep=False)
         if not timing or best.fault:
             return
         for trial in (best, self.default):
@@ -137,7 +156,7 @@ class Search:
                 self._blame(trial, Fault("wrong", f"after timing: {reason}"))
             if best.fault:  # it may have taken the process along: the default cannot be asked
                 return
-        self._keep(PROOF, best, timing)
+        self._keep(stage, best, timing)
 
     def _run_heat(self, stage: Stage, heat: Sequence[Trial], keep: bool = True) -> Timing | None:
         """Everyone of the heat, the default and the baseline in turn; anew without a candidate that fails."""

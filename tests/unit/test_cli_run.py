@@ -270,6 +270,17 @@ def test_bench_keeps_draws_and_compares(
     assert "--model and --compare contradict each other" in capsys.readouterr().err
     assert main(["report", str(new), "--compare", str(old)]) == 0
 
+    class Stopped(Device):
+        def sample(self, prepared: int, seconds: float) -> Any:
+            if prepared > 1:  # two kernels of the first problem
+                raise KeyboardInterrupt
+            return super().sample(prepared, seconds)
+
+    monkeypatch.setattr("cutegen.run.device.CudaDevice", Stopped)
+    assert main([*command, "--shape", "m=80,n=24,k=16", "-o", str(new)]) == 130
+    assert [p["shape"]["m"] for p in json.loads(new.read_text())["problems"]] == [40]
+    assert main(["report", str(new)]) == 0
+
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_suite_leaves_out_kernels_with_other_dims(capsys: pytest.CaptureFixture[str]) -> None:

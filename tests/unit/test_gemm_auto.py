@@ -118,7 +118,8 @@ def test_known_shapes_let_the_cost_model_decide() -> None:
     assert large["tiling.cluster"] == (2, 1)
     few = decided(PLAIN + "dims: {m: 16, n: 8192, k: 8192}\n")
     assert few["tiling.swap_ab"] is True
-    assert few["tiling.tile"] == (64, 16, 128)
+    assert (few["tiling.tile"], few["tiling.split_k"]) == ((128, 16, 128), 2)
+    assert few["tiling.split_k_sum"] == "ordered_cluster"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_known_shapes_let_the_cost_model_decide() -> None:
             False,
             "m=64, n=2048, k=14336, n taken as 2048 to 16384",
         ),
-        ("m: [1, 64], n: 8192, k: 14336", (64, 64, 128), False, "m=64, n=8192, k=14336"),
+        ("m: [1, 64], n: 8192, k: 14336", (64, 128, 64), False, "m=64, n=8192, k=14336"),
         # Many rows, or who knows how many: as where nothing is known.
         ("m: [1, 8192]", (128, 256, 64), False, ""),
         ("m: [1, 8192], n: 4096, k: 4096", (128, 256, 64), False, ""),
@@ -148,7 +149,7 @@ def test_few_rows_or_columns_steer_the_tile_whatever_is_known_of_the_others(
     assert (found["tiling.tile"].value, found["tiling.swap_ab"].value) == (tile, swap_ab)
     assert known in found["tiling.tile"].reason
     open_dims = "16384" in known
-    assert found["tiling.split_k"].value == 1
+    assert found["tiling.split_k"].value == (2 if known and not open_dims else 1)
     assert ("taken as 2048 to 16384" in found["tiling.tile"].reason) == open_dims
     assert found["tiling.split_k"].reason.endswith(("are open", "is open")) == open_dims
 

@@ -61,8 +61,9 @@ def test_a_refusal_blames_the_knob_of_the_tensor() -> None:
     [
         (PLAIN, False),
         (DECODE.replace("n: 4096", "n: 8192"), True),
-        (DECODE, False),  # tiles of 64 x 32 fill as many SMs, and rows that do not exist are not loaded
-        (DECODE.replace("bf16[m, k]", "bf16[k, m]"), True),  # they are
+        (DECODE, True),
+        (DECODE + "tiling: {split_k: 1}\n", False),  # 64 x 32 fills as many SMs; rows that do not exist are not loaded
+        (DECODE.replace("bf16[m, k]", "bf16[k, m]") + "tiling: {split_k: 1}\n", True),  # they are
         (DECODE.replace("8, 16", "128"), False),  # rows fill tiles
     ],
 )

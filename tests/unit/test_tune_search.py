@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from scripted_backend import FACTORY, Script
 
 from cutegen.diagnostics import CutegenError
+from cutegen.run.intervals import speed_ratio
 from cutegen.tune import station as stations
 from cutegen.tune.search import MAX_LOST, Search, Trial
-from cutegen.tune.stages import HEAT, PROOF, STAGES, heats, planned_samples
+from cutegen.tune.stages import HEAT, LONG_PROOF, PROOF, STAGES, WORTHWHILE, Stage, heats, planned_samples, samples
 from cutegen.tune.station import Station
 from cutegen.tune.store import Place, Timing, TimingStore
 
@@ -72,6 +74,64 @@ def test_the_fastest_wins_and_its_gain_is_that_of_the_proof(bench: Bench) -> Non
     assert best.beside_baseline.median == pytest.approx(9 / 8, rel=0.01)
     stages = Counter(t.stage for t in trials)
     assert stages == {"first look": 22, "second look": 5, "final": 4, "proof": 1}
+
+
+@pytest.fixture
+def unsteady(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
+    """unsteady(short, long): medians of proofs, of whose first 15 rounds five are at 0.9; of 45 none is."""
+
+    def script(short: float, long: float) -> None:
+        def take_turns(search: Search, stage: Stage, members: Sequence[Trial]) -> dict[str, list[float]]:
+            search.station.start()
+            speeds = [0.9] * 5 + [short] * 10 if stage.rounds == PROOF.rounds else [long] * stage.rounds
+            return {"default": [DEFAULT] * len(speeds), members[0].name: [DEFAULT / s for s in speeds]}
+
+        monkeypatch.setattr(Search, "_take_turns", take_turns)
+
+    return script
+
+
+def test_a_proof_that_leaves_a_gain_open_is_repeated_with_more_rounds(bench: Bench, unsteady: Any) -> None:
+    planned: list[int] = []
+    unsteady(1.2, 1.05)
+    best, _ = bench.run({"ahead": DEFAULT}, stages=(), on_sample=planned.append)
+    assert best
+    assert best.timing
+    assert best.speed
+    assert (len(best.timing.own), best.speed.median) == (LONG_PROOF.rounds, pytest.approx(1.05))
+    assert planned == [-samples(LONG_PROOF, 1)]  # what nobody planned is planned when it begins
+    short = bench.store.find_timing(best.kernel, "kernel of default", PLACE, PROOF.key)
+    assert short
+    assert speed_ratio(short.default, short.own).low < WORTHWHILE
+    again, _ = bench.run({"ahead": DEFAULT}, stages=())
+    assert bench.log == []
+    assert again
+    assert again.timing == best.timing
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "rounds"),
+    [
+        (1.2, 1.004, LONG_PROOF.rounds),  # more rounds say otherwise
+        (1.01, 1.05, PROOF.rounds),  # too little to ask again
+    ],
+)
+def test_a_gain_that_more_rounds_do_not_hold_is_none(
+    short: float, long: float, rounds: int, bench: Bench, unsteady: Any
+) -> None:
+    unsteady(short, long)
+    best, (trial,) = bench.run({"ahead": DEFAULT}, stages=())
+    assert best is None
+    assert trial.timing
+    assert len(trial.timing.own) == rounds
+
+
+def test_no_proof_is_repeated_when_the_budget_is_spent(bench: Bench, unsteady: Any) -> None:
+    unsteady(1.2, 1.05)
+    best, (trial,) = bench.run({"ahead": DEFAULT}, stages=(), deadline=0.0, clock=lambda: 1.0)
+    assert best is None
+    assert trial.timing
+    assert len(trial.timing.own) == PROOF.rounds
 
 
 def test_everyone_is_timed_in_turn_with_default_and_baseline(bench: Bench) -> None:

@@ -68,7 +68,7 @@ SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
 # Of clusters of more CTAs a GPU has too few at once.
 MOST_IN_CLUSTER = 4
-SPLIT_MARGIN = 5  # percent of time that a split has to save
+SPLIT_MARGIN = 5  # percent of time that a split has to save whose parts take scratch to become one sum
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
 COST_MODEL = "cost model"  # how its reasons begin
 COPIED_ROWS = 2048  # from which on gathered rows are copied: below, a launch of its own weighs more than what TMA saves
@@ -171,16 +171,15 @@ def rank(
 ) -> dict[Core, str]:
     """The cores, given with the stages of their rings, ordered by the cost model, with its reason: by the sum over
     shapes of clocks / fewest clocks, then by what an SM loads and by its work, which tell candidates apart that all
-    wait for memory. A split has to win by a margin: it needs scratch, and results then depend on the split. Equals, of
-    which there are many, come in an order of their own: see _prefer. promote_every: the written one; None: what `auto`
-    takes."""
+    wait for memory. A split that takes scratch has to win by a margin. Equals, of which there are many, come in an
+    order of their own: see _prefer. promote_every: the written one; None: what `auto` takes."""
     works = [describe_work(problem, shape, device) for shape in shapes]
     sketches = [sketch(problem, core, stages[core], device, promote_every) for core in stages]
     estimates = [[estimate(c, work, device) for work in works] for c in sketches]
     best = [min(row[i].clocks for row in estimates) for i in range(len(works))]
     scores = []
-    for core, row in zip(stages, estimates):
-        clocks = sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(core)
+    for core, c, row in zip(stages, sketches, estimates):
+        clocks = sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(c)
         scores.append((clocks, sum(e.from_l2 for e in row), sum(e.busy for e in row), *_prefer(problem, core)))
     cores = list(stages)
     order = sorted(range(len(cores)), key=lambda i: scores[i])
@@ -249,9 +248,9 @@ def _prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:
     return core.cluster[axis] > 1, core.swap_ab, (core.schedule == "pingpong") == problem.promotable, core
 
 
-def _weight(core: Core) -> int:
+def _weight(c: Candidate) -> int:
     """Percent."""
-    return 100 * 100 // (100 - SPLIT_MARGIN) if core.split_k > 1 else 100
+    return 100 * 100 // (100 - SPLIT_MARGIN) if c.split_k > 1 and not c.in_cluster else 100
 
 
 def _stages(problem: GemmProblem, core: Core, device: Device) -> int:

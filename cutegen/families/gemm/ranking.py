@@ -37,8 +37,8 @@ def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Sec
         rows.append(_row("this kernel", own, estimate(own, work, device), device.clock_hz))
     written = ", ".join(d.key for d in resolved.decisions if d.origin == "spec")
     lines: tuple[str, ...] = (f"under what the spec writes: {written}",) if written else ()
-    if any(c.split_k > 1 for _, c in shown) and "split_k" not in written_fields(resolved):
-        lines += (f"`auto` splits k only where that gains over {SPLIT_MARGIN}%",)
+    if any(c.split_k > 1 and not c.in_cluster for _, c in shown) and "split_k" not in written_fields(resolved):
+        lines += (f"`auto` splits k through scratch only where that gains over {SPLIT_MARGIN}%",)
     knobs = ("tile", "cluster", "schedule", "consumers", "swap_ab", "split_k")
     header = ("rank", *knobs, "tiles", "waves", "us", "bound by", "of which")
     return Section(
