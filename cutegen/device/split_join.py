@@ -1,7 +1,13 @@
 """Joins the partial results of a request that several parts decoded: out = sum of 2^(lse_j - lse) factor_j out_j.
 
 Part `lo` holds the beginning of the request, in its second slot; parts after it up to `hi` hold theirs in their first.
-All of them wait for each other and join a share of the rows each, in an order that does not depend on timing.
+They join the rows in an order that does not depend on who joins them, nor when:
+
+- All parts of a request have started: each has an SM and will publish its results, so they may wait for each other.
+  They do, and join a share of the rows each.
+- Some have not, because other kernels hold SMs, and maybe never will while others wait for them. So a part that finds
+  it so leaves when it has published. Others wait, as the last to start finds that all have; one of those joins all
+  rows.
 
 A join takes as long as its trips to memory, one after the other. So all that a warp needs of all parts is in flight at
 once, and rows and parts are spread over warps and lanes so that one round of loads is enough.
@@ -13,6 +19,18 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr
 from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T
+
+from cutegen.runtime.mla import MAX_PARTS
+
+# A counter is a word with a byte for each of: parts that need it no more, have started, have published, and have
+# published without waiting. The first is the lowest, so that one instruction counts up to the last part and clears all.
+OUT, STARTED, PUBLISHED, LEFT = (8 * i for i in range(4))  # shifts
+FIELD = MAX_PARTS  # mask
+NONE, SHARE, ALL = 0, 1, 2  # rows that a part joins
+# Times that a part looks whether the others have started: round trips to L2 of some 0.65 us, together what a join takes
+# that parts do not share.
+LOOKS = 32
 
 VECTOR = 8  # f16 values of one load
 WARP_COLUMNS = 32 * VECTOR  # of one load of a warp
@@ -47,31 +65,65 @@ def first_column_of_half(vector: Int32, column_block: Int32) -> Int32:
 
 
 @cute.jit
-def publish(counter, thread: Int32):
-    """Tells the other parts that this one's partial results are written. All of the group's threads have passed a
-    barrier since they wrote them, so that a release by one is one of all (PTX ISA, causality order)."""
-    if thread == 0:
-        cute.arch.atomic_add(counter, Int32(1), sem="release", scope="gpu")
+def meet(counter, splits: Int32) -> Int32:
+    """Counts this part as started. Returns SHARE where all parts of the request are, within LOOKS; else NONE. The last
+    to be counted sees it at once."""
+    seen = cute.arch.atomic_add(counter, Int32(1 << STARTED), sem="relaxed", scope="gpu") + (1 << STARTED)
+    looks = Int32(0)
+    while looks < LOOKS and _field(seen, STARTED) < splits:
+        seen = cute.arch.load(counter, Int32, sem="relaxed", scope="gpu")
+        looks = looks + 1
+    return Int32(SHARE) if _field(seen, STARTED) == splits else Int32(NONE)
 
 
 @cute.jit
-def await_parts(counter, splits: Int32, thread: Int32):
-    """Spins until all parts have published. The group passes a barrier before it reads their results.
+def publish(counter, joins: Int32):
+    """Tells the other parts that this one's partial results are written, and whether it leaves. All of the group's
+    threads have passed a barrier since they wrote them, so that a release by one is one of all (PTX ISA, causality
+    order). joins: what `meet` returned."""
+    count = Int32(1 << PUBLISHED)
+    if joins == NONE:
+        count = Int32((1 << PUBLISHED) + (1 << LEFT) + (1 << OUT))
+    cute.arch.atomic_add(counter, count, sem="release", scope="gpu")
 
-    Then counts this part out, which looks at the counter no more; the last one leaves it zero, ready for the next
-    launch. That is a reduction that wraps around, not an atomic whose result a thread would wait for.
+
+@cute.jit
+def await_parts(counter, splits: Int32) -> Int32:
+    """Spins until all parts have published. The group passes a barrier before it reads their results. Returns what this
+    part joins: where others have left, all rows if it is the first to come here, else none.
+
+    Counts this part out, which looks at the counter no more; the last one leaves it zero, ready for the next launch.
+    That is a reduction that wraps around, not an atomic whose result a thread would wait for, unless parts have left:
+    all that do are in the word by now, as they leave when they publish.
     """
-    if thread == 0:
+    seen = cute.arch.load(counter, Int32, sem="acquire", scope="gpu")
+    while _field(seen, PUBLISHED) < splits:
         seen = cute.arch.load(counter, Int32, sem="acquire", scope="gpu")
-        while seen < splits:
-            seen = cute.arch.load(counter, Int32, sem="acquire", scope="gpu")
-        _count_up_to(counter, 2 * splits)
+    joins = Int32(SHARE)
+    last = (seen & const_expr(~(FIELD << OUT))) + (splits - 1)
+    if _field(seen, LEFT) == 0:
+        _count_up_to(counter, last)
+    else:
+        before = _field(_count_and_see(counter, last), OUT)
+        joins = Int32(ALL) if before == _field(seen, LEFT) else Int32(NONE)
+    return joins
 
 
-def _count_up_to(counter, count):
-    """Adds 1, and makes `count` 0. PTX ISA: inc wraps around when it finds its operand."""
-    operands = [counter.toint().ir_value(), Int32(count - 1).ir_value()]
+def _field(word, shift):
+    return (word >> shift) & FIELD
+
+
+def _count_up_to(counter, last):
+    """Adds 1, and makes what is `last` 0. PTX ISA: inc wraps around when it finds its operand, or more."""
+    operands = [counter.toint().ir_value(), last.ir_value()]
     llvm.inline_asm(None, operands, "red.relaxed.gpu.global.inc.u32 [$0], $1;", "l,r", has_side_effects=True)
+
+
+def _count_and_see(counter, last):
+    """The same; returns what was there."""
+    operands = [counter.toint().ir_value(), last.ir_value()]
+    text = "atom.relaxed.gpu.global.inc.u32 $0, [$1], $2;"
+    return Int32(llvm.inline_asm(T.i32(), operands, text, "=r,l,r", has_side_effects=True))
 
 
 @cute.jit
@@ -85,14 +137,15 @@ def join(
     part: Int32,
     lo: Int32,
     splits: Int32,
+    joins: Int32,
     warp: Int32,
     warps: cutlass.Constexpr,
     lse_scale: cutlass.Constexpr,
     column_block: Int32,
     column_blocks: cutlass.Constexpr[int],
 ):
-    """Joins this part's share of rows origin .. origin + rows, of at most 256 parts; of two column blocks its own half
-    of the columns.
+    """Joins all of rows origin .. origin + rows (joins: ALL) or this part's share of them (SHARE); of two column blocks
+    its own half of the columns.
 
     partial_out: (slots, rows, 512) f16, columns as `first_column` says, or `first_column_of_half`; partial_lse:
     (slots * column blocks, rows, 2) f32, the LSE in base 2 and a factor of the row's values; out: (rows, 512); lse:
@@ -107,6 +160,8 @@ def join(
     loads = Int32(16)
     if padded >= 8 and per_row * rows * padded <= 8 * step:  # one round of 8 is enough
         loads = Int32(8)
+    if joins == ALL:  # the loads of a share, as they decide the order of sums
+        first, step = warp, Int32(warps)
     _join_as(
         SHAPES if const_expr(column_blocks == 1) else HALF_SHAPES,
         loads,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 ROW_BLOCK = 64  # query rows (query_len x heads) of one CTA: the rows of one warpgroup's WGMMA
 KEY_BLOCK = 64  # keys of one K buffer; a step works on a pair of them
+MAX_PARTS = 255  # of a launch: what a byte counts, of which counters of parts are made
 # Of softmax_scale: normal numbers of f32, as are their products with log2(e), by which the kernel multiplies scores.
 LEAST_SCALE, MOST_SCALE = 2.0**-126, 2.0**127
 
@@ -64,7 +65,7 @@ def row_blocks(rows: int, cluster: int) -> int:
 
 def parts_of(rows: int, cluster: int, sm_count: int) -> int:
     """Parts that the keys of all requests are cut into: one CTA per SM in all."""
-    return max(1, sm_count // row_blocks(rows, cluster))
+    return min(max(1, sm_count // row_blocks(rows, cluster)), MAX_PARTS)
 
 
 def fewest_keys(max_pages: int, page_size: int) -> int:

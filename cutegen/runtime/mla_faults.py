@@ -66,10 +66,8 @@ def _scratch_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None) -
 
 
 def too_many_rows(rows: int, cluster: int) -> str:
-    return (
-        f"{rows} rows (query_len * heads) are {row_blocks(rows, cluster)} blocks of {ROW_BLOCK}, which run at the same "
-        "time, each on an SM of its own"
-    )
+    blocks = row_blocks(rows, cluster)
+    return f"{rows} rows (query_len * heads) are {blocks} blocks of {ROW_BLOCK}, each on an SM of its own"
 
 
 def merge_single_head(tensor: Any) -> Any:

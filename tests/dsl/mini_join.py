@@ -22,13 +22,16 @@ def kernel(
     rows: Int32,
     lo: Int32,
     splits: Int32,
+    joins: Int32,
     column_blocks: Constexpr[int],
 ):
     warp, cta = cute.arch.thread_idx()[0] // 32, cute.arch.block_idx()[0]
-    split_join.join(
-        *(partial_out, partial_lse, out, lse, origin, rows, lo + cta // column_blocks, lo, splits, warp, WARPS, 1.0),
-        *(cta % column_blocks, column_blocks),
-    )
+    part = cta // column_blocks
+    if joins == split_join.SHARE or part == splits - 1:
+        split_join.join(
+            *(partial_out, partial_lse, out, lse, origin, rows, lo + part, lo, splits, joins, warp, WARPS, 1.0),
+            *(cta % column_blocks, column_blocks),
+        )
 
 
 @cute.jit
@@ -41,17 +44,19 @@ def launch(
     rows: Int32,
     lo: Int32,
     splits: Int32,
+    joins: Int32,
     column_blocks: Constexpr[int],
     stream: cuda.CUstream,
 ):
-    kernel(partial_out, partial_lse, out, lse, origin, rows, lo, splits, column_blocks).launch(
+    kernel(partial_out, partial_lse, out, lse, origin, rows, lo, splits, joins, column_blocks).launch(
         grid=[splits * column_blocks, 1, 1], block=[WARPS * 32, 1, 1], stream=stream
     )
 
 
 def compile_kernel(column_blocks: int, options: str):
     """Called as compiled(partial_out (slots, rows, 512) f16, partial_lse (slots * column_blocks, rows, 2), out (rows,
-    512), lse (rows,), origin, rows, lo, splits); what is not f16 is f32."""
+    512), lse (rows,), origin, rows, lo, splits, joins); what is not f16 is f32. joins: SHARE, or ALL for the last part
+    and NONE for the others."""
     slots, rows, lse_slots = cute.sym_int(), cute.sym_int(), cute.sym_int()
 
     def stride():
@@ -63,7 +68,7 @@ def compile_kernel(column_blocks: int, options: str):
         make_fake_tensor(Float32, (lse_slots, rows, 2), (cute.sym_int64(divisibility=2), 2, 1), assumed_align=8),
         make_fake_tensor(Float32, (rows, 512), (stride(), 1), assumed_align=16),
         make_fake_tensor(Float32, (rows,), (1,), assumed_align=4),
-        *(Int32(0) for _ in range(4)),
+        *(Int32(0) for _ in range(5)),
         column_blocks,
         make_fake_stream(use_tvm_ffi_env_stream=True),
         options=options,

@@ -22,6 +22,8 @@ pytestmark = [
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
 
+SHARE, ALL = 1, 2  # of split_join.py
+
 
 @functools.cache
 def compiled_join(column_blocks: int) -> Callable[..., None]:
@@ -78,11 +80,14 @@ def test_join(rows: int, splits: int, blocks: int) -> None:
     if rows > 1:
         partial_lse[slots[0], :, origin + 1] = torch.nan  # a part that saw one
     out, lse = torch.full((every, 512), -7.0), torch.full((every,), -7.0)
-    compiled_join(blocks)(partial_out, partial_lse.flatten(0, 1), out, lse, origin, rows, lo, splits)
+    compiled_join(blocks)(partial_out, partial_lse.flatten(0, 1), out, lse, origin, rows, lo, splits, SHARE)
     expected_out, expected_lse = expect(partial_out, partial_lse, slots, blocks)
     torch.testing.assert_close(out[block].double(), expected_out[block], rtol=1e-5, atol=1e-5, equal_nan=True)
     torch.testing.assert_close(lse[block].double(), expected_lse[block], rtol=1e-5, atol=1e-5)
     assert lse[origin + rows - 1 if rows == 1 else origin + 1] == torch.inf
-    for tensor in (out, lse):
+    by_one = torch.full_like(out, -7.0), torch.full_like(lse, -7.0)
+    compiled_join(blocks)(partial_out, partial_lse.flatten(0, 1), *by_one, origin, rows, lo, splits, ALL)
+    for tensor, same in zip((out, lse), by_one):
+        assert torch.equal(tensor.view(torch.int32), same.view(torch.int32))  # whoever joins, the bits are these
         assert (tensor[:origin] == -7.0).all()
         assert (tensor[origin + rows :] == -7.0).all()

@@ -18,6 +18,7 @@ from mla_specs import EDGES
 from ptx_machine import Simulation, assert_passes, load, load_resolution, run
 from ptx_machine.host import missing_tool
 
+from cutegen.run.guard import bits
 from cutegen.run.subject import Subject
 from cutegen.runtime.accuracy import compare
 from cutegen.runtime.mla_inputs import Draw
@@ -37,7 +38,11 @@ def dims(batch: int, query_len: int, heads: int, kv_len: int) -> dict[str, int]:
 
 
 def loaded(name: str, **options: Any) -> Subject:
-    return load(ROOT / "generated" / name, Simulation(**options))
+    return loaded_in(Simulation(**options), name)
+
+
+def loaded_in(simulation: Simulation, name: str) -> Subject:
+    return load(ROOT / "generated" / name, simulation)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +73,54 @@ def test_shipped_mla_decode(
     simulation = Simulation(sm_count, seed)
     assert_passes(load(ROOT / "generated" / name, simulation), shape, tiling=tiling, draw=draw)
     assert simulation.unknown() == []
+
+
+# What a part does about a request that it shares: instructions of split_join.py.
+DOES = {
+    "joins a share": re.compile(r"red\.relaxed\.gpu\.global\.inc"),
+    "waits where others have left": re.compile(r"atom\.relaxed\.gpu\.global\.inc"),
+}
+
+
+def done(simulation: Simulation) -> set[str]:
+    reached = (
+        instruction.text
+        for assembler in simulation.assemblers
+        for instruction, reached in zip(assembler.program.instructions, assembler.reached)
+        if reached
+    )
+    return {what for text in reached for what, pattern in DOES.items() if pattern.match(text)}
+
+
+@pytest.mark.parametrize(
+    ("name", "tiling", "shape", "draw", "sm_count", "resident"),
+    [
+        (BF16, "seesaw", dims(1, 2, 16, 900), Draw(), 4, (3, 1)),
+        # A part between two others shares a request with each: it waits for the one and not for the other.
+        (BF16, "seesaw", dims(4, 1, 3, 600), Draw("edges"), 3, (2, 1)),
+        (F16, "seesaw_2cta", dims(1, 1, 128, 300), Draw(), 8, (4,)),
+        (F16, UNIT_1, dims(1, 1, 70, 500), Draw(), 20, (9,)),
+    ],
+)
+def test_parts_that_start_when_others_have_ended(
+    name: str, tiling: str, shape: dict[str, int], draw: Draw, sm_count: int, resident: tuple[int, ...]
+) -> None:
+    """As where other kernels hold SMs: those that are there leave, and one of those that wait joins all rows, to the
+    same bits."""
+    simulation = Simulation(sm_count)
+    subject = loaded_in(simulation, name)
+    plan: Any = subject.plan
+    inputs = plan.draw_inputs(draw, **shape)
+    scratch = plan.allocate_scratch(*inputs)
+    found = []
+    for simulation.resident in (None, *resident):
+        outputs = plan.allocate_outputs(*inputs)
+        plan.make_launch(tiling)(*inputs, *outputs, *scratch)
+        found.append([bits(tensor) for tensor in outputs])
+        assert not scratch[1].any()
+        assert ("waits where others have left" in done(simulation)) == (simulation.resident is not None)
+        assert "joins a share" in done(simulation)
+    assert all(bool((a == b).all()) for other in found[1:] for a, b in zip(found[0], other))
 
 
 @pytest.mark.parametrize("name", ["single", "single_in_pairs"])
@@ -145,9 +198,9 @@ def test_negative_lengths_count_as_zero() -> None:
     assert_right(plan, (q, cache, table, lengths.clamp(min=0), scale), outputs)
 
 
-def dropping(pattern: str) -> Callable[[str], str]:
+def replacing(pattern: str, by: str) -> Callable[[str], str]:
     def mutate(ptx: str) -> str:
-        changed, n = re.subn(pattern, "", ptx)
+        changed, n = re.subn(pattern, by, ptx)
         assert n, f"nothing in the PTX matches {pattern}"
         return changed
 
@@ -155,21 +208,34 @@ def dropping(pattern: str) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "by", "resident", "told"),
     [
-        (r"atom\.global\.release\.add\.u32[^;]*;", "warps poll for what never comes"),
-        (r"fence\.acq_rel\.gpu;|\.release(?=\.add)", "race: .* writ|race: .* reads .*float32"),
-        (r"st\.global\.b32 [^;]*;", "wrong"),  # partial LSEs, counters
-        (r"bar\.sync\s+2, 256;", "race"),  # what the warpgroups hand to each other
+        (r"atom\.global\.release\.add\.u32[^;]*;", "", None, "warps poll for what never comes"),
+        (r"fence\.acq_rel\.gpu;|\.release(?=\.add)", "", None, "race: .* writ|race: .* reads .*float32"),
+        (r"st\.global\.b32 [^;]*;", "", None, "wrong"),  # partial LSEs
+        (r"bar\.sync\s+2, 256;", "", None, "race"),  # what the warpgroups hand to each other
+        (r"bar\.sync\s+7, 64;", "", None, "race"),
+        (r"red\.relaxed\.gpu\.global\.inc[^;]*;", "", None, "elements are not zero"),
+        (r"(atom\.global\.add\.u32[^;]*), 256;", r"\1, 0;", None, "wrong"),  # all leave, and nobody joins
+        (
+            r"setp\.eq\.b32(\s+%p\d+), (%r\d+), %r\d+;(\s+selp\.b32\s+%r\d+, 1, 0,)",
+            r"setp.eq.b32\1, \2, \2;\3",
+            3,
+            "warps poll for what never comes",
+        ),
     ],
     ids=[
         "a part is never published",
         "a part is published by a relaxed atomic",
         "results are not stored",
         "warpgroups do not wait for each other",
+        "whether to wait is not waited for",
+        "a part is not counted out",
+        "a part is not counted as started",
+        "a part waits for one that has not started",
     ],
 )
-def test_breaks_are_told(pattern: str, told: str) -> None:
-    subject = loaded(BF16, mutate=dropping(pattern))
+def test_breaks_are_told(pattern: str, by: str, resident: int | None, told: str) -> None:
+    subject = loaded(BF16, mutate=replacing(pattern, by), resident=resident)
     result = run(subject, dims(1, 2, 16, 900), tiling="seesaw")
     assert re.search(told, "\n".join(result.detail)), result.detail

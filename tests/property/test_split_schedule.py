@@ -31,9 +31,11 @@ class Part:
         self.seq_lens, self.work, self.tiling = lengths, work, SimpleNamespace(unit=unit)
         self.columns = KERNEL["HALF"] // halves
         self.number = KERNEL["part"](self, self.columns)
+        self.joins: Any = [None, None]
+        self.started: list[tuple[int, int]] = []  # counter, parts that share the request
         self.published: list[int] = []  # counters
-        self.joins: list[tuple[int, int, int]] = []  # request, first and last part
-        self.awaited: list[int] = []  # counters
+        self.awaited: list[int] = []
+        self.joined: list[tuple[int, int, int]] = []  # request, first and last part
         first, end = KERNEL["requests"](self, self)
         self.pieces = [(request, *KERNEL["span"](self, self, request)[1:]) for request in range(first, end)]
         for _, lo, hi in self.pieces:
@@ -56,9 +58,14 @@ class Part:
     def counter(self, o: Part, columns: int, first: int) -> int:
         return int(KERNEL["counter"](self, SimpleNamespace(semaphores=SEMAPHORES), columns, first))
 
-    def join_request(self, o: Part, columns: int, request: int, lo: int, hi: int, thread: int) -> None:
-        self.joins.append((request, lo, hi))
-        self.awaited.append(self.counter(o, columns, lo))
+    def sharing(self, o: Part, columns: int, turn: int) -> tuple[int, int, int]:
+        request, lo, hi = KERNEL["sharing"](self, o, columns, turn)
+        return request, lo, hi
+
+    def join_request(self, o: Part, columns: int, turn: int, request: int, lo: int, hi: int, thread: int) -> None:
+        if thread == turn:
+            self.joined.append((request, lo, hi))
+            self.awaited.append(self.counter(o, columns, lo))
 
 
 class Work(dict[int, int]):
@@ -90,7 +97,7 @@ class Registers(list[int]):
         self[:] = [value] * len(self)
 
 
-now = SimpleNamespace(cta=0, published=[])
+now = SimpleNamespace(cta=0, lane=0, part=None)
 SEMAPHORES = SimpleNamespace(iterator=0, layout=None)
 SCHEDULE = device_functions(
     DEVICE / "split_schedule.py",
@@ -100,19 +107,26 @@ SCHEDULE = device_functions(
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
 KERNEL = device_functions(
     ROOT / "generated" / "mla_decode_bf16_sm90a" / "kernel.py",
-    ("requests", "span", "steps", "join", "part", "column_block", "counter"),
+    ("requests", "span", "steps", "meet", "sharing", "join", "part", "column_block", "counter"),
     warp=False,
     KEY_BLOCK=KEY_BLOCK,
     KEY_SHIFT=KEY_BLOCK.bit_length() - 1,
     cute=SimpleNamespace(
-        arch=SimpleNamespace(block_idx=lambda: (0, now.cta, 0), barrier=lambda **_: None),
+        arch=SimpleNamespace(
+            block_idx=lambda: (0, now.cta, 0), barrier=lambda **_: None, barrier_arrive=lambda **_: None,
+            lane_idx=lambda: now.lane, make_warp_uniform=int, sync_warp=lambda: None,
+        ),
         crd2idx=lambda at, layout: at[1],  # of one row block
     ),
     FOUND=None,
+    MET=None,
     HALF=512 // 2,
     split_schedule=SimpleNamespace(**{name: SCHEDULE[name] for name in SCHEDULE if name.isupper()}),
-    split_join=SimpleNamespace(publish=lambda counter, thread: now.published.append(counter)),
-)
+    split_join=SimpleNamespace(
+        meet=lambda counter, splits: now.part.started.append((counter, splits)),
+        publish=lambda counter, joins: now.part.published.append(counter),
+    ),
+)  # fmt: skip
 
 
 Shares = Callable[[int, int, int, int], bool]
@@ -138,8 +152,11 @@ def run_ctas(
             *more,
         )
         part = Part(lengths, work, unit, work[SCHEDULE["COLUMN_BLOCKS"]] if shares else 1)
-        now.published = part.published
-        KERNEL["join"](part, part, part.columns, 0)
+        now.part = part
+        for now.lane in (0, 1, 2):  # those above have nothing either
+            KERNEL["meet"](part, part, part.columns)
+        for thread in (0, 1, 2):
+            KERNEL["join"](part, part, part.columns, thread)
         yield part
 
 
@@ -152,8 +169,8 @@ def check_cut(
         ran = ctas
     else:
         ran, others = ctas[: len(ctas) // 2 * 2 : 2], ctas[1::2]
-        assert [(a.number, a.pieces, a.joins) for a in ran] == [(b.number, b.pieces, b.joins) for b in others]
-        assert not any(cta.pieces or cta.joins for cta in ctas[2 * len(ran) :])  # an odd one has nothing
+        assert [(a.number, a.pieces, a.joined) for a in ran] == [(b.number, b.pieces, b.joined) for b in others]
+        assert not any(cta.pieces or cta.joined for cta in ctas[2 * len(ran) :])  # an odd one has nothing
     slots = set()
     for request, length in enumerate(max(length, 0) for length in lengths):
         takers = [(number, lo, hi) for number, part in enumerate(ran) for r, lo, hi in part.pieces if r == request]
@@ -168,7 +185,7 @@ def check_cut(
         shared = first < last
         for number, lo, hi in takers:
             assert shared == (lo > 0 or hi * KEY_BLOCK < length)  # as `finish` of the kernel decides
-            joins = [join for join in ran[number].joins if join[0] == request]
+            joins = [join for join in ran[number].joined if join[0] == request]
             assert joins == [(request, first, last)] * shared
             if shared:
                 slot = JOIN["slot_of"](number, int(lo == 0))  # where `finish` leaves it, and `join` looks for it
@@ -176,10 +193,11 @@ def check_cut(
                 assert slot not in slots
                 slots.add(slot)
     for part in ctas:
-        assert part.published == part.awaited  # each counter once, before anything is awaited
-        assert len({request for request, _, _ in part.joins}) == len(part.joins)
+        assert part.started == [(at, hi - lo + 1) for at, (_, lo, hi) in zip(part.awaited, part.joined)]
+        assert part.published == part.awaited  # each counter once
+        assert len({request for request, _, _ in part.joined}) == len(part.joined)
     owners = {(at, request, i % (KERNEL["HALF"] // part.columns)) for i, part in enumerate(ctas)
-              for at, (request, _, _) in zip(part.awaited, part.joins)}  # fmt: skip
+              for at, (request, _, _) in zip(part.awaited, part.joined)}  # fmt: skip
     assert len({at for at, *_ in owners}) == len(owners)  # a counter is of one request, and of one half of the columns
     assert all(at < parts for at, *_ in owners)
 

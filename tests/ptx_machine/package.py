@@ -31,9 +31,10 @@ from .parser import PtxError, parse
 class Simulation:
     """How launches are run.
 
-    sm_count: what plans are told, and how many CTAs are live at once. seed: of the order of things. mutate: changes the
-    PTX before it runs. races: look for accesses that nothing orders. ready: numbers of the arguments that were
-    written before the kernel in front could start. machine: the last launch's, to look at afterwards.
+    sm_count: what plans are told, and how many CTAs are live at once. resident: how many are, if less, because other
+    kernels hold SMs. seed: of the order of things. mutate: changes the PTX before it runs. races: look for accesses
+    that nothing orders. ready: numbers of the arguments that were written before the kernel in front could start.
+    machine: the last launch's, to look at afterwards.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class Simulation:
         mutate: Callable[[str], str] | None = None,
         races: bool = True,
         ready: Container[int] = (),
+        resident: int | None = None,
     ) -> None:
+        self.resident = resident
         self.sm_count, self.seed, self.mutate, self.races, self.ready = sm_count, seed, mutate, races, ready
         self.machine: Machine | None = None
         self.assemblers: list[Assembler] = []  # of all kernels that were launched
@@ -68,7 +71,8 @@ class Simulation:
             if assembler not in self.assemblers:
                 self.assemblers.append(assembler)
             memory = GlobalMemory(regions)
-            self.machine = Machine(assembler, planned, memory, self.seed, self.sm_count, self.races)
+            resident = self.resident or self.sm_count
+            self.machine = Machine(assembler, planned, memory, self.seed, resident, self.races)
             self.machine.run()
 
         return launch

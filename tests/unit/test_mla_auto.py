@@ -161,7 +161,7 @@ def test_shared_memory_is_laid_out_as_the_struct_is() -> None:
     d = derive(problem, mla_candidate(problem))
     assert [(r.name, r.offset, r.bytes) for r in d.smem] == [
         ("full_q", 0, 8), ("empty_q", 8, 8), ("full_k", 16, 144), ("empty_k", 160, 32), ("work", 192, 36),
-        ("references", 228, 512), ("changed", 740, 32), ("sums", 772, 512), ("tops", 1284, 512),
+        ("joins", 228, 8), ("references", 236, 512), ("changed", 748, 32), ("sums", 780, 512), ("tops", 1292, 512),
         ("sQ", 2048, 73728), ("sK", 75776, 147456),
     ]  # fmt: skip
 

@@ -178,6 +178,10 @@ def test_scratch_fits_every_tiling_and_the_shared_one_every_problem(rows: int) -
     assert semaphores >= shapes["semaphores"][0]
 
 
+def test_parts_are_as_many_as_a_counter_counts() -> None:
+    assert [parts_of(64, 1, sms) for sms in (1, 132, 255, 256, 1000)] == [1, 132, 255, 255, 255]
+
+
 def test_a_budget_of_sms_makes_fewer_parts(plan: CpuMla, monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[int] = []
     monkeypatch.setattr(mla_cpu, "run", lambda plan, *values: parts.append(values[-1]))
@@ -213,7 +217,7 @@ def test_rows_that_need_more_sms_than_allowed(plan: CpuMla) -> None:
     wide = type("Plan", (CpuMla,), {"heads": (1, 128), "query_len": (1, 16)})()
     values = arguments(wide, heads=128, query_len=2)
     wide.launch_fn(*values, sms=4)
-    text = "are 4 blocks of 64, which run at the same time, each on an SM of its own; 3 are to be used"
+    text = "are 4 blocks of 64, each on an SM of its own; 3 are to be used"
     with pytest.raises(ValueError, match=text):
         wide.launch_fn(*values, sms=3)
 

@@ -139,5 +139,7 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
     roles.append(Role("K warp", (first, first), c.producer_registers, load))
     roles.append(Role("Q warp", (first + 1, first + 1), c.producer_registers, "loads Q by TMA, independently of K"))
-    roles.append(Role("idle warps", (first + 2, first + WARPS_PER_WARPGROUP - 1), c.producer_registers, IDLE))
+    meet = "tells whether the parts of shared requests have all started, so that they may wait for each other"
+    roles.append(Role("meet warp", (first + 2, first + 2), c.producer_registers, meet))
+    roles.append(Role("idle warp", (first + 3, first + 3), c.producer_registers, IDLE))
     return tuple(roles)
