@@ -33,7 +33,7 @@ NAMED_BARRIERS = (
     NamedBarrier(4, "OWN_0", WARPGROUP_THREADS, "warpgroup 0 on its own: zeroed keys, or O staged for its TMA store"),
     NamedBarrier(5, "OWN_1", WARPGROUP_THREADS, "warpgroup 1 on its own: zeroed keys, or O staged for its TMA store"),
     NamedBarrier(6, "FOUND", CONSUMING + 3 * WARP_THREADS, "barriers are initialised, and the CTA's part is found"),
-    NamedBarrier(7, "MET", 2 * WARP_THREADS, "the meet warp knows whether those who share requests have started"),
+    NamedBarrier(7, "MET", CONSUMING + WARP_THREADS, "the meet warp knows who shares requests, and whether all started"),
 )
 
 
@@ -75,7 +75,7 @@ def smem_map(problem: MlaProblem) -> tuple[tuple[SmemRegion, ...], int]:
                 f"{len(FREE_ORDER)} mbarriers: a group of tiles is read",
             ),
             ("work", 9 * WORD, WORD, "i32 (9,): which keys of which requests are the CTA's"),
-            ("joins", 2 * WORD, WORD, "i32 (2,): what the CTA joins of its first and its last request"),
+            ("shared", 8 * WORD, 16, "i32 (4, 2): who shares the CTA's first and its last request, and who joins them"),
             ("references", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): of the exponents of each row"),
             ("changed", 8 * WORD, WORD, "i32 (4, 2): whether a warp's references moved"),
             ("sums", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): row sums of P"),
