@@ -33,7 +33,9 @@ NAMED_BARRIERS = (
     NamedBarrier(4, "OWN_0", WARPGROUP_THREADS, "warpgroup 0 on its own: zeroed keys, or O staged for its TMA store"),
     NamedBarrier(5, "OWN_1", WARPGROUP_THREADS, "warpgroup 1 on its own: zeroed keys, or O staged for its TMA store"),
     NamedBarrier(6, "FOUND", CONSUMING + 3 * WARP_THREADS, "barriers are initialised, and the CTA's part is found"),
-    NamedBarrier(7, "MET", CONSUMING + WARP_THREADS, "the meet warp knows who shares requests, and whether all started"),
+    NamedBarrier(
+        7, "MET", CONSUMING + WARP_THREADS, "the meet warp knows who shares requests, and whether all started"
+    ),
 )
 
 
