@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.families.code_plan import CodePlan, MmaPlan
-from cutegen.families.mla_decode.derived import CONSUMERS, TILE_COLUMNS, derive
+from cutegen.families.mla_decode.derived import CONSUMERS, QUERY_BOXES, TILE_COLUMNS, derive
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.hardware import ARCHS
 from cutegen.runtime.mla import KEY_BLOCK
@@ -26,7 +26,7 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
             MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", scored // mma_k),
             *(MmaPlan(f"HGMMA.{arch.mma_m}x{width}x{mma_k}", KEY_BLOCK // mma_k) for width in widths),
         ),
-        tma_loads=queries + 1,
+        tma_loads=queries * len(QUERY_BOXES) + 1,
         multicast=numbers.cluster > 1,
         tma_stores=1,
         pdl_wait=tiling.candidate.pdl_wait,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.families.mla_decode.derived import TILE_COLUMNS
+from cutegen.families.mla_decode.derived import QUERY_BOXES, TILE_COLUMNS
 from cutegen.families.mla_decode.problem import promise_text
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla
 from cutegen.families.plan_text import (
@@ -36,7 +36,8 @@ class QueryText:
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """What kernel.py.jinja and its parts read. box_rows: keys of one TMA copy; boxes: copies that fill a tile."""
+    """What kernel.py.jinja and its parts read. box_rows: keys of one TMA copy; boxes: copies that fill a tile.
+    query_boxes: rows of Q of one TMA copy, ascending."""
 
     name: str
     title: str
@@ -45,6 +46,7 @@ class KernelText:
     dtype: str
     short_dtype: str
     queries: tuple[QueryText, ...]
+    query_boxes: tuple[int, ...]
     causal: bool
     page_size: int
     box_rows: int
@@ -77,6 +79,7 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         dtype=problem.dtype.cutlass,
         short_dtype=problem.dtype.name,
         queries=tuple(_queries(resolved)),
+        query_boxes=QUERY_BOXES,
         causal=problem.mask == "causal",
         page_size=problem.page_size,
         box_rows=KEY_BLOCK // problem.boxes,

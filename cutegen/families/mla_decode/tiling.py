@@ -7,6 +7,7 @@ from cutegen.families.mla_decode.derived import (
     BUFFERS,
     CONSUMERS,
     NAMED_BARRIERS,
+    QUERY_BOXES,
     TILE_COLUMNS,
     Derived,
     derive,
@@ -80,10 +81,12 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelineP
     copies = f" in {problem.boxes} copies" if problem.boxes > 1 else ""
     block = tile * d.tiles
     p_bytes = ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes
+    *few, most = QUERY_BOXES
+    rows = f"{', '.join(map(str, few))} or {most} rows"
     plans = [
         PipelinePlan(
             "q", "TmaAsync", "Q warp", "both consumers", 1, d.q_bytes,
-            f"1 arrival and {d.q_bytes} bytes by TMA", f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM",
+            f"1 arrival and {rows} by TMA, whatever holds all", f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM",
         )
     ]  # fmt: skip
     for buffer in range(BUFFERS):
