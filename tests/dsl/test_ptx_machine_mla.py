@@ -75,6 +75,16 @@ def test_shipped_mla_decode(
     assert simulation.unknown() == []
 
 
+@pytest.mark.parametrize(("heads", "rows"), [(16, {16}), (17, {32}), (33, {64}), (70, {64, 16})])
+def test_rows_of_q_come_in_the_smallest_box(heads: int, rows: set[int]) -> None:
+    """Behind it shared memory is NaN, of which no row that exists is made."""
+    simulation = Simulation()
+    assert_passes(loaded_in(simulation, BF16), dims(1, 1, heads, 70), tiling="seesaw")
+    assert simulation.machine
+    boxes = [extents for region, _, extents in simulation.machine.boxes if region.startswith("argument 0 ")]
+    assert {extents[1] for extents in boxes} == rows
+
+
 # What a part does about a request that it shares: instructions of split_join.py.
 DOES = {
     "joins a share": re.compile(r"red\.relaxed\.gpu\.global\.inc"),

@@ -86,7 +86,8 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelineP
     plans = [
         PipelinePlan(
             "q", "TmaAsync", "Q warp", "both consumers", 1, d.q_bytes,
-            f"1 arrival and {rows} by TMA, whatever holds all", f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM",
+            f"1 arrival and {rows} by TMA, whatever holds all",
+            f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM",
         )
     ]  # fmt: skip
     for buffer in range(BUFFERS):
