@@ -33,6 +33,7 @@ def tiling(page_size: int = 16, cluster: int = 1, max_splits: int = 0) -> MlaTil
         pdl_wait=False,
         pdl_trigger=False,
         pdl_schedule_ahead=False,
+        pdl_load_ahead=False,
     )
 
 

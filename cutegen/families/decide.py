@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cutegen.diagnostics import Diagnostic, SpecError
-from cutegen.families.knobs import NO_PROMISE, Knob, plain
+from cutegen.families.knobs import Knob, plain
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Decision, Origin
 from cutegen.hardware import DEVICES, Device, default_device
@@ -162,9 +162,6 @@ def _read_locked(
             read = knob.read(value)
         except ValueError as error:
             notes.append(f"{key}: {json.dumps(value)} of the lock is not {error}; decided anew")
-            continue
-        if knob.breaks(read, written):
-            notes.append(f"{key}: {NO_PROMISE}")
             continue
         kept[knob.field] = (read, reason)
         if written.get(knob.field, read) != read:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,14 +18,12 @@ class Knob:
     """field: of the family's candidate. key: dotted path in a spec. part: "core" for what a candidate is built around,
     "around" for what is chosen for that core and has reasons that speak of it, "apart" for what is chosen by itself.
 
-    read: a plain YAML value to the field's type; ValueError says what is expected. promise: true promises what only the
-    spec's author can know, so that no lock may say it.
+    read: a plain YAML value to the field's type; ValueError says what is expected.
     """
 
     field: str
     key: str
     read: Callable[[object], Any]
-    promise: bool = False
     part: Literal["core", "around", "apart"] = "apart"
 
     @property
@@ -36,13 +34,6 @@ class Knob:
     def short(self) -> str:
         """The last step of the path, or the field where that says too little."""
         return self.field if self.path[-1] in AMBIGUOUS else self.path[-1]
-
-    def breaks(self, value: object, written: Mapping[str, Any]) -> bool:
-        """Whether a lock that has this value promises what the spec, of which these knobs are written, does not."""
-        return self.promise and bool(value) and self.field not in written
-
-
-NO_PROMISE = "the lock promises what only the spec can; write it there"
 
 
 def integer(low: int = 1, high: int = MAX_EXTENT) -> Callable[[object], int]:

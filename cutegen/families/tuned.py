@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from cutegen.families.decide import Choice
-from cutegen.families.knobs import NO_PROMISE, Knob, plain
+from cutegen.families.knobs import Knob, plain
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import When
 
@@ -107,8 +107,6 @@ def _candidate(
             return f"{key}: {json.dumps(value)} is not {error}"
         if written.get(knob.field, read) != read:
             return f"{key}: the spec now says {json.dumps(plain(written[knob.field]))}, it has {json.dumps(value)}"
-        if knob.breaks(read, written):
-            return f"{key}: {NO_PROMISE}"
         values[knob.field] = read
     result = complete({**written, **values})
     if not isinstance(result, Choice):

@@ -40,7 +40,15 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "scheduler": st.sampled_from(
         ("{overhead: 0}", "{unit: 1}", "{unit: any}", "{join_ratio: 1024}", "{overhead: 64, join_ratio: 1}")
     ),
-    "pdl": st.sampled_from(("{wait: false}", "{schedule_ahead: true}", "{wait: false, schedule_ahead: true}")),
+    "pdl": st.sampled_from(
+        (
+            "{wait: false}",
+            "{schedule_ahead: true}",
+            "{ready: [block_table, seq_lens], schedule_ahead: true}",
+            "{ready: [block_table, seq_lens, kv_cache]}",
+            "{ready: [kv_cache], load_ahead: true}",
+        )
+    ),
     "pipeline": st.integers(0, 1).map(lambda pairs: f"{{prefetch: {pairs}}}"),
     "warpgroups": st.builds("{{producer: {{registers: {}}}, consumer: {{registers: {}}}}}".format, low, high),
 }

@@ -113,6 +113,7 @@ def issue_load(
     w.check_late(source)
     w.agent.pc = w.pc - 1
     agent = w.agent.issue()
+    agent.early = w.early
     ranks = [i for i in range(16) if mask >> i & 1] if mask is not None else [destination // CTA_WINDOW - 1]
     for rank in ranks:
         cta = w.cta if rank < 0 else w.cta.peer(rank)

@@ -18,12 +18,14 @@ UNIT = 2  # bytes that are told apart where races are looked for; 1 in tensors o
 
 class Region:
     """One tensor's bytes. Kernels address it by the host address that the tensor has. element: bytes of one. ready:
-    written before the kernel in front could start.
+    written before the kernel in front could start. late: for each unit, whether that one may write it all the same;
+    loads of boxes by TMA alone are held to it.
 
     shadow: of what was written in this launch, None before anything was."""
 
     def __init__(self, name: str, low: int, size: int, element: int = 2, ready: bool = False) -> None:
         self.ready = ready
+        self.late: Any = None
         self.name, self.low, self.high, self.unit = name, low, low + size, min(element, UNIT)
         self.shadow: Shadow | None = None
         self.base = low & -CHUNK

@@ -9,6 +9,8 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cutegen.diagnostics import CutegenError
 from cutegen.render import render_package, write_package
 from cutegen.resolve import Resolution, resolve_file
@@ -33,8 +35,9 @@ class Simulation:
 
     sm_count: what plans are told, and how many CTAs are live at once. resident: how many are, if less, because other
     kernels hold SMs. seed: of the order of things. mutate: changes the PTX before it runs. races: look for accesses
-    that nothing orders. ready: numbers of the arguments that were written before the kernel in front could start.
-    machine: the last launch's, to look at afterwards.
+    that nothing orders. ready: numbers of the arguments that were written before the kernel in front could start. late:
+    of the arguments of a launch, the rows of ready ones that were not, as a mask by number. machine: the last launch's,
+    to look at afterwards.
     """
 
     def __init__(
@@ -45,8 +48,9 @@ class Simulation:
         races: bool = True,
         ready: Container[int] = (),
         resident: int | None = None,
+        late: Callable[..., Mapping[int, Any]] | None = None,
     ) -> None:
-        self.resident = resident
+        self.resident, self.late = resident, late
         self.sm_count, self.seed, self.mutate, self.races, self.ready = sm_count, seed, mutate, races, ready
         self.machine: Machine | None = None
         self.assemblers: list[Assembler] = []  # of all kernels that were launched
@@ -65,7 +69,8 @@ class Simulation:
 
         def launch(*values: Any) -> None:
             tensors = [(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
-            regions = [_region(i, v, i in self.ready) for i, v in tensors]
+            late = self.late(*values) if self.late else {}
+            regions = [_region(i, v, i in self.ready, late.get(i)) for i, v in tensors]
             planned = host(values)
             assembler = assemble(planned.shared_bytes)
             if assembler not in self.assemblers:
@@ -106,12 +111,18 @@ def _host(object_file: Path, text: str) -> HostFunction:
         return HostFunction(link(object_file, Path(folder)), _read(text))
 
 
-def _region(index: int, tensor: Any, ready: bool) -> Region:
-    """From the first to the last element, gaps between rows included."""
+def _region(index: int, tensor: Any, ready: bool, late: Any = None) -> Region:
+    """From the first to the last element, gaps between rows included. late: a mask of the rows, each contiguous."""
     size = tensor.element_size()
     span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) + 1
     shape = ", ".join(map(str, tensor.shape))
-    return Region(f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])", tensor.data_ptr(), span * size, size, ready)
+    name = f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])"
+    region = Region(name, tensor.data_ptr(), span * size, size, ready)
+    if late is not None:
+        region.late = np.zeros(len(region.bytes) // region.unit, bool)
+        places = (np.argwhere(late.numpy()) * tensor.stride()[:-1]).sum(1) * size + region.low - region.base
+        region.late[places[:, None] // region.unit + np.arange(tensor.shape[-1] * size // region.unit)] = True
+    return region
 
 
 def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:

@@ -20,7 +20,10 @@ from .parser import PtxError
 
 
 class Agent:
-    """Who accesses memory. clock: what it knows, an epoch per actor. epoch: its own. pc: its instruction."""
+    """Who accesses memory. clock: what it knows, an epoch per actor. epoch: its own. pc: its instruction. early: a copy
+    that was issued before the wait for the kernel in front."""
+
+    early = False
 
     def __init__(self, actor: int, clock: Any, epoch: int, pc: int = 0) -> None:
         self.actor, self.clock, self.epoch, self.pc = actor, clock, epoch, pc

@@ -73,6 +73,8 @@ class TensorMap:
             steps = (*(s // unit * array.itemsize for s in reversed(self.strides[1 : len(extents)])), array.itemsize)
             return np.lib.stride_tricks.as_strided(array[(low - region.base) // unit :], shape, steps)
 
+        if agent.early and region.late is not None and part(region.late, region.unit).any():
+            raise PtxError(f"TMA loads what the kernel in front may write, before griddepcontrol.wait: {region.name}")
         if write:
             memory.note_write(region, part(region.places(), region.unit), 1, agent)
         elif region.shadow:

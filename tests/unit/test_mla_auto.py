@@ -240,13 +240,68 @@ def test_findings_about_short_forms_stand_at_the_written_value() -> None:
     ]
 
 
-def test_no_lock_promises_what_lengths_and_table_are_written_by() -> None:
-    lock = Lock("old", {"pdl.schedule_ahead": (True, "measured")})
-    promised = resolve_text(MLA + "pdl: {schedule_ahead: true}\n", lock)
-    assert values(promised)["pdl.schedule_ahead"] is True
+READY = "ready: [kv_cache, seq_lens, block_table]"
+
+
+@pytest.mark.parametrize(
+    ("pdl", "ahead", "reasons"),
+    [
+        (
+            "{}",
+            (False, False),
+            ("does not name block_table, seq_lens", "does not name block_table, seq_lens, kv_cache"),
+        ),
+        ("{ready: [seq_lens, kv_cache]}", (False, False), ("does not name block_table,", "not name block_table,")),
+        ("{ready: [block_table, seq_lens]}", (True, False), ("0.99 to 1.07", "does not name kv_cache,")),
+        (f"{{{READY}}}", (True, True), ("lengths and table were there", "keys were there")),
+        (f"{{{READY}, schedule_ahead: false}}", (False, False), ("", "pdl.schedule_ahead is false")),
+        (f"{{{READY}, load_ahead: false}}", (True, False), ("0.99 to 1.07", "")),
+        (f"{{{READY}, wait: false}}", (False, False), ("pdl.wait is false", "pdl.wait is false")),
+    ],
+)
+def test_what_is_ready_comes_before_the_wait(pdl: str, ahead: tuple[bool, bool], reasons: tuple[str, str]) -> None:
+    resolution = resolve_text(f"{MLA}pdl: {pdl}\n")
+    found = {d.key: d for d in resolution.resolved.decisions}
+    decided = [found[f"pdl.{knob}"] for knob in ("schedule_ahead", "load_ahead")]
+    assert tuple(d.value for d in decided) == ahead
+    assert all(reason in d.reason for d, reason in zip(decided, reasons))
+    for tiling in resolution.resolved.tilings:
+        assert (tiling.numbers.pdl_schedule_ahead, tiling.numbers.pdl_load_ahead) == ahead
+        (k_warp,) = [role for role in tiling.roles if role.name == "K warp"]
+        assert ("the first before the wait" in k_warp.does) == ahead[1]
+
+
+@pytest.mark.parametrize("knob", ["schedule_ahead", "load_ahead"])
+def test_no_lock_promises_what_the_kernel_in_front_may_write(knob: str) -> None:
+    lock = Lock("old", {f"pdl.{knob}": (True, "measured")})
+    promised = resolve_text(f"{MLA}pdl: {{{READY}}}\n", lock)
+    assert values(promised)[f"pdl.{knob}"] is True
     silent = resolve_text(MLA, lock)
-    assert values(silent)["pdl.schedule_ahead"] is False
-    assert "pdl.schedule_ahead: the lock promises what only the spec can; write it there" in silent.notes
+    assert values(silent)[f"pdl.{knob}"] is False
+    assert any(n.startswith(f"pdl.{knob}: ") and "pdl.ready does not name" in n for n in silent.notes), silent.notes
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ("[kv_cache, kv_cache]", "`kv_cache` is named twice; drop one of them"),
+        ("[kv_cach]", "did you mean `kv_cache`?"),
+        ("[q]", "`block_table`, `seq_lens` or `kv_cache`"),
+    ],
+)
+def test_promises_that_are_none(names: str, told: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(f"{MLA}pdl: {{ready: {names}}}\n")
+    (found,) = caught.value.diagnostics
+    assert told in f"{found.message}; {found.remedy}"
+
+
+def test_winners_of_tune_keep_what_the_spec_promises_now() -> None:
+    resolution = resolve_text(f"{MLA}pdl: {{{READY}}}\n")
+    space = tuning_space(resolution)
+    default = space.find_default({"batch": 1, "query_len": 1, "heads": 16, "kv_len": 4096})
+    older = replace(default, pdl_schedule_ahead=False, pdl_load_ahead=False, overhead=4)
+    assert space.renew(older, default) == replace(default, overhead=4)
 
 
 @pytest.mark.parametrize(

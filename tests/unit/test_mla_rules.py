@@ -18,6 +18,7 @@ from cutegen.hardware import ARCHS, Arch
 TWO = {"variant": "seesaw_2cta", "unit": 2, "split_columns": False}
 SM120 = ARCHS["sm_120a"]
 
+READY = MLA + "pdl: {ready: [block_table, seq_lens, kv_cache]}\n"
 # (rule, spec, illegal knobs, what the reason and the remedy say, legal neighbour, arch that refuses)
 CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arch]] = [
     ("register-values", MLA, {"producer_registers": 42}, ("42 producer", "40 or 48"), {"producer_registers": 24}, SM90),
@@ -43,8 +44,14 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
     ("split-columns", PAIRED, {**TWO, "split_columns": True}, ("two row blocks", "use seesaw or both"), TWO, SM90),
     ("split-columns", MLA, {"max_splits": 1, "split_columns": True}, ("nothing is joined", "write false"),
      {"max_splits": 1, "split_columns": False}, SM90),
-    ("schedule-ahead", MLA, {"pdl_wait": False, "pdl_schedule_ahead": True}, ("pdl.wait is false", "wait: true"),
-     {"pdl_schedule_ahead": True}, SM90),
+    ("schedule-ahead", READY, {"pdl_wait": False}, ("pdl.wait is false", "`pdl: {wait: true}`, or drop schedule_ahead"),
+     {}, SM90),
+    ("schedule-ahead", MLA, {"pdl_schedule_ahead": True},
+     ("`block_table`, `seq_lens`: they may", "`pdl: {ready: [block_table, seq_lens]}` if it holds"), {}, SM90),
+    ("keys-ahead", READY.replace(", kv_cache", ""), {"pdl_load_ahead": True},
+     ("`kv_cache`: it may", "`pdl: {ready: [block_table, seq_lens, kv_cache]}` if it holds, or drop load_ahead"), {},
+     SM90),
+    ("keys-ahead", READY, {"pdl_schedule_ahead": False}, ("pdl.schedule_ahead is false", "leave both"), {}, SM90),
     ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "218 KiB", "99 KiB"), {}, SM120),
 ]  # fmt: skip
 
@@ -95,12 +102,12 @@ def test_problem_rule(rule: str, old: str, new: str, said: tuple[str, ...]) -> N
 
 
 def test_problem_rules_are_said_at_once_and_at_their_keys() -> None:
-    text = MLA.replace("[16, 128]", "129").replace("[1, 4]", "17")
+    text = MLA.replace("[16, 128]", "129").replace("[1, 4]", "17") + "pdl: {ready: [seq_lens, seq_lens]}\n"
     with pytest.raises(SpecError) as caught:
         bind_mla(text + "latent_dim: 1\nrope_dim: 1\nkv_cache: {page_size: 3}\n")
     found = caught.value.diagnostics
     assert {d.rule for d in found} == {rule.id for rule, _, _ in CHECKS}
-    assert [d.location.line for d in found if d.location] == [5, 6, 7, 8, 9]
+    assert [d.location.line for d in found if d.location] == [5, 6, 7, 8, 9, 10]
 
 
 @pytest.mark.parametrize("size", [16, 32, 64, 128])

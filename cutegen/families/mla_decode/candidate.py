@@ -48,6 +48,7 @@ class Candidate:
     pdl_wait: bool
     pdl_trigger: str
     pdl_schedule_ahead: bool
+    pdl_load_ahead: bool
     producer_registers: int
     consumer_registers: int
 
@@ -97,7 +98,8 @@ KNOBS: tuple[Knob, ...] = (
     Knob("prefetch", "pipeline.prefetch", integer(0, MAX_PREFETCH), part="around"),
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
-    Knob("pdl_schedule_ahead", "pdl.schedule_ahead", boolean, promise=True),
+    Knob("pdl_schedule_ahead", "pdl.schedule_ahead", boolean),
+    Knob("pdl_load_ahead", "pdl.load_ahead", boolean),
     Knob("producer_registers", "warpgroups.producer.registers", integer()),
     Knob("consumer_registers", "warpgroups.consumer.registers", integer()),
 )

@@ -20,8 +20,8 @@ from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 CONSUMERS = 2  # warpgroups; w takes block 2i + w of pair i, and columns 256w.. of O
 BUFFERS = 2  # of K, one for each block of a pair
 TILE_COLUMNS = 64  # of Q and K: one swizzled row of 128 bytes, one TMA box, one mbarrier
-# Rows of Q that one TMA copy loads, ascending: those of one warp, of two, and all. With 16 heads a copy of 64 rows takes
-# up to a microsecond longer, for its zeros (docs/performance.md).
+# Rows of Q that one TMA copy loads, ascending: those of one warp, of two, and all. With 16 heads a copy of 64 rows is
+# up to a microsecond slower, because of its zeros (docs/performance.md).
 QUERY_BOXES = (16, 32, ROW_BLOCK)
 WORD = 4  # bytes of an f32 or i32
 THREADS = WARPGROUP_THREADS * (CONSUMERS + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.dtypes import DTYPES, DType
@@ -13,6 +13,10 @@ from cutegen.runtime.mla import KEY_BLOCK
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
     from cutegen.spec import SpecDocument
+
+Ready: TypeAlias = Literal["block_table", "seq_lens", "kv_cache"]  # inputs that a spec may promise to be there early
+SCHEDULED: tuple[Ready, ...] = ("block_table", "seq_lens")  # what parts are found by
+LOADED: Ready = "kv_cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,8 @@ class MlaProblem:
 
     k[b, j] is row j % page_size of page block_table[b, j // page_size] of kv_cache, for j < seq_lens[b]; mask causal:
     token s sees j < seq_lens[b] - (query_len - 1) + s. A row without a key has out 0 and lse +inf.
-    heads, query_len: promised (low, high), equal for a constant.
+    heads, query_len: promised (low, high), equal for a constant. ready: inputs that were written before the kernel in
+    front could start, as SCHEDULED and LOADED name them.
     """
 
     dtype: DType
@@ -44,6 +49,7 @@ class MlaProblem:
     page_size: int
     lse_base: Literal["e", "2"]
     lse_layout: Literal["bhs", "bsh"]
+    ready: tuple[Ready, ...] = ()
 
     @property
     def head_dim(self) -> int:
@@ -122,6 +128,7 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         page_size=spec.kv_cache.page_size,
         lse_base="2" if spec.lse.base == 2 else "e",
         lse_layout=spec.lse.layout,
+        ready=tuple(sorted(spec.pdl.ready, key=(*SCHEDULED, LOADED).index)),
     )
     if found := list(_findings(problem, doc)):
         raise SpecError(found)

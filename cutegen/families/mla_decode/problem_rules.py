@@ -67,6 +67,21 @@ def page_size(problem: MlaProblem, key: str) -> Fault | None:
 
 @_declare(
     Rule(
+        "ready-argument",
+        "what is ready before the kernel in front starts is named once",
+        "`pdl: {ready: [block_table, seq_lens, kv_cache]}` lets kernels find their part of the work and load its first "
+        "keys before they wait for the kernel in front. Queries are what that one writes.",
+        "pdl: {ready: [kv_cache, kv_cache]}",
+    ),
+    ("pdl", "ready"),
+)
+def ready_argument(problem: MlaProblem, key: str) -> Fault | None:
+    twice = next((name for name in problem.ready if problem.ready.count(name) > 1), None)
+    return (f"`{twice}` is named twice", "drop one of them") if twice else None
+
+
+@_declare(
+    Rule(
         "promised-extent",
         f"at most {MAX_HEADS} heads and {MAX_QUERY_LEN} new tokens are promised",
         f"The rows of a request, query_len x heads, are cut into blocks of {ROW_BLOCK}; each has a CTA of its own that "

@@ -14,6 +14,7 @@ from cutegen.families.mla_decode.candidate import (
     Kernel,
     Variant,
 )
+from cutegen.families.mla_decode.problem import Ready
 from cutegen.families.pdl import Pdl
 from cutegen.families.tune_section import TuneSection
 from cutegen.spec.base import Auto, Bench, Exactly, KernelSpec, Positive, Range, Section, knob
@@ -82,9 +83,17 @@ class Pipeline(Section):
 class MlaPdl(Pdl):
     """Programmatic dependent launch: overlap with the kernels before and after on the stream."""
 
+    ready: list[Ready] = Field(
+        default=[],
+        description="Arguments that the caller promises to have been written before the kernel in front of this one "
+        "could start; of kv_cache all but the slots of the new tokens, the last query_len of each request.",
+    )
     schedule_ahead: bool | Auto = knob(
-        "Find the parts of the work before the wait, too. The caller promises that seq_lens and block_table were "
-        "written before the kernel in front of this one could start."
+        "Find the parts of the work before the wait, where `ready` names block_table and seq_lens."
+    )
+    load_ahead: bool | Auto = knob(
+        "Load the first keys of a part before the wait, unless new tokens are among them, where parts are found before "
+        "it and `ready` names kv_cache, too."
     )
 
 

@@ -39,6 +39,7 @@ def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMla
         pdl_wait=c.pdl_wait,
         pdl_trigger=c.pdl_trigger != "none",
         pdl_schedule_ahead=c.pdl_schedule_ahead,
+        pdl_load_ahead=c.pdl_load_ahead,
     )
     return ResolvedMlaTiling(
         name=name,
@@ -73,6 +74,7 @@ def _sources(c: Candidate) -> dict[str, str]:
         "pdl_wait": "pdl.wait",
         "pdl_trigger": "pdl.trigger",
         "pdl_schedule_ahead": "pdl.schedule_ahead",
+        "pdl_load_ahead": "pdl.load_ahead",
     }
 
 
@@ -141,6 +143,7 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
     first = WARPS_PER_WARPGROUP * CONSUMERS
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
+    load += "; the first before the wait for the kernel in front" if c.pdl_load_ahead else ""
     roles.append(Role("K warp", (first, first), c.producer_registers, load))
     roles.append(Role("Q warp", (first + 1, first + 1), c.producer_registers, "loads Q by TMA, independently of K"))
     meet = "tells whether the parts of shared requests have all started, so that they may wait for each other"

@@ -70,7 +70,8 @@ class MlaSpace:
             yield Proposal(candidate, self.describe(candidate), why, tuple(self._refuse(candidate, problem)))
 
     def renew(self, candidate: Candidate, default: Candidate) -> Candidate:
-        return replace(candidate, pdl_wait=default.pdl_wait, pdl_trigger=default.pdl_trigger)
+        pdl = ("pdl_wait", "pdl_trigger", "pdl_schedule_ahead", "pdl_load_ahead")
+        return replace(candidate, **{field: getattr(default, field) for field in pdl})
 
     def describe(self, candidate: Candidate) -> Mapping[str, object]:
         return {knob.key: plain(getattr(candidate, knob.field)) for knob in KNOBS}
