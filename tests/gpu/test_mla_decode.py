@@ -102,6 +102,24 @@ def test_streams_do_not_share_scratch(plan: MlaPlan) -> None:
         assert_right(plan, own, found)
 
 
+def test_launches_at_the_same_time_give_the_bits_of_single_ones(plan: MlaPlan) -> None:
+    """CTAs of several launches hold each other's SMs, so parts find that others have not started, and leave."""
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    inputs = [plan.prepare_inputs(**{**DIMS, "batch": 3, "kv_len": 20_000}) for _ in streams]
+    alone = [plan.kernel_fn(*own) for own in inputs]
+    outputs = [plan.allocate_outputs(*own) for own in inputs]
+    scratch = [plan.allocate_scratch(*own) for own in inputs]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for stream, *call in zip(streams, inputs, outputs, scratch):
+            with torch.cuda.stream(stream):
+                plan.launch_fn(*(value for values in call for value in values))
+    torch.cuda.synchronize()
+    for expected, found, (_, semaphores) in zip(alone, outputs, scratch):
+        assert all(torch.equal(a, b) for a, b in zip(expected, found))
+        assert not semaphores.any()
+
+
 def test_graph_of_plain_calls_follows_lengths_and_tables(plan: MlaPlan) -> None:
     static = plan.draw_inputs(Draw("random"), **DIMS)
     plan.kernel_fn(*static)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.diagnostics import CutegenError
+from cutegen.resolve import resolve_file
 from cutegen.run.shapes import complete
 from cutegen.runtime.grouped_plan import GroupedPlan
 from cutegen.runtime.mla_inputs import Draw
@@ -23,6 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False, prog="python -m tests.ptx_machine", description=__doc__)
     parser.add_argument("path", type=Path, help="a spec (.yaml), or the directory of a generated package")
     parser.add_argument("--sm-count", type=int, default=4, help="SMs that the launch is told of")
+    parser.add_argument("--resident", type=int, help="CTAs that are live at once, if fewer than SMs")
     parser.add_argument("--seed", type=int, default=0, help="the first order of events to try; 0 is as late as can be")
     parser.add_argument("--seeds", type=int, default=1, help="how many orders to try")
     parser.add_argument("--mode", default="numerics", choices=("numerics", "strides", "alias", "repeat", "alone"))
@@ -34,6 +36,7 @@ def main() -> int:
     parser.add_argument("--peaked", action="store_true", help="MLA decode: the last keys get nearly all the weight")
     parser.add_argument("--no-races", action="store_true", help="do not look for races, which takes 40%% of the time")
     parser.add_argument("--unreached", action="store_true", help="list the PTX that no seed executed")
+    parser.add_argument("--ready", nargs="*", default=[], help="of a package, the arguments in the spec's `pdl.ready`")
     options, rest = parser.parse_known_args()
     try:
         shape = {rest[i].removeprefix("--"): int(rest[i + 1]) for i in range(0, len(rest), 2)}
@@ -42,8 +45,11 @@ def main() -> int:
     if reason := missing_tool():
         parser.error(reason)
     try:
-        simulation = Simulation(options.sm_count, races=not options.no_races)
+        simulation = Simulation(options.sm_count, races=not options.no_races, resident=options.resident)
         subject = load(options.path, simulation)
+        is_spec = options.path.suffix == ".yaml"
+        promised = resolve_file(options.path).resolved.problem.ready if is_spec else options.ready
+        simulation.ready = [i for i, argument in enumerate(subject.plan.inputs) if argument.name in promised]
         shape = complete(subject, shape, "shape")
     except CutegenError as error:
         parser.error(error.report().removeprefix("error: "))
