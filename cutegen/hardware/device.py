@@ -5,8 +5,9 @@ architecture white paper (132 SMs, 50 MB L2, 1.83 GHz boost for the dense rate).
 `bench` measures what a machine sustains.
 
 The sustained rate is what ranks candidates. Of the H200 it is fitted to the times of whole kernels in short runs,
-mostly below the power limit (docs/performance.md): what the tensor core would keep up if nothing else took time. In
-long runs, at the power limit, whole kernels reach 690 TFLOP/s. Of the H100 it is the same share of the data sheet.
+mostly below the power limit (docs/performance/cost-model.md): what the tensor core would keep up if nothing else took
+time. In long runs, at the power limit, whole kernels reach 690 TFLOP/s. Of the H100 it is the same share of the data
+sheet.
 """
 
 from __future__ import annotations

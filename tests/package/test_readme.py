@@ -12,9 +12,16 @@ from cutegen.cli import root
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 COMMANDS = root.list_commands(click.Context(root))
 EXCERPTS = re.findall(r"<!-- excerpt: (\S+) -->\n```\w*\n(.*?)```", README, re.DOTALL)
+
+
+def list_anchors(page: Path) -> list[str]:
+    """Of the headings of a page, as they are linked: equal ones are numbered."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    anchors = [re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles]
+    return [a if (n := anchors[:i].count(a)) == 0 else f"{a}-{n}" for i, a in enumerate(anchors)]
 
 
 def test_there_are_excerpts() -> None:
@@ -30,9 +37,11 @@ def test_excerpts_are_from_the_file(path: str, text: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
         if not link.startswith(("http://", "https://")):
-            assert (page.parent / link).exists(), link
+            target = page.parent / link if link else page
+            assert target.exists(), link
+            assert not anchor or target.is_dir() or anchor in list_anchors(target), f"{link}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -8,7 +8,7 @@ overlap and yet disturb each other.
 Times are in clocks of the data sheet's rate, whatever the clock is. The tensor core has the rate that it keeps up
 among other work, less what fetching from L2 costs; SMs that a single wave leaves idle lend power to the others.
 
-The constants were fitted to times measured on an H200 (docs/performance.md, where the model is scored), with these
+The constants were fitted to times measured on an H200 (docs/performance/cost-model.md scores the model), with these
 exceptions. Of the hardware: SMEM_BYTES_PER_CLOCK. By hand: CLUSTERED_SMS_PERCENT, COPY_CLOCKS, EARLY_START_CLOCKS,
 EPILOGUE_TRIPS, EXCHANGE_CLOCKS, EXCHANGED_BYTES_PER_CLOCK, GATHERED_BYTES_PER_CLOCK, LANES, LENT_PERCENT,
 LOAD_AHEAD_CLOCKS, LONG_PERCENT, PARTIAL_BYTES_PER_CLOCK, PROMOTION_CLOCKS, REDUCTION_CLOCKS.
