@@ -107,11 +107,17 @@ def test_rows_of_q_come_in_the_smallest_box(heads: int, rows: set[int]) -> None:
     assert {extents[1] for extents in boxes} == rows
 
 
-# What a part does about a request that it shares: instructions of split_join.py.
+# What parts do about requests that they share: instructions of split_join.py.
+SHARES, JOINS_ALL = "joins a share", "waits where others have left"
 DOES = {
-    "joins a share": re.compile(r"red\.relaxed\.gpu\.global\.inc"),
-    "waits where others have left": re.compile(r"atom\.relaxed\.gpu\.global\.inc"),
+    SHARES: re.compile(r"red\.relaxed\.gpu\.global\.inc"),
+    JOINS_ALL: re.compile(r"atom\.relaxed\.gpu\.global\.inc"),
 }
+
+
+def forget(simulation: Simulation) -> None:
+    for assembler in simulation.assemblers:
+        assembler.reached[:] = bytes(len(assembler.reached))
 
 
 def done(simulation: Simulation) -> set[str]:
@@ -125,36 +131,33 @@ def done(simulation: Simulation) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "tiling", "shape", "draw", "sm_count", "resident"),
+    ("name", "tiling", "shape", "sm_count", "resident"),
     [
-        (BF16, "seesaw", dims(1, 2, 16, 900), Draw(), 4, (3, 1)),
+        (BF16, "seesaw", dims(1, 2, 16, 900), 4, {3: {JOINS_ALL}, 1: {JOINS_ALL}}),
         # A part between two others shares a request with each: it waits for the one and not for the other.
-        (BF16, "seesaw", dims(4, 1, 3, 600), Draw("edges"), 3, (2, 1)),
-        (F16, "seesaw_2cta", dims(1, 1, 128, 300), Draw(), 8, (4,)),
-        (F16, UNIT_1, dims(1, 1, 70, 500), Draw(), 20, (9,)),
+        (BF16, "seesaw", dims(4, 1, 3, 900), 3, {2: {SHARES, JOINS_ALL}, 1: {JOINS_ALL}}),
+        (F16, "seesaw_2cta", dims(1, 1, 128, 300), 8, {4: {JOINS_ALL}}),
+        (F16, UNIT_1, dims(1, 1, 70, 500), 20, {9: {JOINS_ALL}}),
     ],
 )
 def test_parts_that_start_when_others_have_ended(
-    name: str, tiling: str, shape: dict[str, int], draw: Draw, sm_count: int, resident: tuple[int, ...]
+    name: str, tiling: str, shape: dict[str, int], sm_count: int, resident: dict[int, set[str]]
 ) -> None:
     """As where other kernels hold SMs: those that are there leave, and one of those that wait joins all rows, to the
     same bits."""
-    import torch
-
     simulation = Simulation(sm_count, **PROMISED)
     subject = loaded_in(simulation, name)
     plan: Any = subject.plan
-    torch.manual_seed(0)  # of the lengths, and so of who shares what
-    inputs = plan.draw_inputs(draw, **shape)
+    inputs = plan.draw_inputs(Draw(), **shape)
     scratch = plan.allocate_scratch(*inputs)
     found = []
-    for simulation.resident in (None, *resident):
+    for simulation.resident, does in {None: {SHARES}, **resident}.items():
+        forget(simulation)
         outputs = plan.allocate_outputs(*inputs)
         plan.make_launch(tiling)(*inputs, *outputs, *scratch)
         found.append([bits(tensor) for tensor in outputs])
         assert not scratch[1].any()
-        assert ("waits where others have left" in done(simulation)) == (simulation.resident is not None)
-        assert "joins a share" in done(simulation)
+        assert done(simulation) == does
     assert all(bool((a == b).all()) for other in found[1:] for a, b in zip(found[0], other))
 
 

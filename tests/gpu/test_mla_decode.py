@@ -103,14 +103,20 @@ def test_streams_do_not_share_scratch(plan: MlaPlan) -> None:
 
 
 def test_launches_at_the_same_time_give_the_bits_of_single_ones(plan: MlaPlan) -> None:
-    """CTAs of several launches hold each other's SMs, so parts find that others have not started, and leave."""
+    """A long launch holds 40 SMs, and several others have what is left: parts find that others have not started, and
+    leave."""
     streams = [torch.cuda.Stream() for _ in range(4)]
+    long = plan.prepare_inputs(**{**DIMS, "batch": 1, "kv_len": 400_000})
+    holder = torch.cuda.Stream()
+    held = (*long, *plan.allocate_outputs(*long), *plan.allocate_scratch(*long))
     inputs = [plan.prepare_inputs(**{**DIMS, "batch": 3, "kv_len": 20_000}) for _ in streams]
     alone = [plan.kernel_fn(*own) for own in inputs]
     outputs = [plan.allocate_outputs(*own) for own in inputs]
     scratch = [plan.allocate_scratch(*own) for own in inputs]
     torch.cuda.synchronize()
     for _ in range(20):
+        with torch.cuda.stream(holder):
+            plan.launch_fn(*held, sms=40)
         for stream, *call in zip(streams, inputs, outputs, scratch):
             with torch.cuda.stream(stream):
                 plan.launch_fn(*(value for values in call for value in values))

@@ -31,7 +31,7 @@ class Part:
         self.seq_lens, self.work, self.tiling = lengths, work, SimpleNamespace(unit=unit)
         self.columns = KERNEL["HALF"] // halves
         self.number = KERNEL["part"](self, self.columns)
-        self.joins: Any = [None, None]
+        self.shared = Shared()
         self.started: list[tuple[int, int]] = []  # counter, parts that share the request
         self.published: list[int] = []  # counters
         self.awaited: list[int] = []
@@ -58,14 +58,22 @@ class Part:
     def counter(self, o: Part, columns: int, first: int) -> int:
         return int(KERNEL["counter"](self, SimpleNamespace(semaphores=SEMAPHORES), columns, first))
 
-    def sharing(self, o: Part, columns: int, turn: int) -> tuple[int, int, int]:
-        request, lo, hi = KERNEL["sharing"](self, o, columns, turn)
-        return request, lo, hi
-
-    def join_request(self, o: Part, columns: int, turn: int, request: int, lo: int, hi: int, thread: int) -> None:
+    def join_request(self, o: Part, columns: int, turn: int, thread: int) -> None:
         if thread == turn:
-            self.joined.append((request, lo, hi))
+            request, lo, splits, _ = self.shared[None, turn]
+            self.joined.append((request, lo, lo + splits - 1))
             self.awaited.append(self.counter(o, columns, lo))
+
+
+class Shared:
+    """Fields of a first and of a last request, in shared memory: one of them, or all as a column."""
+
+    def __init__(self) -> None:
+        self.columns: list[list[int]] = [[], []]
+
+    def __getitem__(self, at: tuple[int | None, int]) -> Any:
+        field, turn = at
+        return self.columns[turn] if field is None else self.columns[turn][field]
 
 
 class Work(dict[int, int]):
@@ -107,7 +115,7 @@ SCHEDULE = device_functions(
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
 KERNEL = device_functions(
     ROOT / "generated" / "mla_decode_bf16_sm90a" / "kernel.py",
-    ("requests", "span", "steps", "meet", "sharing", "join", "part", "column_block", "counter"),
+    ("requests", "span", "steps", "meet", "join", "part", "column_block", "counter"),
     warp=False,
     KEY_BLOCK=KEY_BLOCK,
     KEY_SHIFT=KEY_BLOCK.bit_length() - 1,
@@ -117,12 +125,15 @@ KERNEL = device_functions(
             lane_idx=lambda: now.lane, make_warp_uniform=int, sync_warp=lambda: None,
         ),
         crd2idx=lambda at, layout: at[1],  # of one row block
+        make_rmem_tensor=lambda size, dtype: [0] * size,
+        autovec_copy=lambda values, column: column.extend(values),
     ),
     FOUND=None,
     MET=None,
     HALF=512 // 2,
     split_schedule=SimpleNamespace(**{name: SCHEDULE[name] for name in SCHEDULE if name.isupper()}),
     split_join=SimpleNamespace(
+        NONE=0,
         meet=lambda counter, splits: now.part.started.append((counter, splits)),
         publish=lambda counter, joins: now.part.published.append(counter),
     ),

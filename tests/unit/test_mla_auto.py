@@ -161,7 +161,7 @@ def test_shared_memory_is_laid_out_as_the_struct_is() -> None:
     d = derive(problem, mla_candidate(problem))
     assert [(r.name, r.offset, r.bytes) for r in d.smem] == [
         ("full_q", 0, 8), ("empty_q", 8, 8), ("full_k", 16, 144), ("empty_k", 160, 32), ("work", 192, 36),
-        ("joins", 228, 8), ("references", 236, 512), ("changed", 748, 32), ("sums", 780, 512), ("tops", 1292, 512),
+        ("shared", 240, 32), ("references", 272, 512), ("changed", 784, 32), ("sums", 816, 512), ("tops", 1328, 512),
         ("sQ", 2048, 73728), ("sK", 75776, 147456),
     ]  # fmt: skip
 
