@@ -14,7 +14,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from mla_specs import EDGES
+from mla_specs import EDGES, MLA
 from ptx_machine import Simulation, assert_passes, load, load_resolution, run
 from ptx_machine.host import missing_tool
 
@@ -51,7 +51,12 @@ def new_tokens(q: Any, cache: Any, table: Any, lengths: Any, *others: Any) -> di
     return {CACHE: late}
 
 
-PROMISED: dict[str, Any] = {"ready": (CACHE, TABLE, LENGTHS), "late": new_tokens}
+def unchanged(q: Any, cache: Any, table: Any, lengths: Any, *others: Any) -> dict[int, Any]:
+    """What guesses are made by, where the kernel in front writes none of it."""
+    return {LENGTHS: lengths}
+
+
+PROMISED: dict[str, Any] = {"ready": (CACHE, TABLE), "late": new_tokens, "before": unchanged}
 
 
 def loaded(name: str, **options: Any) -> Subject:
@@ -145,7 +150,7 @@ def test_parts_that_start_when_others_have_ended(
 ) -> None:
     """As where other kernels hold SMs: those that are there leave, and one of those that wait joins all rows, to the
     same bits."""
-    simulation = Simulation(sm_count, **PROMISED)
+    simulation = Simulation(sm_count, 1, **PROMISED)  # an order in which all start soon
     subject = loaded_in(simulation, name)
     plan: Any = subject.plan
     inputs = plan.draw_inputs(Draw(), **shape)
@@ -194,37 +199,120 @@ def test_parts_of_single_blocks() -> None:
 @pytest.mark.parametrize(
     ("change", "shape", "told"),
     [
-        ({"ready": (TABLE, LENGTHS)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {CACHE} "),
+        ({"ready": (TABLE,)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {CACHE} "),
+        ({"ready": (CACHE,)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {TABLE} "),
         (
-            {"mutate": lambda ptx: re.sub(r"(add\.s32\s+%r\d+, %r\d+, )128;(\s+min\.s32)", r"\g<1>64;\2", ptx)},
+            {
+                "mutate": lambda ptx: re.sub(
+                    r"(add\.s32\s+(%r\d+), %r\d+, )2;(\s+min\.s32\s+%r\d+, %r\d+, \2;)", r"\g<1>1;\3", ptx
+                ),
+                "before": None,
+                "ready": (CACHE, TABLE, LENGTHS),
+            },
             dims(1, 1, 16, 128),
             f"TMA loads what the kernel in front may write, before griddepcontrol.wait: argument {CACHE} ",
         ),
     ],
-    ids=["keys that nobody promises", "a block with a new token"],
+    ids=["keys that nobody promises", "a table that nobody promises", "a block with a new token"],
 )
 def test_keys_ahead_that_may_not_be_there(change: dict[str, Any], shape: dict[str, int], told: str) -> None:
     result = run(loaded(BF16, sm_count=1, **change), shape, tiling="seesaw")
     assert told in str(result.detail)
 
 
-AHEAD = "fewest_registers"
-SPLIT_TABLE, SPLIT_LENGTHS = 3, 4  # arguments, where q is two
+GUESSED = "fewest_registers"  # and no keys are loaded by the guess
+SPLIT_LENGTHS = 4  # argument, where q is two
 
 
-def test_scheduled_ahead() -> None:
-    """Parts are found before the wait from what is promised to be there; the counters come after it."""
-    simulation = Simulation(ready=(SPLIT_TABLE, SPLIT_LENGTHS))
-    subject = load_resolution(resolve_text(EDGES[AHEAD], name=AHEAD), simulation)
-    for simulation.seed, shape in enumerate((dims(2, 1, 128, 200), dims(1, 1, 128, 300))):
+def before_they_changed(seed: int, argument: int = LENGTHS) -> Callable[..., dict[int, Any]]:
+    """Lengths by which guesses are wrong: each is what it will be, a little less, nothing, all that the table has room
+    for, or no length at all."""
+
+    def before(*values: Any) -> dict[int, Any]:
+        import torch
+
+        lengths, (_, pages), page_size = values[argument], values[argument - 1].shape, values[argument - 2].shape[1]
+        choice = torch.randint(6, lengths.shape, generator=torch.Generator().manual_seed(seed))
+        others = [
+            lengths,
+            lengths - 1,
+            lengths * 0,
+            lengths * 0 + pages * page_size,
+            lengths * 0 + 2**31 - 1,
+            -1 - lengths,
+        ]
+        return {argument: torch.stack(others).gather(0, choice[None])[0].int().contiguous()}
+
+    return before
+
+
+@pytest.mark.parametrize(
+    ("name", "tiling", "shape", "draw", "sm_count"),
+    [
+        (BF16, "seesaw", dims(1, 2, 16, 900), Draw(), 4),
+        (BF16, "seesaw", dims(4, 1, 3, 900), Draw("random"), 3),
+        (BF16, "seesaw", dims(3, 2, 16, 0), Draw(), 4),  # nothing, where there was something
+        (BF16, "seesaw", dims(161, 1, 1, 70), Draw("random"), 3),  # too many to guess
+        (F16, "seesaw_2cta", dims(2, 1, 128, 300), Draw("random"), 8),
+        (BF16, "seesaw_2cta", dims(3, 2, 64, 330), Draw("edges"), 4),
+        (BF16, UNIT_1, dims(3, 2, 20, 330), Draw("random"), 11),
+        (F16, UNIT_1, dims(1, 1, 70, 500), Draw(), 20),
+        (BF16, UNIT_1, dims(7, 1, 1, 450), Draw("edges"), 2),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_lengths_that_the_kernel_in_front_writes(
+    name: str, tiling: str, shape: dict[str, int], draw: Draw, sm_count: int, seed: int
+) -> None:
+    """Some CTAs guess by lengths of before, some by those of now, some by a mixture; all decode what is so."""
+    simulation = Simulation(sm_count, seed, **{**PROMISED, "before": before_they_changed(seed)})
+    assert_passes(loaded_in(simulation, name), shape, tiling=tiling, draw=draw, seed=seed)
+    assert simulation.unknown() == []
+
+
+@pytest.mark.parametrize("form", [GUESSED, "single_in_pairs", "without a promise"])
+def test_guesses_of_other_forms(form: str) -> None:
+    """Of two CTAs that share their loads, without keys and with single blocks of them; and by one CTA behind the wait,
+    which needs no promise."""
+    split = form == GUESSED
+    keys = form == "single_in_pairs"
+    text = EDGES.get(form) or MLA + "variant: seesaw\nscheduler: {unit: 2}\n"
+    argument = SPLIT_LENGTHS if split else LENGTHS
+    simulation = Simulation(8, ready=(CACHE, TABLE) if keys else (), late=new_tokens if keys else None)
+    subject = load_resolution(resolve_text(text, name=form.replace(" ", "_")), simulation)
+    for simulation.seed, shape in enumerate((dims(2, 1, 128, 200), dims(1, 2, 128, 300), dims(3, 1, 128, 70))):
+        simulation.before = before_they_changed(simulation.seed, argument)
         assert_passes(subject, shape, draw=Draw("random"), seed=simulation.seed)
     assert simulation.unknown() == []
 
 
-def test_scheduled_ahead_of_lengths_that_may_change() -> None:
-    subject = load_resolution(resolve_text(EDGES[AHEAD], name=AHEAD), Simulation(ready=(SPLIT_TABLE,)))
-    result = run(subject, dims(3, 1, 128, 300))
-    assert f"before griddepcontrol.wait: argument {SPLIT_LENGTHS} " in str(result.detail)
+# A CTA looks at lengths again behind the wait: the first vote whether any has changed.
+LOOKS_AGAIN = re.compile(r"vote\.sync\.any\.pred\s+(%p\d+), %p\d+, -1;")
+
+
+@pytest.mark.parametrize(
+    ("mutate", "told"),
+    [
+        (
+            lambda ptx: LOOKS_AGAIN.sub(r"setp.ne.b32 \1, 0, 0;", ptx, count=1),
+            "wrong|polls for what never comes|race|deadlock",
+        ),
+        (lambda ptx: re.sub(r"bar\.sync\s+10, 320;", "", ptx), "wrong|race|phase|deadlock"),
+        (
+            lambda ptx: ptx.replace("ld.relaxed.gpu.global", "ld.global"),
+            "leaves in L1 what may be written: argument 3 ",
+        ),
+    ],
+    ids=["lengths are not looked at again", "a wrong load is not waited for", "a guess stays in L1"],
+)
+def test_breaks_of_guesses_are_told(mutate: Callable[[str], str], told: str) -> None:
+    def changed(ptx: str) -> str:
+        assert mutate(ptx) != ptx
+        return mutate(ptx)
+
+    subject = loaded(BF16, sm_count=4, mutate=changed, before=lambda *values: {LENGTHS: values[LENGTHS] * 0 + 130})
+    result = run(subject, dims(2, 2, 16, 900), tiling="seesaw")
+    assert re.search(told, "\n".join(result.detail)), result.detail
 
 
 def assert_right(plan: Any, inputs: Any, outputs: Any) -> None:
