@@ -29,7 +29,10 @@ MEASURED: dict[str, tuple[object, str]] = {
     "max_splits": (ANY, "balances the SMs; 1 makes each request's result independent of the others"),
     "overhead": (2, "loading Q, storing O and filling the pipeline take about as long as two pairs of blocks"),
     "join_ratio": (100, "a pair of key blocks takes about as long as joining 100 parts; 25 was up to 5% slower"),
-    "pdl_wait": (PDL_WAIT, "sets up, and guesses its work, while the kernel before this one ends, if that one triggers"),
+    "pdl_wait": (
+        PDL_WAIT,
+        "sets up, and guesses its work, while the kernel before this one ends, if that one triggers",
+    ),
     "pdl_trigger": (PDL_TRIGGER, why_trigger("2%")),
 }
 PRODUCER_REGISTERS = 24  # the load warps need no more
