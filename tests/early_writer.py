@@ -6,7 +6,7 @@ import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
 
 THREADS, ROW = 256, 288
-NANOSECONDS = 6000  # until the next kernel has guessed
+NANOSECONDS = 6000  # in which the next kernel guesses; nanosleep may take from none to twice as long
 
 
 @cute.kernel

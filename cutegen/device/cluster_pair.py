@@ -22,8 +22,8 @@ def agree(value: Int32, given: cute.Tensor, barriers: cute.Pointer, turn: cutlas
     """Whether the same warp of the other CTA has the same values, lane for lane. When it returns, the other has called
     it.
 
-    given: (WORDS, TURNS) in shared memory; barriers: an mbarrier for each turn, `init` by then. turn: of its own for
-    every call, as what a warp gives may arrive in another order, and the other does not tell what arrived.
+    given: (WORDS, TURNS) in shared memory; barriers: an mbarrier for each turn, `init` by then. turn: another for
+    every call, as one CTA may be a call ahead of the other, and what it gives may arrive in any order.
     """
     lane, other = cute.arch.lane_idx(), cute.arch.block_idx_in_cluster() ^ 1
     if lane == 0:

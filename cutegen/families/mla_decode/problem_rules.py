@@ -70,7 +70,7 @@ def page_size(problem: MlaProblem, key: str) -> Fault | None:
         "ready-argument",
         "what is ready before the kernel in front starts is named once",
         "`pdl: {ready: [block_table, kv_cache]}` lets kernels load the first keys of their part before they "
-        "wait for the kernel in front. Queries are what that one writes, and lengths are no promise's.",
+        "wait for the kernel in front. Queries are what that one writes; of lengths nothing needs to be promised.",
         "pdl: {ready: [kv_cache, kv_cache]}",
     ),
     ("pdl", "ready"),
