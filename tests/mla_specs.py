@@ -39,15 +39,15 @@ pipeline: {prefetch: 1}
 PAIRED = MLA.replace("[16, 128]", "128")  # an even number of row blocks, whatever query_len
 WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv_cache: {page_size: 16}\n"
 # Forms beyond the shipped ones, which are pairs and single blocks in pages of 64. None is left out that no other holds:
-# `fewest_registers` has small pages and another LSE, and finds its part before the wait, `single` large pages, parts of
-# Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits, and keys before the
-# wait; both single ones fetch ahead.
+# `fewest_registers` has small pages and another LSE, and guesses its part, but loads no keys by the guess, `single`
+# large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
+# and keys before the wait; both single ones fetch ahead.
 EDGES = {
-    "fewest_registers": WIDE + "pdl: {ready: [block_table, seq_lens]}\nwarpgroups: {consumer: {registers: 192}}\n",
-    "single": SINGLE,
+    "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 192}}\n",
+    "single": SINGLE + "pdl: {schedule_ahead: false}\n",
     "single_in_pairs": PAIRED.replace("bf16", "f16")
     + "variant: seesaw_2cta\nkv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\nscheduler: {unit: 1}\n"
-    + "pipeline: {prefetch: 1}\npdl: {ready: [kv_cache, block_table, seq_lens]}\n",
+    + "pipeline: {prefetch: 1}\npdl: {ready: [kv_cache, block_table]}\n",
 }
 
 

@@ -68,7 +68,7 @@ def exchange(o: ClusterSum, acc, subtiles: cutlass.Constexpr, values: cutlass.Co
         bytes_of_subtile = const_expr(len(subtiles[0]) * (o.parts - 1) * o.threads * values * 4)
         cute.arch.mbarrier_arrive_and_expect_tx(o.barriers + GIVEN, shares * bytes_of_subtile)
     if turn > 0 and o.takers(part) > 0:
-        _wait(o.barriers + TAKEN, turn - 1)
+        await_turn(o.barriers + TAKEN, turn - 1)
     for s in cutlass.range_constexpr(len(subtiles)):
         owner = const_expr(s % o.parts)
         if part != owner:
@@ -81,7 +81,7 @@ def exchange(o: ClusterSum, acc, subtiles: cutlass.Constexpr, values: cutlass.Co
                     first = const_expr(subtiles[s][i] + v * VECTOR)
                     _give(there + v * (o.threads * VECTOR * 4), [acc[first + x] for x in range(VECTOR)], barrier)
     if shares > 0:
-        _wait(o.barriers + GIVEN, turn)
+        await_turn(o.barriers + GIVEN, turn)
     layout = cute.make_layout((VECTOR, o.threads, vectors), stride=(1, VECTOR, VECTOR * o.threads))
     for s in cutlass.range_constexpr(len(subtiles)):
         if part == const_expr(s % o.parts):
@@ -117,8 +117,9 @@ def _tell_others(barrier, part, parts: cutlass.Constexpr, lane):
 
 
 @cute.jit
-def _wait(barrier, turn: Int32):
-    """Until the barrier has completed as many phases as there were turns, and this one's."""
+def await_turn(barrier, turn: Int32):
+    """Until the barrier has completed as many phases as there were turns, and this one's; acquires what CTAs of the
+    cluster released."""
     there = _has_completed(barrier.toint(), turn % 2)
     while there == 0:
         there = _has_completed(barrier.toint(), turn % 2)

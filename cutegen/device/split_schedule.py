@@ -17,33 +17,21 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int32, Uint32, const_expr
 
+from cutegen.device.request_lengths import FEW, HELD, load_lengths, read_length, within
+
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
-FIRST, START, LAST, END = 0, 1, 2, 3
-# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI. LENGTH: of the
-# first request, in keys. Without meaning, and maybe never written, where the part has no keys of that request.
-FIRST_LO, FIRST_HI, LAST_HI, LENGTH = 4, 5, 6, 7
+# LENGTH: of the first request, in keys; without meaning, and maybe never written, where the part has no keys. Two
+# findings that are alike in these KEYS_OF_FIRST fields, and have keys, begin with the same ones.
+FIRST, START, LAST, END, LENGTH = 0, 1, 2, 3, 4
+KEYS_OF_FIRST = 5
+# Parts that share the first request, from FIRST_LO to FIRST_HI; the last one is shared up to LAST_HI. Without meaning,
+# and maybe never written, where the part has no keys of that request.
+FIRST_LO, FIRST_HI, LAST_HI = 5, 6, 7
 COLUMN_BLOCKS = 8  # CTAs that share the columns of O of a part, 1 or 2; neighbours in the grid
 FIELDS = 9
 
 PAIR = 128  # keys; costs are counted in pairs of key blocks whatever a unit is
 CUT = 4  # pairs; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
-LINE = 32  # entries of the block table in 128 bytes
-LINES = 128  # of a row of the block table that are prefetched: 4096 pages
-# Lengths of a lane: a warp loads and sums 160 at once, and keeps those of a batch up to that; or 32.
-HELD, FEW = 5, 1
-
-
-@cute.jit
-def _load_lengths(lengths: cute.Tensor, base: Int32, lane: Int32, held: cute.Tensor):
-    """Lengths of requests base + 32 * i + lane, 0 past the batch. A negative length counts as 0: parts must agree on
-    what they wait for, whatever the lengths are. All CTAs read the same few lines at once, so none is read in vain."""
-    batch = lengths.shape[0]
-    held.fill(0)
-    for i in cutlass.range_constexpr(cute.size(held)):  # all loads before the first use
-        if base + 32 * i + lane < batch:
-            held[i] = lengths[base + 32 * i + lane]
-    for i in cutlass.range_constexpr(cute.size(held)):
-        held[i] = cutlass.max(held[i], Int32(0))
 
 
 def _units(length: Int32, unit: cutlass.Constexpr) -> Int32:
@@ -77,25 +65,9 @@ def _prefix_sums(x: cute.Tensor, lane: Int32):
 
 
 @cute.jit
-def prefetch_tables(table: cute.Tensor, part: Int32, parts: Int32):
-    """Asks L2 for the rows of the block table that `part` reads if all requests are equally long. One warp calls it
-    while another finds the part: where the guess is right, the first pages wait for one trip to memory less."""
-    batch, pages = table.shape
-    each = (batch + parts - 1) // parts
-    first = part * each
-    if batch <= parts:
-        first = cutlass.min(part // (parts // batch), batch - 1)
-    for request in cutlass.range(first, cutlass.min(first + each, batch), unroll=1):
-        row = table[request, None]
-        lines = cutlass.min(pages // LINE + cutlass.min(pages, 1), LINES)  # a row may begin within a line
-        for line in cutlass.range(cute.arch.lane_idx(), lines, 32, unroll=1):
-            at = cutlass.min(line * LINE, pages - 1)
-            cute.arch.prefetch((row.iterator + at).llvm_ptr, cache_level="L2")
-
-
-@cute.jit
 def find_part(
     lengths: cute.Tensor,
+    most: Int32,
     part: Int32,
     parts: Int32,
     unit: cutlass.Constexpr,
@@ -105,26 +77,30 @@ def find_part(
     rows: Int32,
     shares_columns: cutlass.Constexpr,
     found: cute.Tensor,
+    kept: cutlass.Constexpr,
 ):
     """Writes the fields above for CTA `part` of `parts` to `found`, (FIELDS,) in shared memory. A whole warp calls it.
 
-    unit: keys of a unit. overhead: of a request, in pairs. join_ratio: cost of a pair over the cost of joining one
-    more part, so that a request of n pairs is not cut finer than sqrt(n / join_ratio) pairs. max_splits: most parts of
-    a request, 0 for no bound. rows: of a request. shares_columns: whether two CTAs share a part, a function of (batch
-    or None for a single request, rows, parts, key blocks of all requests); then CTA n has half n % 2 of the columns of
-    part n // 2, and COLUMN_BLOCKS is 2. None: no two ever do, and that field is not written.
+    most: keys that the block table has room for. unit: keys of a unit. overhead: of a request, in pairs. join_ratio:
+    cost of a pair over the cost of joining one more part, so that a request of n pairs is not cut finer than
+    sqrt(n / join_ratio) pairs. max_splits: most parts of a request, 0 for no bound. rows: of a request. shares_columns:
+    whether two CTAs share a part, a function of (batch or None for a single request, rows, parts, key blocks of all
+    requests); then CTA n has half n % 2 of the columns of part n // 2, and COLUMN_BLOCKS is 2. None: no two ever do,
+    and that field is not written. kept: where to note the lengths for `have_changed`, (KEPT,) in shared memory, or
+    None.
 
     A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
     through it, and a single one the shortest, whose cut is an aligned one. The others find the same; but single key
     blocks are for few requests, so their kernel has no way that compares aligned cuts of more than 32.
     """
     batch = lengths.shape[0]
+    given = (lengths, most, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, kept)
     if batch == 1:
-        _take_single(lengths, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found)
+        _take_single(lengths, most, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found, kept)
     elif const_expr(2 * unit == PAIR) or batch <= 32 * FEW:
-        _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, FEW)
+        _find_among(*given, FEW)
     else:
-        _find_among(lengths, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, HELD)
+        _find_among(*given, HELD)
 
 
 @cute.jit
@@ -160,6 +136,7 @@ def _share_columns(
 @cute.jit
 def _take_single(
     lengths: cute.Tensor,
+    most: Int32,
     part: Int32,
     parts: Int32,
     unit: cutlass.Constexpr,
@@ -168,9 +145,10 @@ def _take_single(
     rows: Int32,
     shares_columns: cutlass.Constexpr,
     found: cute.Tensor,
+    kept: cutlass.Constexpr,
 ):
     """An aligned cut of the only request: no other has shorter parts."""
-    length = cutlass.max(lengths[0], Int32(0))
+    length = within(read_length(lengths, Int32(0)), most)
     units = _units(length, unit)
     if const_expr(shares_columns is not None):
         part, parts = _share_columns(units, None, rows, part, parts, unit, shares_columns, found)
@@ -179,6 +157,8 @@ def _take_single(
     size = _ceil_div(units, count)
     start = part * size
     if cute.arch.lane_idx() == 0:
+        if const_expr(kept is not None):
+            kept[0] = length
         found[FIRST] = Int32(1)
         found[START] = Int32(0)
         found[LAST] = Int32(1)
@@ -197,6 +177,7 @@ def _take_single(
 @cute.jit
 def _find_among(
     lengths: cute.Tensor,
+    most: Int32,
     part: Int32,
     parts: Int32,
     unit: cutlass.Constexpr,
@@ -206,6 +187,7 @@ def _find_among(
     rows: Int32,
     shares_columns: cutlass.Constexpr,
     found: cute.Tensor,
+    kept: cutlass.Constexpr,
     lane_lengths: cutlass.Constexpr,
 ):
     """Compares the cuts. lane_lengths: that a lane loads at once."""
@@ -216,7 +198,11 @@ def _find_among(
     total, longest = Int32(0), Int32(0)
     held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
-        _load_lengths(lengths, base, lane, held)
+        load_lengths(lengths, most, base, lane, held)
+        if const_expr(kept is not None):  # noqa: SIM102 - the device takes the other decision
+            if batch <= 32 * lane_lengths:
+                for i in cutlass.range_constexpr(lane_lengths):
+                    kept[32 * i + lane] = held[i]
         for i in cutlass.range_constexpr(lane_lengths):
             units = _units(held[i], unit)
             total = total + units
@@ -261,12 +247,12 @@ def _find_among(
     else:
         if each * (longest + overhead) <= even + cut:
             first = cutlass.min(part * each, batch)
-            _take(lengths, first, cutlass.min(first + each, batch), part, lane, found)
+            _take(lengths, most, held, first, cutlass.min(first + each, batch), part, lane, found)
         else:
             if const_expr(max_splits == 1):
-                _take_whole(lengths, part, parts, even, unit, overhead, lane, found, lane_lengths)
+                _take_whole(lengths, most, held, part, parts, even, unit, overhead, lane, found)
             else:
-                _take_even(lengths, part, even, unit, overhead, lane, found, lane_lengths)
+                _take_even(lengths, most, held, part, even, unit, overhead, lane, found)
 
 
 @cute.jit
@@ -276,14 +262,29 @@ def _pieces(length: Int32, unit: cutlass.Constexpr, chunk: Int32) -> Int32:
 
 
 @cute.jit
-def _take(lengths: cute.Tensor, first: Int32, last: Int32, part: Int32, lane: Int32, found: cute.Tensor):
+def _take(
+    lengths: cute.Tensor,
+    most: Int32,
+    held: cute.Tensor,
+    first: Int32,
+    last: Int32,
+    part: Int32,
+    lane: Int32,
+    found: cute.Tensor,
+):
     """Whole requests, first up to last."""
+    batch = lengths.shape[0]
+    if batch <= 32 * cute.size(held):
+        for i in cutlass.range_constexpr(cute.size(held)):
+            if 32 * i + lane == first:
+                found[LENGTH] = held[i]
+    elif lane == 0:
+        found[LENGTH] = within(read_length(lengths, cutlass.min(first, batch - 1)), most)
     if lane == 0:
         found[FIRST] = first
         found[LAST] = last
         found[FIRST_LO] = part
         found[FIRST_HI] = part
-        found[LENGTH] = cutlass.max(lengths[cutlass.min(first, lengths.shape[0] - 1)], Int32(0))
 
 
 @cute.jit
@@ -317,20 +318,22 @@ def _take_aligned(
 @cute.jit
 def _take_even(
     lengths: cute.Tensor,
+    most: Int32,
+    held: cute.Tensor,
     part: Int32,
     even: Int32,
     unit: cutlass.Constexpr,
     overhead: cutlass.Constexpr,
     lane: Int32,
     found: cute.Tensor,
-    lane_lengths: cutlass.Constexpr,
 ):
+    lane_lengths = const_expr(cute.size(held))
     batch = lengths.shape[0]
     begin, end = part * even, part * even + even
     before = Int32(0)
-    held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
-        _load_lengths(lengths, base, lane, held)
+        if batch > 32 * lane_lengths:  # else `held` has them all
+            load_lengths(lengths, most, base, lane, held)
         costs = cute.make_rmem_tensor(lane_lengths, Int32)
         for i in cutlass.range_constexpr(lane_lengths):
             cost = _units(held[i], unit) + overhead
@@ -356,6 +359,8 @@ def _take_even(
 @cute.jit
 def _take_whole(
     lengths: cute.Tensor,
+    most: Int32,
+    held: cute.Tensor,
     part: Int32,
     parts: Int32,
     even: Int32,
@@ -363,15 +368,15 @@ def _take_whole(
     overhead: cutlass.Constexpr,
     lane: Int32,
     found: cute.Tensor,
-    lane_lengths: cutlass.Constexpr,
 ):
     """More requests than parts and none may be cut: a request goes where its middle lies."""
+    lane_lengths = const_expr(cute.size(held))
     batch = lengths.shape[0]
     first, last = Int32(batch), Int32(batch)
     before = Int32(0)
-    held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
-        _load_lengths(lengths, base, lane, held)
+        if batch > 32 * lane_lengths:  # else `held` has them all
+            load_lengths(lengths, most, base, lane, held)
         costs = cute.make_rmem_tensor(lane_lengths, Int32)
         for i in cutlass.range_constexpr(lane_lengths):
             cost = _units(held[i], unit) + overhead
@@ -388,4 +393,4 @@ def _take_whole(
         before = before + total
     first = cute.arch.warp_redux_sync(first, "min")
     last = cute.arch.warp_redux_sync(last, "min")
-    _take(lengths, first, last, part, lane, found)
+    _take(lengths, most, held, first, last, part, lane, found)

@@ -28,8 +28,8 @@ A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale). Lengths 
 nothing waits for it, and a captured graph may be replayed after they changed. So only the caller can know that
 
 - the table's entries within a request's length are pages of the cache. Entries beyond it may hold anything.
-- a length is at most max_pages * page_size; a negative one counts as 0. Where it is 0, and for a token that sees no
-  key, the output is 0 and its LSE +inf. Cache slots beyond a length may hold anything, NaN included.
+- a length is at most max_pages * page_size. A longer one counts as that, a negative one as 0. Where it is 0, and for a
+  token that sees no key, the output is 0 and its LSE +inf. Cache slots beyond a length may hold anything, NaN included.
 - what the spec promises by `pdl.ready` was written before the kernel in front on the stream could start.
 
 Scratch: `workspace` (f32, any contents) and `semaphores` (i32, zero before the first launch, left zero by every one).

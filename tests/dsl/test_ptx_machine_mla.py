@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,12 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
+from mla_machine import BF16, CACHE, F16, LENGTHS, PROMISED, TABLE, UNIT_1, assert_right, dims, loaded, loaded_in
 from mla_specs import EDGES
-from ptx_machine import Simulation, assert_passes, load, load_resolution, run
+from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
 from cutegen.run.guard import bits
-from cutegen.run.subject import Subject
-from cutegen.runtime.accuracy import compare
 from cutegen.runtime.mla_inputs import Draw
 
 pytestmark = [
@@ -28,38 +26,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
-ROOT = Path(__file__).parents[2]
-BF16, F16 = (f"mla_decode_{kind}_sm90a" for kind in ("bf16", "f16"))
-UNIT_1 = "seesaw_unit_1_split_columns"
-
-
-def dims(batch: int, query_len: int, heads: int, kv_len: int) -> dict[str, int]:
-    return {"batch": batch, "query_len": query_len, "heads": heads, "kv_len": kv_len}
-
-
-CACHE, TABLE, LENGTHS = 1, 2, 3  # arguments, where q is one
-
-
-def new_tokens(q: Any, cache: Any, table: Any, lengths: Any, *others: Any) -> dict[int, Any]:
-    """What nobody promises to be there when a kernel may start: all of the cache but the keys before the new tokens."""
-    import torch
-
-    late, page_size = torch.ones(cache.shape[:2], dtype=torch.bool), cache.shape[1]
-    for row, length in zip(table.tolist(), lengths.tolist()):
-        for first in range(0, length - q.shape[1], page_size):
-            late[row[first // page_size], : length - q.shape[1] - first] = False
-    return {CACHE: late}
-
-
-PROMISED: dict[str, Any] = {"ready": (CACHE, TABLE, LENGTHS), "late": new_tokens}
-
-
-def loaded(name: str, **options: Any) -> Subject:
-    return loaded_in(Simulation(**{**PROMISED, **options}), name)
-
-
-def loaded_in(simulation: Simulation, name: str) -> Subject:
-    return load(ROOT / "generated" / name, simulation)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +111,7 @@ def test_parts_that_start_when_others_have_ended(
 ) -> None:
     """As where other kernels hold SMs: those that are there leave, and one of those that wait joins all rows, to the
     same bits."""
-    simulation = Simulation(sm_count, **PROMISED)
+    simulation = Simulation(sm_count, 1, **PROMISED)  # an order in which all start soon
     subject = loaded_in(simulation, name)
     plan: Any = subject.plan
     inputs = plan.draw_inputs(Draw(), **shape)
@@ -194,44 +160,25 @@ def test_parts_of_single_blocks() -> None:
 @pytest.mark.parametrize(
     ("change", "shape", "told"),
     [
-        ({"ready": (TABLE, LENGTHS)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {CACHE} "),
+        ({"ready": (TABLE,)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {CACHE} "),
+        ({"ready": (CACHE,)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {TABLE} "),
         (
-            {"mutate": lambda ptx: re.sub(r"(add\.s32\s+%r\d+, %r\d+, )128;(\s+min\.s32)", r"\g<1>64;\2", ptx)},
+            {
+                "mutate": lambda ptx: re.sub(
+                    r"(add\.s32\s+(%r\d+), %r\d+, )2;(\s+min\.s32\s+%r\d+, %r\d+, \2;)", r"\g<1>1;\3", ptx
+                ),
+                "before": None,
+                "ready": (CACHE, TABLE, LENGTHS),
+            },
             dims(1, 1, 16, 128),
             f"TMA loads what the kernel in front may write, before griddepcontrol.wait: argument {CACHE} ",
         ),
     ],
-    ids=["keys that nobody promises", "a block with a new token"],
+    ids=["keys that nobody promises", "a table that nobody promises", "a block with a new token"],
 )
 def test_keys_ahead_that_may_not_be_there(change: dict[str, Any], shape: dict[str, int], told: str) -> None:
     result = run(loaded(BF16, sm_count=1, **change), shape, tiling="seesaw")
     assert told in str(result.detail)
-
-
-AHEAD = "fewest_registers"
-SPLIT_TABLE, SPLIT_LENGTHS = 3, 4  # arguments, where q is two
-
-
-def test_scheduled_ahead() -> None:
-    """Parts are found before the wait from what is promised to be there; the counters come after it."""
-    simulation = Simulation(ready=(SPLIT_TABLE, SPLIT_LENGTHS))
-    subject = load_resolution(resolve_text(EDGES[AHEAD], name=AHEAD), simulation)
-    for simulation.seed, shape in enumerate((dims(2, 1, 128, 200), dims(1, 1, 128, 300))):
-        assert_passes(subject, shape, draw=Draw("random"), seed=simulation.seed)
-    assert simulation.unknown() == []
-
-
-def test_scheduled_ahead_of_lengths_that_may_change() -> None:
-    subject = load_resolution(resolve_text(EDGES[AHEAD], name=AHEAD), Simulation(ready=(SPLIT_TABLE,)))
-    result = run(subject, dims(3, 1, 128, 300))
-    assert f"before griddepcontrol.wait: argument {SPLIT_LENGTHS} " in str(result.detail)
-
-
-def assert_right(plan: Any, inputs: Any, outputs: Any) -> None:
-    expected = plan.reference_fn(*inputs, precision="float64")
-    for i, (found, reference) in enumerate(zip(outputs, expected)):
-        result = compare(found, reference, plan.output_tolerance(i, inputs, str(reference.dtype)[6:]))
-        assert not result.mismatches, result
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e-30])

@@ -44,8 +44,8 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
         (
             "{wait: false}",
             "{schedule_ahead: true}",
-            "{ready: [block_table, seq_lens], schedule_ahead: true}",
-            "{ready: [block_table, seq_lens, kv_cache]}",
+            "{schedule_ahead: false, load_ahead: true}",
+            "{ready: [block_table, kv_cache]}",
             "{ready: [kv_cache], load_ahead: true}",
         )
     ),

@@ -1,174 +1,24 @@
 """Every key of every request is decoded by one part, and the parts that share a request agree about it; where two CTAs
 share the columns of a part, both do.
 
-What finds the parts and what reads the result is the device source itself, run by device_source.
+The device source itself runs, by schedule_parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from device_source import device_functions, run_warp
+from device_source import run_warp
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from schedule_parts import JOIN, KERNEL, ROOM, SCHEDULE, Lengths, Part, Shares, Work, run_ctas
 
 from cutegen.runtime.mla import KEY_BLOCK, shares_columns
 
-ROOT = Path(__file__).parents[2]
-DEVICE = ROOT / "cutegen" / "device"
 CUTS = {"_take", "_take_aligned", "_take_even", "_take_single", "_take_whole"}
-
-
-class Part:
-    """What one part does; stands for the kernel's `self`, `o` and split_join where its functions name them."""
-
-    def __init__(self, lengths: Sequence[int], work: Work, unit: int, halves: int) -> None:
-        self.seq_lens, self.work, self.tiling = lengths, work, SimpleNamespace(unit=unit)
-        self.columns = KERNEL["HALF"] // halves
-        self.number = KERNEL["part"](self, self.columns)
-        self.shared = Shared()
-        self.started: list[tuple[int, int]] = []  # counter, parts that share the request
-        self.published: list[int] = []  # counters
-        self.awaited: list[int] = []
-        self.joined: list[tuple[int, int, int]] = []  # request, first and last part
-        first, end = KERNEL["requests"](self, self)
-        self.pieces = [(request, *KERNEL["span"](self, self, request)[1:]) for request in range(first, end)]
-        for _, lo, hi in self.pieces:
-            self.check_steps(lo, hi, unit)
-
-    def check_steps(self, lo: int, hi: int, unit: int) -> None:
-        """Steps take every block once, and past the end only one behind a request that is cut by pairs."""
-        blocks = []
-        for single, first, end in KERNEL["steps"](self, lo, hi):
-            for step in range(first, end):
-                blocks += [lo + 2 * step + i for i in range(1 if single else 2)]
-        assert blocks == list(range(lo, hi + (hi - lo) % 2 * (unit == 2)))
-
-    def part(self, columns: int) -> int:
-        return int(KERNEL["part"](self, columns))
-
-    def column_block(self, columns: int) -> int:
-        return int(KERNEL["column_block"](self, columns))
-
-    def counter(self, o: Part, columns: int, first: int) -> int:
-        return int(KERNEL["counter"](self, SimpleNamespace(semaphores=SEMAPHORES), columns, first))
-
-    def join_request(self, o: Part, columns: int, turn: int, thread: int) -> None:
-        if thread == turn:
-            request, lo, splits, _ = self.shared[None, turn]
-            self.joined.append((request, lo, lo + splits - 1))
-            self.awaited.append(self.counter(o, columns, lo))
-
-
-class Shared:
-    """Fields of a first and of a last request, in shared memory: one of them, or all as a column."""
-
-    def __init__(self) -> None:
-        self.columns: list[list[int]] = [[], []]
-
-    def __getitem__(self, at: tuple[int | None, int]) -> Any:
-        field, turn = at
-        return self.columns[turn] if field is None else self.columns[turn][field]
-
-
-class Work(dict[int, int]):
-    """Words in shared memory: reading one that was not written fails, and so do two lanes that write the same one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.again = {SCHEDULE[name] for name in ("FIRST", "START", "LAST", "END")}  # written over once
-
-    def __setitem__(self, key: int, value: int) -> None:
-        assert key not in self or key in self.again
-        if key in self:
-            self.again.discard(key)
-        super().__setitem__(key, value)
-
-
-class Lengths(list[int]):
-    @property
-    def shape(self) -> tuple[int]:
-        return (len(self),)
-
-
-class Registers(list[int]):
-    @property
-    def shape(self) -> int:
-        return len(self)
-
-    def fill(self, value: int) -> None:
-        self[:] = [value] * len(self)
-
-
-now = SimpleNamespace(cta=0, lane=0, part=None)
-SEMAPHORES = SimpleNamespace(iterator=0, layout=None)
-SCHEDULE = device_functions(
-    DEVICE / "split_schedule.py",
-    warp=True,
-    cute=SimpleNamespace(make_rmem_tensor=lambda size, dtype: Registers([0] * size), size=len),
-)
-JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
-KERNEL = device_functions(
-    ROOT / "generated" / "mla_decode_bf16_sm90a" / "kernel.py",
-    ("requests", "span", "steps", "meet", "join", "part", "column_block", "counter"),
-    warp=False,
-    KEY_BLOCK=KEY_BLOCK,
-    KEY_SHIFT=KEY_BLOCK.bit_length() - 1,
-    cute=SimpleNamespace(
-        arch=SimpleNamespace(
-            block_idx=lambda: (0, now.cta, 0), barrier=lambda **_: None, barrier_arrive=lambda **_: None,
-            lane_idx=lambda: now.lane, make_warp_uniform=int, sync_warp=lambda: None,
-        ),
-        crd2idx=lambda at, layout: at[1],  # of one row block
-        make_rmem_tensor=lambda size, dtype: [0] * size,
-        autovec_copy=lambda values, column: column.extend(values),
-    ),
-    FOUND=None,
-    MET=None,
-    HALF=512 // 2,
-    split_schedule=SimpleNamespace(**{name: SCHEDULE[name] for name in SCHEDULE if name.isupper()}),
-    split_join=SimpleNamespace(
-        NONE=0,
-        meet=lambda counter, splits: now.part.started.append((counter, splits)),
-        publish=lambda counter, joins: now.part.published.append(counter),
-    ),
-)  # fmt: skip
-
-
-Shares = Callable[[int, int, int, int], bool]
-
-
-def run_ctas(
-    lengths: Sequence[int],
-    parts: int,
-    unit: int,
-    overhead: int,
-    join_ratio: int,
-    max_splits: int,
-    rows: int = 64,
-    shares: Shares | None = None,
-    find: Callable[..., None] = SCHEDULE["find_part"],
-    more: Sequence[object] = (),
-) -> Iterator[Part]:
-    for now.cta in range(parts):
-        work = Work()
-        run_warp(
-            find,
-            *(Lengths(lengths), now.cta, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits, rows, shares, work),
-            *more,
-        )
-        part = Part(lengths, work, unit, work[SCHEDULE["COLUMN_BLOCKS"]] if shares else 1)
-        now.part = part
-        for now.lane in (0, 1, 2):  # those above have nothing either
-            KERNEL["meet"](part, part, part.columns)
-        for thread in (0, 1, 2):
-            KERNEL["join"](part, part, part.columns, thread)
-        yield part
 
 
 def check_cut(
@@ -183,7 +33,7 @@ def check_cut(
         assert [(a.number, a.pieces, a.joined) for a in ran] == [(b.number, b.pieces, b.joined) for b in others]
         assert not any(cta.pieces or cta.joined for cta in ctas[2 * len(ran) :])  # an odd one has nothing
     slots = set()
-    for request, length in enumerate(max(length, 0) for length in lengths):
+    for request, length in enumerate(min(max(length, 0), ROOM) for length in lengths):
         takers = [(number, lo, hi) for number, part in enumerate(ran) for r, lo, hi in part.pieces if r == request]
         blocks = -(-length // KEY_BLOCK)
         assert takers[0][1] == 0
@@ -240,6 +90,7 @@ LENGTHS = st.one_of(
 @example([300, 40_000] * 80, 132, 2, 2, 25, 0)
 @example([4096], 132, 1, 2, 100, 0)
 @example([-2_000, 9_000, 4_000], 7, 2, 2, 25, 0)
+@example([2**31 - 1, 9_000, -(2**31)], 7, 2, 2, 25, 0)  # more than the table has room for
 def test_cut(lengths: list[int], parts: int, unit: int, overhead: int, join_ratio: int, max_splits: int) -> None:
     check_cut(lengths, parts, unit, overhead, join_ratio, max_splits)
 
@@ -292,7 +143,8 @@ def test_cut_for_two_ctas_a_part(
 def test_which_parts_two_ctas_share(lengths: list[int], rows: int, parts: int, shared: bool) -> None:
     """What was the quicker on an H200, by docs/performance/mla-decode.md; with one part there is no second CTA."""
     work = Work()
-    run_warp(SCHEDULE["find_part"], Lengths(lengths), 0, parts, KEY_BLOCK, 2, 100, 0, rows, shares_columns, work)
+    columns = (rows, shares_columns, work, None)
+    run_warp(SCHEDULE["find_part"], Lengths(lengths), ROOM, 0, parts, KEY_BLOCK, 2, 100, 0, *columns)
     assert (work[SCHEDULE["COLUMN_BLOCKS"]] == 2) == shared
 
 
@@ -314,10 +166,12 @@ def test_short_ways_find_the_same(
     Single key blocks have but one way for many requests; and where a request costs more than a cut, a comparison may
     cut a single one evenly."""
     assume(len(lengths) > 1 or overhead <= SCHEDULE["CUT"])
-    given = (Lengths(lengths), number % parts, parts, unit * KEY_BLOCK, overhead, join_ratio, max_splits, 64, None)
+    knobs = (unit * KEY_BLOCK, overhead, join_ratio, max_splits)
+    given = (Lengths(lengths), ROOM, number % parts, parts, *knobs, 64, None)
     found, compared = Work(), Work()
-    run_warp(SCHEDULE["find_part"], *given, found)
-    run_warp(SCHEDULE["_find_among"], *given, compared, SCHEDULE["HELD" if unit == 2 or len(lengths) <= 32 else "FEW"])
+    run_warp(SCHEDULE["find_part"], *given, found, None)
+    held = SCHEDULE["HELD" if unit == 2 or len(lengths) <= 32 else "FEW"]
+    run_warp(SCHEDULE["_find_among"], *given, compared, None, held)
     assert compared.items() <= found.items()
 
 

@@ -58,6 +58,8 @@ def main() -> int:
         draw = Deal(options.rows)
     elif isinstance(subject.plan, MlaPlan):
         draw = Draw(options.lengths, options.peaked)
+        lengths = [argument.name for argument in subject.plan.inputs].index("seq_lens")
+        simulation.before = lambda *values: {lengths: values[lengths]}
     wrong = 0
     for seed in range(options.seed, options.seed + options.seeds):
         simulation.seed = seed

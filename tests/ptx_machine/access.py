@@ -62,8 +62,10 @@ def _gather(w: Any, space: str, addresses: Any, size: int, count: int, atomic: b
         if int(addresses.min()) < SHARED_WINDOW:
             raise PtxError("a generic load from parameters, or from several spaces, is not simulated")
         return _gather(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, count)
-    for address in addresses if w.early else ():
-        w.check_late(int(address))
+    if w.early:
+        for address in addresses:
+            w.check_late(int(address), cached=not atomic)
+        return w.cta.machine.memory.guess(addresses, size, count, w.cta.machine.random.random)
     return w.cta.machine.memory.gather(addresses, size, count, None if atomic else w.agent)
 
 

@@ -113,6 +113,9 @@ def _arithmetic(asm: Assembler, ins: Instruction) -> Closure:
         kind = "u" + kind[1:]
     if kind == "pred" and name == "not":
         function = np.logical_not
+    if "relu" in ins.opcode:
+        plain = function
+        function = lambda *values: np.maximum(plain(*values), 0)  # noqa: E731
     return _emit(asm, ins, function, (kind,) * _ARITY.get(name, 2), kind)
 
 

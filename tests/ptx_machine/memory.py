@@ -19,13 +19,15 @@ UNIT = 2  # bytes that are told apart where races are looked for; 1 in tensors o
 class Region:
     """One tensor's bytes. Kernels address it by the host address that the tensor has. element: bytes of one. ready:
     written before the kernel in front could start. late: for each unit, whether that one may write it all the same;
-    loads of boxes by TMA alone are held to it.
+    loads of boxes by TMA alone are held to it. before: words by size, as `words`, of what was there before that one
+    wrote; a load ahead of the wait for it finds either.
 
     shadow: of what was written in this launch, None before anything was."""
 
     def __init__(self, name: str, low: int, size: int, element: int = 2, ready: bool = False) -> None:
         self.ready = ready
         self.late: Any = None
+        self.before: dict[int, Any] | None = None
         self.name, self.low, self.high, self.unit = name, low, low + size, min(element, UNIT)
         self.shadow: Shadow | None = None
         self.base = low & -CHUNK
@@ -71,6 +73,21 @@ class GlobalMemory:
         if agent and region.shadow:
             region.shadow.read(*runs_of(inside, size * count, region.unit), agent)
         return region.words[size][words_of(inside, size, count)]
+
+    def guess(self, addresses: Any, size: int, count: int, draw: Any) -> Any:
+        """As `gather`, while the kernel in front may be writing. draw: of random.Random; from 0 to below 1."""
+        found = self.gather(addresses, size, count, None)
+        region, inside = self._find(addresses, size, count, write=False)
+        if region and region.before:
+            share = draw()  # of the lanes that come too early: none, some or all
+            early = [share > 0.7 or (share > 0.3 and draw() < 0.5) for _ in addresses]
+            found[early] = region.before[size][words_of(inside, size, count)][early]
+        return found
+
+    @property
+    def guessed(self) -> bool:
+        """Whether the kernel in front writes what loads ahead of the wait for it depend on."""
+        return any(region.before for region in self.regions)
 
     def scatter(self, addresses: Any, size: int, values: Any, agent: Agent | None) -> None:
         region, inside = self._find(addresses, size, values.shape[1], write=True)

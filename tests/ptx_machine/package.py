@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from cutegen.runtime.compile import OBJECT, PTX, compile_kernel, find_source, in
 from .assembler import Assembler
 from .host import HostFunction, link
 from .machine import Machine
-from .memory import GlobalMemory, Region
+from .memory import WORDS, GlobalMemory, Region
 from .parser import PtxError, parse
 
 
@@ -36,8 +37,9 @@ class Simulation:
     sm_count: what plans are told, and how many CTAs are live at once. resident: how many are, if less, because other
     kernels hold SMs. seed: of the order of things. mutate: changes the PTX before it runs. races: look for accesses
     that nothing orders. ready: numbers of the arguments that were written before the kernel in front could start. late:
-    of the arguments of a launch, the rows of ready ones that were not, as a mask by number. machine: the last launch's,
-    to look at afterwards.
+    of the arguments of a launch, the rows of ready ones that were not, as a mask by number. before: of the arguments of
+    a launch, what those held that the kernel in front writes and this one may guess, as tensors by number; late rows
+    are NaN then ahead of the wait, instead of an error. machine: the last launch's, to look at afterwards.
     """
 
     def __init__(
@@ -49,8 +51,9 @@ class Simulation:
         ready: Container[int] = (),
         resident: int | None = None,
         late: Callable[..., Mapping[int, Any]] | None = None,
+        before: Callable[..., Mapping[int, Any]] | None = None,
     ) -> None:
-        self.resident, self.late = resident, late
+        self.resident, self.late, self.before = resident, late, before
         self.sm_count, self.seed, self.mutate, self.races, self.ready = sm_count, seed, mutate, races, ready
         self.machine: Machine | None = None
         self.assemblers: list[Assembler] = []  # of all kernels that were launched
@@ -70,7 +73,8 @@ class Simulation:
         def launch(*values: Any) -> None:
             tensors = [(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
             late = self.late(*values) if self.late else {}
-            regions = [_region(i, v, i in self.ready, late.get(i)) for i, v in tensors]
+            before = self.before(*values) if self.before else {}
+            regions = [_region(i, v, i in self.ready, late.get(i), before.get(i)) for i, v in tensors]
             planned = host(values)
             assembler = assemble(planned.shared_bytes)
             if assembler not in self.assemblers:
@@ -111,13 +115,21 @@ def _host(object_file: Path, text: str) -> HostFunction:
         return HostFunction(link(object_file, Path(folder)), _read(text))
 
 
-def _region(index: int, tensor: Any, ready: bool, late: Any = None) -> Region:
-    """From the first to the last element, gaps between rows included. late: a mask of the rows, each contiguous."""
+def _region(index: int, tensor: Any, ready: bool, late: Any = None, before: Any = None) -> Region:
+    """From the first to the last element, gaps between rows included. late: a mask of the rows, each contiguous.
+    before: of the same shape and strides."""
     size = tensor.element_size()
     span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) + 1
     shape = ", ".join(map(str, tensor.shape))
     name = f"argument {index} ({str(tensor.dtype)[6:]}[{shape}])"
     region = Region(name, tensor.data_ptr(), span * size, size, ready)
+    if before is not None:
+        assert before.stride() == tensor.stride()
+        held = region.bytes.copy()
+        held[region.low - region.base :][: span * size] = np.frombuffer(
+            (ctypes.c_uint8 * (span * size)).from_address(before.data_ptr()), np.uint8
+        )
+        region.before = {size: held.view(dtype) for size, dtype in WORDS.items()}
     if late is not None:
         region.late = np.zeros(len(region.bytes) // region.unit, bool)
         places = (np.argwhere(late.numpy()) * tensor.stride()[:-1]).sum(1) * size + region.low - region.base

@@ -73,8 +73,12 @@ class TensorMap:
             steps = (*(s // unit * array.itemsize for s in reversed(self.strides[1 : len(extents)])), array.itemsize)
             return np.lib.stride_tricks.as_strided(array[(low - region.base) // unit :], shape, steps)
 
-        if agent.early and region.late is not None and part(region.late, region.unit).any():
-            raise PtxError(f"TMA loads what the kernel in front may write, before griddepcontrol.wait: {region.name}")
+        late = part(region.late, region.unit) if agent.early and region.late is not None else np.zeros(1, bool)
+        if late.any():
+            if not memory.guessed:
+                text = "TMA loads what the kernel in front may write, before griddepcontrol.wait"
+                raise PtxError(f"{text}: {region.name}")
+            return np.where(np.repeat(late, region.unit, -1), np.uint8(0xFF), part(region.bytes, 1))
         if write:
             memory.note_write(region, part(region.places(), region.unit), 1, agent)
         elif region.shadow:

@@ -65,10 +65,13 @@ class Warp:
         self.wait = None
         self.cta.machine.runnable.append(self)
 
-    def check_late(self, read: int | None = None) -> None:
-        """PtxError: global memory belongs to the kernel in front. read: the address, where it is only read."""
+    def check_late(self, read: int | None = None, cached: bool = True) -> None:
+        """PtxError: global memory belongs to the kernel in front. read: the address, where it is only read; cached: L1
+        may keep what was there."""
         region = self.cta.machine.memory.region(read, read + 1) if self.early and read is not None else None
-        if self.early and not (region and region.ready):
+        if region and region.before and cached:
+            raise PtxError(f"a load before griddepcontrol.wait leaves in L1 what may be written: {region.name}")
+        if self.early and not (region and (region.ready or region.before)):
             what = f": {region.name}" if region else ""
             raise PtxError(f"global memory is accessed, or the next kernel let start, before griddepcontrol.wait{what}")
 

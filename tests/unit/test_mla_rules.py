@@ -18,7 +18,7 @@ from cutegen.hardware import ARCHS, Arch
 TWO = {"variant": "seesaw_2cta", "unit": 2, "split_columns": False}
 SM120 = ARCHS["sm_120a"]
 
-READY = MLA + "pdl: {ready: [block_table, seq_lens, kv_cache]}\n"
+READY = MLA + "pdl: {ready: [block_table, kv_cache]}\n"
 # (rule, spec, illegal knobs, what the reason and the remedy say, legal neighbour, arch that refuses)
 CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arch]] = [
     ("register-values", MLA, {"producer_registers": 42}, ("42 producer", "40 or 48"), {"producer_registers": 24}, SM90),
@@ -44,15 +44,16 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
     ("split-columns", PAIRED, {**TWO, "split_columns": True}, ("two row blocks", "use seesaw or both"), TWO, SM90),
     ("split-columns", MLA, {"max_splits": 1, "split_columns": True}, ("nothing is joined", "write false"),
      {"max_splits": 1, "split_columns": False}, SM90),
-    ("schedule-ahead", READY, {"pdl_wait": False}, ("pdl.wait is false", "`pdl: {wait: true}`, or drop schedule_ahead"),
+    ("schedule-ahead", MLA, {"pdl_wait": False}, ("pdl.wait is false", "`pdl: {wait: true}`, or drop schedule_ahead"),
      {}, SM90),
-    ("schedule-ahead", MLA, {"pdl_schedule_ahead": True},
-     ("`block_table`, `seq_lens`: they may", "`pdl: {ready: [block_table, seq_lens]}` if it holds"), {}, SM90),
-    ("keys-ahead", READY.replace(", kv_cache", ""), {"pdl_load_ahead": True},
-     ("`kv_cache`: it may", "`pdl: {ready: [block_table, seq_lens, kv_cache]}` if it holds, or drop load_ahead"), {},
+    ("keys-ahead", MLA, {"pdl_load_ahead": True},
+     ("`block_table` and `kv_cache`, which may", "`pdl: {ready: [block_table, kv_cache]}` if it holds, or drop"), {},
      SM90),
+    ("keys-ahead", READY.replace(", kv_cache", ""), {"pdl_load_ahead": True, "pdl_wait": False},
+     ("not name `kv_cache`, which may", "`pdl: {wait: true, ready: [block_table, kv_cache]}` if it holds"), {}, SM90),
+    ("keys-ahead", READY, {"pdl_wait": False}, ("no wait to load keys before", "or drop load_ahead"), {}, SM90),
     ("keys-ahead", READY, {"pdl_schedule_ahead": False}, ("pdl.schedule_ahead is false", "leave both"), {}, SM90),
-    ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "218 KiB", "99 KiB"), {}, SM120),
+    ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "219 KiB", "99 KiB"), {}, SM120),
 ]  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def test_problem_rule(rule: str, old: str, new: str, said: tuple[str, ...]) -> N
 
 
 def test_problem_rules_are_said_at_once_and_at_their_keys() -> None:
-    text = MLA.replace("[16, 128]", "129").replace("[1, 4]", "17") + "pdl: {ready: [seq_lens, seq_lens]}\n"
+    text = MLA.replace("[16, 128]", "129").replace("[1, 4]", "17") + "pdl: {ready: [kv_cache, kv_cache]}\n"
     with pytest.raises(SpecError) as caught:
         bind_mla(text + "latent_dim: 1\nrope_dim: 1\nkv_cache: {page_size: 3}\n")
     found = caught.value.diagnostics

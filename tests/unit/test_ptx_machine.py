@@ -78,6 +78,7 @@ def exactly(function: Any, *values: Any) -> list[int]:
         ("shr.s32 %r5, %r1, %r2;", (A, SMALL), lambda a, n: a >> n),
         ("shf.r.wrap.b32 %r5, %r1, %r2, 9;", (A, B), lambda a, b: ((b % 2**32 << 32) | a % 2**32) >> 9),
         ("min.s32 %r5, %r1, %r2;", (A, B), min),
+        ("min.relu.s32 %r5, %r1, %r2;", (A, B), lambda a, b: max(min(a, b), 0)),
         ("max.u32 %r5, %r1, %r2;", (A, B), lambda a, b: max(a % 2**32, b % 2**32)),
         ("lop3.b32 %r5, %r1, %r2, %r3, 0xe8;", (A, B, C), lambda a, b, c: (a & b) | (a & c) | (b & c)),
         ("prmt.b32 %r5, %r1, %r2, 0x5410;", (A, B), lambda a, b: (a & 0xFFFF) | (b & 0xFFFF) << 16),

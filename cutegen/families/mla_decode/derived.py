@@ -35,10 +35,17 @@ NAMED_BARRIERS = (
     NamedBarrier(3, "BOTH", CONSUMING, "both consumers are done with a request, or with a step of joining its parts"),
     NamedBarrier(4, "OWN_0", WARPGROUP_THREADS, "warpgroup 0 on its own: zeroed keys, or O staged for its TMA store"),
     NamedBarrier(5, "OWN_1", WARPGROUP_THREADS, "warpgroup 1 on its own: zeroed keys, or O staged for its TMA store"),
-    NamedBarrier(6, "FOUND", CONSUMING + 3 * WARP_THREADS, "barriers are initialised, and the CTA's part is found"),
+    NamedBarrier(6, "FOUND", CONSUMING + WARP_THREADS, "the kernel in front has ended, and the CTA's part is found"),
     NamedBarrier(
         7, "MET", CONSUMING + WARP_THREADS, "the meet warp knows who shares requests, and whether all started"
     ),
+    NamedBarrier(
+        8, "READY", 4 * WARP_THREADS, "mbarriers are initialised, and the part is found or guessed: loads may begin"
+    ),
+)
+GUESS_BARRIERS = (  # where a part is guessed before the wait for the kernel in front
+    NamedBarrier(9, "CHECKED", 3 * WARP_THREADS, "the load warps' guess is known to be right or wrong"),
+    NamedBarrier(10, "FREED", CONSUMING + 2 * WARP_THREADS, "what was loaded by a wrong guess has landed"),
 )
 
 
@@ -79,7 +86,21 @@ def smem_map(problem: MlaProblem) -> tuple[tuple[SmemRegion, ...], int]:
                 MBARRIER_BYTES,
                 f"{len(FREE_ORDER)} mbarriers: a group of tiles is read",
             ),
-            ("work", 9 * WORD, WORD, "i32 (9,): which keys of which requests are the CTA's"),
+            (
+                "full_given",
+                2 * MBARRIER_BYTES,
+                MBARRIER_BYTES,
+                "2 mbarriers: the other CTA of a cluster has told its guess",
+            ),
+            (
+                "work",
+                18 * WORD,
+                WORD,
+                "i32 (9, 2): which keys of which requests are the CTA's, by a guess and behind the wait",
+            ),
+            ("lengths", 160 * WORD, WORD, "i32 (160,): what the guess was made by"),
+            ("guess", 2 * WORD, WORD, "i32 (2,): what became of the loads by the guess"),
+            ("given", 64 * WORD, WORD, "i32 (32, 2): what the other CTA of a cluster told"),
             ("shared", 8 * WORD, 16, "i32 (4, 2): who shares the CTA's first and its last request, and who joins them"),
             ("references", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): of the exponents of each row"),
             ("changed", 8 * WORD, WORD, "i32 (4, 2): whether a warp's references moved"),

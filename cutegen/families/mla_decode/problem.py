@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
     from cutegen.spec import SpecDocument
 
-Ready: TypeAlias = Literal["block_table", "seq_lens", "kv_cache"]  # inputs that a spec may promise to be there early
-SCHEDULED: tuple[Ready, ...] = ("block_table", "seq_lens")  # what parts are found by
-LOADED: Ready = "kv_cache"
+Ready: TypeAlias = Literal["block_table", "kv_cache"]  # inputs that a spec may promise to be there early
+KEYS: tuple[Ready, ...] = ("block_table", "kv_cache")  # what keys are read from; lengths are guessed, and checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class MlaProblem:
     k[b, j] is row j % page_size of page block_table[b, j // page_size] of kv_cache, for j < seq_lens[b]; mask causal:
     token s sees j < seq_lens[b] - (query_len - 1) + s. A row without a key has out 0 and lse +inf.
     heads, query_len: promised (low, high), equal for a constant. ready: inputs that were written before the kernel in
-    front could start, as SCHEDULED and LOADED name them.
+    front could start.
     """
 
     dtype: DType
@@ -128,7 +127,7 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         page_size=spec.kv_cache.page_size,
         lse_base="2" if spec.lse.base == 2 else "e",
         lse_layout=spec.lse.layout,
-        ready=tuple(sorted(spec.pdl.ready, key=(*SCHEDULED, LOADED).index)),
+        ready=tuple(sorted(spec.pdl.ready, key=KEYS.index)),
     )
     if found := list(_findings(problem, doc)):
         raise SpecError(found)

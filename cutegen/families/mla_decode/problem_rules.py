@@ -69,8 +69,8 @@ def page_size(problem: MlaProblem, key: str) -> Fault | None:
     Rule(
         "ready-argument",
         "what is ready before the kernel in front starts is named once",
-        "`pdl: {ready: [block_table, seq_lens, kv_cache]}` lets kernels find their part of the work and load its first "
-        "keys before they wait for the kernel in front. Queries are what that one writes.",
+        "`pdl: {ready: [block_table, kv_cache]}` lets kernels load the first keys of their part before they "
+        "wait for the kernel in front. Queries are what that one writes; of lengths nothing needs to be promised.",
         "pdl: {ready: [kv_cache, kv_cache]}",
     ),
     ("pdl", "ready"),

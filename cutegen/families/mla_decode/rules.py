@@ -6,7 +6,7 @@ from __future__ import annotations
 from cutegen.diagnostics import Rule
 from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_CALLS, SINGLE_ROWS, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
-from cutegen.families.mla_decode.problem import LOADED, SCHEDULED, MlaProblem, Ready
+from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.refusal import Objection, kib
 from cutegen.families.register_rules import REGISTER_FILE, REGISTER_VALUES, check_file, check_value
@@ -115,27 +115,30 @@ def split_columns(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | 
 @BOOK.declare_form(
     Rule(
         "schedule-ahead",
-        "parts are found before the wait only from what was written before the kernel in front could start",
-        "`pdl: {ready: [block_table, seq_lens]}` promises that of what they are found by; no lock and no tuner assumes "
-        "it. Without `pdl.wait` a kernel starts when the one in front has ended, and there is nothing to be ahead of.",
-        "pdl: {schedule_ahead: true}",
+        "parts are found ahead of the wait only if there is a wait",
+        "Without `pdl.wait` a kernel starts when the one in front has ended, and there is nothing to be ahead of. No "
+        "promise is needed: a part that is found ahead is a guess, and behind the wait lengths are looked at again.",
+        "pdl: {wait: false, schedule_ahead: true}",
     ),
     "pdl_schedule_ahead",
     "pdl_wait",
 )
 def schedule_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if not c.pdl_schedule_ahead:
+    if not c.pdl_schedule_ahead or c.pdl_wait:
         return None
-    return _ahead(problem, c, "find parts", SCHEDULED, "schedule_ahead")
+    return (
+        "pdl.wait is false: there is no wait to find parts before",
+        "write `pdl: {wait: true}`, or drop schedule_ahead",
+    )
 
 
 @BOOK.declare_form(
     Rule(
         "keys-ahead",
         "keys are loaded before the wait only if they were written before the kernel in front could start",
-        "`pdl: {ready: [block_table, seq_lens, kv_cache]}` promises that of all but the new tokens; no lock and no "
-        "tuner assumes it. Which keys are loaded first, a CTA knows when it has found its part.",
-        "pdl: {ready: [block_table, seq_lens], load_ahead: true}",
+        "`pdl: {ready: [block_table, kv_cache]}` promises that of the table and of all keys but the new tokens; no "
+        "lock and no tuner assumes it. Which keys are loaded first, a CTA knows when it has found its part.",
+        "pdl: {load_ahead: true}",
     ),
     "pdl_load_ahead",
     "pdl_schedule_ahead",
@@ -144,26 +147,22 @@ def schedule_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection |
 def load_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not c.pdl_load_ahead:
         return None
-    if found := _ahead(problem, c, "load keys", (*SCHEDULED, LOADED), "load_ahead"):
-        return found
+    missing = [name for name in KEYS if name not in problem.ready]
+    if missing:
+        names, written = " and ".join(f"`{name}`" for name in missing), ["wait: true"] * (not c.pdl_wait)
+        written.append(f"ready: [{', '.join(KEYS)}]")
+        return (
+            f"pdl.ready does not name {names}, which may be written in front",
+            f"write `pdl: {{{', '.join(written)}}}` if it holds, or drop load_ahead",
+        )
+    if not c.pdl_wait:
+        return (
+            "pdl.wait is false: there is no wait to load keys before",
+            "write `pdl: {wait: true}`, or drop load_ahead",
+        )
     if not c.pdl_schedule_ahead:
         return "pdl.schedule_ahead is false: the first keys are known after the wait", "leave both `auto`"
     return None
-
-
-def _ahead(problem: MlaProblem, c: Candidate, what: str, needed: tuple[Ready, ...], knob: str) -> Objection | None:
-    missing = [name for name in needed if name not in problem.ready]
-    if c.pdl_wait and not missing:
-        return None
-    reason = f"pdl.wait is false: there is no wait to {what} before"
-    if missing:
-        names = ", ".join(f"`{name}`" for name in missing)
-        reason = f"pdl.ready does not name {names}: {'they' if missing[1:] else 'it'} may be written in front"
-    written = ["wait: true"] * (not c.pdl_wait)
-    if missing:
-        written.append(f"ready: [{', '.join(n for n in (*SCHEDULED, LOADED) if n in problem.ready or n in missing)}]")
-    held = " if it holds" if missing else ""
-    return reason, f"write `pdl: {{{', '.join(written)}}}`{held}, or drop {knob}"
 
 
 @BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers")

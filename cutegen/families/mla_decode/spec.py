@@ -86,14 +86,15 @@ class MlaPdl(Pdl):
     ready: list[Ready] = Field(
         default=[],
         description="Arguments that the caller promises to have been written before the kernel in front of this one "
-        "could start; of kv_cache all but the slots of the new tokens, the last query_len of each request.",
+        "could start: of block_table the entries within a length, of kv_cache all but the slots of the new tokens, the "
+        "last query_len of each request.",
     )
     schedule_ahead: bool | Auto = knob(
-        "Find the parts of the work before the wait, where `ready` names block_table and seq_lens."
+        "Find the parts of the work before the wait, and again behind it if lengths have changed by then."
     )
     load_ahead: bool | Auto = knob(
         "Load the first keys of a part before the wait, unless new tokens are among them, where parts are found before "
-        "it and `ready` names kv_cache, too."
+        "it and `ready` names block_table and kv_cache."
     )
 
 

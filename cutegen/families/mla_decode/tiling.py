@@ -6,6 +6,7 @@ from cutegen.families.mla_decode.candidate import ANY, Candidate
 from cutegen.families.mla_decode.derived import (
     BUFFERS,
     CONSUMERS,
+    GUESS_BARRIERS,
     NAMED_BARRIERS,
     QUERY_BOXES,
     TILE_COLUMNS,
@@ -49,7 +50,7 @@ def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMla
         pipelines=_pipelines(problem, c, d),
         roles=_roles(c),
         candidate=c,
-        named_barriers=NAMED_BARRIERS,
+        named_barriers=NAMED_BARRIERS + GUESS_BARRIERS * c.pdl_schedule_ahead,
         free_groups=d.free_groups,
         q_bytes=d.q_bytes,
         tile_bytes=d.tile_bytes,
