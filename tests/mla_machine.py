@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ def loaded(name: str, **options: Any) -> Subject:
 
 def loaded_in(simulation: Simulation, name: str) -> Subject:
     return load(ROOT / "generated" / name, simulation)
+
+
+def reached(simulation: Simulation, pattern: re.Pattern[str]) -> list[bool]:
+    """Of each such instruction, whether any launch executed it."""
+    return [
+        bool(was)
+        for assembler in simulation.assemblers
+        for instruction, was in zip(assembler.program.instructions, assembler.reached)
+        if pattern.match(instruction.text)
+    ]
 
 
 def assert_right(plan: Any, inputs: Any, outputs: Any) -> None:

@@ -8,7 +8,6 @@ from cutegen.runtime.mla import KEY_BLOCK
 
 # Lengths of a lane: a warp loads and sums 160 at once, and keeps those of a batch up to that; or 32.
 HELD, FEW = 5, 1
-KEPT = 160  # words: 32 * HELD
 
 
 def within(length: Int32, most: Int32) -> Int32:

@@ -17,7 +17,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int32, Uint32, const_expr
 
-from cutegen.device.request_lengths import FEW, HELD, load_lengths, read_length, within
+from cutegen.device.request_lengths import FEW, HELD, load_lengths, most_kept, read_length, within
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 # LENGTH: of the first request, in keys; without meaning, and maybe never written, where the part has no keys. Two
@@ -86,8 +86,8 @@ def find_part(
     sqrt(n / join_ratio) pairs. max_splits: most parts of a request, 0 for no bound. rows: of a request. shares_columns:
     whether two CTAs share a part, a function of (batch or None for a single request, rows, parts, key blocks of all
     requests); then CTA n has half n % 2 of the columns of part n // 2, and COLUMN_BLOCKS is 2. None: no two ever do,
-    and that field is not written. kept: where to note the lengths for `have_changed`, (KEPT,) in shared memory, or
-    None.
+    and that field is not written. kept: where to note the lengths for `have_changed`, (most_kept(unit),) in shared
+    memory, or None.
 
     A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
     through it, and a single one the shortest, whose cut is an aligned one. The others find the same; but single key
@@ -97,7 +97,7 @@ def find_part(
     given = (lengths, most, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, kept)
     if batch == 1:
         _take_single(lengths, most, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found, kept)
-    elif const_expr(2 * unit == PAIR) or batch <= 32 * FEW:
+    elif const_expr(most_kept(unit) == 32 * FEW) or batch <= 32 * FEW:
         _find_among(*given, FEW)
     else:
         _find_among(*given, HELD)

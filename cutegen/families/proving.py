@@ -50,7 +50,7 @@ class Baseline:
     complete: it computes all of the plan's outputs, so that they can be compared. returns: its launch returns them,
     instead of writing to those it was given. step: a launch that is needed once per step of a model, for all its
     layers, and so is timed apart. bound: it only moves the data that any kernel has to move, so that its time is a
-    floor. does: what it computes, in words. library: whose it is; a kernel is compared with the fastest of each, and
+    floor. does: what it computes, in words. rival: whose it is; a kernel is compared with the fastest of each, and
     not with those of "".
     """
 
@@ -61,7 +61,7 @@ class Baseline:
     returns: bool = False
     step: Bind | None = None
     bound: bool = False
-    library: str = ""
+    rival: str = ""
 
 
 class Proving(Protocol):

@@ -28,35 +28,35 @@ def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
             unfused,
             _bind_reference(plan, lambda: plan._reference),
             complete=False,
-            library="torch eager",
+            rival="torch eager",
         )
         compiled = "what Inductor makes of the reference"
-        yield Baseline("torch.compile", compiled, _bind_compiled(plan), complete=False, library="torch.compile")
+        yield Baseline("torch.compile", compiled, _bind_compiled(plan), complete=False, rival="torch.compile")
 
 
 def _list_products(plan: KernelPlan) -> Iterator[Baseline]:
     """Products by other libraries, with the epilogue where they fuse it."""
     yield from list_scaled_baselines(plan)
     product = Product(plan)
-    quack = Baseline("quack", "quack, tuned", bind_quack(product), library="quack")
+    quack = Baseline("quack", "quack, tuned", bind_quack(product), rival="quack")
     if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN or plan.scales:  # scales of blocks are in no epilogue
         alone = "cuBLAS, the product only"
-        yield Baseline("torch.mm", alone, _bind_product(product), complete=False, library="cuBLAS product")
+        yield Baseline("torch.mm", alone, _bind_product(product), complete=False, rival="cuBLAS product")
         addend = _addend(plan)
         if addend is not None:
             how = "cuBLAS with its own addition, out="
-            yield Baseline("torch.addmm", how, _bind_addmm(product, addend), library="cuBLAS")
+            yield Baseline("torch.addmm", how, _bind_addmm(product, addend), rival="cuBLAS")
         single = len(plan.outputs) == 1 and not plan.scales
         if single and cublaslt_epilogue(product):
             own = "cuBLASLt with its own epilogue, its best candidate"
-            yield Baseline("nvmath", own, bind_nvmath(product), complete=False, library="cuBLAS")
+            yield Baseline("nvmath", own, bind_nvmath(product), complete=False, rival="cuBLAS")
         if single and quack_epilogue(product):
             yield quack
     else:
-        yield Baseline("torch.mm", "cuBLAS, its first choice", _bind_mm(product), library="cuBLAS")
-        yield Baseline("nvmath", "cuBLASLt, its best candidate", bind_nvmath(product), library="cuBLAS")
+        yield Baseline("torch.mm", "cuBLAS, its first choice", _bind_mm(product), rival="cuBLAS")
+        yield Baseline("nvmath", "cuBLASLt, its best candidate", bind_nvmath(product), rival="cuBLAS")
         yield quack
-        yield Baseline("cutlass_operators", "CUTLASS operators, the best", bind_operators(product), library="CUTLASS")
+        yield Baseline("cutlass_operators", "CUTLASS operators, the best", bind_operators(product), rival="CUTLASS")
 
 
 def _addend(plan: KernelPlan) -> TensorArg | None:

@@ -55,7 +55,7 @@ class Candidate:
 
     subject: whose outputs these should be; None where they are not comparable. is_baseline: it is no kernel of ours;
     is_bound: nor one that computes anything.
-    library: whose baseline it is; "" for a kernel, and for a baseline that is no rival. signature: of the plan that it
+    rival: whose baseline it is; "" for a kernel, and for a baseline that is no rival. signature: of the plan that it
     is, or is a baseline of. does: what it computes. tiling, numbers: the dispatch's choice, and what it consists of.
     flops, moved: of one launch; None where unknown. step: what a model runs once per step beside, for all its layers.
     references: those computed so far, by number of the set; candidates with the same inputs share them. sets: how many
@@ -73,7 +73,7 @@ class Candidate:
     is_bound: bool = False
     tiling: str = ""
     numbers: Any = None
-    library: str = ""
+    rival: str = ""
     signature: tuple[object, ...] | None = None
     flops: int | None = None
     moved: int | None = None
@@ -87,7 +87,7 @@ class Candidate:
 
     def compares_with(self, kernel: Candidate) -> bool:
         """It is a rival's baseline of that kernel, on the same inputs; a file has none, and is compared with all."""
-        return bool(self.library) and (kernel.signature is None or kernel.signature == self.signature)
+        return bool(self.rival) and (kernel.signature is None or kernel.signature == self.signature)
 
     def release(self) -> None:
         """Lets go of all tensors: the figures stay."""
@@ -294,7 +294,7 @@ def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, pref
         kernel.shape,
         is_baseline=True,
         is_bound=baseline.bound,
-        library=baseline.library,
+        rival=baseline.rival,
         signature=subject.plan.signature(),
         flops=None if baseline.bound else kernel.flops,
         moved=kernel.moved,

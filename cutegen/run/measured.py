@@ -44,7 +44,7 @@ class Measured:
         return {
             "name": c.name,
             "baseline": c.is_baseline,
-            "library": c.library,
+            "library": c.rival,
             "does": c.does,
             "tiling": c.tiling,
             "numbers": asdict(c.numbers) if is_dataclass(c.numbers) and not isinstance(c.numbers, type) else None,
@@ -77,9 +77,9 @@ def relate(measured: Sequence[Measured], against: str) -> None:
         if m.candidate.is_baseline:
             continue
         own = [b for b in measured if b.candidate.compares_with(m.candidate)]
-        for library in dict.fromkeys(b.candidate.library for b in own):
-            best = min((b for b in own if b.candidate.library == library), key=lambda b: b.time.median if b.time else 0)
-            m.speeds[library] = best.candidate.name, speed_ratio(best.samples, m.samples)
+        for rival in dict.fromkeys(b.candidate.rival for b in own):
+            best = min((b for b in own if b.candidate.rival == rival), key=lambda b: b.time.median if b.time else 0)
+            m.speeds[rival] = best.candidate.name, speed_ratio(best.samples, m.samples)
         if m.speed and against not in {b.candidate.name for b in own}:
             m.speeds[against] = against, m.speed
 

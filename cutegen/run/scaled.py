@@ -23,10 +23,10 @@ def list_scaled_baselines(plan: KernelPlan) -> Iterator[Baseline]:
     whole = len(plan.outputs) == 1 and list(plan.epilogue.values())[-1:] == ["acc"]
     accumulation = "promoted" if plan.promoted_k else "fast"
     does = f"cuBLAS with {accumulation} accumulation, " + ("out=" if whole else "the product and its scales only")
-    library = "cuBLAS" if whole else "cuBLAS product"
-    yield Baseline("torch._scaled_mm", does, _bind_scaled_mm(product, whole), complete=whole, library=library)
+    rival = "cuBLAS" if whole else "cuBLAS product"
+    yield Baseline("torch._scaled_mm", does, _bind_scaled_mm(product, whole), complete=whole, rival=rival)
     if whole and len(blocked_scales(plan)) == 2:
-        yield Baseline("deep_gemm", "DeepGEMM, out=", _bind_deep_gemm(product), library="DeepGEMM")
+        yield Baseline("deep_gemm", "DeepGEMM, out=", _bind_deep_gemm(product), rival="DeepGEMM")
 
 
 def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:

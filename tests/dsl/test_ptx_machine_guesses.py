@@ -26,6 +26,7 @@ from mla_machine import (
     loaded,
     loaded_in,
     new_tokens,
+    reached,
 )
 from mla_specs import EDGES, MLA
 from ptx_machine import Simulation, assert_passes, load_resolution, run
@@ -63,16 +64,6 @@ def before_they_changed(seed: int, argument: int = LENGTHS) -> Callable[..., dic
 
 FREES = re.compile(r"bar\.sync\s+10, 320")  # what was loaded by a wrong guess
 AGREES = re.compile(r"st\.async\.")  # two CTAs: on their guess; that what they loaded in vain is there
-
-
-def reached(simulation: Simulation, pattern: re.Pattern[str]) -> list[bool]:
-    """Of each such instruction, whether any launch executed it."""
-    return [
-        bool(was)
-        for assembler in simulation.assemblers
-        for instruction, was in zip(assembler.program.instructions, assembler.reached)
-        if pattern.match(instruction.text)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -113,10 +104,13 @@ def test_parts_that_turn_out_to_have_no_keys(tiling: str) -> None:
     simulation = Simulation(8, 1, **{**PROMISED, "before": before_they_changed(0)})
     plan: Any = loaded_in(simulation, BF16).plan
     inputs = plan.draw_inputs(Draw(), **dims(1, 1, 16, 900))
-    inputs[3][:] = 70
+    inputs[LENGTHS][:] = 70
     outputs, scratch = plan.allocate_outputs(*inputs), plan.allocate_scratch(*inputs)
     plan.make_launch(tiling)(*inputs, *outputs, *scratch)
     assert_right(plan, inputs, outputs)
+    assert simulation.machine
+    loaded_pages = {start[-1] for region, start, _ in simulation.machine.boxes if region.startswith("argument 1 ")}
+    assert loaded_pages & set(inputs[TABLE][0, 2:].tolist())  # by parts that had keys by their guess alone
 
 
 @pytest.mark.parametrize("form", [GUESSED, "single_in_pairs", "without a promise"])

@@ -13,7 +13,20 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from mla_machine import BF16, CACHE, F16, LENGTHS, PROMISED, TABLE, UNIT_1, assert_right, dims, loaded, loaded_in
+from mla_machine import (
+    BF16,
+    CACHE,
+    F16,
+    LENGTHS,
+    PROMISED,
+    TABLE,
+    UNIT_1,
+    assert_right,
+    dims,
+    loaded,
+    loaded_in,
+    reached,
+)
 from mla_specs import EDGES
 from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
@@ -87,13 +100,7 @@ def forget(simulation: Simulation) -> None:
 
 
 def done(simulation: Simulation) -> set[str]:
-    reached = (
-        instruction.text
-        for assembler in simulation.assemblers
-        for instruction, reached in zip(assembler.program.instructions, assembler.reached)
-        if reached
-    )
-    return {what for text in reached for what, pattern in DOES.items() if pattern.match(text)}
+    return {what for what, pattern in DOES.items() if any(reached(simulation, pattern))}
 
 
 @pytest.mark.parametrize(

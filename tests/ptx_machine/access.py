@@ -62,11 +62,12 @@ def _gather(w: Any, space: str, addresses: Any, size: int, count: int, atomic: b
         if int(addresses.min()) < SHARED_WINDOW:
             raise PtxError("a generic load from parameters, or from several spaces, is not simulated")
         return _gather(w, "shared", addresses - np.uint64(SHARED_WINDOW), size, count)
+    memory, agent = w.cta.machine.memory, None if atomic else w.agent
     if w.early:
         for address in addresses:
             w.check_late(int(address), cached=not atomic)
-        return w.cta.machine.memory.guess(addresses, size, count, w.cta.machine.random.random)
-    return w.cta.machine.memory.gather(addresses, size, count, None if atomic else w.agent)
+        return memory.guess(addresses, size, count, agent, w.cta.machine.random.random)
+    return memory.gather(addresses, size, count, agent)
 
 
 def _scatter(w: Any, space: str, addresses: Any, size: int, values: Any, atomic: bool = False) -> None:

@@ -74,9 +74,9 @@ class GlobalMemory:
             region.shadow.read(*runs_of(inside, size * count, region.unit), agent)
         return region.words[size][words_of(inside, size, count)]
 
-    def guess(self, addresses: Any, size: int, count: int, draw: Any) -> Any:
+    def guess(self, addresses: Any, size: int, count: int, agent: Agent | None, draw: Any) -> Any:
         """As `gather`, while the kernel in front may be writing. draw: of random.Random; from 0 to below 1."""
-        found = self.gather(addresses, size, count, None)
+        found = self.gather(addresses, size, count, agent)
         region, inside = self._find(addresses, size, count, write=False)
         if region and region.before:
             share = draw()  # of the lanes that come too early: none, some or all

@@ -247,7 +247,7 @@ READY = "ready: [kv_cache, block_table]"
 @pytest.mark.parametrize(
     ("pdl", "ahead", "reasons"),
     [
-        ("{}", (True, False), ("looking at lengths again", "does not name block_table, kv_cache, which")),
+        ("{}", (True, False), ("checking lengths", "does not name block_table, kv_cache, which")),
         ("{ready: [kv_cache]}", (True, False), ("0.99 to 1.07", "does not name block_table, which")),
         ("{ready: [block_table]}", (True, False), ("0.99 to 1.07", "does not name kv_cache, which")),
         (f"{{{READY}}}", (True, True), ("0.99 to 1.07", "keys and table were there")),

@@ -227,7 +227,7 @@ def test_the_fastest_of_a_library_counts() -> None:
     assert {library: name for library, (name, _) in kernel.speeds.items()} == {
         "cuBLAS product": "torch.mm", "cuBLAS": "torch.addmm",
     }  # fmt: skip
-    addmm.candidate.library = "cuBLAS product"
+    addmm.candidate.rival = "cuBLAS product"
     kernel.speeds.clear()
     relate(problem.measured, problem.against)
     assert kernel.speeds["cuBLAS product"][0] == product.candidate.name  # the fake device's candidates grow slower

@@ -51,32 +51,32 @@ def list_grouped_baselines(plan: GroupedPlan) -> Iterator[Baseline]:
             _bind(plan, torch_grouped_product),
             complete=as_declared,
             returns=as_declared,
-            library="torch grouped",
+            rival="torch grouped",
         )
     else:
         product = _bind(plan, batched_product)
-        yield Baseline("torch.bmm", "cuBLAS, of all rows", product, complete=False, library="cuBLAS")
+        yield Baseline("torch.bmm", "cuBLAS, of all rows", product, complete=False, rival="cuBLAS")
     if plan.row_groups.form != "offsets":
-        yield Baseline("deep_gemm", "DeepGEMM", _bind_deep_gemm(plan), complete=whole, library="DeepGEMM")
+        yield Baseline("deep_gemm", "DeepGEMM", _bind_deep_gemm(plan), complete=whole, rival="DeepGEMM")
     each = "cuBLAS, group by group, sizes known"
-    yield Baseline("torch.mm", each, _bind(plan, each_product, whole), complete=whole, library="cuBLAS loop")
+    yield Baseline("torch.mm", each, _bind(plan, each_product, whole), complete=whole, rival="cuBLAS loop")
 
 
 def _scaled(plan: GroupedPlan) -> Iterator[Baseline]:
     """Of products with scales in their mainloop: what scales in the same way."""
     whole, blocks = _is_product(plan), len(blocked_scales(plan)) == 2
     if blocks and plan.row_groups.form != "offsets":
-        yield Baseline("deep_gemm", "DeepGEMM", _bind_deep_gemm(plan), complete=whole, library="DeepGEMM")
+        yield Baseline("deep_gemm", "DeepGEMM", _bind_deep_gemm(plan), complete=whole, rival="DeepGEMM")
     if not blocks and plan.row_groups.flat:
         returns = whole and plan.outputs[0].dtype == "bfloat16"
         product = _bind(plan, torch_scaled_grouped_product, bool(plan.promoted_k))
         does = "CUTLASS in PyTorch"
         yield Baseline(
-            "torch._scaled_grouped_mm", does, product, complete=returns, returns=returns, library="torch grouped"
+            "torch._scaled_grouped_mm", does, product, complete=returns, returns=returns, rival="torch grouped"
         )
     each = _bind(plan, each_scaled_product, whole, bool(plan.promoted_k))
     does = "cuBLAS, group by group, sizes known"
-    yield Baseline("torch._scaled_mm", does, each, complete=whole, library="cuBLAS loop")
+    yield Baseline("torch._scaled_mm", does, each, complete=whole, rival="cuBLAS loop")
 
 
 def _is_product(plan: GroupedPlan) -> bool:

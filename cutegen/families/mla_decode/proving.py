@@ -85,14 +85,14 @@ class MlaProving:
                 complete=comparable,
                 returns=comparable,
                 step=_bind_flash_mla_metadata,
-                library="FlashMLA",
+                rival="FlashMLA",
             )
             yield Baseline(
                 "flash_attn",
                 "FlashAttention-3, its MLA path",
                 _bind_flash_attn(plan),
                 complete=False,
-                library="FlashAttention-3",
+                rival="FlashAttention-3",
             )
         yield Baseline("paged_read", "reads the pages of the cache", _bind_paged_read(plan), complete=False, bound=True)
         yield Baseline(
@@ -100,7 +100,7 @@ class MlaProving:
             "dense copy of the cache, softmax, two products",
             _bind_dense(plan),
             complete=False,
-            library="dense torch",
+            rival="dense torch",
         )
 
     def bench_dims(self, plan: MlaPlan) -> Iterator[Mapping[str, int]]:

@@ -141,6 +141,7 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
             f"block {group} of every pair{single}: S = Q K^T, softmax, P to SMEM; columns {256 * group}.."
             f"{256 * group + 255}{half} of O += P V of both blocks; then joins the parts of cut requests"
         )
+        does = f"warp {first} first finds the CTA's part of the work; {does}" if group == 1 else does
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
     first = WARPS_PER_WARPGROUP * CONSUMERS
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
