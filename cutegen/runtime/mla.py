@@ -24,7 +24,7 @@ class MlaTiling:
     L2 ahead of their load. pdl_wait: waits for the kernel before it, by programmatic dependent launch. pdl_trigger: the
     next one may start when all CTAs have issued their last loads of K. pdl_schedule_ahead: finds its part of the work
     before it waits, and again behind it if lengths have changed. pdl_load_ahead: loads the first keys of it before,
-    too, unless new tokens are among them.
+    too, but for blocks with new tokens.
     """
 
     cluster: int

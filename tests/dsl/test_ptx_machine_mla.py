@@ -164,24 +164,42 @@ def test_parts_of_single_blocks() -> None:
     assert wait < touches[0]
 
 
+def replacing(pattern: str, by: str) -> Callable[[str], str]:
+    def mutate(ptx: str) -> str:
+        changed, n = re.subn(pattern, by, ptx)
+        assert n, f"nothing in the PTX matches {pattern}"
+        return changed
+
+    return mutate
+
+
 @pytest.mark.parametrize(
     ("change", "shape", "told"),
     [
         ({"ready": (TABLE,)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {CACHE} "),
         ({"ready": (CACHE,)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {TABLE} "),
-        (
-            {
-                "mutate": lambda ptx: re.sub(
-                    r"(add\.s32\s+(%r\d+), %r\d+, )2;(\s+min\.s32\s+%r\d+, %r\d+, \2;)", r"\g<1>1;\3", ptx
-                ),
-                "before": None,
-                "ready": (CACHE, TABLE, LENGTHS),
-            },
-            dims(1, 1, 16, 128),
-            f"TMA loads what the kernel in front may write, before griddepcontrol.wait: argument {CACHE} ",
+        *(
+            (
+                {
+                    "mutate": replacing(
+                        rf"(add\.s32\s+(%r\d+), %r\d+, ){end};(\s+min\.s32\s+%r\d+, %r\d+, \2;\s+setp\.le)",
+                        rf"\g<1>{end - 64};\3",
+                    ),
+                    "before": None,
+                    "ready": (CACHE, TABLE, LENGTHS),
+                },
+                dims(1, 1, 16, end),
+                f"TMA loads what the kernel in front may write, before griddepcontrol.wait: argument {CACHE} ",
+            )
+            for end in (64, 128)
         ),
     ],
-    ids=["keys that nobody promises", "a table that nobody promises", "a block with a new token"],
+    ids=[
+        "keys that nobody promises",
+        "a table that nobody promises",
+        "a first block with a new token",
+        "a second block with a new token",
+    ],
 )
 def test_keys_ahead_that_may_not_be_there(change: dict[str, Any], shape: dict[str, int], told: str) -> None:
     result = run(loaded(BF16, sm_count=1, **change), shape, tiling="seesaw")
@@ -205,15 +223,6 @@ def test_negative_lengths_count_as_zero() -> None:
     lengths = torch.tensor([130, -1, 70, -(2**31)], dtype=torch.int32)
     outputs = plan.kernel_fn(q, cache, table, lengths, scale)
     assert_right(plan, (q, cache, table, lengths.clamp(min=0), scale), outputs)
-
-
-def replacing(pattern: str, by: str) -> Callable[[str], str]:
-    def mutate(ptx: str) -> str:
-        changed, n = re.subn(pattern, by, ptx)
-        assert n, f"nothing in the PTX matches {pattern}"
-        return changed
-
-    return mutate
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class MlaPdl(Pdl):
         "Find the parts of the work before the wait, and again behind it if lengths have changed by then."
     )
     load_ahead: bool | Auto = knob(
-        "Load the first keys of a part before the wait, unless new tokens are among them, where parts are found before "
+        "Load the first keys of a part before the wait, but for blocks with new tokens, where parts are found before "
         "it and `ready` names block_table and kv_cache."
     )
 
