@@ -90,7 +90,7 @@ def get_mla_metadata(
 
     Nothing in them depends on the lengths: they need not be made anew when lengths change.
     """
-    _refuse(is_fp8_kvcache=is_fp8_kvcache, topk=topk)
+    _refuse(is_fp8_kvcache=bool(is_fp8_kvcache), topk=topk)
     if cache_seqlens is None:
         return FlashMLASchedMeta(), None
     if num_heads_k != 1:
@@ -128,7 +128,7 @@ def flash_mla_with_kvcache(
     that do not fit, in words.
     """
     _refuse(
-        is_fp8_kvcache=is_fp8_kvcache,
+        is_fp8_kvcache=bool(is_fp8_kvcache),
         indices=indices,
         attn_sink=attn_sink,
         extra_k_cache=extra_k_cache,
@@ -272,10 +272,13 @@ def _import_plan(folder: Path, module: str) -> MlaPlan:
     return plan
 
 
+_SUPPORTED = "dense decode over bf16 or f16 only"
+
+
 def _refuse(**unsupported: Any) -> None:
     for name, value in unsupported.items():
         if value is not None and value is not False:
-            raise NotImplementedError(f"flash_mla: {name} is not supported: dense decode over bf16 or f16 only")
+            raise NotImplementedError(f"flash_mla: {name} is not supported: {_SUPPORTED}")
 
 
 def _check_shapes(q: Any, k_cache: Any, head_dim_v: int) -> None:
@@ -284,6 +287,8 @@ def _check_shapes(q: Any, k_cache: Any, head_dim_v: int) -> None:
         raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
     _check_tensor("q", q)
     _check_tensor("k_cache", k_cache)
+    if k_cache.element_size() == 1:  # whether or not is_fp8_kvcache says so
+        raise NotImplementedError(f"flash_mla: k_cache has dtype {k_cache.dtype}, an fp8 cache: {_SUPPORTED}")
     if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
         raise ValueError(
             f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "

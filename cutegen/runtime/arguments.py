@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,10 +216,20 @@ class Fault:
     text: str
 
 
+# Instead of a remedy that makes a copy, for what a launch writes.
+ALLOCATE = "allocate it so; the kernel writes it, and a copy would be lost"
+
+
 def find_faults(
-    declared: Mapping[str, Extent], args: Sequence[Argument], values: Sequence[Any], device: str, reduced: str
+    declared: Mapping[str, Extent],
+    args: Sequence[Argument],
+    values: Sequence[Any],
+    device: str,
+    reduced: str,
+    written: Collection[str] = (),
 ) -> list[Fault]:
-    """Every reason why `values` cannot be passed as `args`, in argument order; empty when they can."""
+    """Every reason why `values` cannot be passed as `args`, in argument order; empty when they can. written: names of
+    the arguments that a launch writes."""
     import torch
 
     if len(args) != len(values):
@@ -244,7 +254,7 @@ def find_faults(
             faults.append(Fault(TypeError, f"{arg.name}: is {_kind(value)}, needs a torch tensor {arg.text()}"))
         else:
             place = place or (arg.name, value.device)
-            faults += _tensor_faults(arg, value, device, place, bound, declared)
+            faults += _tensor_faults(arg, value, device, place, bound, declared, arg.name in written)
     if not faults and bound.get(reduced, (1, ""))[0] == 0:
         faults.append(Fault(ValueError, f"{reduced} is 0; a product over no elements is not computed: fill the output"))
     return faults
@@ -261,15 +271,20 @@ def _tensor_faults(
     place: tuple[str, Any],
     bound: dict[str, tuple[int, str]],
     declared: Mapping[str, Extent],
+    written: bool,
 ) -> Iterator[Fault]:
     def fault(text: str, error: type[Exception] = ValueError) -> Fault:
         return Fault(error, f"{arg.name}: {text}")
 
     if value.dtype is not torch_dtype(arg.dtype):
         have = str(value.dtype).removeprefix("torch.")
-        yield fault(f"has dtype {have}, needs {arg.dtype}: pass {arg.name}.to(torch.{arg.dtype})", TypeError)
+        cast = f"pass {arg.name}.to(torch.{arg.dtype})"
+        if value.element_size() < _bytes(arg.dtype) == 2:
+            cast = "dequantise it first, as a cast knows no scales"
+        yield fault(f"has dtype {have}, needs {arg.dtype}: {ALLOCATE if written else cast}", TypeError)
     if value.device.type != device:
-        yield fault(f"is on {value.device}, needs {device}: pass {arg.name}.to({device!r})")
+        move = ALLOCATE if written else f"pass {arg.name}.to({device!r})"
+        yield fault(f"is on {value.device}, needs {device}: {move}")
     elif value.device != place[1]:
         yield fault(f"is on {value.device}, but {place[0]} is on {place[1]}: move all to one device")
     bare = value.device.type == device and lacks_memory(value)
@@ -297,16 +312,16 @@ def _tensor_faults(
         elif owner == arg.name and (text := range_fault(name, known, declared[name])):
             yield fault(f"shape[{axis}]: {text}")
     if value.numel() and not bare:
-        yield from (fault(text) for text in _layout_faults(arg, value))
+        yield from (fault(text) for text in _layout_faults(arg, value, written))
 
 
-def _layout_faults(arg: TensorArg, value: Any) -> Iterator[str]:
+def _layout_faults(arg: TensorArg, value: Any, written: bool) -> Iterator[str]:
     size, unit = value.element_size(), "TMA needs" if arg.align >= 16 else "the kernel needs"
     inner = arg.contiguous
     for axis, (extent, stride) in enumerate(zip(value.shape, value.stride())):
         if axis == inner:
             if extent > 1 and stride != 1:
-                yield f"stride({axis}) is {stride}, needs 1 ({arg.dims[axis]} contiguous): {_relayout(arg)}"
+                yield f"stride({axis}) is {stride}, needs 1 ({arg.dims[axis]} contiguous): {_relayout(arg, written)}"
             if extent % arg.multiple:
                 up = -(-extent // arg.multiple) * arg.multiple
                 yield (
@@ -319,16 +334,19 @@ def _layout_faults(arg: TensorArg, value: Any) -> Iterator[str]:
             if inner is not None and up != value.shape[inner]:
                 fix = f"pad {arg.dims[inner]} to {up}, or pass a slice of a buffer whose rows hold {up} elements"
             else:
-                fix = _relayout(arg)
+                fix = _relayout(arg, written)
             yield f"{text}: {fix}"
     if off := value.data_ptr() % arg.align:
+        copy = "" if written else f", or pass {arg.name}.clone()"
         yield (
             f"data pointer is {off} bytes past a multiple of {arg.align}; {unit} {arg.align}-byte alignment: "
-            f"start the slice at a multiple of {max(1, arg.align // size)} elements, or pass {arg.name}.clone()"
+            f"start the slice at a multiple of {max(1, arg.align // size)} elements{copy}"
         )
 
 
-def _relayout(arg: TensorArg) -> str:
+def _relayout(arg: TensorArg, written: bool) -> str:
+    if written:
+        return ALLOCATE
     if arg.contiguous == len(arg.dims) - 1:
         return f"pass {arg.name}.contiguous()"
     axes = (arg.contiguous, len(arg.dims) - 1)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cutegen.runtime.arguments import Fault
+from cutegen.runtime.arguments import ALLOCATE, Fault
 from cutegen.runtime.mla import LEAST_SCALE, MOST_SCALE, ROW_BLOCK, row_blocks
 
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ def find_later_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None)
     for name in (*(a.name for a in plan.queries), "out"):
         if batch and query_len > 1 and heads > 1 and name in values and not rows_merge(values[name]):
             token, head = values[name].stride()[1:3]
+            remedy = ALLOCATE if name == "out" else f"pass {name}.contiguous()"
             yield Fault(
                 ValueError,
                 f"{name}: stride(1) is {token} elements, needs heads * stride(2) = {heads} * {head} = "
-                f"{heads * head}: tokens and heads are one dimension of rows; pass {name}.contiguous()",
+                f"{heads * head}, as tokens and heads are one dimension of rows: {remedy}",
             )
     for name, dim in (("kv_cache", "pages"), ("block_table", "max_pages")):
         axis = 0 if dim == "pages" else 1

@@ -28,6 +28,7 @@ A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale). Lengths 
 nothing waits for it, and a captured graph may be replayed after they changed. So only the caller can know that
 
 - the table's entries within a request's length are pages of the cache. Entries beyond it may hold anything.
+- nothing that a call reads shares storage with what it writes. (`out` that is q_nope is refused.)
 - a length is at most max_pages * page_size. A longer one counts as that, a negative one as 0. Where it is 0, and for a
   token that sees no key, the output is 0 and its LSE +inf. Cache slots beyond a length may hold anything, NaN included.
 - what the spec promises by `pdl.ready` was written before the kernel in front on the stream could start.
@@ -70,6 +71,7 @@ from cutegen.runtime.mla import (
 from cutegen.runtime.mla_faults import find_later_faults, merge_single_head, rows_merge, too_many_rows
 from cutegen.runtime.mla_inputs import EQUAL, LATENT_DIM, QUERY_DIM, ROPE_DIM, Draw, draw_inputs
 from cutegen.runtime.mla_reference import attend
+from cutegen.runtime.overlap import find_overlaps
 from cutegen.runtime.scratch import OwnScratch
 from cutegen.runtime.slots import make_memory_check
 
@@ -291,7 +293,7 @@ class MlaPlan(MeasuredPlan):
         cache = len(self.queries)
         scale, out, end = cache + 3, cache + 4, len(args)
         (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
-        merged = (*range(cache), out)
+        merged, split = (*range(cache), out), self.split_q
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
         check_memory = make_memory_check()
 
@@ -313,6 +315,7 @@ class MlaPlan(MeasuredPlan):
                     or values[-2].numel() < elements
                     or values[-1].numel() < counters
                     or (query_len > 1 and not all(rows_merge(values[i]) for i in merged))
+                    or (split and q.data_ptr() == values[out].data_ptr() and batch)
                 ):
                     raise ValueError("arguments")  # named below
                 if batch:
@@ -334,8 +337,12 @@ class MlaPlan(MeasuredPlan):
         return launch_fn
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
-        faults = find_faults(self.extents, args, values, self.device, "")
-        return faults or list(find_later_faults(self, {a.name: v for a, v in zip(args, values)}, sms))
+        outputs = [a.name for a in self.outputs]
+        faults = find_faults(self.extents, args, values, self.device, "", [*outputs, *(a.name for a in self.scratch)])
+        return faults or [
+            *find_later_faults(self, {a.name: v for a, v in zip(args, values)}, sms),
+            *find_overlaps(args, values, outputs, {}),
+        ]
 
 
 def _lie_alike(new: Any, old: Any) -> bool:

@@ -22,7 +22,8 @@ def attend(
     """(out [batch, query_len, heads, latent_dim], lse [batch, query_len, heads], natural logarithm), both in `dtype`.
 
     q [batch, query_len, heads, dim], kv_cache [pages, page_size, dim], block_table [batch, max_pages], seq_lens
-    [batch]. A row without keys has output 0 and LSE +inf. Only what lies within the lengths is read.
+    [batch]; a length over what the table has room for counts as that. A row without keys has output 0 and LSE +inf.
+    Only what lies within the lengths is read.
     """
     import torch
 
@@ -30,7 +31,7 @@ def attend(
     page_size = kv_cache.shape[1]
     out = torch.zeros(batch, query_len, heads, latent_dim, dtype=dtype, device=q.device)
     lse = torch.full((batch, query_len, heads), math.inf, dtype=dtype, device=q.device)
-    for b, length in enumerate(seq_lens.tolist()):
+    for b, length in enumerate(seq_lens.clamp(max=block_table.shape[1] * page_size).tolist()):
         if length <= 0:
             continue
         pages = block_table[b, : -(-length // page_size)].long()
@@ -64,6 +65,7 @@ def attend_dense(
     q = queries[0] if len(queries) == 1 else torch.cat(queries, -1)
     query_len = q.shape[1]
     keys = kv_cache[block_table.long().clamp(0, len(kv_cache) - 1)].flatten(1, 2)  # [batch, width, dim]
+    seq_lens = seq_lens.clamp(max=keys.shape[1])
     slots = torch.arange(keys.shape[1], device=q.device)
     keys = keys.masked_fill((slots >= seq_lens[:, None])[..., None], 0.0)
     seen = seq_lens[:, None] - (query_len - 1 - torch.arange(query_len, device=q.device)) * int(causal)

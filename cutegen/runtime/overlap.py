@@ -23,7 +23,7 @@ def find_overlaps(
             if aliases.get(name) == other:
                 said = f"shares storage with {other}, not element by element: pass one tensor for both, or two apart"
             else:
-                said = f"shares storage with {other}, which tiles read that run later: pass another tensor"
+                said = f"shares storage with {other}, which may be read after that is written: pass another tensor"
             yield Fault(ValueError, f"{name}: {said}")
 
 

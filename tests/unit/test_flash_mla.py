@@ -127,6 +127,7 @@ def test_rows_that_do_not_merge_are_copied(plans: list[Causal]) -> None:
             NotImplementedError,
             "flash_mla: is_fp8_kvcache is not supported: dense decode over",
         ),
+        ({"is_fp8_kvcache": 1}, NotImplementedError, "is_fp8_kvcache is not supported"),
         ({"indices": 1}, NotImplementedError, "indices is not supported"),
         ({"attn_sink": 1}, NotImplementedError, "attn_sink is not supported"),
         ({"softmax_scale": "x"}, TypeError, "flash_mla: softmax_scale is 'x', needs a float"),
@@ -152,6 +153,10 @@ def test_refusals_name_what_the_caller_passed(plans: list[Causal]) -> None:
 
 def test_refused_shapes(plans: list[Causal]) -> None:
     q, cache, table, lengths, _ = plans[0].prepare_inputs(**DIMS)
+    for eight_bit in (cache.to(torch.float8_e4m3fn), cache.new_zeros((1, 64, 656), dtype=torch.uint8)):
+        with pytest.raises(NotImplementedError, match=r"k_cache has dtype \S+, an fp8 cache: dense decode over"):
+            flash_mla_with_kvcache(q, eight_bit.unsqueeze(2), table, lengths, 512, None)
+    flash_mla_with_kvcache(q, cache.unsqueeze(2), table, lengths, 512, None, is_fp8_kvcache=0)
     with pytest.raises(ValueError, match=r"k_cache \(\d+, 64, 576\); they need to be"):
         flash_mla_with_kvcache(q, cache, table, lengths, 512, None)
     with pytest.raises(TypeError, match="q is NoneType, needs a torch tensor"):

@@ -138,8 +138,8 @@ def test_storage_is_shared_where_the_spec_says_so() -> None:
     plan.launch_fn(a, b, d, c, c)
     assert torch.equal(c, expected[1])
     for values, said in (
-        ((a, b, c, c, torch.empty_like(c)), "d: shares storage with c, which tiles read that run later"),
-        ((a, b, c[:], c, torch.empty_like(c)), "d: shares storage with c, which tiles read that run later"),
+        ((a, b, c, c, torch.empty_like(c)), "d: shares storage with c, which may be read after that is written"),
+        ((a, b, c[:], c, torch.empty_like(c)), "d: shares storage with c, which may be read after that is written"),
         ((a, b, a, c, torch.empty_like(c)), "d: shares storage with a"),
         ((a, b, d, c, b), "e: shares storage with b"),
         ((a, b, d, c, d), "d: shares storage with e"),

@@ -23,6 +23,7 @@ from cutegen.runtime.mla import MlaTiling
 
 ROOT = Path(__file__).parents[2]
 UNIT_1 = "seesaw_unit_1_split_columns"
+FULL = ("batch", ">=", 16)
 
 
 def numbers(text: str) -> list[MlaTiling]:
@@ -130,21 +131,26 @@ def test_the_kernel_goes_by_rows_and_batch(rows: int, batch: int, runs: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("heads", "query_len", "bounds"),
+    ("heads", "query_len", "bounds", "shared"),
     [
-        ("16", "1", [64]),
-        ("[32, 48]", "2", [64, 128]),
-        ("128", "1", [128]),
-        ("128", "[2, 4]", [256]),
-        ("128", "4", []),
+        ("16", "1", [64], []),
+        ("[32, 48]", "2", [64, 128], [(("rows", ">", 64), FULL)]),
+        ("[16, 128]", "1", [64, 128], [(("rows", ">", 64), FULL)]),
+        ("128", "1", [128], [(FULL,)]),
+        ("[64, 128]", "2", [128, 256], [(("rows", "<=", 128), FULL), (("rows", ">", 192), FULL)]),
+        ("128", "[2, 4]", [256], [(FULL,)]),
+        ("128", "4", [], [(FULL,)]),
     ],
 )
-def test_the_dispatch_asks_for_rows_that_are_promised(heads: str, query_len: str, bounds: list[int]) -> None:
-    """It decides as that of all rows does, and asks for single key blocks no more often than calls differ."""
+def test_the_dispatch_asks_for_rows_that_are_promised(
+    heads: str, query_len: str, bounds: list[int], shared: list[tuple[tuple[str, str, int], ...]]
+) -> None:
+    """It decides as that of all rows does, and asks no more than calls differ in."""
     text = MLA.replace("[16, 128]", heads).replace("[1, 4]", query_len)
     resolved, every = resolve_text(text).resolved, resolve_text(MLA).resolved
     found = [row.when[0][2] for row in resolved.dispatch if row.tiling == UNIT_1]
     assert found == bounds
+    assert [row.when for row in resolved.dispatch if row.tiling == "seesaw_2cta"] == shared
     low, high = resolved.problem.rows
     for rows, batch in product(range(low, high + 1), (1, 2, 4, 5, 8, 9, 15, 16)):
         call = {"rows": rows, "batch": batch}

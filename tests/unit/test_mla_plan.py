@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from typing import Any, ClassVar
@@ -15,6 +16,7 @@ import mla_cpu  # noqa: E402
 from mla_cpu import CpuMla, tiling  # noqa: E402
 
 from cutegen.runtime.accuracy import compare  # noqa: E402
+from cutegen.runtime.arguments import ALLOCATE  # noqa: E402
 from cutegen.runtime.command import benchmark_kernel_argparse  # noqa: E402
 from cutegen.runtime.mla import parts_of, semaphore_count, workspace_elements  # noqa: E402
 from cutegen.runtime.mla_inputs import Draw  # noqa: E402
@@ -263,12 +265,14 @@ def test_no_rows_are_refused_in_words(plan: CpuMla, axis: int, dim: str) -> None
         (0, lambda q: q.repeat(1, 2, 1, 1), ValueError, "query_len is 4; this kernel is promised 1 <= query_len <= 3"),
         (0, lambda q: q.repeat(1, 1, 2, 1), ValueError, "heads is 8; this kernel is promised 2 <= heads <= 5"),
         (0, lambda q: q.transpose(1, 2).contiguous().transpose(1, 2), ValueError,
-         "q: stride(1) is 576 elements, needs heads * stride(2) = 4 * 1152 = 4608: tokens and heads are one dimension"),
+         "q: stride(1) is 576 elements, needs heads * stride(2) = 4 * 1152 = 4608, as tokens and heads are one "
+         "dimension of rows: pass q.contiguous()"),
         (0, lambda q: q[0], ValueError, "q: has shape (2, 4, 576) of rank 3, needs bfloat16[batch, query_len"),
         (0, lambda q: None, TypeError, "q: is None, needs a torch tensor"),
         (1, lambda c: c.repeat(1, 2, 1), ValueError, "kv_cache: shape[1] is 32, but page_size is 16 (from the spec)"),
         (1, lambda c: torch.zeros(4, 16, 580).bfloat16()[..., :576], ValueError, "kv_cache: stride(1) is 580 elements"),
-        (1, lambda c: c.half(), TypeError, "kv_cache: has dtype float16, needs bfloat16"),
+        (1, lambda c: c.half(), TypeError, "kv_cache: has dtype float16, needs bfloat16: pass kv_cache.to("),
+        (1, lambda c: c.to(torch.float8_e4m3fn), TypeError, "needs bfloat16: dequantise it first"),
         (1, lambda c: c[:0], ValueError, "kv_cache: shape[0] (pages) is 0; keep one page for requests of length 0"),
         (2, lambda t: t.long(), TypeError, "block_table: has dtype int64, needs int32"),
         (2, lambda t: t[:2], ValueError, "block_table: shape[0] is 2, but batch is 3 (from q)"),
@@ -283,11 +287,17 @@ def test_no_rows_are_refused_in_words(plan: CpuMla, axis: int, dim: str) -> None
         (4, lambda s: 10**400, ValueError, "needs 1.18e-38 to 1.7e+38"),
         (4, lambda s: math.nan, ValueError, "softmax_scale: is nan, needs a positive finite number"),
         (5, lambda o: o[:, :1], ValueError, "out: shape[1] is 1, but query_len is 2 (from q)"),
-        (5, lambda o: o.transpose(1, 2).contiguous().transpose(1, 2), ValueError, "out: stride(1) is 512 el"),
+        (5, lambda o: o.transpose(1, 2).contiguous().transpose(1, 2), ValueError,
+         "out: stride(1) is 512 elements, needs heads * stride(2) = 4 * 1024 = 4096, as tokens and heads are one "
+         f"dimension of rows: {ALLOCATE}"),
+        (5, lambda o: o.float(), TypeError, f"out: has dtype float32, needs bfloat16: {ALLOCATE}"),
+        (5, lambda o: o.new_zeros(o.numel() + 1)[1:].view(o.shape), ValueError,
+         "16-byte alignment: start the slice at a multiple of 8 elements"),
+        (6, lambda s: s.mT.contiguous().mT, ValueError, f"needs 1 (query_len contiguous): {ALLOCATE}"),
         (6, lambda s: s.mT.contiguous(), ValueError, "lse: shape[1] is 2, but heads is 4 (from q)"),
         (7, lambda w: w[:100], ValueError, "workspace: has 100 elements; 8 rows in 4 parts need 16512: size it"),
         (8, lambda s: s[:3], ValueError, "semaphores: has 3 elements; 8 rows in 4 parts need 4: size it by"),
-        (8, lambda s: s.float(), TypeError, "semaphores: has dtype float32, needs int32"),
+        (8, lambda s: s.float(), TypeError, f"semaphores: has dtype float32, needs int32: {ALLOCATE}"),
     ],
 )  # fmt: skip
 def test_wrong_calls_are_refused_in_words(plan: CpuMla, position: int, make: Any, error: type, message: str) -> None:
@@ -299,6 +309,17 @@ def test_wrong_calls_are_refused_in_words(plan: CpuMla, position: int, make: Any
     if position < 5:
         with pytest.raises(error):
             plan.kernel_fn(*values[:5])
+    else:  # what makes a copy would lose the result
+        assert not re.search(r"pass \S+\.(to|contiguous|clone)\(", str(caught.value))
+    assert plan.launched == []
+
+
+def test_an_output_that_is_read_is_refused() -> None:
+    plan = Split()
+    values = arguments(plan)
+    values[6] = values[0]
+    with pytest.raises(ValueError, match="out: shares storage with q_nope, which may be read after that is written"):
+        plan.launch_fn(*values)
     assert plan.launched == []
 
 
@@ -377,6 +398,23 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "query_len is 9; this kernel is promised 1 <= query_len <= 3" in capsys.readouterr().err
     assert benchmark_kernel_argparse(CpuMla(), ["--batch", str(2**62), *arguments[2:]]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_lengths_over_the_table_count_as_its_room(causal: bool) -> None:
+    plan = CpuMla()
+    plan.causal = causal  # type: ignore[misc]
+    q, cache, table, lengths, scale = plan.draw_inputs(Draw(), batch=3, query_len=2, heads=4, kv_len=32)
+    room = table.shape[1] * plan.page_size
+    longer, lengths = torch.tensor([room + 1, room + 99, 2**31 - 1], dtype=torch.int32), torch.full_like(lengths, room)
+    cache.nan_to_num_()
+    table.clamp_(0, len(cache) - 1)
+    for got, wanted in zip(
+        plan.reference_fn(q, cache, table, longer, scale), plan.reference_fn(q, cache, table, lengths, scale)
+    ):
+        assert torch.equal(got, wanted)
+    dense = [attend_dense((q,), cache, table, n, scale, causal=causal) for n in (longer, lengths)]
+    assert torch.equal(*dense)
 
 
 def test_reference_reads_nothing_beyond_the_lengths() -> None:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
     from cutegen.spec import SpecDocument
 
-# Sharing loads pays from a batch on that fills the GPU, and with row blocks that pair up. Measured on an H200: 2 to 7%
-# faster at batch 32 and 128 with 128 heads, 4% slower at batch 1.
-_FULL = ("batch", ">=", 16)
-SHARED_LOADS: tuple[When, ...] = ((("rows", ">", 64), ("rows", "<=", 128), _FULL), (("rows", ">", 192), _FULL))
+# Sharing loads pays from a batch on that fills the GPU, and with row blocks that pair up: of (more rows than, up to).
+# Measured on an H200: 2 to 7% faster at batch 32 and 128 with 128 heads, 4% slower at batch 1.
+SHARED_BATCH = 16
+SHARED_ROWS: tuple[tuple[int, int | None], ...] = ((64, 128), (192, None))
 
 
 def resolve(
@@ -92,9 +92,18 @@ def _default_rows(c: Candidate, names: Mapping[Candidate, str], promised: tuple[
     """Which of the instances that are built without winners runs a call. promised: the fewest and the most rows."""
     default, *others = c.instances()
     for other in others:
-        for when in SHARED_LOADS if other.cluster > 1 else _few_rows(*promised):
+        for when in _shared_loads(*promised) if other.cluster > 1 else _few_rows(*promised):
             yield DispatchRow(when, names[other])
     yield DispatchRow((), names[default])
+
+
+def _shared_loads(fewest: int, most: int) -> Iterator[When]:
+    """Calls for two CTAs that share loads: those that somebody makes, without bounds that all of them keep."""
+    for above, upto in SHARED_ROWS:
+        if most > above and (upto is None or fewest <= upto):
+            low: When = (("rows", ">", above),) if fewest <= above else ()
+            high: When = (("rows", "<=", upto),) if upto is not None and upto < most else ()
+            yield (*low, *high, ("batch", ">=", SHARED_BATCH))
 
 
 def _few_rows(fewest: int, most: int) -> Iterator[When]:

@@ -106,7 +106,7 @@ def split_columns(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | 
     if not c.split_columns:
         return None
     if c.variant == "seesaw_2cta":
-        return "the two CTAs of seesaw_2cta work on two row blocks", "use seesaw or both, or leave it `auto`"
+        return "the two CTAs of seesaw_2cta work on two row blocks", "use seesaw, or leave it `auto`"
     if c.max_splits == 1:
         return "split_kv is 1: no request is cut, and nothing is joined", "write false, or leave it `auto`"
     return None
