@@ -32,7 +32,8 @@ _html = click.option(
 )
 _svg = click.option("--svg", type=_FILE, metavar="FILE", help="Write the chart.")
 _compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
-                        help="Exit code 1 when a kernel is slower than in this result, beyond noise.")  # fmt: skip
+                        help="Exit code 1 when a kernel is slower than in this result, beyond noise, or what it has "
+                        "was not measured.")  # fmt: skip
 
 
 _margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
@@ -80,7 +81,7 @@ def bench(
     """Measure kernels beside other libraries, interleaved in one process.
 
     Several targets with the same dims are measured against each other. Exit code 1: a kernel's result was wrong after
-    timing, or it is slower than in OLD.json; 2: not run, the reason is printed.
+    timing, or it is slower than in OLD.json, or not all of that was measured; 2: not run, the reason is printed.
     """
     from cutegen.report.result import load_result, parse_result
     from cutegen.run.bench import Settings
@@ -137,7 +138,7 @@ def report_(
 ) -> int:
     """Show a result that `bench -o` wrote: as a table, as a page or a chart, or beside an older one.
 
-    Exit code 1: a kernel is slower than in OLD.json; 2: a file is no result.
+    Exit code 1: a kernel is slower than in OLD.json, or not all of that was measured; 2: a file is no result.
     """
     from cutegen.report.result import load_result
 
