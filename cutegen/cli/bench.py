@@ -87,6 +87,8 @@ def bench(
     from cutegen.run.bench import Settings
     from cutegen.run.targets import open_target
 
+    if shapes and suite:
+        raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
     console.keep_apart({"-o": output, "--html": html, "--svg": svg}, [*targets, old])
     before = load_result(old) if old else None
     settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience)
@@ -221,12 +223,13 @@ def bench_targets(
     settings: Settings,
     on_problem: Callable[[BenchReport], None] = lambda report: None,
 ) -> BenchReport:
-    """CutegenError (exit 2): a name is unknown, or this machine cannot measure them; names come first. What files and
-    baselines print goes to stderr."""
+    """CutegenError (exit 2): a name is unknown, a shape is no problem of a target, or this machine cannot measure them;
+    the machine comes last. What files and baselines print goes to stderr."""
     from cutegen.run.bench import measure
     from cutegen.run.candidates import check_names
     from cutegen.run.device import CudaDevice
     from cutegen.run.environment import describe_environment
+    from cutegen.run.shapes import parse_shape
     from cutegen.run.subject import load_subject
     from cutegen.runtime.gpu import probe_gpu
 
@@ -236,6 +239,9 @@ def bench_targets(
         remedy = "measure specs and generated packages with it"
         raise CutegenError(f"--sms: {files[0]} is a Python file, which takes no SM budget", remedy, exit_code=2)
     _limit_sms(known.values(), settings.sms)
+    for subject in known.values():
+        for text in shapes:
+            parse_shape(text, subject)
     targets = _fit_suite(targets, known, settings.suite)
     if len(known) == len({t.path for t in targets}):
         check_names(list(known.values()), settings.baselines, settings.against)
