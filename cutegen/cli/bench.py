@@ -32,7 +32,8 @@ _html = click.option(
 )
 _svg = click.option("--svg", type=_FILE, metavar="FILE", help="Write the chart.")
 _compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
-                        help="Exit code 1 when a kernel is slower than in this result, beyond noise.")  # fmt: skip
+                        help="Exit code 1 when a kernel is slower than in this result, beyond noise, or what it has "
+                        "was not measured.")  # fmt: skip
 
 
 _margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
@@ -80,12 +81,14 @@ def bench(
     """Measure kernels beside other libraries, interleaved in one process.
 
     Several targets with the same dims are measured against each other. Exit code 1: a kernel's result was wrong after
-    timing, or it is slower than in OLD.json; 2: not run, the reason is printed.
+    timing, or it is slower than in OLD.json, or not all of that was measured; 2: not run, the reason is printed.
     """
     from cutegen.report.result import load_result, parse_result
     from cutegen.run.bench import Settings
     from cutegen.run.targets import open_target
 
+    if shapes and suite:
+        raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
     console.keep_apart({"-o": output, "--html": html, "--svg": svg}, [*targets, old])
     before = load_result(old) if old else None
     settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience)
@@ -137,7 +140,7 @@ def report_(
 ) -> int:
     """Show a result that `bench -o` wrote: as a table, as a page or a chart, or beside an older one.
 
-    Exit code 1: a kernel is slower than in OLD.json; 2: a file is no result.
+    Exit code 1: a kernel is slower than in OLD.json, or not all of that was measured; 2: a file is no result.
     """
     from cutegen.report.result import load_result
 
@@ -220,12 +223,13 @@ def bench_targets(
     settings: Settings,
     on_problem: Callable[[BenchReport], None] = lambda report: None,
 ) -> BenchReport:
-    """CutegenError (exit 2): a name is unknown, or this machine cannot measure them; names come first. What files and
-    baselines print goes to stderr."""
+    """CutegenError (exit 2): a name is unknown, a shape is no problem of a target, or this machine cannot measure them;
+    the machine comes last. What files and baselines print goes to stderr."""
     from cutegen.run.bench import measure
     from cutegen.run.candidates import check_names
     from cutegen.run.device import CudaDevice
     from cutegen.run.environment import describe_environment
+    from cutegen.run.shapes import parse_shape
     from cutegen.run.subject import load_subject
     from cutegen.runtime.gpu import probe_gpu
 
@@ -235,6 +239,9 @@ def bench_targets(
         remedy = "measure specs and generated packages with it"
         raise CutegenError(f"--sms: {files[0]} is a Python file, which takes no SM budget", remedy, exit_code=2)
     _limit_sms(known.values(), settings.sms)
+    for subject in known.values():
+        for text in shapes:
+            parse_shape(text, subject)
     targets = _fit_suite(targets, known, settings.suite)
     if len(known) == len({t.path for t in targets}):
         check_names(list(known.values()), settings.baselines, settings.against)

@@ -54,12 +54,14 @@ def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
     Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them anew.
     """
     from cutegen.resolve import lock_path, resolve_file, save_lock
+    from cutegen.resolve.toolchain import report_other_toolchains
 
     def run(path: Path) -> tuple[str, tuple[str, ...]]:
         resolution = resolve_file(path, locked=check, upgrade=upgrade)
+        stale = tuple(report_other_toolchains(resolution.lock.winners, path))
         if check:
-            return "up to date", ()
-        return "written" if save_lock(resolution, path) else "up to date", resolution.notes
+            return "up to date", stale
+        return "written" if save_lock(resolution, path) else "up to date", (*resolution.notes, *stale)
 
     if check and upgrade:
         raise CutegenError("--check and --upgrade exclude each other", "give one of them", exit_code=2)
@@ -140,7 +142,7 @@ def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_j
 
 
 def print_notes(notes: tuple[str, ...]) -> None:
-    """What was decided anew, on stderr."""
+    """What was decided anew, or is to be known of winners, on stderr."""
     for text in notes:
         console.note(f"  note: {text}")
 
@@ -148,9 +150,10 @@ def print_notes(notes: tuple[str, ...]) -> None:
 def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None) -> Sequence[Section]:
     from cutegen.families.registry import load_family
     from cutegen.resolve import resolve_file
+    from cutegen.resolve.toolchain import report_other_toolchains
 
     resolution = resolve_file(path)
-    print_notes(resolution.notes)
+    print_notes((*resolution.notes, *report_other_toolchains(resolution.lock.winners, path)))
     family = load_family(resolution.spec.kernel)
     if why_not is None:
         return family.explain(resolution.resolved, shape)

@@ -89,7 +89,7 @@ def kib(size: int) -> str:
     return f"{size / 1024:.1f}".removesuffix(".0") + " KiB"
 
 
-def nearest(value: int, legal: Collection[int]) -> str:
+def nearest(value: int, legal: Collection[int], show: Callable[[int], str] = str) -> str:
     """The legal values on both sides of one that is not."""
     below, above = [x for x in legal if x < value], [x for x in legal if x > value]
-    return " or ".join(str(x) for x in (*sorted(below)[-1:], *sorted(above)[:1]))
+    return " or ".join(show(x) for x in (*sorted(below)[-1:], *sorted(above)[:1]))

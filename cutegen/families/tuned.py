@@ -18,7 +18,8 @@ Calls: TypeAlias = Mapping[str, "int | tuple[int, int]"]
 
 @dataclass(frozen=True, slots=True)
 class TunedRow:
-    """The tiling that some calls run on a device. name: what the lock calls it. knobs: its values by dotted key.
+    """The tiling that some calls run on a device. name: what the lock calls it. knobs: its values by dotted key; None:
+    these calls run what the decisions say.
 
     device: as the driver names it. "": the tiling is built, and no call runs it.
     """
@@ -26,7 +27,7 @@ class TunedRow:
     device: str
     calls: Calls
     name: str
-    knobs: Mapping[str, object]
+    knobs: Mapping[str, object] | None
 
     @property
     def when(self) -> When:
@@ -48,7 +49,8 @@ class TunedRow:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """kept: rows with their candidates. dropped: indices of the other rows; notes: why, in words."""
+    """kept: rows with their candidates, less those that run what the decisions say. dropped: indices of rows that do
+    not hold; notes: why, in words."""
 
     kept: tuple[tuple[TunedRow, Any], ...]
     dropped: tuple[int, ...]
@@ -73,22 +75,25 @@ def read_tuned(
     """
     judged: dict[str, Any] = {}  # candidate or reason, by name
     kept: list[tuple[TunedRow, Any]] = []
+    standing: list[TunedRow] = []
     dropped: list[int] = []
     notes: dict[str, None] = {}
     for index, row in enumerate(rows):
-        if row.name not in judged:
-            judged[row.name] = _candidate(row, knobs, written, complete, refuse)
-        found = judged[row.name]
-        if fault := found if isinstance(found, str) else _misfit(row, dims, along, idle, [r for r, _ in kept]):
+        if row.knobs is not None and row.name not in judged:
+            judged[row.name] = _candidate(row.knobs, knobs, written, complete, refuse)
+        found = judged[row.name] if row.knobs is not None else None
+        if fault := found if isinstance(found, str) else _misfit(row, dims, along, idle, standing):
             dropped.append(index)
             notes[f"winners: {row.name} is dropped: {fault}"] = None
-        else:
-            kept.append((row.less(idle), found))
+            continue
+        standing.append(row.less(idle))
+        if row.knobs is not None:
+            kept.append((standing[-1], found))
     return Reading(tuple(kept), tuple(dropped), tuple(notes))
 
 
 def _candidate(
-    row: TunedRow,
+    tuned: Mapping[str, object],
     knobs: Sequence[Knob],
     written: Mapping[str, Any],
     complete: Callable[[Mapping[str, Any]], Choice | tuple[Refusal, ...]],
@@ -97,7 +102,7 @@ def _candidate(
     """The candidate, or in words what is against it."""
     by_key = {knob.key: knob for knob in knobs}
     values: dict[str, Any] = {}
-    for key, value in row.knobs.items():
+    for key, value in tuned.items():
         knob = by_key.get(key)
         if knob is None:
             return f"this spec has no knob `{key}`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from cutegen.run.intervals import LEVEL, Interval, median_interval, ratio_text
 
 NameOf = Callable[[ProblemResult | LeftOutResult], str]
 SLOWER, EQUAL, FASTER, WRONG = "slower", "equal", "faster", "wrong"
+NAMES_SHOWN = 3  # of kernels and problems that only one result has
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,22 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """margin: the loss that still counts as equal. lost: what ran then and cannot, or is wrong now, with the reason.
-    missing: what only one of the two measured, by which. differences: of the machine and the software, in words."""
+    unmeasured: what the old result has, and the new one neither has nor says why; added: what only the new one has.
+    complete: the run of the new one was not stopped. differences: of the machine and the software, in words."""
 
     rows: tuple[Change, ...]
     margin: float
     lost: tuple[str, ...]
-    missing: Mapping[str, tuple[str, ...]]
+    unmeasured: tuple[str, ...]
+    added: tuple[str, ...]
+    complete: bool
     differences: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
-        return not self.lost and all(r.verdict != SLOWER for r in self.rows)
+        """Everything of the old result was measured again, and is no slower: what was not measured proves nothing."""
+        measured = self.complete and not self.unmeasured
+        return measured and not self.lost and all(r.verdict != SLOWER for r in self.rows)
 
     def to_json(self) -> dict[str, Any]:
         return {"ok": self.ok, **asdict(self)}
@@ -77,13 +83,9 @@ def compare(old: Result, new: Result, margin: float) -> Comparison:
         raise CutegenError(message, f"the old one was measured by: {old.command}", exit_code=2)
     level = 1 - (1 - LEVEL) / max(len(common), 1)
     rows = tuple(_judge(theirs[key], ours[key], level, margin) for key in common)
-    missing = {
-        "only in the old result": tuple(
-            f"{k} on {p}" for p, k in theirs if (p, k) not in ours and (p, k) not in refused
-        ),
-        "only in the new result": tuple(f"{k} on {p}" for p, k in ours if (p, k) not in theirs),
-    }
-    return Comparison(rows, margin, tuple(lost), missing, tuple(_differences(old, new)))
+    unmeasured = tuple(f"{k} on {p}" for p, k in theirs if (p, k) not in ours and (p, k) not in refused)
+    added = tuple(f"{k} on {p}" for p, k in ours if (p, k) not in theirs)
+    return Comparison(rows, margin, tuple(lost), unmeasured, added, new.complete, tuple(_differences(old, new)))
 
 
 def _namer(*results: Result) -> NameOf:
@@ -150,9 +152,9 @@ def _differences(old: Result, new: Result) -> Iterator[str]:
     budgets = [f"on at most {r.sms} SMs" if r.sms else "on all SMs" for r in (old, new)]
     if budgets[0] != budgets[1]:
         yield f"{budgets[0]} then, {budgets[1]} now"
+    if not old.complete:
+        yield "the old result is not complete: its run was stopped"
     for result, which in ((old, "old"), (new, "new")):
-        if not result.complete:
-            yield f"the {which} result is not complete: its run was stopped"
         if any("do not trust" in note for note in result.notes):
             yield f"another process used the GPU during the {which} run: do not trust its figures"
 
@@ -171,6 +173,11 @@ def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 def describe_comparison(comparison: Comparison) -> Iterator[str]:
     yield from comparison.lost
+    if not comparison.complete:
+        yield "the new result is not complete: its run was stopped; measure again"
+    if comparison.unmeasured:
+        named = _name_some(comparison.unmeasured)
+        yield f"not measured now: {named}; measure all that the old result has, or compare with one that has no more"
     if comparison.rows:
         counts = {v: sum(r.verdict == v for r in comparison.rows) for v in (WRONG, SLOWER, EQUAL, FASTER)}
         counted = ", ".join(f"{count} {v}" for v, count in counts.items() if count or v != WRONG)
@@ -183,9 +190,12 @@ def describe_comparison(comparison: Comparison) -> Iterator[str]:
         yield f"note: {alone} by their times alone, which clocks and temperature change: no reference in both results"
     if same := sum(r.same_kernel and r.verdict in (SLOWER, FASTER) for r in comparison.rows):
         yield f"note: {same} of those that changed are the same kernel: what differs is around it"
-    for which, names in comparison.missing.items():
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            yield f"note: {which}: {'; '.join(names[:3])}{more}"
+    if comparison.added:
+        yield f"note: only in the new result: {_name_some(comparison.added)}"
     for text in comparison.differences:
         yield f"note: {text}"
+
+
+def _name_some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return "; ".join(names[:NAMES_SHOWN]) + more

@@ -58,17 +58,15 @@ class Lock:
         return "\n".join(lines) + "\n"
 
     def tuned(self) -> tuple[TunedRow, ...]:
-        """A row for each winner that is not the default, in order."""
-        won = (w for w in self.winners if w.tiling != DEFAULT)
-        return tuple(TunedRow(w.device, w.calls, w.tiling, self.tilings[w.tiling]) for w in won)
+        """A row for each winner, in order."""
+        knobs = {**self.tilings, DEFAULT: None}
+        return tuple(TunedRow(w.device, w.calls, w.tiling, knobs[w.tiling]) for w in self.winners)
 
     def without(self, dropped: Collection[int]) -> Lock:
         """Less the rows of `tuned` with these indices, and less tilings that no winner names."""
         if not dropped:
             return self
-        rows = [w for w in self.winners if w.tiling != DEFAULT]
-        gone = [rows[i] for i in dropped]
-        return self.with_winners(self.tilings, [w for w in self.winners if not any(w is g for g in gone)])
+        return self.with_winners(self.tilings, [w for i, w in enumerate(self.winners) if i not in dropped])
 
     def with_winners(self, tilings: Mapping[str, Mapping[str, object]], winners: Collection[Winner]) -> Lock:
         """With these winners, and of the tilings those that they name."""

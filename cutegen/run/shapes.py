@@ -11,6 +11,7 @@ from cutegen.families.proving import WAVES
 from cutegen.hardware import MOST_SMS
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import legal_extent
+from cutegen.spec.dims import MAX_EXTENT
 
 Shape = dict[str, int]
 
@@ -42,7 +43,11 @@ def read_shape(text: str) -> Shape:
     shape: Shape = {}
     for part in text.split(","):
         dim, _, extent = (p.strip() for p in part.partition("="))
-        if not (dim and extent.isascii() and extent.isdigit() and len(extent) < 11 and 0 < int(extent) < 2**31):
+        digits = extent.lstrip("0") if dim and extent.isascii() and extent.isdigit() else ""
+        if len(digits) > len(str(MAX_EXTENT)) or int(digits or "0") > MAX_EXTENT:
+            remedy = f"an extent is at most 2^31 - 1 = {MAX_EXTENT}"
+            raise CutegenError(f"--shape {text}: `{part.strip()}` is too large", remedy, exit_code=2)
+        if not digits:
             raise CutegenError(
                 f"--shape {text}: `{part.strip()}` is no dim and extent",
                 "write dims and extents from 1 on, such as m=4096,n=4096,k=4096 or batch=8,heads=16,kv_len=4096",
@@ -50,7 +55,7 @@ def read_shape(text: str) -> Shape:
             )
         if dim in shape:
             raise CutegenError(f"--shape {text}: `{dim}` is given twice", "keep one of them", exit_code=2)
-        shape[dim] = int(extent)
+        shape[dim] = int(digits)
     return shape
 
 

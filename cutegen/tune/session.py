@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from cutegen import __version__
 from cutegen.build import build_kernels
 from cutegen.build.pool import default_workers
 from cutegen.defaults import MAX_CANDIDATES
@@ -19,9 +18,9 @@ from cutegen.diagnostics import CutegenError
 from cutegen.files import write_text
 from cutegen.render import write_package
 from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_tuned, tuning_space
+from cutegen.resolve.toolchain import describe_toolchain
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
-from cutegen.runtime.sources import distribution_versions
 from cutegen.tune.attempt import Attempt, begin, compose_rest, recall
 from cutegen.tune.between import middles
 from cutegen.tune.pool import Pool, TuningPackage, gather, gather_known
@@ -364,14 +363,6 @@ class Session:
         if found := list(verdicts(self.report)):
             return record(self.resolution, found, self.space, self.device, self.beside, self.report.toolchain)
         return self.resolution.lock
-
-
-def describe_toolchain(software: str) -> str:
-    """Versions that times depend on, in a line: dsl 4.8.1 cu13, driver 580.65.06, torch 2.11.0+cu130, cutegen 0.1."""
-    found = distribution_versions()
-    flavours = sorted(name.rpartition("_")[2] for name in found if name.startswith("nvidia_cutlass_dsl_libs_cu"))
-    dsl = " ".join(["dsl", found.get("nvidia_cutlass_dsl", "none"), *flavours])
-    return ", ".join(filter(None, (dsl, software, f"cutegen {__version__}")))
 
 
 def _fingerprint(spec: Path) -> tuple[str, ...]:

@@ -70,6 +70,23 @@ def test_a_shape_is_read_before_anything_else(command: str, capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shape", "m=1,n=2"], "--shape m=1,n=2: k missing"),
+        (["--suite", "llm_gemm", "--shape", "m=8,n=8,k=8"], "--shape and --suite exclude each other"),
+    ],
+)
+def test_bench_looks_at_its_problems_before_the_gpu(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", str(SPEC), *options]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {message}\n")
+    assert "no NVIDIA driver" not in err
+
+
+@pytest.mark.usefixtures("no_gpu")
 def test_file_that_needs_a_gpu_was_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "needs_gpu.py"
     file.write_text(RIGHT.read_text().replace("torch.randn(m, k)", "torch.randn(m, k, device='cuda')"))

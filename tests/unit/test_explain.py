@@ -99,7 +99,7 @@ def test_what_a_wish_leaves_alone_of_the_core_stays_as_the_lock_has_it(
         (("--shape", "m=4096"), "the shape gives no `n`"),
         (("--shape", "m=4096,n=1,k=1,x=3"), "`x`, which is no dim"),
         (("--shape", "m=0,n=1,k=1"), "`m=0` is no dim and extent"),
-        (("--shape", "m=99999999999999"), "is no dim and extent"),
+        (("--shape", "m=99999999999999"), "an extent is at most 2^31 - 1 = 2147483647"),
         (("--shape", "m=1,m=2,n=8,k=8"), "`m` is given twice"),
         (("--shape", "m=1,n=8,k=9"), "k=9, no multiple of 8"),
         (("--why-not", "stagse=3"), "did you mean `stages`?"),

@@ -123,23 +123,42 @@ def test_nothing_is_counted_where_nothing_can_be_compared() -> None:
     assert not any("compared" in text for text in said)
 
 
-def test_other_sets_of_problems_are_told_and_pass() -> None:
-    found = compare(parsed(problem(8.0), problem(8.0, 32)), parsed(problem(8.0), problem(8.0, 64)), 0.01)
+def test_problems_that_only_the_new_result_has_are_told_and_pass() -> None:
+    found = compare(parsed(problem(8.0)), parsed(problem(8.0), problem(8.0, 64)), 0.01)
     assert found.ok
-    assert found.missing == {
-        "only in the old result": ("gemm on m=32 n=64 k=64",), "only in the new result": ("gemm on m=64 n=64 k=64",),
-    }  # fmt: skip
+    assert "note: only in the new result: gemm on m=64 n=64 k=64" in list(describe_comparison(found))
+
+
+def test_what_the_old_result_has_must_be_measured_again() -> None:
+    """A gate that passes on what it did not see is none."""
+    old = parsed(problem(8.0), *(problem(8.0, m) for m in (32, 64, 128, 256)))
+    found = compare(old, parsed(problem(8.0)), 0.01)
+    assert not found.ok
+    assert found.unmeasured[0] == "gemm on m=32 n=64 k=64"
+    said = next(describe_comparison(found))
+    assert said.startswith("not measured now: gemm on m=32 n=64 k=64; gemm on m=64 n=64 k=64; ")
+    assert " and 1 more; measure all that the old result has" in said
+
+
+def test_a_new_result_whose_run_was_stopped_fails() -> None:
+    """Even where it has every problem: what was stopped may lack the last kernel of one."""
+    whole, stopped = parsed(problem(8.0)), parsed(problem(8.0), complete=False)
+    found = compare(whole, stopped, 0.01)
+    assert not found.ok
+    assert next(describe_comparison(found)) == "the new result is not complete: its run was stopped; measure again"
+    reversed_ = compare(stopped, whole, 0.01)
+    assert reversed_.ok
+    assert reversed_.differences == ("the old result is not complete: its run was stopped",)
 
 
 def test_differences_of_machine_and_software_are_told() -> None:
     environment = {"gpu": {**GPU, "uuid": "GPU-2"}, "torch": "2.12", "driver": "580"}
-    new = parsed(problem(8.0), environment=environment, rounds=5, complete=False,
+    new = parsed(problem(8.0), environment=environment, rounds=5,
                  notes=["1 other processes use the GPU: do not trust these figures"])  # fmt: skip
     assert compare(parsed(problem(8.0)), new, 0.01).differences == (
         "torch 2.11 then, 2.12 now",
         "another unit of the same device",
         "9 rounds of 60 ms then, 5 rounds of 60 ms now",
-        "the new result is not complete: its run was stopped",
         "another process used the GPU during the new run: do not trust its figures",
     )
 
@@ -254,3 +273,6 @@ def test_report_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     assert main(["report", str(old), "--compare", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["comparison"]["rows"][0]["verdict"] == FASTER
+    path.write_text(json.dumps(result(problem(8.0), complete=False)))
+    assert main(["report", str(path), "--compare", str(old)]) == 1
+    assert "the new result is not complete: its run was stopped; measure again" in capsys.readouterr().out

@@ -258,6 +258,26 @@ def test_calls_that_are_none_of_this_kernel_or_are_answered_twice() -> None:
     assert resolution.lock.winners == (winner(10, 20, "flat"),)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "dropped"),
+    [
+        (winner(1, 512, DEFAULT), winner(17, 64, "flat"), "flat"),
+        (winner(17, 64, "flat"), winner(1, 512, DEFAULT), DEFAULT),
+        (winner(17, 64, DEFAULT), winner(17, 64, DEFAULT), DEFAULT),
+        (winner(17, 64, DEFAULT), replace(winner(1, 16, DEFAULT), calls={"m": (1, 16), "n": 4096}), DEFAULT),
+    ],
+)
+def test_that_the_default_stands_is_an_answer_like_any_other(first: Winner, second: Winner, dropped: str) -> None:
+    """Calls have one answer: beside one that says the default is fastest, another is not to be run."""
+    resolution = with_winners(first, second)
+    (note,) = resolution.notes
+    assert note.startswith(f"winners: {dropped} is dropped: ")
+    assert resolution.lock.winners == (first,)
+    calls = {"m": 64, "n": 4096, "k": 4096}
+    name = "t64x256x64" if first.tiling == "flat" else DEFAULT_KEY
+    assert dispatch(resolution.resolved.dispatch, calls, H200) == name
+
+
 def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
     lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
     spec = tmp_path / "kernel.yaml"

@@ -13,7 +13,7 @@ from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, T
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.work_rules import cluster_sum, cluster_sum_of
+from cutegen.families.gemm.work_rules import CLUSTER_SUM_RULES
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
 from cutegen.hardware import ARCHS, Arch, Device
 
@@ -233,7 +233,7 @@ def split_k_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[str, st
     if c.split_k > MOST_IN_CLUSTER:
         return "ordered_parallel", f"of clusters of more than {MOST_IN_CLUSTER} CTAs too few are there at once"
     in_cluster = c.vary(split_k_sum=IN_CLUSTER)
-    for refuse in (cluster_sum, cluster_sum_of):
+    for refuse in CLUSTER_SUM_RULES:
         if finding := refuse(problem, in_cluster, arch):
             return "ordered_parallel", f"in a cluster: {finding.reason}"
     return IN_CLUSTER, "in shared memory: 1 to 2 us less than by way of L2, and no scratch"

@@ -13,11 +13,11 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import threads, warpgroups_per_tile
 from cutegen.families.gemm.mma import MMA_ROWS, SM_90A
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.remedies import legal_extents
+from cutegen.families.gemm.remedies import fewest_faults, legal_extents, with_extent
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, nearest
-from cutegen.families.register_rules import REGISTER_VALUES, check_value
-from cutegen.hardware.arch import Arch
+from cutegen.families.register_rules import REGISTER_VALUES, check_value, most_consumer_registers
+from cutegen.hardware.arch import SETMAXNREG_MIN, Arch
 
 TILE_N = SM_90A.mma_n  # columns of an instruction: least, most, step
 I8_TILE_N = (32, 16)  # of i8 operands: instructions with more columns than the first have a multiple of the second
@@ -52,6 +52,32 @@ def _other_extent(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> 
         return f"use {nearest(c.tile[axis], legal)}"
 
     return find
+
+
+def _other_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Callable[[], str]:
+    """The same for rows, beside any count of consumers: that of the candidate may be one that nobody wrote."""
+
+    def find() -> str:
+        short = replace(c, stages=MIN_STAGES, store_stages=MIN_STAGES)
+        others = [short if n == c.consumers else _with_consumers(short, n, arch) for n in CONSUMERS[c.schedule]]
+        rows = range(MMA_ROWS, MAX_TILE_M + 1, MMA_ROWS)
+        counts: dict[int, list[int]] = {}
+        for other in fewest_faults(problem, (with_extent(o, 0, m) for m in rows for o in others), arch):
+            counts.setdefault(other.tile[0], []).append(other.consumers)
+
+        def show(m: int) -> str:
+            n = counts[m][0]
+            return f"{m}" if c.consumers in counts[m] else f"{m} (with {n} consumer warpgroup{'s' * (n > 1)})"
+
+        return f"use {nearest(c.tile[0], counts, show)}"
+
+    return find
+
+
+def _with_consumers(c: Candidate, count: int, arch: Arch) -> Candidate:
+    """Another count of consumers, with as many registers as they can have."""
+    c = replace(c, consumers=count, producer_registers=SETMAXNREG_MIN)
+    return replace(c, consumer_registers=most_consumer_registers(arch, threads(c), SETMAXNREG_MIN, count))
 
 
 @BOOK.declare_form(
@@ -93,10 +119,13 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     step = MMA_ROWS * sharing
     if c.consumers not in CONSUMERS[c.schedule] or (m % step == 0 and m <= MAX_TILE_M):
         return None
-    if m % step == 0:
-        return f"tile m = {m} rows, a tile has at most {MAX_TILE_M}", _other_extent(problem, c, arch, 0)
+    remedy = _other_rows(problem, c, arch)
+    if m > MAX_TILE_M:
+        return f"tile m = {m} rows, a tile has at most {MAX_TILE_M}", remedy
+    if m % MMA_ROWS:
+        return f"tile m = {m} is not a multiple of {MMA_ROWS}, the rows of a warpgroup MMA", remedy
     groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x {MMA_ROWS} rows = {step}"
-    return f"tile m = {m} is not a multiple of {groups} ({c.schedule})", _other_extent(problem, c, arch, 0)
+    return f"tile m = {m} is not a multiple of {groups} ({c.schedule})", remedy
 
 
 @BOOK.declare_form(

@@ -15,8 +15,15 @@ def legal_extents(problem: GemmProblem, c: Candidate, arch: Arch, axis: int, ext
     """Of extents of the tile along an axis (0: m, 1: n, 2: k) those that the fewest rules about tiles refuse beside the
     rest of the candidate; mostly, none does. Of what fits only that is asked which `auto` cannot mend: rules that blame
     the tile, and the memory of the rings, which should be as short as they may be."""
-    counts = {extent: _faults(problem, with_extent(c, axis, extent), arch) for extent in extents}
-    return [extent for extent, count in counts.items() if count == min(counts.values())]
+    others = [with_extent(c, axis, extent) for extent in extents]
+    return [other.tile[axis] for other in fewest_faults(problem, others, arch)]
+
+
+def fewest_faults(problem: GemmProblem, candidates: Iterable[Candidate], arch: Arch) -> list[Candidate]:
+    """Of candidates those that the fewest rules refuse, in the sense of `legal_extents`."""
+    counts = [(c, _faults(problem, c, arch)) for c in candidates]
+    least = min((count for _, count in counts), default=None)
+    return [c for c, count in counts if count == least]
 
 
 def with_extent(c: Candidate, axis: int, extent: int) -> Candidate:

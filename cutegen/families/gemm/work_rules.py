@@ -69,35 +69,45 @@ def grouped_split(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
     return f"split_k = {c.split_k} of a grouped product is not yet supported", "use 1"
 
 
-@BOOK.declare_form(
-    Rule(
-        "cluster-sum",
-        f"parts that sum in a cluster are its CTAs, at most {PORTABLE_CLUSTER}, with one tile at a time",
-        "With `ordered_cluster` the CTAs of a cluster have a part each of one tile, hand their sums to one another "
-        "through shared memory, and finish a share of the tile each. So the cluster has no other CTAs; all of its "
-        "warpgroups are at the same tile, and tiles come in the order of the raster. More CTAs than that are no "
-        "portable size of a cluster.",
-        "warpgroups: {schedule: pingpong}\ntiling: {split_k: 2, split_k_sum: ordered_cluster}",
-    ),
-    "split_k_sum",
-    "split_k",
-    "cluster",
-    "schedule",
-    "scheduler",
+# A refusal for each cause: what was written is then told, and not what `auto` would have mended beside it.
+_CLUSTER_SUM = Rule(
+    "cluster-sum",
+    f"parts that sum in a cluster are its CTAs, at most {PORTABLE_CLUSTER}, with one tile at a time",
+    "With `ordered_cluster` the CTAs of a cluster have a part each of one tile, hand their sums to one another "
+    "through shared memory, and finish a share of the tile each. So the cluster has no other CTAs; all of its "
+    "warpgroups are at the same tile, and tiles come in the order of the raster. More CTAs than that are no "
+    "portable size of a cluster.",
+    "warpgroups: {schedule: pingpong}\ntiling: {split_k: 2, split_k_sum: ordered_cluster}",
 )
-def cluster_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if not c.in_cluster:
+_OTHERS = "or split_k_sum: ordered_parallel"
+
+
+@BOOK.declare_form(_CLUSTER_SUM, "split_k_sum", "split_k")
+def cluster_sum_parts(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.in_cluster or c.split_k <= PORTABLE_CLUSTER:
         return None
-    others = "or split_k_sum: ordered_parallel"
-    if c.split_k > PORTABLE_CLUSTER:
-        return f"split_k = {c.split_k} CTAs of a cluster", f"use at most {PORTABLE_CLUSTER}, {others}"
-    if cluster_size(c) > 1:
-        return f"the CTAs of a cluster of {cluster_size(c)} have tiles of their own", f"use cluster: [1, 1], {others}"
-    if c.schedule != "cooperative":
-        return "warpgroups in pingpong have a tile each", f"use schedule: cooperative, {others}"
-    if c.dynamic:
-        return "CTAs of a cluster take tiles in a fixed order", f"use scheduler: static_persistent, {others}"
-    return None
+    return f"split_k = {c.split_k} CTAs of a cluster", f"use at most {PORTABLE_CLUSTER}, {_OTHERS}"
+
+
+@BOOK.declare_form(_CLUSTER_SUM, "split_k_sum", "cluster")
+def cluster_sum_ctas(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.in_cluster or cluster_size(c) == 1:
+        return None
+    return f"the CTAs of a cluster of {cluster_size(c)} have tiles of their own", f"use cluster: [1, 1], {_OTHERS}"
+
+
+@BOOK.declare_form(_CLUSTER_SUM, "split_k_sum", "schedule")
+def cluster_sum_schedule(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.in_cluster or c.schedule == "cooperative":
+        return None
+    return "warpgroups in pingpong have a tile each", f"use schedule: cooperative, {_OTHERS}"
+
+
+@BOOK.declare_form(_CLUSTER_SUM, "split_k_sum", "scheduler")
+def cluster_sum_order(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.in_cluster or not c.dynamic or cluster_size(c) > 2:  # such a cluster makes `auto` take tiles dynamically
+        return None
+    return "CTAs of a cluster take tiles in a fixed order", f"use scheduler: static_persistent, {_OTHERS}"
 
 
 @BOOK.declare_form(NOT_YET_SUPPORTED, "split_k_sum")
@@ -118,6 +128,10 @@ def _not_in_cluster(problem: GemmProblem) -> str:
     if problem.gather:
         return "gathered rows"
     return ""
+
+
+# What stands against a sum in a cluster.
+CLUSTER_SUM_RULES = (cluster_sum_parts, cluster_sum_ctas, cluster_sum_schedule, cluster_sum_order, cluster_sum_of)
 
 
 @BOOK.declare_form(
