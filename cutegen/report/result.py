@@ -196,9 +196,17 @@ def read_json(path: Path) -> object:
         raise CutegenError(f"{path} is torn or no JSON ({why})", REMEDY, exit_code=2) from error
 
 
+def is_tuned(data: object) -> bool:
+    """Whether this is what `cutegen tune --json` prints."""
+    return isinstance(data, dict) and data.get("format") != FORMAT and {"spec", "problems"} <= data.keys()
+
+
 def load_result(path: Path) -> Result:
     """The result in a file. CutegenError (exit 2): it cannot be read, is torn, or is something else."""
     data = read_json(path)
+    if is_tuned(data):
+        remedy = f"`cutegen report {path} --model SPEC` scores the cost model by it; for times {REMEDY}"
+        raise CutegenError(f"{path} is what `cutegen tune --json` prints", remedy, exit_code=2)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         said = "was written by something else" if not _is_old(data) else "was written before results had a version"
         raise CutegenError(f"{path} {said}: no result of this cutegen's `bench -o`", REMEDY, exit_code=2)

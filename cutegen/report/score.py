@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from cutegen.diagnostics import CutegenError
-from cutegen.report.result import FORMAT, Part, describe_fault, load_result, read_json
+from cutegen.report.result import Part, describe_fault, is_tuned, load_result, read_json
 from cutegen.run.shapes import shape_text
 
 # The tiling's name, or knobs by dotted path in place of the default's.
@@ -118,7 +118,7 @@ class _Tuned(Part):
 def load_timed(path: Path) -> tuple[TimedProblem, ...]:
     """Of a result of `bench -o`, or of what `tune --json` prints. CutegenError (exit 2): it is neither."""
     data = read_json(path)
-    if isinstance(data, dict) and data.get("format") != FORMAT and {"spec", "problems"} <= data.keys():
+    if is_tuned(data):
         try:
             return tuple(_tuned_problems(_Tuned.model_validate(data)))
         except ValidationError as error:
@@ -166,7 +166,7 @@ def describe_score(score: Score) -> Iterator[str]:
         most = max(p.behind for p in score.picks)
         yield f"the model's pick is behind the fastest by at most {within} of {count} problems; by {most:.1%} at most"
     else:
-        yield "no problem has two kernels that the model knows: nothing to choose from"
+        yield "no problem has two kernels that the model knows, which is one of products: nothing to choose from"
     if score.errors:
         sizes = [abs(e) for e in score.errors]
         off = f"{median(sizes):.1%} in the median and {max(sizes):.1%} at most"

@@ -89,6 +89,8 @@ def read_lock(path: Path) -> Lock | None:
         raise _damaged(path, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _damaged(path, "is damaged: it is not UTF-8 text") from None
+    if not text.strip():
+        raise _damaged(path, "is empty")
     if any(line.startswith(CONFLICT) for line in text.splitlines()):
         remedy = f"take one side of it, then run `cutegen lock {_spec_path(path)}`"
         raise CutegenError(f"{path} has a merge conflict", remedy)

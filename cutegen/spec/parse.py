@@ -223,6 +223,12 @@ def _walk(data: Any, path: KeyPath) -> Data:
     return data  # type: ignore[no-any-return]
 
 
+# What is no key of a spec, and where it is told instead.
+ELSEWHERE = {
+    "sms": "a budget of SMs is a call's: `sms=` of launch_fn, kernel_fn, plan and Plan, or `--sms` of `cutegen bench`",
+}
+
+
 def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
     parent = schemas.find_schema(root, path[:-1]) or {}
     key, known = str(path[-1]), schemas.keys(parent, root)
@@ -230,7 +236,9 @@ def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
     if kind == "missing":
         expected = schemas.words(schemas.find_schema(root, path) or {}, root)
         return Finding(MISSING_KEY.id, f"`{key}` is missing{where}", f"it is {expected}", path[:-1])
-    if path[0] != "tune" and (places := places_of(key, root)):  # it has names of its own for knobs
+    if key in ELSEWHERE:
+        remedy = ELSEWHERE[key]
+    elif path[0] != "tune" and (places := places_of(key, root)):  # it has names of its own for knobs
         named = (f"under `{place}`" if place else "at the top level" for place in places)
         remedy = f"write it {' or '.join(named)}"
     else:

@@ -256,6 +256,14 @@ def test_a_damaged_lock_is_named_with_a_way_out(spec: Path, old: str, new: str, 
     assert f"cutegen lock --upgrade {spec}`" in caught.value.remedy
 
 
+def test_an_empty_lock_is_told_so(spec: Path) -> None:
+    write_lock(spec)
+    lock_path(spec).write_text("\n")
+    with pytest.raises(CutegenError, match=r"plain\.lock\.yaml is empty\n") as caught:
+        resolve_file(spec)
+    assert f"cutegen lock --upgrade {spec}`" in caught.value.remedy
+
+
 def test_a_merge_conflict_is_told_as_one(spec: Path) -> None:
     write_lock(spec)
     relock(spec, "decisions:\n", "<<<<<<< HEAD\ndecisions:\n=======\n>>>>>>> other\n")

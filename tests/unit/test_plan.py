@@ -169,7 +169,6 @@ def rows(shape: tuple[int, int], pitch: int, start: int = 0) -> Any:
         (3, torch.ones(()), TypeError, "alpha: is a Tensor, needs a Python float; pass value.item()"),
         (4, rows((24, 8), 8), ValueError, "d: shape[1] is 8, but n is 16 (from b)"),
         (4, torch.zeros(24, 16), TypeError, "d: has dtype float32, needs bfloat16: allocate it so; the kernel"),
-        (4, rows((16, 24), 24).mT, ValueError, "d: stride(1) is 24, needs 1 (n contiguous): allocate it so; the"),
     ],
 )  # fmt: skip
 def test_wrong_argument_is_named(plan: CpuPlan, position: int, value: Any, error: type, message: str) -> None:

@@ -204,6 +204,7 @@ GOOD = json.dumps(result(problem(8.0)))
         ("[" * 100_000, "is torn or no JSON"),
         ("[1, 2]", "was written by something else"),
         ('{"format": "other"}', "was written by something else"),
+        ('{"spec": "a.yaml", "problems": []}', r"is what `cutegen tune --json` prints"),
         (json.dumps({"rates": 1, "problems": [], "summaries": {}}), "was written before results had a version"),
         (GOOD.replace('"version": 2', '"version": 9'), "is a result of version 9; this cutegen reads version 2"),
         (GOOD.replace('"rounds": 9', '"rounds": -9'), "is damaged: rounds: Input should be greater than"),
