@@ -41,7 +41,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      {"variant": "seesaw", "unit": "any"}, SM90),
     ("unit-any", MLA.replace("[16", "[65").replace("[1,", "[4,"), {"unit": "any"},
      ("at least 260 rows", "at most 256", "use unit 2"), {"unit": 2}, SM90),
-    ("split-columns", PAIRED, {**TWO, "split_columns": True}, ("two row blocks", "use seesaw or both"), TWO, SM90),
+    ("split-columns", PAIRED, {**TWO, "split_columns": True}, ("two row blocks", "use seesaw, or leave"), TWO, SM90),
     ("split-columns", MLA, {"max_splits": 1, "split_columns": True}, ("nothing is joined", "write false"),
      {"max_splits": 1, "split_columns": False}, SM90),
     ("schedule-ahead", MLA, {"pdl_wait": False}, ("pdl.wait is false", "`pdl: {wait: true}`, or drop schedule_ahead"),
