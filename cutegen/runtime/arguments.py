@@ -279,7 +279,7 @@ def _tensor_faults(
     if value.dtype is not torch_dtype(arg.dtype):
         have = str(value.dtype).removeprefix("torch.")
         cast = f"pass {arg.name}.to(torch.{arg.dtype})"
-        if value.element_size() < _bytes(arg.dtype) == 2:
+        if (value.element_size(), _bytes(arg.dtype)) == (1, 2):
             cast = "dequantise it first, as a cast knows no scales"
         yield fault(f"has dtype {have}, needs {arg.dtype}: {ALLOCATE if written else cast}", TypeError)
     if value.device.type != device:

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from test_plan import SHAPE, CpuPlan, arguments  # noqa: E402
+from torch import library  # noqa: E402
 
 
 @pytest.fixture
@@ -39,13 +40,13 @@ def test_plans_and_their_functions_can_be_copied_and_sent() -> None:
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_custom_op_takes_a_plan_through_torch_compile(plan: CpuPlan, dynamic: bool) -> None:
     """As docs/serving.md has it: outputs for fake tensors are those that the plan allocates."""
-    op = torch.library.custom_op(f"cutegen_test::product_{dynamic}", product_of(plan), mutates_args=())
+    op = library.custom_op(f"cutegen_test::product_{dynamic}", product_of(plan), mutates_args=())
     op.register_fake(lambda a, b, bias, alpha: plan.allocate_outputs(a, b, bias, alpha)[0])
     model = torch.compile(lambda *x: op(*x) * 2, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for m in (16, 24, 40):
         inputs = plan.prepare_inputs(**{**SHAPE, "m": m})
         assert torch.equal(model(*inputs), plan.kernel_fn(*inputs) * 2)
-    torch.library.opcheck(op, inputs)
+    library.opcheck(op, inputs)
 
 
 def product_of(plan: CpuPlan) -> Callable[..., Any]:
