@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.decide import Locked
 from cutegen.families.explanation import Section
-from cutegen.families.resolved import Outcome
+from cutegen.families.resolved import Outcome, Portfolio
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
 from cutegen.spec import KernelSpec, SpecDocument
@@ -29,9 +29,15 @@ class Family(Protocol):
         ...
 
     def resolve(
-        self, spec: Any, doc: SpecDocument, problem: Any, locked: Locked, tuned: Sequence[TunedRow] = ()
+        self,
+        spec: Any,
+        doc: SpecDocument,
+        problem: Any,
+        locked: Locked,
+        tuned: Sequence[TunedRow] = (),
+        portfolio: Portfolio | None = None,
     ) -> Outcome:
-        """Every number of the kernels; SpecError when the written knobs are illegal."""
+        """Every number of the kernels; SpecError when the written knobs are illegal. portfolio: that of the lock."""
         ...
 
     def tuning_space(self, spec: Any, resolved: Any) -> TuningSpace:

@@ -131,14 +131,26 @@ def product_name(rows: Iterable[DispatchRow], device: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Portfolio:
+    """What calls may run that nobody measured, beside what the decisions say. model: version of the cost model that
+    chose, and picks at run time. tilings: knob values by dotted key."""
+
+    model: int
+    reason: str
+    tilings: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """resolved: the family's resolved kernel. notes: locked decisions and tuned rows that could not be kept, and why.
-    dropped: indices of those rows; instances: the tiling of each other one, by the row's name."""
+    dropped: indices of those rows; instances: the tiling of each other one, by the row's name. portfolio: None where
+    the family has none, or the extents of calls leave nothing to choose."""
 
     resolved: Any
     notes: tuple[str, ...]
     dropped: tuple[int, ...] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
+    portfolio: Portfolio | None = None
 
 
 StructField: TypeAlias = tuple[str, int, int, str]

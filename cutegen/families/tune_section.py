@@ -51,6 +51,26 @@ def tune_section(model: type[BaseModel], knobs: Iterable[Knob]) -> type[TuneSect
     return made
 
 
+class TilingSection(Section):
+    """Values of some knobs, by the same names as under `tune`."""
+
+    def fixed(self, knobs: Iterable[Knob]) -> dict[str, Any]:
+        """The values that are written, by candidate field."""
+        return {k.field: value for k in knobs if (value := getattr(self, k.short, None)) is not None}
+
+
+def tiling_section(model: type[BaseModel], knobs: Iterable[Knob]) -> type[TilingSection]:
+    """The model of one tiling of the section `portfolio`."""
+    fields: dict[str, Any] = {}
+    for knob in knobs:
+        where = knob.key.replace("{", "").replace("}", "")
+        values: Any = _without_auto(_annotation(model, knob.path)) | None
+        fields[knob.short] = (values, Field(default=None, description=f"As `{where}`."))
+    made = create_model("PortfolioTiling", __base__=TilingSection, **fields)
+    made.__doc__ = "Knobs of one tiling of the portfolio; the others are what the spec writes, else chosen for it."
+    return made
+
+
 def _annotation(model: Any, path: tuple[str, ...]) -> Any:
     """The type of the value at a path of keys."""
     for step in path:

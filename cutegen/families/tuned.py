@@ -80,7 +80,7 @@ def read_tuned(
     notes: dict[str, None] = {}
     for index, row in enumerate(rows):
         if row.knobs is not None and row.name not in judged:
-            judged[row.name] = _candidate(row.knobs, knobs, written, complete, refuse)
+            judged[row.name] = read_candidate(row.knobs, knobs, written, complete, refuse)
         found = judged[row.name] if row.knobs is not None else None
         if fault := found if isinstance(found, str) else _misfit(row, dims, along, idle, standing):
             dropped.append(index)
@@ -92,14 +92,14 @@ def read_tuned(
     return Reading(tuple(kept), tuple(dropped), tuple(notes))
 
 
-def _candidate(
+def read_candidate(
     tuned: Mapping[str, object],
     knobs: Sequence[Knob],
     written: Mapping[str, Any],
     complete: Callable[[Mapping[str, Any]], Choice | tuple[Refusal, ...]],
     refuse: Callable[[Any], Refusal | None],
 ) -> Any:
-    """The candidate, or in words what is against it."""
+    """The candidate with knob values by dotted key, or in words what is against it; see read_tuned."""
     by_key = {knob.key: knob for knob in knobs}
     values: dict[str, Any] = {}
     for key, value in tuned.items():

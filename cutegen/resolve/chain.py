@@ -65,7 +65,8 @@ def resolve_document(
     family: Family = load_family(spec.kernel)
     decisions = lock.decisions if lock and not upgrade else {}
     beside = {key: (value, WRITTEN) for key, value in lock.written.items()} if lock and not upgrade else {}
-    outcome = family.resolve(spec, doc, problem, {**beside, **decisions}, lock.tuned() if lock else ())
+    held = lock.portfolio if lock and not upgrade else None
+    outcome = family.resolve(spec, doc, problem, {**beside, **decisions}, lock.tuned() if lock else (), held)
     notes = list(outcome.notes)
     digest = meaning(doc)
     made = {d.key: (plain(d.value), d.reason) for d in outcome.resolved.decisions if d.origin != "spec"}
@@ -76,6 +77,8 @@ def resolve_document(
             for key, (value, _) in made.items()
             if key not in decisions and key not in known
         ]
+        if outcome.portfolio and not held:
+            notes.append(f"portfolio: not in the lock; decided: {len(outcome.portfolio.tilings)} tilings")
     if locked:
         _check_locked(doc, lock, digest, notes)
     kept = lock.without(outcome.dropped) if lock else Lock(digest, made)
@@ -83,6 +86,7 @@ def resolve_document(
         written = {d.key: plain(d.value) for d in outcome.resolved.decisions if d.origin == "spec"}
         kept = replace(kept, written={key: value for key, value in written.items() if key != "device"})
     kept = replace(kept, spec=digest, decisions=made, evidence=() if upgrade else kept.evidence)
+    kept = replace(kept, portfolio=outcome.portfolio)
     return Resolution(doc, spec, outcome.resolved, kept, tuple(notes), lock)
 
 
@@ -90,7 +94,8 @@ def resolve_tuned(resolution: Resolution, rows: Sequence[TunedRow]) -> Outcome:
     """The same kernel with other tuned rows than those of its lock."""
     spec, problem = _parse_and_bind(resolution.document)
     family: Family = load_family(spec.kernel)
-    return family.resolve(spec, resolution.document, problem, resolution.lock.decisions, rows)
+    lock = resolution.lock
+    return family.resolve(spec, resolution.document, problem, lock.decisions, rows, lock.portfolio)
 
 
 def tuning_space(resolution: Resolution) -> TuningSpace:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.families.resolved import Portfolio
 from cutegen.families.tuned import TunedRow
 from cutegen.files import LOCK_SUFFIX
 from cutegen.resolve.winners import DEFAULT, Winner, read_winner
@@ -27,7 +28,8 @@ class Lock:
 
     evidence: measurements behind the decisions; kept as they are. tilings: knob values by dotted path, of what `tune`
     found faster than the decisions; winners: for which calls. written: what the spec wrote when the decisions were made
-    beside it, by dotted path; another value of it may take them along.
+    beside it, by dotted path; another value of it may take them along. portfolio: what calls choose among that nobody
+    measured.
     """
 
     spec: str
@@ -36,6 +38,7 @@ class Lock:
     tilings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     winners: tuple[Winner, ...] = ()
     written: Mapping[str, object] = field(default_factory=dict)
+    portfolio: Portfolio | None = None
 
     def to_text(self) -> str:
         """YAML, one decision a line; equal for equal content."""
@@ -48,6 +51,11 @@ class Lock:
             lines.append(f"  {key}: {{value: {json.dumps(value)}, reason: {json.dumps(reason)}}}")
         lines += ["written:"] if self.written else []
         lines += [f"  {key}: {json.dumps(value)}" for key, value in self.written.items()]
+        if self.portfolio:
+            lines += ["portfolio:", f"  model: {self.portfolio.model}", f"  reason: {json.dumps(self.portfolio.reason)}"]
+            lines.append("  tilings:" if self.portfolio.tilings else "  tilings: []")
+            for knobs in self.portfolio.tilings:
+                lines.append(f"    - {{{', '.join(f'{key}: {json.dumps(value)}' for key, value in knobs.items())}}}")
         lines.append("evidence:" if self.evidence else "evidence: []")
         lines += [f"  - {json.dumps(item)}" for item in self.evidence]
         lines += ["tilings:"] if self.tilings else []
@@ -109,13 +117,24 @@ def read_lock(path: Path) -> Lock | None:
     spec, decisions, evidence = data["spec"], data["decisions"], data["evidence"]
     if not isinstance(spec, str) or not isinstance(decisions, dict) or not isinstance(evidence, list):
         raise _damaged(path, "is damaged: `spec` is text, `decisions` a map, `evidence` a list")
-    if extra := set(data) - {"cutegen", "spec", "decisions", "evidence", "tilings", "winners", "written"}:
+    if extra := set(data) - {"cutegen", "spec", "decisions", "evidence", "tilings", "winners", "written", "portfolio"}:
         raise _damaged(path, f"is damaged: unknown key `{sorted(extra)[0]}`")
     if not isinstance(written := data.get("written", {}), dict):
         raise _damaged(path, "is damaged: `written` is a map")
     made = {key: _decision(path, key, entry) for key, entry in decisions.items()}
     tilings, winners = _winners(path, data.get("tilings", {}), data.get("winners", []))
-    return Lock(spec, made, tuple(evidence), tilings, winners, written)
+    return Lock(spec, made, tuple(evidence), tilings, winners, written, _portfolio(path, data.get("portfolio")))
+
+
+def _portfolio(path: Path, entry: Data) -> Portfolio | None:
+    if entry is None:
+        return None
+    if isinstance(entry, dict) and set(entry) == {"model", "reason", "tilings"}:
+        model, reason, tilings = entry["model"], entry["reason"], entry["tilings"]
+        known = isinstance(model, int) and not isinstance(model, bool) and isinstance(reason, str)
+        if known and isinstance(tilings, list) and all(isinstance(knobs, dict) for knobs in tilings):
+            return Portfolio(model, reason, tuple(knobs for knobs in tilings if isinstance(knobs, dict)))
+    raise _damaged(path, "is damaged: `portfolio` is a map with `model`, a number, `reason` and `tilings`, maps")
 
 
 def _winners(path: Path, tilings: Data, winners: Data) -> tuple[dict[str, dict[str, Data]], tuple[Winner, ...]]:

@@ -1,4 +1,4 @@
-"""A plan whose dispatch asks first what was measured fastest. Imports neither torch nor cutlass."""
+"""A plan whose dispatch asks first what was measured fastest, then the cost model. Imports neither torch nor cutlass."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from cutegen.runtime.base import BasePlan, Table
 
 class MeasuredPlan(BasePlan):
     """winners: by device, as the driver names it, and by the dims of a call that decide, but one: (last extent of that
-    one, key), ascending, "" being the default. anywhere: with winners, the keys that are chosen on devices without
-    any."""
+    one, key), ascending, "" being whatever runs calls that nobody measured. anywhere: the keys that may run those."""
 
     winners: ClassVar[Mapping[str, Mapping[tuple[int, ...], tuple[tuple[int, str], ...]]]] = {}
     anywhere: ClassVar[tuple[str, ...]] = ()
@@ -22,19 +21,19 @@ class MeasuredPlan(BasePlan):
         super().__init__(on_miss, sms)
 
     def find_winner(self, device: int | None, point: tuple[int, ...], extent: int) -> str:
-        """The key measured fastest for such calls on a CUDA device (None: the current one); "" for the default."""
-        found = self._winners[_current_device() if device is None else device].get(point)
+        """The key measured fastest for such calls on a CUDA device (None: the current one); "" where none was."""
+        found = self._winners[current_device() if device is None else device].get(point)
         return found[1][bisect_left(found[0], extent)] if found else ""
 
     def _device_winners(self, index: int) -> dict[tuple[int, ...], tuple[list[int], list[str]]]:
-        """(bounds, keys) by point; a key more than bounds: beyond the last bound, the default."""
+        """(bounds, keys) by point; a key more than bounds: beyond the last bound, nobody measured."""
         table = self.winners.get(_device_name(index), {})
         return {p: ([last for last, _ in rows], [*(key for _, key in rows), ""]) for p, rows in table.items()}
 
     def get_warmup_keys(self) -> tuple[str, ...]:
         """What `dispatch` can return on the current device; without one, on any."""
-        here = _device_name(_current_device())
-        if not here or not self.winners:
+        here = _device_name(current_device())
+        if not here or not self.anywhere:
             return tuple(self.tilings)
         measured = {key for rows in self.winners.get(here, {}).values() for _, key in rows}
         return tuple(key for key in self.tilings if self.full_key(key) in {*measured, *self.anywhere})
@@ -44,7 +43,7 @@ class MeasuredPlan(BasePlan):
         return key
 
 
-def _current_device() -> int:
+def current_device() -> int:
     """The index of torch's current CUDA device; -1 without one."""
     try:
         import torch

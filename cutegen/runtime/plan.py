@@ -25,7 +25,8 @@ A generated plan gives, as class attributes:
     reductions        {"r": "sum"}: outputs that are one value for all columns, all rows or both
     block_values      names of outputs with one value for a block of columns
     batch_invariant   True: the bits of a row depend neither on m nor on its place; `check` proves it
-    anywhere          with winners: the keys that dispatch can choose on devices without any
+    portfolio         with several tilings: those that run calls which nobody measured, and what the cost model reads of
+                      them (runtime/portfolio.py); anywhere: their keys
     epilogue          {"d": "gelu_tanh(acc + bias)"}: the statements as the spec writes them; `bench` chooses baselines
                       by it ("acc": the product itself)
 
@@ -38,8 +39,6 @@ and as methods:
                                               compiled(*inputs, *outputs, *scratch, sm_count), with the scratch that
                                               the tiling takes
     compile_copy(self)                        with copied_tilings: the compiled copy of rows
-    dispatch(self, **dims)                    the key for a problem; only when there are several tilings
-                                              (self, device, /, **dims) with winners, see find_winner
 
 and at module level:
 
@@ -76,21 +75,20 @@ from cutegen.runtime.arguments import (
     divided,
     draw,
     find_faults,
-    normalise_strides,
     torch_dtype,
 )
+from cutegen.runtime.dispatched import DispatchedPlan
 from cutegen.runtime.gathered_rows import GatheredRows, fill_rows, lose_rows, spoil_unnamed
-from cutegen.runtime.gemm_scratch import GemmScratch, product_extents
-from cutegen.runtime.measured import MeasuredPlan
+from cutegen.runtime.gemm_scratch import GemmScratch
+from cutegen.runtime.launch import make_launch
 from cutegen.runtime.overlap import find_overlaps
 from cutegen.runtime.row_copy import RowCopy
-from cutegen.runtime.slots import find_constants, find_dims, find_parts, make_storage_check
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
 
 
-class KernelPlan(MeasuredPlan):
+class KernelPlan(DispatchedPlan):
     """A product with an epilogue. The module docstring lists what a subclass gives."""
 
     family = "gemm"
@@ -107,11 +105,11 @@ class KernelPlan(MeasuredPlan):
     copied_tilings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
-        self._row_copy = RowCopy(self.gathered, self.inputs) if self.gathered and self.copied_tilings else None
-        self._scratch = GemmScratch(
-            self.name, self.tilings, self._kept_dims(), self.rows_anywhere, self._row_copy, self.copied_tilings
+        self.row_copy = RowCopy(self.gathered, self.inputs) if self.gathered and self.copied_tilings else None
+        self.scratch_of = GemmScratch(
+            self.name, self.tilings, self._kept_dims(), self.rows_anywhere, self.row_copy, self.copied_tilings
         )
-        self.scratch = self._scratch.args
+        self.scratch = self.scratch_of.args
         super().__init__(on_miss, sms)
 
     def compile_copy(self) -> Callable[..., None]:
@@ -119,13 +117,13 @@ class KernelPlan(MeasuredPlan):
         raise NotImplementedError
 
     @cached_property
-    def _copy_kernel(self) -> Callable[..., None]:
+    def copy_kernel(self) -> Callable[..., None]:
         return self.compile_copy()
 
     def warm_up(self, keys: Sequence[str] | None = None) -> None:
         super().warm_up(keys)
         if not set(self.get_warmup_keys() if keys is None else keys).isdisjoint(self.copied_tilings):
-            _ = self._copy_kernel
+            _ = self.copy_kernel
 
     def _kept_dims(self) -> dict[str, str]:
         """Of each reduction, which of m and n it has."""
@@ -146,7 +144,7 @@ class KernelPlan(MeasuredPlan):
     # -- optional operands --
 
     @cached_property
-    def _endings(self) -> tuple[tuple[int, str], ...]:
+    def optional_endings(self) -> tuple[tuple[int, str], ...]:
         """(position, what keys end in without it) of each optional input."""
         return tuple((i, f"_without_{a.name}") for i, a in enumerate(self.inputs) if a.optional)
 
@@ -155,8 +153,8 @@ class KernelPlan(MeasuredPlan):
         """Of each kernel that does without some operands: the key of that with all, and their positions."""
         found: dict[str, tuple[str, frozenset[int]]] = {}
         for key in self.tilings:
-            for count in range(1, len(self._endings) + 1):
-                for gone in combinations(self._endings, count) if key not in found else ():
+            for count in range(1, len(self.optional_endings) + 1):
+                for gone in combinations(self.optional_endings, count) if key not in found else ():
                     found[key + "".join(ending for _, ending in gone)] = key, frozenset(i for i, _ in gone)
         return found
 
@@ -165,8 +163,8 @@ class KernelPlan(MeasuredPlan):
         return self._shorter[key][0] if key in self._shorter else key
 
     def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int]) -> str:
-        where = [v.get_device() for v in inputs if hasattr(v, "get_device")][:1] if self.winners else ()
-        return self.dispatch(*where, **dims) + "".join(ending for i, ending in self._endings if inputs[i] is None)
+        device = next(v.get_device() for v in inputs if hasattr(v, "get_device"))
+        return self.dispatch(device, **dims) + "".join(e for i, e in self.optional_endings if inputs[i] is None)
 
     def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The inputs with None for those that the kernel `key` does without."""
@@ -262,85 +260,7 @@ class KernelPlan(MeasuredPlan):
         return tolerance(self.outputs[output].dtype, k, error, reference, operand, self.promoted_k)
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """Work per call: two emptiness tests, constant and bounded extents, types of tensors and where they begin, two
-        dict lookups and the compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only
-        when it refuses are the reasons looked for. Where a tiling takes scratch: a lookup of its sizes as well, and of
-        the stream where the call brings none."""
-        kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.fresh_outputs)
-        positions = {a.name: i for i, a in enumerate(args)}
-        outputs = {o.name: positions[o.name] for o in self.outputs}
-        probe = next(i for name, i in outputs.items() if name not in (*self.reductions, *self.block_values))
-        empty = [(outputs[name], -math.inf if op == "max" else 0.0) for name, op in self.reductions.items()]
-        carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and self.reduced in a.dims]
-        carrier = self._find_carrier(carriers, probe)
-        k_at, k_axis = carriers[0], args[carriers[0]].dims.index(self.reduced)  # type: ignore[union-attr]
-        key = self.full_key(key) if key else next(iter(self.tilings)) if len(self.tilings) == 1 else None
-        choose: Callable[..., str] = self.dispatch
-        scratch, whole = self.scratch, next(o for o in self.outputs if outputs[o.name] == probe)
-        axes, divisors = whole.axes, [divided(whole.dims[axis])[1] for axis in whole.axes]
-        measured = bool(self.winners)
-        slots = find_dims(self.dims, args)
-        ranges = {d: extent for d, extent in self.dims.items() if not isinstance(extent, int)}
-        bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in slots if (hi := ranges[d][1]) is not None]
-        bounded += [(i, axis, extent, extent) for i, axis, extent in find_constants(self.dims, args)]
-        parts = find_parts(args, slots)
-        check_storage = make_storage_check(args, [o.name for o in self.outputs], self.aliases)
-        endings, copied, row_copy = self._endings, frozenset(self.copied_tilings), self._row_copy
-        taking, lengths = self._scratch.takers, {len(args), len(args) + len(scratch)}
-
-        def launch_fn(*values: Any, sms: int | None = None) -> None:
-            try:
-                output = values[probe]
-                if output.numel() and values[carrier].numel():
-                    for i, axis, lo, hi in bounded:
-                        if not lo <= values[i].shape[axis] <= hi:
-                            raise ValueError(f"argument {i}, axis {axis}")  # named below
-                    for i, axis, divisor, most, whole, whole_axis in parts:
-                        if values[i] is None:
-                            continue
-                        if not 0 <= values[i].shape[axis] * divisor - values[whole].shape[whole_axis] <= most:
-                            raise ValueError(f"argument {i}, axis {axis}")
-                    check_storage(values)
-                    device = output.get_device()
-                    where = (device,) if measured else ()
-                    chosen = key or choose(*where, **{d: values[i].shape[axis] for d, i, axis in slots}, **constants)
-                    given = values[: len(args)] if scratch else values
-                    if endings:
-                        chosen += "".join(ending for i, ending in endings if values[i] is None)
-                    limited = sms is not None or self.sms is not None
-                    count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
-                    kernel, fitting = kernels[chosen], tuple[Any, ...]()
-                    if len(values) not in lengths:
-                        raise TypeError("scratch")  # named below
-                    if chosen in taking:
-                        extents = product_extents(divisors, [output.shape[axis] for axis in axes])
-                        k = values[k_at].shape[k_axis]
-                        fitting = self._scratch.fit(chosen, extents, k, values[len(args) :], output.device)
-                        if row_copy and chosen in copied:
-                            own = len(fitting) - len(row_copy.args)
-                            budget = count if limited else None
-                            copy = self._copy_kernel  # compiled, if it has to be, before others wait
-                            with row_copy.turn:
-                                given = row_copy.run(copy, given, fitting[own:], extents[0], k, budget)
-                                kernel(*(v for v in given if v is not None), *fitting[:own], count)
-                            return
-                    if endings:
-                        given = tuple(v for v in given if v is not None)
-                    kernel(*given, *fitting, count)
-                    return
-            except Exception as error:
-                self._refuse(args if len(values) <= len(args) else (*args, *scratch), values, error)
-                fixed = normalise_strides(args, values[: len(args)])
-                if fixed is None:
-                    raise
-                launch_fn(*fixed, *values[len(args) :], sms=sms)
-                return
-            self._refuse(args if len(values) <= len(args) else (*args, *scratch), values)
-            for i, value in empty:
-                values[i].fill_(value)
-
-        constants = {d: e for d, e in self.dims.items() if isinstance(e, int)}
-        return launch_fn
+        return make_launch(self, key)
 
     def _find_carrier(self, operands: Sequence[int], output: int) -> int:
         """The argument that may be empty where the output is not: an operand, unless the contracted dim is constant."""
@@ -384,11 +304,11 @@ class KernelPlan(MeasuredPlan):
     def _size_scratch(self, dims: Mapping[str, int], key: str | None) -> tuple[int, ...]:
         m, n, _, _ = self.roles
         extents, k = [dims[d] for d in (m, n, *self.product_batch)], dims[self.reduced]
-        return self._scratch.needs(key, extents, k) if key else self._scratch.largest(extents, k)
+        return self.scratch_of.needs(key, extents, k) if key else self.scratch_of.largest(extents, k)
 
     def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
         device = next(v.device for v in inputs if hasattr(v, "device"))
-        return self._scratch.make(device, self._size_scratch(self.problem_dims(*inputs), key))
+        return self.scratch_of.make(device, self._size_scratch(self.problem_dims(*inputs), key))
 
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
         outputs = self.allocate_outputs(*inputs)

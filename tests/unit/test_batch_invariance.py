@@ -118,7 +118,7 @@ class InvariantPlan(CpuPlan):
     batch_invariant = True
     tilings: ClassVar = {"one": Tiling(), "two": Tiling()}
 
-    def dispatch(self, **dims: int) -> str:
+    def dispatch(self, device: int | None = None, /, **dims: int) -> str:
         return "one"
 
     def compile(self, key: str) -> Callable[..., None]:

@@ -49,7 +49,7 @@ class CpuPlan(KernelPlan):
     def sm_count(self, index: int) -> int:
         return 8
 
-    def dispatch(self, **dims: int) -> str:
+    def dispatch(self, device: int | None = None, /, **dims: int) -> str:
         return {64: "parallel", 128: "atomic", 192: "dynamic"}.get(dims["m"], "whole")
 
     def compile(self, key: str) -> Callable[..., None]:
@@ -109,7 +109,7 @@ def test_a_call_without_scratch_uses_the_plan_s_own_and_allocates_once() -> None
     assert [key for key, _ in plan.seen[::2]] == ["parallel", "atomic", "dynamic", "parallel", "whole"]
     assert plan.seen[0][1] == {"workspace": 3 * 2 * 64 * 64, "semaphores": 2}
     assert plan.seen[-1][1] == {}
-    (own,) = [tensors for (_, stream), tensors in plan._scratch.own._sets.items() if stream != "graphs"]
+    (own,) = [tensors for (_, stream), tensors in plan.scratch_of.own._sets.items() if stream != "graphs"]
     assert [t.numel() for t in own] == [3 * 2 * 64 * 64, 2 * 64 * 64, 2]
     assert not own[1].count_nonzero()
     assert not own[2].count_nonzero()
@@ -120,11 +120,11 @@ def test_a_tiling_without_scratch_asks_for_none(monkeypatch: pytest.MonkeyPatch)
     plan = CpuPlan()
     inputs = plan.prepare_inputs(m=8, n=64, k=64)
     outputs, scratch = plan.allocate_outputs(*inputs), plan.allocate_scratch(*inputs)
-    monkeypatch.setattr(plan._scratch, "fit", None)
+    monkeypatch.setattr(plan.scratch_of, "fit", None)
     plan.kernel_fn(*inputs)
     plan.launch_fn(*inputs, *outputs, *scratch)  # as callers do who bring some for whatever tiling runs
     assert plan.seen == [("whole", {})] * 2
-    assert plan._scratch.own._sets == {}
+    assert plan.scratch_of.own._sets == {}
     with pytest.raises(TypeError, match=r"takes 6 arguments \(a, b, d, workspace, sums, semaphores\), got 5"):
         plan.launch_fn(*inputs, *outputs, *scratch[:2])
 
@@ -137,7 +137,7 @@ def test_scratch_of_the_caller_is_used_and_measured() -> None:
     shapes = plan.workspace_shapes(m=64, n=200, k=64)
     assert {s.name: tuple(t.shape) for s, t in zip(plan.scratch, scratch)} == shapes
     plan.launch_fn(*inputs, *out, *scratch)
-    assert plan._scratch.own._sets == {}
+    assert plan.scratch_of.own._sets == {}
     short = (scratch[0][:-1], *scratch[1:])
     with pytest.raises(ValueError, match="workspace has 98303 elements, tiling parallel needs 98304: size it by work"):
         plan.launch_fn(*inputs, *out, *short)
@@ -169,10 +169,10 @@ def test_scratch_is_sized_for_the_tiling_that_runs() -> None:
 def test_needs_of_ever_new_problems_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemm_scratch, "MAX_POINTS", 8)
     plan = CpuPlan()
-    wanted = {m: plan._scratch.needs("parallel", (m, 64), 64) for m in range(64, 6400, 64)}
-    assert len(plan._scratch._needs) <= 8
+    wanted = {m: plan.scratch_of.needs("parallel", (m, 64), 64) for m in range(64, 6400, 64)}
+    assert len(plan.scratch_of._needs) <= 8
     assert wanted[6336] == (3 * 50 * 2 * 64 * 64, 0, 100)
-    assert all(plan._scratch.needs("parallel", (m, 64), 64) == needs for m, needs in wanted.items())
+    assert all(plan.scratch_of.needs("parallel", (m, 64), 64) == needs for m, needs in wanted.items())
 
 
 def test_a_tiling_is_chosen_for_the_device_of_the_inputs() -> None:

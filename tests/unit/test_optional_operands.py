@@ -140,7 +140,7 @@ class OptionalPlan(KernelPlan):
     def sm_count(self, index: int) -> int:
         return 1
 
-    def dispatch(self, **dims: int) -> str:
+    def dispatch(self, device: int | None = None, /, **dims: int) -> str:
         return "t16"
 
     def compile(self, key: str) -> Callable[..., None]:

@@ -39,7 +39,7 @@ class CpuPlan(KernelPlan):
     def sm_count(self, index: int) -> int:
         return 7
 
-    def dispatch(self, **dims: int) -> str:
+    def dispatch(self, device: int | None = None, /, **dims: int) -> str:
         return "narrow" if dims["m"] <= 16 else "wide"
 
     def compile(self, key: str) -> Callable[..., None]:
@@ -116,7 +116,7 @@ def test_plan_allocates_and_compiles_ahead(plan: CpuPlan) -> None:
 
 def test_compile_keys() -> None:
     plan = CpuPlan(on_miss="error")
-    with pytest.raises(RuntimeError, match=r"kernel 'wide' is not compiled; call warm_up\(\)"):
+    with pytest.raises(RuntimeError, match=r"kernel 'wide' is not compiled; call warm_up\("):
         plan.launch_fn(*arguments(plan))
     assert plan.get_warmup_keys() == ("wide", "narrow")
     plan.warm_up(["wide"])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cutegen.families.gemm.problem import GemmProblem
     from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
     from cutegen.families.gemm.spec import GemmSpec
-    from cutegen.families.resolved import Outcome
+    from cutegen.families.resolved import Outcome, Portfolio
     from cutegen.families.tuned import TunedRow
     from cutegen.families.tuning import TuningSpace
     from cutegen.spec import SpecDocument
@@ -34,11 +34,17 @@ class GemmFamily:
         return bind(spec, doc)
 
     def resolve(
-        self, spec: GemmSpec, doc: SpecDocument, problem: GemmProblem, locked: Locked, tuned: Sequence[TunedRow] = ()
+        self,
+        spec: GemmSpec,
+        doc: SpecDocument,
+        problem: GemmProblem,
+        locked: Locked,
+        tuned: Sequence[TunedRow] = (),
+        portfolio: Portfolio | None = None,
     ) -> Outcome:
         from cutegen.families.gemm.resolve import resolve
 
-        return resolve(spec, doc, problem, locked, tuned=tuned)
+        return resolve(spec, doc, problem, locked, tuned=tuned, portfolio=portfolio)
 
     def tuning_space(self, spec: GemmSpec, resolved: ResolvedGemm) -> TuningSpace:
         from cutegen.families.gemm.tuning import GemmSpace

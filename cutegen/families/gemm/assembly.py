@@ -28,13 +28,14 @@ def assemble(
     default: Candidate,
     rows: Sequence[Row],
     tuned: Sequence[tuple[TunedRow, Candidate]] = (),
+    portfolio: Sequence[Candidate] = (),
 ) -> tuple[tuple[GemmKernel, ...], tuple[DispatchRow, ...]]:
     """The modules, that of the default first, and the dispatch table, which ends with the default.
 
     rows: (comparisons that must hold, candidate), most specific first; tuned: those of single devices, which come
-    before. Equal candidates share an instance.
+    before. portfolio: more instances, which no row names. Equal candidates share an instance.
     """
-    instances = tuple(dict.fromkeys((default, *(c for _, c in rows), *(c for _, c in tuned))))
+    instances = tuple(dict.fromkeys((default, *(c for _, c in rows), *portfolio, *(c for _, c in tuned))))
     names = dict(zip(instances, _instance_names(instances)))
     structures = dict.fromkeys(map(structure, instances))
     kernels = []

@@ -60,6 +60,7 @@ CLUSTERS = {
 # Up to here, transposed, for few rows, tile n in steps of 8; elsewhere in steps of 16, as rows of 8 columns are half of
 # what memory writes at once.
 FINE_N = 64
+COARSE_N = (8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 208, 256)
 # Tile k, in elements of 2 bytes, and up to which tile n it is proposed. One of 128 halves the barriers: 2% less time
 # where tiles are small. One of 256 took 2 to 5% less again beside 8 columns, but with 16 up to 8% more.
 DEPTHS = {64: 256, 128: 64, 256: 8}
@@ -67,9 +68,10 @@ RASTER_GROUP = 8
 SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
 # Of clusters of more CTAs a GPU has too few at once.
-MOST_IN_CLUSTER = 4
+MOST_IN_CLUSTER = 8
 SPLIT_MARGIN = 5  # percent of time that a split has to save whose parts take scratch to become one sum
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
+ANY_SHAPE = (Shape(1, 1, 1),)  # where the extents do not matter, but that the model ranks
 COST_MODEL = "cost model"  # how its reasons begin
 COPIED_ROWS = 2048  # from which on gathered rows are copied: below, a launch of its own weighs more than what TMA saves
 EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, for judging them before they are complete
@@ -87,14 +89,40 @@ def propose_cores(
     problem: GemmProblem, fixed: Mapping[str, Any], device: Device, shapes: Sequence[Shape], gather: str = "none"
 ) -> dict[Core, tuple[str, str]]:
     """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster. gather: of all."""
+    problem = copy_rows(problem) if gather == COPIED else problem
+    found = {
+        core: why
+        for core, why in _list_cores(problem, fixed, shapes, gather)
+        if core.cluster == fixed.get("cluster") or not _idles(core, shapes)
+    }
+    if not shapes:
+        return found
+    works = [describe_work(problem, shape, device) for shape in shapes]
+    if "split_k" not in fixed and problem.groups is None:
+        found |= {split: found[core] for core in found for split in _splits(core, works, device)}
+    stages = {core: fixed.get("stages") or stages_of(problem, core, device) for core in found}
+    ranked = rank(problem, stages, device, shapes, fixed.get("promote_every"))
+    return {core: (why, why) for core, why in ranked.items()}
+
+
+def pool_cores(problem: GemmProblem, fixed: Mapping[str, Any], gather: str, coarse: bool) -> Iterator[Core]:
+    """The cores with the fixed knobs that the cost model may rank for some shape, of whole k. coarse: fewer tiles n."""
+    for core, _ in _list_cores(problem, fixed, ANY_SHAPE, gather):
+        if not coarse or "tile" in fixed or core.tile[1] in COARSE_N:
+            yield core
+
+
+def _list_cores(
+    problem: GemmProblem, fixed: Mapping[str, Any], shapes: Sequence[Shape], gather: str
+) -> Iterator[tuple[Core, tuple[str, str]]]:
+    """Cores with the fixed knobs, and why each has its tile and its cluster."""
     low, high, step = TILE_N
     written = {field: fixed[field] for field in Core._fields if field in fixed}
-    problem = copy_rows(problem) if gather == COPIED else problem
-    found: dict[Core, tuple[str, str]] = {}
     # Blocks, pairs of which take up to 256 columns, may leave no registers for a part to promote, or for values that
     # are computed twice; as rows they have room.
     wide = bool(problem.epilogue.block) and "tile" not in fixed
     aligned = [] if shapes else _aligned_cores(problem)
+    seen: set[Core] = set()
     for swap_ab in (False, True) if shapes or wide or aligned else (False,):
         # Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own.
         cores = sorted(CORES, key=lambda core: problem.promotable and core[0] == "pingpong")
@@ -109,16 +137,9 @@ def propose_cores(
             for cluster, why_cluster in _clusters(problem, swap_ab):
                 core = Core(schedule, consumers, tile, cluster, swap_ab, 1, gather)
                 core = core._replace(**written) if written else core
-                if core.cluster == fixed.get("cluster") or not _idles(core, shapes):
-                    found.setdefault(core, (why, why_cluster))
-    if not shapes:
-        return found
-    works = [describe_work(problem, shape, device) for shape in shapes]
-    if "split_k" not in fixed and problem.groups is None:
-        found |= {split: found[core] for core in found for split in _splits(core, works, device)}
-    stages = {core: fixed.get("stages") or _stages(problem, core, device) for core in found}
-    ranked = rank(problem, stages, device, shapes, fixed.get("promote_every"))
-    return {core: (why, why) for core, why in ranked.items()}
+                if core not in seen:
+                    seen.add(core)
+                    yield core, (why, why_cluster)
 
 
 def _whole_blocks(tile_k: int, scaled_k: int) -> int:
@@ -156,9 +177,21 @@ def _splits(core: Core, works: Sequence[Work], device: Device) -> Iterator[Core]
     k tiles, or nearly as often."""
     counts = [count_tiles(core, work, device) for work in works]
     most = min(
-        *(slots // tiles for _, tiles, slots in counts), *(work.shape.k // (MIN_PART * core.tile[2]) for work in works)
+        *(slots // tiles for tiles, slots in counts), *(work.shape.k // (MIN_PART * core.tile[2]) for work in works)
     )
     for parts in [parts for parts in SPLITS if parts <= most][-3:]:
+        yield core._replace(split_k=parts)
+
+
+def cluster_splits(core: Core, shape: Shape, device: Device) -> Iterator[Core]:
+    """The core with k in parts that meet in a cluster, as many as let all of them run at once, and as nearly as many;
+    sums by way of scratch pay seldom, and a portfolio does without them."""
+    if core.schedule != "cooperative" or core.cluster != (1, 1):
+        return
+    x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
+    tiles = -(-x // core.tile[0]) * -(-y // core.tile[1]) * shape.batch
+    most = min(device.sms * 9 // (10 * tiles), shape.k // (MIN_PART * core.tile[2]), MOST_IN_CLUSTER)
+    for parts in [parts for parts in SPLITS if parts <= most][-2:]:
         yield core._replace(split_k=parts)
 
 
@@ -172,7 +205,7 @@ def rank(
     """The cores, given with the stages of their rings, ordered by the cost model, with its reason: by the sum over
     shapes of clocks / fewest clocks, then by what an SM loads and by its work, which tell candidates apart that all
     wait for memory. A split that takes scratch has to win by a margin. Equals, of which there are many, come in an
-    order of their own: see _prefer. promote_every: the written one; None: what `auto` takes."""
+    order of their own: see prefer. promote_every: the written one; None: what `auto` takes."""
     works = [describe_work(problem, shape, device) for shape in shapes]
     sketches = [sketch(problem, core, stages[core], device, promote_every) for core in stages]
     estimates = [[estimate(c, work, device) for work in works] for c in sketches]
@@ -180,7 +213,7 @@ def rank(
     scores = []
     for core, c, row in zip(stages, sketches, estimates):
         clocks = sum(e.clocks * 10**6 // fewest for e, fewest in zip(row, best)) * _weight(c)
-        scores.append((clocks, sum(e.from_l2 for e in row), sum(e.busy for e in row), *_prefer(problem, core)))
+        scores.append((clocks, sum(e.from_l2 for e in row), sum(e.busy for e in row), *prefer(problem, core)))
     cores = list(stages)
     order = sorted(range(len(cores)), key=lambda i: scores[i])
     if len(shapes) > 1:
@@ -239,7 +272,7 @@ def split_k_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[str, st
     return IN_CLUSTER, "in shared memory: 1 to 2 us less than by way of L2, and no scratch"
 
 
-def _prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:
+def prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:
     """An order of candidates that the model cannot tell apart. Clusters along the problem's n last: of such pairs those
     along m, whose CTAs share rows of n, were the faster ones in three of four; of groups the other way, see _clusters.
     Then not transposed, then pingpong, where neither was faster; but last where sums are promoted, as in CORES."""
@@ -253,7 +286,7 @@ def _weight(c: Candidate) -> int:
     return 100 * 100 // (100 - SPLIT_MARGIN) if c.split_k > 1 and not c.in_cluster else 100
 
 
-def _stages(problem: GemmProblem, core: Core, device: Device) -> int:
+def stages_of(problem: GemmProblem, core: Core, device: Device) -> int:
     """The stages that a candidate around the core will have, or nearly: exact ones take a map of SMEM for each."""
     (m, n, k), arch = core.tile, ARCHS[device.arch]
     most = (arch.smem_bytes - EPILOGUE_BYTES) // max((m + n) * k * problem.a.dtype.bytes, 1)

@@ -15,12 +15,14 @@ from cutegen.families.gemm.cores import COST_MODEL
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.form_rules import TILE_N
 from cutegen.families.gemm.invariance import other_sum
+from cutegen.families.gemm.held_portfolio import Held, hold_portfolio
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.refusal import Refusal
-from cutegen.families.resolved import Outcome
+from cutegen.families.resolved import Outcome, Portfolio
 from cutegen.families.tuned import TunedRow, read_tuned
 from cutegen.hardware import ARCHS, Device
+from cutegen.runtime.cost_model import MODEL
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -37,10 +39,12 @@ def resolve(
     locked: Locked,
     rows: Sequence[Row] = (),
     tuned: Sequence[TunedRow] = (),
+    portfolio: Portfolio | None = None,
 ) -> Outcome:
     """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them.
 
     rows: dispatch rows before the default, with legal candidates; tuned: those before them, less what rules refuse.
+    portfolio: that of the lock, less what rules refuse; without one it is decided.
     SpecError with every finding when no candidate with the written knobs is legal.
     """
     found = list(spec_rules.findings(spec, doc, problem))
@@ -56,10 +60,11 @@ def resolve(
         refuse=lambda c: other_sum(problem, decided.candidate, c),
         idle=[d.name for d in problem.gathered_dims],
     )
-    resolved = _resolved(spec, doc, problem, decided, rows, read.kept)
+    held = hold_portfolio(spec, doc, problem, knobs, decided, portfolio, choose)
+    resolved = _resolved(spec, doc, problem, decided, rows, read.kept, held)
     names = {t.candidate: t.name for t in resolved.tilings}
     instances = {row.name: names[c] for row, c in read.kept}
-    return Outcome(resolved, decided.notes + read.notes, read.dropped, instances)
+    return Outcome(resolved, decided.notes + held.notes + read.notes, read.dropped, instances, held.portfolio)
 
 
 def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:
@@ -126,13 +131,17 @@ def _resolved(
     decided: Decided,
     rows: Sequence[Row],
     tuned: Sequence[tuple[TunedRow, Candidate]],
+    held: Held,
 ) -> ResolvedGemm:
     c: Candidate = decided.candidate
     idle = {knob.key for knob in knobs_of(problem) if knob.field in idle_knobs(problem, c)}
     decisions = tuple(d for d in decided.decisions if d.key not in idle)
-    kernels, dispatch = assemble(problem, c, rows, tuned)
+    kernels, dispatch = assemble(problem, c, rows, tuned, held.candidates)
     instances = [part for kernel in kernels for t in kernel.tilings for part in (t.candidate, t.numbers)]
     described = describe(problem)
+    names = {t.candidate: t.name for kernel in kernels for t in kernel.tilings if not t.omitted}
+    picks = tuple(names[x] for x in (c, *held.candidates))
+    chosen = [replace(held.portfolio, reason="")] if held.portfolio and len(picks) > 1 else []
     return ResolvedGemm(
         name=doc.name,
         arch=spec.arch,
@@ -141,5 +150,8 @@ def _resolved(
         kernels=kernels,
         dispatch=dispatch,
         decisions=decisions,
-        digest=kernel_digest(spec, doc.name, described, decisions, *instances, *dispatch),
+        digest=kernel_digest(spec, doc.name, described, decisions, *instances, *dispatch, *chosen),
+        picks=picks,
+        model=held.portfolio.model if held.portfolio else MODEL,
+        why_picks=held.portfolio.reason if held.portfolio else "",
     )

@@ -9,6 +9,7 @@ from cutegen.families.gemm.candidate import COPIED, Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.arguments import Extent
+from cutegen.runtime.cost_model import MODEL
 from cutegen.runtime.gemm import GemmTiling
 
 
@@ -53,7 +54,8 @@ class GemmKernel:
 class ResolvedGemm:
     """Everything the templates need. kernels: that of the default tiling first; those that do without optional operands
     last, each instance beside the one of all operands. digest: hash of the meaning of spec and
-    decisions, not of comments or evidence."""
+    decisions, not of comments or evidence. picks: names of the tilings that the cost model, of version `model`, chooses
+    among for calls that nobody measured, the default first; why_picks: why these."""
 
     family: ClassVar[str] = "gemm"
 
@@ -65,6 +67,9 @@ class ResolvedGemm:
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
+    picks: tuple[str, ...] = ()
+    model: int = MODEL
+    why_picks: str = ""
 
     @property
     def dims(self) -> dict[str, Extent]:

@@ -18,7 +18,7 @@ from cutegen.families.gemm.candidate import (
     SplitKSum,
 )
 from cutegen.families.pdl import Pdl
-from cutegen.families.tune_section import tune_section
+from cutegen.families.tune_section import tiling_section, tune_section
 from cutegen.spec.base import (
     NAMES,
     UNKNOWN_TENSOR,
@@ -234,10 +234,17 @@ class GemmKnobs(TensorSpec):
 
 
 Tune = tune_section(GemmKnobs, KNOBS)
+PortfolioTiling = tiling_section(GemmKnobs, [knob for knob in KNOBS if knob.part != "apart"])
 
 
 class GemmSpec(GemmKnobs):
     """A matrix product, dense or of groups of rows, with an epilogue: D = epilogue(A @ B)."""
 
+    portfolio: Annotated[int, Field(ge=1, le=12)] | list[PortfolioTiling] | Auto = Field(  # type: ignore[valid-type]
+        default="auto",
+        description="The tilings that calls choose among by their extents, beside winners of `tune`: how many there may "
+        "be, 12 where not written, or a list of them. `auto` picks them by the cost model, over extents that `dims`, "
+        "`instances` and `m` narrow; 1 is the one that the decisions say, whatever the extents.",
+    )
     bench: GemmBench = GemmBench()
     tune: Tune = Tune()  # type: ignore[valid-type]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cutegen.families.mla_decode.problem import MlaProblem
     from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
     from cutegen.families.mla_decode.spec import MlaSpec
-    from cutegen.families.resolved import Outcome
+    from cutegen.families.resolved import Outcome, Portfolio
     from cutegen.families.tuned import TunedRow
     from cutegen.families.tuning import TuningSpace
     from cutegen.spec import SpecDocument
@@ -34,7 +34,13 @@ class MlaFamily:
         return bind(spec, doc)
 
     def resolve(
-        self, spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, locked: Locked, tuned: Sequence[TunedRow] = ()
+        self,
+        spec: MlaSpec,
+        doc: SpecDocument,
+        problem: MlaProblem,
+        locked: Locked,
+        tuned: Sequence[TunedRow] = (),
+        portfolio: Portfolio | None = None,
     ) -> Outcome:
         from cutegen.families.mla_decode.resolve import resolve
 

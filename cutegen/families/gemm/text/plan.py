@@ -14,14 +14,12 @@ from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.text.algorithmic import AlgorithmicText, algorithmic_text
 from cutegen.families.gemm.text.gather import gathered_text
 from cutegen.families.gemm.text.groups import row_group_names, row_groups_text
+from cutegen.families.gemm.text.portfolio import PortfolioText, portfolio_text
 from cutegen.families.gemm.text.reference import ReferenceText, reference_text
 from cutegen.families.plan_text import (
     DeviceText,
-    RowText,
     TilingText,
     device_texts,
-    keys_of_all_devices,
-    row_texts,
     tiling_texts,
 )
 from cutegen.hardware import ARCHS
@@ -30,14 +28,12 @@ from cutegen.render.layout import bracketed
 
 @dataclass(frozen=True, slots=True)
 class WinnersText:
-    """What the template reads as p.winners. point: the extents of a call but that of `along`, as source; point_names:
-    their dims. anywhere: keys that dispatch can choose on a device without winners."""
+    """What the template reads as p.winners. point_names: the dims of a call but `along`. otherwise: what "" means."""
 
     devices: tuple[DeviceText, ...]
-    anywhere: str
-    point: str
     point_names: str
     along: str
+    otherwise: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class PlanText:
     tilings: tuple[TilingText, ...]
     modules: tuple[tuple[str, str], ...]
     module: str
-    dispatch: tuple[RowText, ...]
+    portfolio: PortfolioText | None
     winners: WinnersText | None
     spread: bool
     gathered: str
@@ -104,7 +100,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         tilings=tiling_texts(resolved.instances),
         modules=tuple((t.name, t.module) for t in resolved.instances) if several else (),
         module='f"{__package__}.{MODULES[key]}"' if several else f'f"{{__package__}}.{resolved.kernels[0].module}"',
-        dispatch=row_texts(resolved.dispatch, 'dims["{}"]'),
+        portfolio=portfolio_text(resolved),
         winners=_winners(resolved, [d.name for d in problem.dispatch_dims if d is not problem.m]),
         spread=bool(problem.scaled_k),
         gathered=gathered_text(problem),
@@ -122,13 +118,8 @@ def _winners(resolved: ResolvedGemm, others: list[str]) -> WinnersText | None:
     devices = device_texts(resolved.dispatch, others, along)
     if not devices:
         return None
-    return WinnersText(
-        devices=devices,
-        anywhere=keys_of_all_devices(resolved.dispatch),
-        point=", ".join(f'dims["{name}"]' for name in others),
-        point_names=", ".join(others),
-        along=along,
-    )
+    otherwise = "what the portfolio picks" if len(resolved.picks) > 1 else "the default"
+    return WinnersText(devices, ", ".join(others), along, otherwise)
 
 
 def _approximation(errors: Mapping[str, float]) -> str:

@@ -1,0 +1,259 @@
+"""The portfolio of a plan whose dims are open: the tilings that calls of any extents choose among at run time, by the
+cost model. Picked so that the best of them loses least against the model's own pick over a grid of extents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from cutegen.families.gemm.auto import finish
+from cutegen.families.gemm.candidate import Candidate, Core, structure
+from cutegen.families.gemm.cores import cluster_splits, list_gathers, pool_cores, sketch, stages_of
+from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
+from cutegen.families.gemm.derived import may_spill
+from cutegen.families.gemm.orientation import copy_rows, kernel_frame
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rules import refusals
+from cutegen.families.gemm.spec_rules import alignments
+from cutegen.families.refusal import Refusal
+from cutegen.hardware import Arch, Device
+from cutegen.runtime.cost_model import Instance, spend
+
+MOST = 12  # tilings of a portfolio, that of the decisions among them
+AIM = 0.002  # of loss, the logarithm of how much slower, at which a portfolio is good enough
+# Mean loss that a tiling has to save; in a kernel module of its own, which is text to read and to build.
+TILING_GAIN, MODULE_GAIN = 0.001, 0.0025
+FAR = 0.3  # loss from which on it is not looked at how large it is
+# Extents of dims that nothing is known of, as layers have them; rows, and what they are multiplied by.
+ROWS = (1, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 8192)
+# Where what they are multiplied by is known.
+FINE_ROWS = (
+    1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 288, 320, 352, 384, 448, 512, 640, 768,
+    896, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 6144, 8192,
+)  # fmt: skip
+COLUMNS_AND_DEPTHS = (
+    (1024, 4096), (2048, 2048), (4096, 1024), (4096, 4096), (2560, 10240), (8192, 8192), (10240, 2560), (14336, 4096),
+    (4096, 14336), (28672, 8192),
+)  # fmt: skip
+BATCHES, FEW_ROWS = (4, 32), (1, 16, 64, 128, 256, 512, 2048, 8192)  # with a batch, the grid has fewer rows
+MOST_PROBLEMS = 170
+# Tile n and k of cores that a portfolio may have where the grid has many problems: every second one.
+COARSE = 40
+
+
+class Chosen(NamedTuple):
+    """candidates: beside that of the decisions. reason: how good they are, over which problems."""
+
+    candidates: tuple[Candidate, ...]
+    reason: str
+
+
+class _Column(NamedTuple):
+    """A problem on a device. losses: of each core but those that are far, by the model, the logarithm of how much
+    slower it is than the best of all."""
+
+    shape: Shape
+    device: Device
+    losses: dict[Core, float]
+
+
+def grid_of(problem: GemmProblem, listed: Sequence[Mapping[str, int]]) -> tuple[Shape, ...]:
+    """Problems that a portfolio is to be good at: those that the spec lists, and extents of open dims within what the
+    spec promises."""
+    dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
+    steps = alignments(problem)
+    found: dict[Shape, None] = {}
+    for given in listed or [{}]:
+        known = [d.value or given.get(d.name) for d in dims]
+        axes: list[list[tuple[int, ...]]] = []
+        rows = FEW_ROWS if problem.batch and known[3] is None else ROWS if None in known[1:3] else FINE_ROWS
+        axes.append([(known[0],)] if known[0] else [(e,) for e in _within(rows, problem.m, steps)])
+        pairs = COLUMNS_AND_DEPTHS if None in known[1:3] else COLUMNS_AND_DEPTHS[:1]
+        axes.append(list(dict.fromkeys(
+            (known[1] or n, known[2] or k) for pair in pairs
+            for n in _within(pair[:1], problem.n, steps) for k in _within(pair[1:], problem.k, steps)
+        )))  # fmt: skip
+        if problem.batch:
+            axes.append([(known[3],)] if known[3] else [(e,) for e in _within(BATCHES, problem.batch, steps)])
+        for parts in product(*axes):
+            found[Shape(*(extent for part in parts for extent in part))] = None
+    shapes = list(found)
+    step = -(-len(shapes) // MOST_PROBLEMS)
+    return tuple(shapes[::step])
+
+
+def _within(extents: Sequence[int], dim: Any, steps: Mapping[str, tuple[int, str]]) -> list[int]:
+    """Extents that a dim may have, near those given: inside its range, with both of its ends."""
+    step = steps.get(dim.name, (1, ""))[0]
+    low, high = -(-dim.lo // step) * step, dim.hi // step * step if dim.hi else None
+    if dim.value:
+        return [dim.value]
+    inside = {max(low, -(-e // step) * step) for e in extents}
+    if high is not None:
+        inside = {min(e, high) for e in inside} | {high, low}
+    return sorted(inside)
+
+
+def choose_portfolio(
+    problem: GemmProblem,
+    fixed: Mapping[str, Any],
+    default: Candidate,
+    arch: Arch,
+    devices: Sequence[Device],
+    shapes: Sequence[Shape],
+    most: int,
+    refuse: Callable[[Candidate], Refusal | None],
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Chosen:
+    """At most `most` tilings with the fixed knobs (by Candidate field), the default among them, and how good they are.
+    devices: the problems take turns with them. refuse: what refuses a candidate beside the rules."""
+    if most == 1 or len(shapes) < 2:
+        return Chosen((), "")
+    judge = _Judge(problem, fixed, arch, refuse, coarse=len(shapes) > COARSE)
+    columns = []
+    for number, shape in enumerate(shapes):
+        columns.append(judge.rank(shape, devices[number % len(devices)]))
+        on_progress(len(columns), len(shapes))
+    picked = judge.pick(columns, default, most)
+    left = [min(losses) for losses in zip(*(judge.measure(c, columns) for c in (default, *picked)))]
+    mean, worst = (100 * math.expm1(max(x, 0)) for x in (sum(left) / len(left), max(left)))
+    spans = ", ".join(
+        f"{dim.name} {min(e)} to {max(e)}" if len(e) > 1 else f"{dim.name} {min(e)}"
+        for dim, e in zip((problem.m, problem.n, problem.k, problem.batch), map(set, zip(*shapes)))
+        if dim
+    )
+    reason = (
+        f"cost model, {len(shapes)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these is "
+        f"{mean:.1f}% slower than its own pick for each, {worst:.0f}% at most"
+    )
+    return Chosen(tuple(picked), reason)
+
+
+class _Judge:
+    """Cores for single problems, and the candidates that become of them."""
+
+    def __init__(
+        self,
+        problem: GemmProblem,
+        fixed: Mapping[str, Any],
+        arch: Arch,
+        refuse: Callable[[Candidate], Refusal | None],
+        coarse: bool,
+    ) -> None:
+        self.problem, self.fixed, self.arch, self.refuse, self.coarse = problem, fixed, arch, refuse, coarse
+        self.instances: dict[Core, Instance] = {}
+        self.pools: dict[str, list[Core]] = {}
+        self.legal: dict[Core, Candidate | None] = {}
+
+    def rank(self, shape: Shape, device: Device) -> _Column:
+        gather = self.fixed.get("gather", list_gathers(self.problem, [shape])[0])
+        judged = copy_rows(self.problem) if gather == "copy" else self.problem
+        if gather not in self.pools:
+            self.pools[gather] = list(pool_cores(judged, self.fixed, gather, self.coarse))
+        work = describe_work(self.problem, shape, device)
+        counted, form, rates = work.counted, work.form, device.rates
+        bounded = sorted(
+            (self._bound(core, judged, device, counted), number, core)
+            for number, core in enumerate(self._cores(self.pools[gather], judged, shape, device))
+        )
+        best, clocks = 1 << 62, {}
+        for bound, _, core in bounded:
+            if bound > best * 4 // 3:
+                break  # and so are all behind it
+            clocks[core] = spent = spend(self.instances[core], form, counted, rates).clocks
+            best = min(best, spent)
+        losses = {core: loss for core, c in clocks.items() if (loss := math.log(c / best)) < FAR}
+        return _Column(shape, device, losses)
+
+    def _cores(self, pool: Iterable[Core], judged: GemmProblem, shape: Shape, device: Device) -> Iterator[Core]:
+        splits = "split_k" not in self.fixed and judged.groups is None and not judged.batch_invariant
+        for core in pool:
+            (m, n), (rows, columns) = core.tile[:2], core.cluster
+            x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
+            if x <= m * (rows - 1) or y <= n * (columns - 1):
+                continue  # CTAs of a cluster have no tile
+            yield core
+            if splits:
+                yield from cluster_splits(core, shape, device)
+
+    def _bound(self, core: Core, judged: GemmProblem, device: Device, work: Any) -> int:
+        """Clocks that its MMAs take at least."""
+        i = self.instances.get(core)
+        if i is None:
+            stages = self.fixed.get("stages") or stages_of(judged, core, device)
+            i = instance_of(sketch(judged, core, stages, device, self.fixed.get("promote_every")))
+            self.instances[core] = i
+        (m, n, k), rates = core.tile, device.rates
+        x, y = (work.n, work.m) if core.swap_ab else (work.m, work.n)
+        waves = -(-(-(-x // m) * -(-y // n) * work.batch * core.split_k) // rates.sms)
+        width = self.problem.a.dtype.bytes
+        return waves * -(-work.k // (k * core.split_k)) * (m * n * k * width * rates.sms * rates.clock_hz) // (
+            rates.flops_16bit
+        )
+
+    def pick(self, columns: Sequence[_Column], default: Candidate, most: int) -> list[Candidate]:
+        """Beside the default: always the core that saves most of what is left, then others in place of those picked as
+        long as that saves more."""
+        near: dict[Core, dict[int, float]] = {}
+        for number, column in enumerate(columns):
+            for core, loss in column.losses.items():
+                near.setdefault(core, {})[number] = loss
+        base = [min(loss, FAR) for loss in self.measure(default, columns)]
+        modules, picked = {structure(default): 0}, list[Core]()
+
+        def gain(core: Core, left: Sequence[float]) -> float:
+            saved = sum(now - loss for j, loss in near[core].items() if loss < (now := left[j])) / len(columns)
+            if saved < TILING_GAIN:
+                return 0.0
+            c = self._candidate(core, near[core], columns)
+            return saved - (TILING_GAIN if c and structure(c) in modules else MODULE_GAIN) if c else 0.0
+
+        def left_by(cores: Iterable[Core]) -> list[float]:
+            left = list(base)
+            for core in cores:
+                for j, loss in near[core].items():
+                    left[j] = min(left[j], loss)
+            return left
+
+        left = base
+        while len(picked) < most - 1 and sum(left) > AIM * len(columns):
+            gains = {core: gain(core, left) for core in near if core not in picked}
+            core = max(gains, key=lambda x: gains[x], default=None)
+            if core is None or gains[core] <= 0:
+                break
+            picked.append(core)
+            modules[structure(self.legal[core])] = 1  # type: ignore[arg-type]
+            left = left_by(picked)
+        for place in range(len(picked)):
+            others = [core for core in picked if core != picked[place]]
+            rest = left_by(others)
+            gains = {core: gain(core, rest) for core in near if core not in others}
+            better = max(gains, key=lambda x: gains[x])
+            if gains[better] > gain(picked[place], rest):
+                picked[place] = better
+        return [c for core in dict.fromkeys(picked) if (c := self.legal[core])]
+
+    def measure(self, c: Candidate, columns: Sequence[_Column]) -> list[float]:
+        """Its loss in each column."""
+        instance, found = instance_of(c), []
+        for column in columns:
+            work = describe_work(self.problem, column.shape, column.device)
+            clocks = spend(instance, work.form, work.counted, column.device.rates).clocks
+            core, loss = min(column.losses.items(), key=lambda item: item[1])
+            best = spend(self.instances[core], work.form, work.counted, column.device.rates).clocks
+            found.append(math.log(clocks / best))
+        return found
+
+    def _candidate(self, core: Core, near: Mapping[int, float], columns: Sequence[_Column]) -> Candidate | None:
+        if core not in self.legal:
+            closest = sorted(near, key=lambda j: near[j])[:8]
+            self.legal[core] = self._complete(core, [columns[j].shape for j in closest])
+        return self.legal[core]
+
+    def _complete(self, core: Core, shapes: Sequence[Shape]) -> Candidate | None:
+        c: Candidate = finish(self.problem, self.fixed, core, self.arch, shapes, "", "").candidate
+        if next(refusals(self.problem, c, self.arch), None) or self.refuse(c):
+            return None
+        return None if may_spill(*kernel_frame(self.problem, c)) else c

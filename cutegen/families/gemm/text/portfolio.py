@@ -1,0 +1,75 @@
+"""The portfolio in a plan: what the cost model reads of the product and of each tiling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cutegen.families.gemm.cost_model import form_of, instance_of
+from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
+from cutegen.render.layout import bracketed
+from cutegen.runtime.portfolio import Traits
+
+
+@dataclass(frozen=True, slots=True)
+class NamedText:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class PortfolioText:
+    """What the template reads as p.portfolio. why: a comment; keys: a tuple of tilings, as source."""
+
+    why: str
+    model: int
+    form: tuple[NamedText, ...]
+    traits: tuple[NamedText, ...]
+    keys: str
+
+
+def portfolio_text(resolved: ResolvedGemm) -> PortfolioText | None:
+    """None where one tiling runs all calls."""
+    if len(resolved.tilings) < 2:
+        return None
+    traits = tuple(NamedText(t.name, f"Traits({', '.join(_given(_traits(t)))})") for t in resolved.tilings)
+    return PortfolioText(
+        why="Calls that nobody measured run what takes least of these, by the cost model.",
+        model=resolved.model,
+        form=tuple(_form(form_of(resolved.problem))),
+        traits=traits,
+        keys=bracketed("(", [json.dumps(key) for key in resolved.picks], ")", indent=4, used=6, literal=True),
+    )
+
+
+def _traits(t: ResolvedGemmTiling) -> Traits:
+    instance = instance_of(t.candidate)
+    return Traits(*(getattr(instance, field) for field in Traits._fields))
+
+
+def _given(values: NamedTuple) -> Iterator[str]:
+    """The fields that are not as their class has them."""
+    for field, value in values._asdict().items():
+        if value != values._field_defaults.get(field, ...):
+            yield f"{field}={_source(value)}"
+
+
+def _form(values: NamedTuple) -> Iterator[NamedText]:
+    for field, value in values._asdict().items():
+        if value != values._field_defaults.get(field, ...):
+            if isinstance(value, tuple):
+                items = [_source(item) for item in value]
+                source = bracketed("(", items, ")", indent=8, used=len(field) + 2, literal=True)
+            else:
+                source = _source(value)
+            yield NamedText(field, source)
+
+
+def _source(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_source, value))}{',' * (len(value) == 1)})"
+    return repr(value)
