@@ -47,34 +47,39 @@ class Constants(NamedTuple):
     fit); `smem_bytes_per_clock` is the hardware's."""
 
     smem_bytes_per_clock: int = 128  # of one SM, read and written
-    fill_bytes_per_clock: int = 82  # that TMA writes into shared memory
-    zero_bytes_per_clock: int = 19  # the same of rows outside of a tensor: TMA is slow at writing their zeros
-    edge_percent: int = 22  # of the rows outside of the last tile, that count in a kernel of one wave
-    readers: int = 20  # clusters that read a row, of which the last costs half as much of L2 as the first
+    fill_bytes_per_clock: int = 88  # that TMA writes into shared memory
+    zero_bytes_per_clock: int = 21  # the same of rows outside of a tensor: TMA is slow at writing their zeros
+    edge_percent: int = 27  # of the rows outside of the last tile, that count in a kernel of one wave
+    # Of the bytes that clusters read of the same rows, those that L2 has to give: of few readers' all, of many about as
+    # much as `readers` read, and this share of all beside it.
+    readers: int = 16
+    readers_percent: int = 20
     gathered_bytes_per_clock: int = 16  # of rows that threads copy into shared memory, without multicast
-    ring_clocks: int = 1760  # from asking for a stage to its data, besides writing them
-    ring_mma_percent: int = 170  # of a k tile's MMAs, until a stage is free again
-    k_tile_clocks: int = 10  # of barriers
-    shared_percent: int = 3  # of the lesser of tensor core and TMA, which add to the greater
+    ring_clocks: int = 1800  # from asking for a stage to its data, besides writing them
+    ring_mma_percent: int = 166  # of a k tile's MMAs, until a stage is free again
+    k_tile_clocks: int = 12  # of barriers
+    shared_percent: int = 2  # of the lesser of tensor core and TMA, which add to the greater
     overlap_percent: int = 28  # of the lesser of the SMs' time and memory's, which add to the greater
     long_percent: int = 6  # more of memory's time with a tile side of 192 than with 128, and as much again with 256
     lanes: int = 128  # f32 operations an SM begins in a clock, for the epilogue
-    epilogue_trips: int = 9  # times that an epilogue's bytes pass shared memory, with what waiting adds
-    narrow_percent: int = 2  # more of an epilogue whose subtiles have 16 columns and not 32, twice as much with 8
-    power_bytes_per_clock: int = 420  # operands from L2 to one SM, for which the tensor core rests a clock
-    lent_percent: int = 62  # of the power of SMs without a tile, which the others take
+    epilogue_trips: int = 8  # times that an epilogue's bytes pass shared memory, with what waiting adds
+    narrow_percent: int = 11  # more of an epilogue whose subtiles have 16 columns and not 32, twice as much with 8
+    flat_percent: int = 17  # more of the SMs' time in pingpong with tiles of 64 rows
+    lone_percent: int = 6  # more of it where one warpgroup has a tile of more than 64 rows
+    power_bytes_per_clock: int = 410  # operands from L2 to one SM, for which the tensor core rests a clock
+    lent_percent: int = 76  # of the power of SMs without a tile, which the others take
     promotion_clocks: int = 60  # from the end of a part's MMAs to the next ones of its warpgroup, besides adding
-    start_clocks: int = 3220  # to launch, to fill the first ring and to drain the last store
-    early_start_clocks: int = 1640  # the same with programmatic launch, in launches back to back
+    start_clocks: int = 3210  # to launch, to fill the first ring and to drain the last store
+    early_start_clocks: int = 1690  # the same with programmatic launch, in launches back to back
     load_ahead_clocks: int = 2000  # less where an operand is loaded ahead, times its share of a stage
     copy_clocks: int = 6000  # of the launch that copies gathered rows
-    tile_clocks: int = 1720  # between a tile's last MMA and its epilogue
+    tile_clocks: int = 1660  # between a tile's last MMA and its epilogue
     reduction_clocks: int = 3900  # of a tile whose reductions go on in others
     cluster_clocks: int = 50  # until the CTAs of a cluster have met
-    split_clocks: int = 4410  # to hand a partial tile on: a fence, a counter and a poll in L2
-    partial_bytes_per_clock: int = 37  # of partial sums, written or read by a CTA
-    exchange_clocks: int = 340  # to hand it to CTAs of the cluster
-    exchanged_bytes_per_clock: int = 34  # of partial sums, to and from a CTA
+    split_clocks: int = 4480  # to hand a partial tile on: a fence, a counter and a poll in L2
+    partial_bytes_per_clock: int = 42  # of partial sums, written or read by a CTA
+    exchange_clocks: int = 370  # to hand it to CTAs of the cluster
+    exchanged_bytes_per_clock: int = 36  # of partial sums, to and from a CTA
     clustered_sms_percent: int = 90  # SMs that clusters of more than two CTAs reach: GPCs hold no whole number of them
 
 
@@ -264,6 +269,10 @@ def spend(i: Instance, form: Form, work: Work, rates: Rates, c: Constants = CONS
     # All SMs: a cooperative tile's epilogue follows its mainloop; in pingpong one warpgroup's runs beside the other's
     # mainloop, a tile takes the longer of its mainloop and half of both, and the last epilogue hides behind nothing.
     on_sms = waves * core
+    if tile_m == MMA_ROWS:
+        on_sms += on_sms * c.flat_percent // 100 if i.pingpong else 0
+    elif i.consumers == 1:
+        on_sms += on_sms * c.lone_percent // 100
     ends = waves * max(0, epilogue - core) // 2 + epilogue if i.pingpong else waves * epilogue
     busy = on_sms + ends
     memory, kind = _device_memory(i, form, work, rates, c, m, n, grid_m, grid_n, full, slots, last, tiles), 6
@@ -272,6 +281,7 @@ def spend(i: Instance, form: Form, work: Work, rates: Rates, c: Constants = CONS
     stored = m * n // form.paired * form.stored
     passed = m * readers_m * (1 + c.readers) // (readers_m + c.readers)
     passed += n * readers_n * (1 + c.readers) // (readers_n + c.readers)
+    passed += (m * readers_m + n * readers_n) * c.readers_percent // 100
     if (other := work.batch * (passed * work.k * form.width + stored) // rates.l2_bytes_per_clock) > memory:
         memory, kind = other, 7
     twice = (m * min(readers_m, 2) + n * min(readers_n, 2)) * work.k * form.width

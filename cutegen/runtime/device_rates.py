@@ -19,11 +19,11 @@ _H200 = Rates(
     sms=132,
     clock_hz=1_830 * 10**6,
     flops_16bit=989_500 * 10**9,
-    sustained_flops_16bit=1_090 * 10**12,
+    sustained_flops_16bit=1_094 * 10**12,
     hbm_bytes_per_s=4_800 * 10**9,
     l2_bytes=50 * 2**20,
-    l2_bytes_per_clock=4_010,
-    halves_bytes_per_clock=3_350,
+    l2_bytes_per_clock=6_200,
+    halves_bytes_per_clock=3_200,
 )
 # By what specs call the device: architecture, rates. The first of an architecture is its default.
 RATES: dict[str, tuple[str, Rates]] = {
@@ -31,10 +31,10 @@ RATES: dict[str, tuple[str, Rates]] = {
     "h100": (
         "sm_90a",
         _H200._replace(
-            sustained_flops_16bit=1_075 * 10**12,
+            sustained_flops_16bit=1_084 * 10**12,
             hbm_bytes_per_s=3_350 * 10**9,
-            l2_bytes_per_clock=3_200,
-            halves_bytes_per_clock=2_570,
+            l2_bytes_per_clock=4_060,
+            halves_bytes_per_clock=2_780,
         ),
     ),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, IN_CLUSTER, NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, count_tiles, describe_work, estimate
+from cutegen.families.gemm.derived import PARTIAL_BYTES
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
 from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
@@ -289,7 +290,8 @@ def _weight(c: Candidate) -> int:
 def stages_of(problem: GemmProblem, core: Core, device: Device) -> int:
     """The stages that a candidate around the core will have, or nearly: exact ones take a map of SMEM for each."""
     (m, n, k), arch = core.tile, ARCHS[device.arch]
-    most = (arch.smem_bytes - EPILOGUE_BYTES) // max((m + n) * k * problem.a.dtype.bytes, 1)
+    sums = m * n * PARTIAL_BYTES if 1 < core.split_k <= MOST_IN_CLUSTER else 0  # of the other parts in a cluster
+    most = (arch.smem_bytes - EPILOGUE_BYTES - sums) // max((m + n) * k * problem.a.dtype.bytes, 1)
     return min(max(most, MIN_STAGES), MAX_STAGES)
 
 

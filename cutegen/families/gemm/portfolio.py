@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cutegen.families.gemm.auto import finish
 from cutegen.families.gemm.candidate import Candidate, Core, structure
-from cutegen.families.gemm.cores import cluster_splits, list_gathers, pool_cores, sketch, stages_of
+from cutegen.families.gemm.cores import ANY_SHAPE, cluster_splits, list_gathers, pool_cores
 from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
 from cutegen.families.gemm.derived import may_spill
 from cutegen.families.gemm.orientation import copy_rows, kernel_frame
@@ -51,11 +51,12 @@ class Chosen(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A problem on a device. losses: of each core but those that are far, by the model, the logarithm of how much
-    slower it is than the best of all."""
+    """A problem on a device. best: clocks of the model's pick. losses: of each core but those that are far, the
+    logarithm of how much slower it is."""
 
     shape: Shape
     device: Device
+    best: int
     losses: dict[Core, float]
 
 
@@ -143,7 +144,7 @@ class _Judge:
         coarse: bool,
     ) -> None:
         self.problem, self.fixed, self.arch, self.refuse, self.coarse = problem, fixed, arch, refuse, coarse
-        self.instances: dict[Core, Instance] = {}
+        self.instances: dict[Core, Instance | None] = {}
         self.pools: dict[str, list[Core]] = {}
         self.legal: dict[Core, Candidate | None] = {}
 
@@ -155,17 +156,18 @@ class _Judge:
         work = describe_work(self.problem, shape, device)
         counted, form, rates = work.counted, work.form, device.rates
         bounded = sorted(
-            (self._bound(core, judged, device, counted), number, core)
+            (self._bound(core, device, counted), number, core)
             for number, core in enumerate(self._cores(self.pools[gather], judged, shape, device))
         )
         best, clocks = 1 << 62, {}
         for bound, _, core in bounded:
             if bound > best * 4 // 3:
                 break  # and so are all behind it
-            clocks[core] = spent = spend(self.instances[core], form, counted, rates).clocks
-            best = min(best, spent)
+            if instance := self._instance(core):
+                clocks[core] = spent = spend(instance, form, counted, rates).clocks
+                best = min(best, spent)
         losses = {core: loss for core, c in clocks.items() if (loss := math.log(c / best)) < FAR}
-        return _Column(shape, device, losses)
+        return _Column(shape, device, best, losses)
 
     def _cores(self, pool: Iterable[Core], judged: GemmProblem, shape: Shape, device: Device) -> Iterator[Core]:
         splits = "split_k" not in self.fixed and judged.groups is None and not judged.batch_invariant
@@ -178,13 +180,15 @@ class _Judge:
             if splits:
                 yield from cluster_splits(core, shape, device)
 
-    def _bound(self, core: Core, judged: GemmProblem, device: Device, work: Any) -> int:
+    def _instance(self, core: Core) -> Instance | None:
+        """What the formula reads of the candidate around a core; None: it has none that is legal."""
+        if core not in self.instances:
+            c = self.complete(core, ANY_SHAPE)
+            self.instances[core] = instance_of(c) if c else None
+        return self.instances[core]
+
+    def _bound(self, core: Core, device: Device, work: Any) -> int:
         """Clocks that its MMAs take at least."""
-        i = self.instances.get(core)
-        if i is None:
-            stages = self.fixed.get("stages") or stages_of(judged, core, device)
-            i = instance_of(sketch(judged, core, stages, device, self.fixed.get("promote_every")))
-            self.instances[core] = i
         (m, n, k), rates = core.tile, device.rates
         x, y = (work.n, work.m) if core.swap_ab else (work.m, work.n)
         waves = -(-(-(-x // m) * -(-y // n) * work.batch * core.split_k) // rates.sms)
@@ -241,18 +245,16 @@ class _Judge:
         for column in columns:
             work = describe_work(self.problem, column.shape, column.device)
             clocks = spend(instance, work.form, work.counted, column.device.rates).clocks
-            core, loss = min(column.losses.items(), key=lambda item: item[1])
-            best = spend(self.instances[core], work.form, work.counted, column.device.rates).clocks
-            found.append(math.log(clocks / best))
+            found.append(math.log(clocks / column.best))
         return found
 
     def _candidate(self, core: Core, near: Mapping[int, float], columns: Sequence[_Column]) -> Candidate | None:
         if core not in self.legal:
             closest = sorted(near, key=lambda j: near[j])[:8]
-            self.legal[core] = self._complete(core, [columns[j].shape for j in closest])
+            self.legal[core] = self.complete(core, [columns[j].shape for j in closest])
         return self.legal[core]
 
-    def _complete(self, core: Core, shapes: Sequence[Shape]) -> Candidate | None:
+    def complete(self, core: Core, shapes: Sequence[Shape]) -> Candidate | None:
         c: Candidate = finish(self.problem, self.fixed, core, self.arch, shapes, "", "").candidate
         if next(refusals(self.problem, c, self.arch), None) or self.refuse(c):
             return None
