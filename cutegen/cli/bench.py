@@ -55,8 +55,8 @@ _margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0
               metavar="SECONDS", help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
 @suite_option("Measure")
 @click.option("--behind", type=click.Choice(["nothing", "plain"]), default="nothing", show_default=True,
-              help="What precedes each launch and is timed with it: nothing (launches back to back), or a plain kernel, "
-              "a copy of its first input, which lets nothing start early.")  # fmt: skip
+              help="What precedes each launch, timed with it: nothing (launches back to back), or a plain kernel, "
+              "which copies the first input and lets nothing start early.")  # fmt: skip
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
 @_html

@@ -119,8 +119,8 @@ def describe_run(result: Result) -> Iterator[str]:
         )
     if result.behind == "plain":
         yield (
-            "each launch stood behind an ordinary kernel, a copy of its first input, which lets nothing start early; times "
-            "and ratios are of both together"
+            "each launch stood behind an ordinary kernel, a copy of its first input, which lets nothing start early; "
+            "times and ratios are of both together"
         )
     if result.sms:
         yield f"kernels ran on at most {result.sms} SMs; baselines used all"

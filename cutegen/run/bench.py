@@ -87,7 +87,9 @@ def measure(
     def report() -> BenchReport:
         suite = settings.suite if by_suite else ""
         how = (environment, rates, settings.rounds, settings.slice_seconds, suite)
-        return BenchReport(*how, list(problems), tuple(notes), tuple(left_out), sms=settings.sms, behind=settings.behind)
+        return BenchReport(
+            *how, list(problems), tuple(notes), tuple(left_out), sms=settings.sms, behind=settings.behind
+        )
 
     for group in common_dims([subject for subject, _ in subjects]).values():
         rows = list(listed[group[0].path])
@@ -265,7 +267,9 @@ def _bind(
         try:
             own = complete(subject, row.shape, "shape")
             sets = len(kernels[0].inputs) if kernels else None
-            kernels.append(bind_kernel(subject, own, device, 2 * len(subjects) + 1, sets, alike=kernels, draw=row.draw(subject)))
+            kernels.append(
+                bind_kernel(subject, own, device, 2 * len(subjects) + 1, sets, alike=kernels, draw=row.draw(subject))
+            )
         except (CutegenError, TypeError, ValueError, RuntimeError, AssertionError) as error:
             skipped[subject.name] = _reason(error)
     if not kernels:

@@ -32,7 +32,7 @@ from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
 from cutegen.run.guard import bits
-from cutegen.runtime.mla_inputs import Draw
+from cutegen.runtime.mla_inputs import SPARE_PAGES, Draw
 
 pytestmark = [
     pytest.mark.dsl,
@@ -54,6 +54,7 @@ pytestmark = [
         (F16, UNIT_1, dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(1, 1, 2, 34 * 64), Draw(), 2, 34),  # in more parts than a warp has lanes
         (BF16, "seesaw", dims(33, 1, 1, 130), Draw("edges"), 5, 3),  # more requests than a warp has lanes
+        (BF16, "seesaw", dims(170, 1, 1, 70), Draw("edges"), 1, 3),  # and than five lengths a lane
         (BF16, UNIT_1, dims(7, 1, 1, 450), Draw("edges", peaked=True), 3, 2),  # several requests a part
         (BF16, "seesaw", dims(1, 16, 16, 200), Draw("random"), 7, 8),
         # Two CTAs share the columns of a part: ragged, with requests that are not cut, and an odd CTA without a part.
@@ -84,6 +85,19 @@ def test_rows_of_q_come_in_the_smallest_box(heads: int, rows: set[int]) -> None:
     assert simulation.machine
     boxes = [extents for region, _, extents in simulation.machine.boxes if region.startswith("argument 0 ")]
     assert {extents[1] for extents in boxes} == rows
+
+
+@pytest.mark.parametrize(("tiling", "heads"), [("seesaw", 16), ("seesaw_2cta", 128)])
+@pytest.mark.parametrize("keys", [70, 130])
+def test_no_keys_past_an_odd_last_block(tiling: str, heads: int, keys: int) -> None:
+    """A step of its own: TMA takes long to fill a block with zeros, and its products are computed in vain."""
+    simulation = Simulation(2, **PROMISED)
+    subject = loaded_in(simulation, BF16)
+    assert_passes(subject, dims(1, 1, heads, keys), tiling=tiling)
+    assert simulation.machine
+    pages = [start[-1] for region, start, _ in simulation.machine.boxes if region.startswith("argument 1 ")]
+    assert len(set(pages)) == -(-keys // 64)
+    assert max(pages) < -(-keys // 64) + SPARE_PAGES
 
 
 # What parts do about requests that they share: instructions of split_join.py.

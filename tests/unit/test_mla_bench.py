@@ -269,7 +269,7 @@ def test_fa3_fwd_gets_the_keys_of_each_request_one_after_the_other(monkeypatch: 
     fa3 = next(b for b in MlaProving().list_baselines(plan) if b.name == "fa3_fwd")
     out = fa3.bind(inputs, ())()
     torch.testing.assert_close(out, plan.reference_fn(*inputs)[0])
-    assert planned == [(3, 2, 200, 4, 1, 64, 512, True)]
+    assert planned == [(3, 2, 256, 4, 1, 64, 512, True)]
     (problem,) = measured(Paged()).problems
     assert {m.candidate.name: m for m in problem.measured}["mla"].speeds["FlashAttention-3"][0] == "fa3_fwd"
 

@@ -15,7 +15,7 @@ from cutegen.dtypes import DTYPES
 from cutegen.families.proving import Baseline, Bind
 from cutegen.runtime.mla_inputs import LATENT_DIM, ROPE_DIM
 from cutegen.runtime.mla_plan import MlaPlan
-from cutegen.runtime.mla_reference import attend_dense
+from cutegen.runtime.mla_reference import attend_dense, gather_keys
 
 # FlashMLA comes inside SGLang's kernels, and as a package of its own, of which there are several.
 FLASH_MLA, SGL_FLASH_MLA = ("sgl_kernel.flash_mla", "flash_mla"), ("flash_mla",)
@@ -170,9 +170,10 @@ def _bind_fa3_fwd(plan: MlaPlan) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         module = _load(FA3_FWD)
         q, cache, table, lengths, scale = inputs
-        metadata = _fa3_metadata(module, plan, inputs)
+        pages = -(-int(lengths.max()) // plan.page_size)
+        metadata = _plan_fa3(plan, module, inputs, pages)()
         options = {"cache_seqlens": lengths, "softmax_scale": scale, "causal": plan.causal}
-        keys = gather_keys(cache, table, lengths, int(lengths.max()))
+        keys = gather_keys(cache, table[:, :pages], lengths)
         return _call_flash_attn(module.flash_attn_with_kvcache, q, keys, options | {"scheduler_metadata": metadata})
 
     return bind
@@ -180,28 +181,18 @@ def _bind_fa3_fwd(plan: MlaPlan) -> Bind:
 
 def _bind_fa3_fwd_metadata(plan: MlaPlan) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        module, longest = _load(FA3_FWD), int(inputs[3].max())
-        return lambda: _fa3_metadata(module, plan, inputs, longest)
+        return _plan_fa3(plan, _load(FA3_FWD), inputs, -(-int(inputs[3].max()) // plan.page_size))
 
     return bind
 
 
-def _fa3_metadata(module: Any, plan: MlaPlan, inputs: tuple[Any, ...], longest: int | None = None) -> Any:
-    """longest: the most keys of a request, None to look."""
+def _plan_fa3(plan: MlaPlan, module: Any, inputs: tuple[Any, ...], pages: int) -> Callable[[], Any]:
+    """Makes the metadata of FlashAttention-3. pages: of the longest request."""
     q, _, _, lengths, _ = inputs
     batch, query_len, heads, _ = q.shape
-    most = int(lengths.max()) if longest is None else longest
-    dims = (batch, query_len, most, heads, 1, ROPE_DIM, lengths)
-    return module.get_scheduler_metadata(*dims, qkv_dtype=q.dtype, headdim_v=LATENT_DIM, causal=plan.causal)
-
-
-def gather_keys(cache: Any, table: Any, lengths: Any, longest: int) -> Any:
-    """[batch, longest, 576]: the keys of each request one after the other, zeros behind them."""
-    import torch
-
-    width = -(-longest // cache.shape[1])
-    keys = cache[table[:, :width].long().clamp(0, len(cache) - 1)].flatten(1, 2)[:, :longest]
-    return keys.masked_fill_((torch.arange(longest, device=keys.device) >= lengths[:, None])[..., None], 0.0)
+    dims = (batch, query_len, pages * plan.page_size, heads, 1, ROPE_DIM, lengths)
+    options = {"qkv_dtype": q.dtype, "headdim_v": LATENT_DIM, "causal": plan.causal}
+    return lambda: module.get_scheduler_metadata(*dims, **options)
 
 
 def _bind_paged_read(plan: MlaPlan) -> Bind:
