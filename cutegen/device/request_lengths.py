@@ -44,10 +44,13 @@ def most_kept(unit: int) -> int:
 @cute.jit
 def have_changed(lengths: cute.Tensor, most: Int32, unit: cutlass.Constexpr, kept: cute.Tensor) -> Boolean:
     """Whether lengths are others than when `find_part` kept them, of at most most_kept(unit) requests."""
-    changed = _differ(lengths, most, kept, FEW if most_kept(unit) == 32 * FEW else HELD)
-    if const_expr(most_kept(unit) > 32 * HELD):  # noqa: SIM102 - the device takes the other decision
-        if lengths.shape[0] > 32 * HELD:
-            changed = _differ(lengths, most, kept, most_kept(unit) // 32)
+    changed = Boolean(False)
+    if const_expr(most_kept(unit) == 32 * FEW):
+        changed = _differ(lengths, most, kept, FEW)
+    elif lengths.shape[0] <= 32 * HELD:
+        changed = _differ(lengths, most, kept, HELD)
+    else:
+        changed = _differ(lengths, most, kept, MANY)
     return changed
 
 
