@@ -75,8 +75,7 @@ def attend_dense(
 
 
 def gather_keys(kv_cache: Any, block_table: Any, seq_lens: Any) -> Any:
-    """[batch, max_pages * page_size, dim]: the keys of each request one after the other, zeros behind them. Nothing waits
-    for the device."""
+    """[batch, max_pages * page_size, dim]: the keys of each request one after the other, zeros behind them."""
     import torch
 
     keys = kv_cache[block_table.long().clamp(0, len(kv_cache) - 1)].flatten(1, 2)
