@@ -187,6 +187,9 @@ def replacing(pattern: str, by: str) -> Callable[[str], str]:
     return mutate
 
 
+COMPARES = r"(\s+min\.s32\s+%r\d+, %r\d+, \2;\s+setp\.le)"  # the end of a block with that of the keys that are there
+
+
 @pytest.mark.parametrize(
     ("change", "shape", "told"),
     [
@@ -194,18 +197,19 @@ def replacing(pattern: str, by: str) -> Callable[[str], str]:
         ({"ready": (CACHE,)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {TABLE} "),
         *(
             (
-                {
-                    "mutate": replacing(
-                        rf"(add\.s32\s+(%r\d+), %r\d+, ){end};(\s+min\.s32\s+%r\d+, %r\d+, \2;\s+setp\.le)",
-                        rf"\g<1>{end - 64};\3",
-                    ),
-                    "before": None,
-                    "ready": (CACHE, TABLE, LENGTHS),
-                },
-                dims(1, 1, 16, end),
+                {"mutate": replacing(pattern, by), "before": None, "ready": (CACHE, TABLE, LENGTHS)},
+                shape,
                 f"TMA loads what the kernel in front may write, before griddepcontrol.wait: argument {CACHE} ",
             )
-            for end in (64, 128)
+            for pattern, by, shape in (
+                (rf"(add\.s32\s+(%r\d+), %r\d+, )64;{COMPARES}", r"\g<1>0;\3", dims(1, 2, 16, 65)),
+                (rf"(add\.s32\s+(%r\d+), %r\d+, )128;{COMPARES}", r"\g<1>64;\3", dims(1, 1, 16, 128)),
+                (
+                    rf"(add\.s32\s+(%r\d+), %r\d+, %r\d+;){COMPARES}",
+                    r"\1 add.s32 \2, \2, -64;\3",
+                    dims(1, 1, 16, 64),
+                ),
+            )
         ),
     ],
     ids=[
@@ -213,6 +217,7 @@ def replacing(pattern: str, by: str) -> Callable[[str], str]:
         "a table that nobody promises",
         "a first block with a new token",
         "a second block with a new token",
+        "a block alone with a new token",
     ],
 )
 def test_keys_ahead_that_may_not_be_there(change: dict[str, Any], shape: dict[str, int], told: str) -> None:
