@@ -34,15 +34,15 @@ class Part:
         first, end = KERNEL["requests"](self, work)
         self.pieces = [(request, *KERNEL["span"](self, self, work, request)[1:]) for request in range(first, end)]
         for _, lo, hi in self.pieces:
-            self.check_steps(lo, hi, unit)
+            self.check_steps(lo, hi)
 
-    def check_steps(self, lo: int, hi: int, unit: int) -> None:
-        """Steps take every block once, and past the end only one behind a request that is cut by pairs."""
+    def check_steps(self, lo: int, hi: int) -> None:
+        """Steps take every block once, and none past the end."""
         blocks = []
         for single, first, end in KERNEL["steps"](self, lo, hi):
             for step in range(first, end):
                 blocks += [lo + 2 * step + i for i in range(1 if single else 2)]
-        assert blocks == list(range(lo, hi + (hi - lo) % 2 * (unit == 2)))
+        assert blocks == list(range(lo, hi))
 
     def most(self, o: Part) -> int:
         return int(KERNEL["most"](self, o))
@@ -126,7 +126,8 @@ SCHEDULE = device_functions(
     DEVICE / "split_schedule.py",
     warp=True,
     cute=CUTE,
-    **{name: LENGTHS[name] for name in (*READ, "FEW", "HELD")},
+    **{name: LENGTHS[name] for name in (*READ, "FEW", "HELD", "MANY")},
+    prefix_sums=device_functions(DEVICE / "warp_sums.py", warp=True, cute=CUTE)["prefix_sums"],
 )
 ROOM = 2**20  # keys that a block table has room for
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)

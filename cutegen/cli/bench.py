@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -54,6 +54,9 @@ _margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0
 @click.option("--patience", type=console.FiniteRange(1, 86_400), default=PATIENCE_SECONDS, show_default=True,
               metavar="SECONDS", help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
 @suite_option("Measure")
+@click.option("--behind", type=click.Choice(["nothing", "plain"]), default="nothing", show_default=True,
+              help="What precedes each launch, timed with it: nothing (launches back to back), or a plain kernel, "
+              "which copies the first input and lets nothing start early.")  # fmt: skip
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
 @_html
@@ -70,6 +73,7 @@ def bench(
     against: str,
     patience: float,
     suite: str,
+    behind: Literal["nothing", "plain"],
     sms: int | None,
     output: Path | None,
     html: Path | None,
@@ -91,7 +95,7 @@ def bench(
         raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
     console.keep_apart({"-o": output, "--html": html, "--svg": svg}, [*targets, old])
     before = load_result(old) if old else None
-    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience)
+    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience, behind)
     if suite:
         from cutegen.run.suite import load_suite, suite_folder
 
@@ -304,6 +308,7 @@ def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str
     words += ["--against", settings.against] if settings.against else []
     words += ["--patience", f"{settings.patience:g}"] if settings.patience != PATIENCE_SECONDS else []
     words += ["--suite", settings.suite] if settings.suite else []
+    words += ["--behind", settings.behind] if settings.behind != "nothing" else []
     words += ["--sms", str(settings.sms)] if settings.sms else []
     return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])
 

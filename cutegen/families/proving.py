@@ -68,6 +68,7 @@ class Proving(Protocol):
     """What a family gives, for its plans."""
 
     given_draw: Any  # the draw of problems that a user gives to `check`
+    ragged_draw: Any  # the draw of a suite's problems with ragged lengths; None: there are no lengths
 
     def list_problems(self, plan: Any) -> Iterator[Problem]:
         """The problems to check, for each tiling."""

@@ -66,12 +66,15 @@ def compare(old: Result, new: Result, margin: float) -> Comparison:
     `margin` even where both intervals are stretched to their ends in its favour. The intervals' level grows with the
     number of comparisons (Bonferroni), as far as the rounds allow, so that many problems do not raise false alarms.
 
-    CutegenError (exit 2): they are of different devices, or have nothing in common.
+    CutegenError (exit 2): they are of different devices, measured behind different kernels, or have nothing in common.
     """
     before, now = old.device(), new.device()
     if before != now:
         remedy = "measure the old state again on this device"
         raise CutegenError(f"the old result is of another device: {before}, not {now}", remedy, exit_code=2)
+    if old.behind != new.behind:
+        message = f"the old result has launches behind {old.behind}, the new one behind {new.behind}"
+        raise CutegenError(message, f"measure with --behind {old.behind}", exit_code=2)
     name_of = _namer(old, new)
     theirs, ours = _kernels(old, name_of), _kernels(new, name_of)
     common = [key for key in ours if key in theirs]

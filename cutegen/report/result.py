@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.measured import FORMAT, VERSION
+from cutegen.run.preceding import Behind
 from cutegen.run.shapes import problem_title, shape_text
 
 MAX_BYTES = 256 << 20
@@ -145,7 +146,8 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class Result(Part):
-    """A whole run. sms: the most that kernels ran on; None: all, as in older results, which do not tell."""
+    """A whole run. sms: the most that kernels ran on; None: all. behind: what stood in front of each launch, timed with
+    it. Older results tell neither: their kernels ran on all, back to back."""
 
     format: Literal["cutegen bench"]
     version: int
@@ -158,6 +160,7 @@ class Result(Part):
     rounds: Count
     slice_seconds: Number
     sms: Count | None = None
+    behind: Behind = "nothing"
     notes: list[str]
     summaries: dict[str, dict[str, SummaryResult]]
     problems: list[ProblemResult]

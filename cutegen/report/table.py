@@ -117,6 +117,11 @@ def describe_run(result: Result) -> Iterator[str]:
             f"speed: relative to {against}, median of {result.rounds} interleaved rounds' ratios; in brackets, order "
             f"statistics that enclose the median with {coverage:.1%}"
         )
+    if result.behind == "plain":
+        yield (
+            "each launch stood behind an ordinary kernel, a copy of its first input, which lets nothing start early; "
+            "times and ratios are of both together"
+        )
     if result.sms:
         yield f"kernels ran on at most {result.sms} SMs; baselines used all"
     for kernel, by_reference in result.summaries.items():

@@ -15,8 +15,9 @@ from cutegen.run.environment import Reading
 from cutegen.run.intervals import median_interval, round_orders, speed_ratio
 from cutegen.run.measured import BenchReport, LeftOut, Measured, ProblemReport, relate
 from cutegen.run.patience import Patience, TimeUp
+from cutegen.run.preceding import Behind, stand_behind
 from cutegen.run.row import Row, refuse
-from cutegen.run.shapes import Shape, bench_shapes, complete
+from cutegen.run.shapes import bench_shapes, complete
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import TensorArg
 
@@ -55,6 +56,7 @@ class Settings:
     suite: str = ""
     sms: int | None = None
     patience: float = PATIENCE_SECONDS
+    behind: Behind = "nothing"
 
 
 def measure(
@@ -85,7 +87,9 @@ def measure(
     def report() -> BenchReport:
         suite = settings.suite if by_suite else ""
         how = (environment, rates, settings.rounds, settings.slice_seconds, suite)
-        return BenchReport(*how, list(problems), tuple(notes), tuple(left_out), sms=settings.sms)
+        return BenchReport(
+            *how, list(problems), tuple(notes), tuple(left_out), sms=settings.sms, behind=settings.behind
+        )
 
     for group in common_dims([subject for subject, _ in subjects]).values():
         rows = list(listed[group[0].path])
@@ -100,7 +104,7 @@ def measure(
                 left_out.append(LeftOut(row, refused))
                 continue
             try:
-                problem = measure_problem(fitting, row.shape, device, rates, settings, patience, on_progress)
+                problem = measure_problem(fitting, row, device, rates, settings, patience, on_progress)
             except (CutegenError, RuntimeError) as error:
                 if not by_suite:
                     raise
@@ -144,7 +148,7 @@ def _operand_dtype(subject: Subject) -> str:
 
 def measure_problem(
     subjects: Sequence[Subject],
-    shape: Shape,
+    row: Row,
     device: Device,
     rates: Rates,
     settings: Settings,
@@ -157,12 +161,12 @@ def measure_problem(
     """
     skipped: dict[str, str] = {}
     patience.begin_problem()
-    bound = _bind(subjects, shape, device, settings, skipped, patience, on_progress)
+    bound = _bind(subjects, row, device, settings, skipped, patience, on_progress)
     _choose_reference(bound, settings.against)  # before all that takes long
-    wrong, prepared = _prepare(bound, device, skipped, patience, on_progress)
+    wrong, prepared = _prepare(bound, device, settings.behind, skipped, patience, on_progress)
     candidates = [c for c in bound if c.name not in skipped]
     names, against = [c.name for c in candidates], _choose_reference(candidates, settings.against)
-    measured = [Measured(c) for c in candidates]
+    measured = [Measured(c, alone=settings.behind == "nothing") for c in candidates]
     on_progress("warming up")
     warm = warm_up(device, prepared, settings.slice_seconds)
     for number, order in enumerate(round_orders(len(candidates), settings.rounds)):
@@ -187,10 +191,10 @@ def measure_problem(
     moving = next((m.time.median for m in measured if m.candidate.is_bound and m.time), None)
     for m in measured:
         c = m.candidate
-        if c.flops and c.moved and m.time:
+        if c.flops and c.moved and m.time and m.alone:
             m.share = rates.floor(c.flops, c.moved, moving) / m.time.median
         c.release()
-    return ProblemReport(shape, against, measured, skipped, warm)
+    return ProblemReport(row.shape, against, measured, skipped, warm)
 
 
 def _choose_reference(candidates: Sequence[Candidate], asked: str) -> str:
@@ -205,6 +209,7 @@ def _choose_reference(candidates: Sequence[Candidate], asked: str) -> str:
 def _prepare(
     candidates: Sequence[Candidate],
     device: Device,
+    behind: Behind,
     skipped: dict[str, str],
     patience: Patience,
     on_progress: OnProgress,
@@ -219,7 +224,7 @@ def _prepare(
                 c.launch_all()
                 c.judge()
                 wrong |= {c.name} if c.right is False else set()
-                ready = device.prepare(c.launches)
+                ready = device.prepare(stand_behind(behind, c.launches, c.inputs))
                 c.poison()
         except TimeUp as late:
             skipped[c.name] = str(late)
@@ -247,7 +252,7 @@ class NoKernelError(CutegenError):
 
 def _bind(
     subjects: Sequence[Subject],
-    shape: Shape,
+    row: Row,
     device: Device,
     settings: Settings,
     skipped: dict[str, str],
@@ -260,9 +265,11 @@ def _bind(
     for subject in subjects:
         on_progress(f"preparing {subject.name}")
         try:
-            own = complete(subject, shape, "shape")
+            own = complete(subject, row.shape, "shape")
             sets = len(kernels[0].inputs) if kernels else None
-            kernels.append(bind_kernel(subject, own, device, 2 * len(subjects) + 1, sets, alike=kernels))
+            kernels.append(
+                bind_kernel(subject, own, device, 2 * len(subjects) + 1, sets, alike=kernels, draw=row.draw(subject))
+            )
         except (CutegenError, TypeError, ValueError, RuntimeError, AssertionError) as error:
             skipped[subject.name] = _reason(error)
     if not kernels:

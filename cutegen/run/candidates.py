@@ -35,7 +35,7 @@ BASELINES_FOR = {
     "quack": "dense products without scales in their mainloop, with no epilogue but one that it has",
     "cutlass_operators": "dense products without scales or an epilogue",
     "deep_gemm": "dense products with scales of blocks and no epilogue, and groups of rows but those by offsets",
-    **dict.fromkeys(("flash_mla", "flash_attn"), "MLA decode with `q: joined`"),
+    **dict.fromkeys(("flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd"), "MLA decode with `q: joined`"),
     "paged_read": "MLA decode",
 }
 
@@ -152,13 +152,14 @@ def bind_kernel(
     sets: int | None,
     tiling: str = "",
     alike: Sequence[Candidate] = (),
+    draw: Any = None,
 ) -> Candidate:
     """A kernel with its rotating inputs. sets: how many, or None to follow from L2. tiling: of a plan; "" for what it
     dispatches to. alike: kernels bound before; the inputs of one that takes the same are used again, so that both have
-    the same work where that depends on values."""
+    the same work where that depends on values. draw: what else decides the inputs, for the plan's draw_inputs."""
     signature = subject.plan.signature() if subject.plan else None
     twin = next((other for other in alike if signature and other.signature == signature), None)
-    first = twin.inputs[0] if twin else subject.inputs(shape)
+    first = twin.inputs[0] if twin else subject.inputs(shape, draw)
     plan = subject.plan
     outputs = plan.allocate_outputs(*first) if plan else as_tuple(subject.kernel_fn(*first))
     size = tensor_bytes((*first, *outputs))
@@ -168,7 +169,7 @@ def bind_kernel(
     elif roles.m and roles.n and roles.k:
         flops = 2 * shape[roles.m] * shape[roles.n] * shape[roles.k] * shape.get(roles.batch, 1)
     count = sets or count_sets(size, moved, memory, copies)
-    inputs = twin.inputs if twin else [first] + [subject.inputs(shape) for _ in range(count - 1)]
+    inputs = twin.inputs if twin else [first] + [subject.inputs(shape, draw) for _ in range(count - 1)]
     key = tiling or (plan.choose_instance(first, shape) if plan else None)
     scratch = plan.allocate_scratch(*first, key=key) if plan else ()  # one for all sets, as in a model
     results: list[tuple[Any, ...]] = []

@@ -10,6 +10,7 @@ from cutegen.run.candidates import Candidate
 from cutegen.run.device import Rates
 from cutegen.run.environment import Reading
 from cutegen.run.intervals import Interval, Summary, speed_ratio, summarise_speeds
+from cutegen.run.preceding import Behind
 from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
 
@@ -23,7 +24,8 @@ class Measured:
 
     speeds: see `relate`; by library, the baseline's name and the interval. share: of the floor that the rates of this
     run set, or a candidate that only moves the data. right: outputs after timing (None: not comparable). step_seconds:
-    what a model runs once per step beside; None where nothing is needed.
+    what a model runs once per step beside; None where nothing is needed. alone: nothing else is in its times, so that
+    rates mean something.
     """
 
     candidate: Candidate
@@ -36,6 +38,7 @@ class Measured:
     share: float | None = None
     right: bool | None = None
     step_seconds: float | None = None
+    alone: bool = True
 
     def to_json(self) -> dict[str, Any]:
         c, t = self.candidate, self.time
@@ -53,8 +56,8 @@ class Measured:
             "flops": c.flops,
             "bytes": c.moved,
             "seconds": asdict(t),
-            "tflops": c.flops / t.median / 1e12 if c.flops else None,
-            "terabytes_per_second": c.moved / t.median / 1e12 if c.moved else None,
+            "tflops": c.flops / t.median / 1e12 if c.flops and self.alone else None,
+            "terabytes_per_second": c.moved / t.median / 1e12 if c.moved and self.alone else None,
             "speed": asdict(self.speed) if self.speed else None,
             "speeds": {library: {"against": name, **asdict(i)} for library, (name, i) in self.speeds.items()},
             "share_of_floor": self.share,
@@ -124,7 +127,8 @@ class LeftOut:
 @dataclass
 class BenchReport:
     """Every problem measured. left_out: those of the suite that were not. notes: what makes the figures less than they
-    look, in words. complete: nothing is still to come. sms: the most that kernels ran on; None: all."""
+    look, in words. complete: nothing is still to come. sms: the most that kernels ran on; None: all. behind: what stood
+    in front of each launch and is timed with it."""
 
     environment: dict[str, Any]
     rates: Rates
@@ -136,6 +140,7 @@ class BenchReport:
     left_out: tuple[LeftOut, ...] = ()
     complete: bool = False
     sms: int | None = None
+    behind: Behind = "nothing"
 
     @property
     def ok(self) -> bool:
@@ -167,6 +172,7 @@ class BenchReport:
             "rounds": self.rounds,
             "slice_seconds": self.slice_seconds,
             "sms": self.sms,
+            "behind": self.behind,
             "interval": "order statistics around the median of rounds; speed: median of the rounds' ratios",
             "inputs": "N(0, 1), the last operand scaled to unit variance of the product; sets exceed L2 twice",
             "notes": list(self.notes),

@@ -19,7 +19,7 @@ _NAMES = {d.torch: d.name for d in DTYPES.values()}
 class Row:
     """shape: extents by dim. name, source: of a layer of a model, as people know it. What a kernel has to compute to be
     measured on it, "" where that is open: dtype of both operands, output (its dtype), mainloop, and epilogue in the
-    words of `epilogue_form`."""
+    words of `epilogue_form`. lengths: of requests, "ragged" or "", all alike."""
 
     shape: Shape
     name: str = ""
@@ -28,6 +28,7 @@ class Row:
     output: str = ""
     mainloop: str = ""
     epilogue: str = ""
+    lengths: str = ""
 
     def __hash__(self) -> int:
         return hash((self.name, *self.shape.items()))
@@ -39,7 +40,11 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         """What there is beside the shape."""
         words = {"name": self.name, "source": self.source, "dtype": self.dtype, "output": self.output}
-        return words | {"mainloop": self.mainloop, "epilogue": self.epilogue}
+        return words | {"mainloop": self.mainloop, "epilogue": self.epilogue, "lengths": self.lengths}
+
+    def draw(self, subject: Subject) -> Any:
+        """What decides the inputs beside the extents; None: nothing."""
+        return subject.proving.ragged_draw if self.lengths and subject.proving else None
 
 
 def refuse(subject: Subject, row: Row) -> str:
@@ -50,6 +55,8 @@ def refuse(subject: Subject, row: Row) -> str:
             return fault
         if extent % subject.steps[dim]:
             return f"{dim} must be a multiple of {subject.steps[dim]}, not {extent}"
+    if row.lengths and row.draw(subject) is None:
+        return "it has no requests, whose lengths could differ"
     if not isinstance(plan, KernelPlan):
         dtype = next((a.dtype for a in plan.inputs if isinstance(a, TensorArg)), "") if plan else ""
         wrong = plan is not None and row.dtype and _NAMES.get(dtype, dtype) != row.dtype

@@ -100,6 +100,10 @@ class Problem(Section):
     epilogue: Annotated[Expression | dict[str, Expression], AfterValidator(_check_epilogue)] | None = Field(
         default=None, description="What is done to `acc`, operands named by shape; anything, when left out."
     )
+    lengths: Literal["alike", "ragged"] = Field(
+        default="alike",
+        description="Of requests: all `kv_len`, or spread over 1 to `kv_len`, the same ones in every run.",
+    )
 
 
 class SuiteFile(Section):
@@ -147,6 +151,7 @@ class Suite:
             output=problem.output or _usual_output(problem.dtype),
             mainloop=problem.mainloop,
             epilogue=form_of_statements(statements, str) if statements else "",
+            lengths=problem.lengths if problem.lengths != "alike" else "",
         )
 
     def check(self) -> None:

@@ -19,17 +19,19 @@ PEAK = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """lengths: of the requests, kv_len being the largest: all "equal", drawn at "random", "edges" of blocks and pages,
-    few tokens and one "long" request, or none ("empty"). peaked: the last keys of a request get nearly all the weight,
+    """lengths: of the requests, kv_len being the largest: all "equal", "spread" evenly over 1 to kv_len in a scattered
+    order, the same ones every time, drawn at "random", "edges" of blocks and pages, few tokens and one "long" request,
+    or none ("empty"). peaked: the last keys of a request get nearly all the weight,
     so that the error of a missed or invented key is of the size of the output. pitch: the cache is one layer of a pool
     of three, whose pages lie side by side."""
 
-    lengths: Literal["equal", "random", "edges", "long", "empty"] = "equal"
+    lengths: Literal["equal", "spread", "random", "edges", "long", "empty"] = "equal"
     peaked: bool = False
     pitch: bool = False
 
 
 EQUAL = Draw()
+GOLDEN = 2_654_435_769  # 2^32 over the golden ratio: its multiples modulo 2^32 are spread evenly, however many
 
 
 def draw_inputs(
@@ -71,6 +73,8 @@ def _lengths(kind: str, batch: int, longest: int) -> list[int]:
         return [0] * batch
     if kind == "equal" or batch == 0:
         return [longest] * batch
+    if kind == "spread":
+        return [longest - ((i * GOLDEN % 2**32) * longest >> 32) for i in range(batch)]
     if kind == "long":
         found = torch.randint(0, min(longest, 100) + 1, (batch,)).tolist()
     elif kind == "random":

@@ -269,15 +269,24 @@ class MlaPlan(MeasuredPlan):
         lengths = inputs[len(self.queries) + 2]
         return int(lengths.max()) if lengths.numel() else 0
 
+    def count_work(self, dims: Mapping[str, int], inputs: tuple[Any, ...]) -> tuple[int, int]:
+        """By the lengths, for which this waits for the device."""
+        table, lengths = inputs[len(self.queries) + 1 :][:2]
+        most = table.shape[1] * self.page_size
+        return self._work(dims, [min(max(n, 0), most) for n in lengths.tolist()])
+
     def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
         """Of requests that all have kv_len keys."""
-        batch, query_len, heads, kv_len = (dims[d] for d in self.dims)
+        return self._work(dims, [dims["kv_len"]] * dims["batch"])
+
+    def _work(self, dims: Mapping[str, int], lengths: Sequence[int]) -> tuple[int, int]:
+        batch, query_len, heads = dims["batch"], dims["query_len"], dims["heads"]
         tokens = range(query_len) if self.causal else [query_len - 1] * query_len
-        seen = sum(max(0, kv_len - (query_len - 1) + t) for t in tokens)
+        seen = sum(max(0, n - (query_len - 1) + t) for n in lengths for t in tokens)
         rows = query_len * heads
         return (
-            2 * batch * heads * seen * (QUERY_DIM + LATENT_DIM),
-            batch * kv_len * QUERY_DIM * 2  # the cache, once
+            2 * heads * seen * (QUERY_DIM + LATENT_DIM),
+            sum(lengths) * QUERY_DIM * 2  # the cache, once
             + batch * rows * (QUERY_DIM + LATENT_DIM) * 2  # q and out
             + batch * rows * 4,  # lse
         )

@@ -64,12 +64,19 @@ def attend_dense(
 
     q = queries[0] if len(queries) == 1 else torch.cat(queries, -1)
     query_len = q.shape[1]
-    keys = kv_cache[block_table.long().clamp(0, len(kv_cache) - 1)].flatten(1, 2)  # [batch, width, dim]
+    keys = gather_keys(kv_cache, block_table, seq_lens)
     seq_lens = seq_lens.clamp(max=keys.shape[1])
     slots = torch.arange(keys.shape[1], device=q.device)
-    keys = keys.masked_fill((slots >= seq_lens[:, None])[..., None], 0.0)
     seen = seq_lens[:, None] - (query_len - 1 - torch.arange(query_len, device=q.device)) * int(causal)
     hidden = slots >= seen[..., None]  # [batch, query_len, width]
     scores = torch.einsum("bthd,bkd->bthk", q, keys).float() * softmax_scale
     scores = scores.masked_fill(hidden[:, :, None], -math.inf)
     return torch.einsum("bthk,bkd->bthd", scores.softmax(-1).to(q.dtype), keys[..., :latent_dim]).nan_to_num()
+
+
+def gather_keys(kv_cache: Any, block_table: Any, seq_lens: Any) -> Any:
+    """[batch, max_pages * page_size, dim]: the keys of each request one after the other, zeros behind them."""
+    import torch
+
+    keys = kv_cache[block_table.long().clamp(0, len(kv_cache) - 1)].flatten(1, 2)
+    return keys.masked_fill_((torch.arange(keys.shape[1], device=keys.device) >= seq_lens[:, None])[..., None], 0.0)

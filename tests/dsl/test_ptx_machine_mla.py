@@ -32,7 +32,7 @@ from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
 from cutegen.run.guard import bits
-from cutegen.runtime.mla_inputs import Draw
+from cutegen.runtime.mla_inputs import SPARE_PAGES, Draw
 
 pytestmark = [
     pytest.mark.dsl,
@@ -54,6 +54,7 @@ pytestmark = [
         (F16, UNIT_1, dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(1, 1, 2, 34 * 64), Draw(), 2, 34),  # in more parts than a warp has lanes
         (BF16, "seesaw", dims(33, 1, 1, 130), Draw("edges"), 5, 3),  # more requests than a warp has lanes
+        (BF16, "seesaw", dims(170, 1, 1, 70), Draw("edges"), 1, 3),  # and than five lengths a lane
         (BF16, UNIT_1, dims(7, 1, 1, 450), Draw("edges", peaked=True), 3, 2),  # several requests a part
         (BF16, "seesaw", dims(1, 16, 16, 200), Draw("random"), 7, 8),
         # Two CTAs share the columns of a part: ragged, with requests that are not cut, and an odd CTA without a part.
@@ -84,6 +85,19 @@ def test_rows_of_q_come_in_the_smallest_box(heads: int, rows: set[int]) -> None:
     assert simulation.machine
     boxes = [extents for region, _, extents in simulation.machine.boxes if region.startswith("argument 0 ")]
     assert {extents[1] for extents in boxes} == rows
+
+
+@pytest.mark.parametrize(("tiling", "heads"), [("seesaw", 16), ("seesaw_2cta", 128)])
+@pytest.mark.parametrize("keys", [70, 130])
+def test_no_keys_past_an_odd_last_block(tiling: str, heads: int, keys: int) -> None:
+    """A step of its own: TMA takes long to fill a block with zeros, and its products are computed in vain."""
+    simulation = Simulation(2, **PROMISED)
+    subject = loaded_in(simulation, BF16)
+    assert_passes(subject, dims(1, 1, heads, keys), tiling=tiling)
+    assert simulation.machine
+    pages = [start[-1] for region, start, _ in simulation.machine.boxes if region.startswith("argument 1 ")]
+    assert len(set(pages)) == -(-keys // 64)
+    assert max(pages) < -(-keys // 64) + SPARE_PAGES
 
 
 # What parts do about requests that they share: instructions of split_join.py.
@@ -173,6 +187,9 @@ def replacing(pattern: str, by: str) -> Callable[[str], str]:
     return mutate
 
 
+COMPARES = r"(\s+min\.s32\s+%r\d+, %r\d+, \2;\s+setp\.le)"  # the end of a block with that of the keys that are there
+
+
 @pytest.mark.parametrize(
     ("change", "shape", "told"),
     [
@@ -180,18 +197,19 @@ def replacing(pattern: str, by: str) -> Callable[[str], str]:
         ({"ready": (CACHE,)}, dims(1, 1, 16, 900), f"before griddepcontrol.wait: argument {TABLE} "),
         *(
             (
-                {
-                    "mutate": replacing(
-                        rf"(add\.s32\s+(%r\d+), %r\d+, ){end};(\s+min\.s32\s+%r\d+, %r\d+, \2;\s+setp\.le)",
-                        rf"\g<1>{end - 64};\3",
-                    ),
-                    "before": None,
-                    "ready": (CACHE, TABLE, LENGTHS),
-                },
-                dims(1, 1, 16, end),
+                {"mutate": replacing(pattern, by), "before": None, "ready": (CACHE, TABLE, LENGTHS)},
+                shape,
                 f"TMA loads what the kernel in front may write, before griddepcontrol.wait: argument {CACHE} ",
             )
-            for end in (64, 128)
+            for pattern, by, shape in (
+                (rf"(add\.s32\s+(%r\d+), %r\d+, )64;{COMPARES}", r"\g<1>0;\3", dims(1, 2, 16, 65)),
+                (rf"(add\.s32\s+(%r\d+), %r\d+, )128;{COMPARES}", r"\g<1>64;\3", dims(1, 1, 16, 128)),
+                (
+                    rf"(add\.s32\s+(%r\d+), %r\d+, %r\d+;){COMPARES}",
+                    r"\1 add.s32 \2, \2, -64;\3",
+                    dims(1, 1, 16, 64),
+                ),
+            )
         ),
     ],
     ids=[
@@ -199,6 +217,7 @@ def replacing(pattern: str, by: str) -> Callable[[str], str]:
         "a table that nobody promises",
         "a first block with a new token",
         "a second block with a new token",
+        "a block alone with a new token",
     ],
 )
 def test_keys_ahead_that_may_not_be_there(change: dict[str, Any], shape: dict[str, int], told: str) -> None:

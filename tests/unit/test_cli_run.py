@@ -350,3 +350,5 @@ def test_a_bench_with_fewer_sms_is_repeated_so(
     assert seen == [100]
     assert capsys.readouterr() == ("", "a library's greeting\n")  # stdout is for results
     assert "--sms 100" in repeat([package], (), Settings(sms=100))
+    assert "--behind plain" in repeat([package], (), Settings(behind="plain"))
+    assert "--behind" not in repeat([package], (), Settings())

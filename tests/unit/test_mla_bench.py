@@ -19,10 +19,13 @@ from cutegen.diagnostics import CutegenError  # noqa: E402
 from cutegen.families.mla_decode.proving import MlaProving  # noqa: E402
 from cutegen.families.proving import Baseline  # noqa: E402
 from cutegen.report import table  # noqa: E402
+from cutegen.report.comparison import compare  # noqa: E402
 from cutegen.report.result import Result, parse_result  # noqa: E402
 from cutegen.run.bench import BenchReport, Settings, measure  # noqa: E402
 from cutegen.run.row import Row  # noqa: E402
 from cutegen.run.subject import plan_subject  # noqa: E402
+from cutegen.run.suite import load_suite  # noqa: E402
+from cutegen.runtime.mla_inputs import Draw  # noqa: E402
 
 SETTINGS = Settings(rounds=5, slice_seconds=0.01)
 SHAPES = [
@@ -180,10 +183,140 @@ def test_suite_has_a_line_each_and_a_geomean() -> None:
     assert "scheduling is in the kernel" in text
     promised = "mla: query_len is 4; this kernel is promised 1 <= query_len <= 3"
     assert list(table.describe_skipped(result)) == [
+        "skipped sgl_flash_mla on 2 of 3 problems: not asked for",
         "skipped flash_attn on 2 of 3 problems: not asked for",
+        "skipped fa3_fwd on 2 of 3 problems: not asked for",
         "skipped paged_read on 2 of 3 problems: not asked for",
         "skipped torch on 2 of 3 problems: not asked for",
         f"not measured, 1 of 3 problems: {promised}",
     ]
     with pytest.raises(CutegenError, match=promised):
         measured(Paged(), replace(SETTINGS, suite="small"), SHAPES[2:])
+
+
+def legacy_flash_mla(module: Any) -> None:
+    """As sgl-flash-mla 1.0.0 has it: metadata in an object, dense decode on Hopper by use_legacy."""
+
+    class Meta:
+        tile_scheduler_metadata = num_splits = None
+
+    def get_mla_decoding_metadata(lengths: Any, rows: int, kv_heads: int, *, use_legacy: bool) -> tuple[Any, Any]:
+        assert use_legacy
+        return torch.tensor([rows, kv_heads]), lengths.cumsum(0)
+
+    def flash_mla_with_kvcache(
+        q: Any,
+        cache: Any,
+        table: Any,
+        lengths: Any,
+        width: int,
+        meta: Meta,
+        splits: None,
+        softmax_scale: float,
+        causal: bool,
+        use_legacy: bool,
+    ) -> Any:
+        assert isinstance(meta, Meta)
+        assert splits is None
+        assert use_legacy
+        module.calls.append((tuple(meta.tile_scheduler_metadata.tolist()), len(meta.num_splits), width, causal))
+        return Paged().reference_fn(q, cache.squeeze(2), table, lengths, softmax_scale)
+
+    module.get_mla_metadata = lambda *args: (Meta(), None)
+    module.get_mla_decoding_metadata, module.flash_mla_with_kvcache = get_mla_decoding_metadata, flash_mla_with_kvcache
+
+
+def test_beside_the_flash_mla_of_sgl(flash_mla: Any) -> None:
+    legacy_flash_mla(flash_mla)
+    (problem,) = measured(Paged()).problems
+    by_name = {m.candidate.name: m for m in problem.measured}
+    assert (by_name["sgl_flash_mla"].right, problem.against) == (True, "sgl_flash_mla")
+    assert by_name["sgl_flash_mla"].step_seconds
+    assert set(flash_mla.calls) == {((2, 1), 2, 512, True)}
+    assert problem.skipped["flash_mla"] == (
+        "ImportError: flash_mla is that of sgl-flash-mla, the baseline sgl_flash_mla"
+    )
+    assert by_name["mla"].speeds["FlashMLA"][0] == "sgl_flash_mla"
+
+
+def test_another_flash_mla_is_not_taken_for_that_of_sgl() -> None:
+    (problem,) = measured(Paged()).problems
+    assert "calls take no use_legacy" in problem.skipped["sgl_flash_mla"]
+
+
+def test_fa3_fwd_gets_the_keys_of_each_request_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = ModuleType("fa3_fwd_interface")
+    planned: list[Any] = []
+    outs: list[Any] = []
+
+    def get_scheduler_metadata(*dims: Any, **options: Any) -> Any:
+        planned.append((*dims[:6], options["headdim_v"], options["causal"]))
+        return "metadata"
+
+    def flash_attn_with_kvcache(q: Any, k_cache: Any, v_cache: Any, qv: Any, **options: Any) -> Any:
+        assert options["scheduler_metadata"] == "metadata"
+        assert "page_table" not in options
+        whole, keys = torch.cat([qv, q], -1), torch.cat([v_cache, k_cache], -1).squeeze(2)
+        lengths = options["cache_seqlens"]
+        table = torch.arange(len(keys), dtype=torch.int32)[:, None]
+        outs.append(Paged().reference_fn(whole, keys, table, lengths, options["softmax_scale"])[0])
+        return outs[-1]
+
+    module.get_scheduler_metadata, module.flash_attn_with_kvcache = get_scheduler_metadata, flash_attn_with_kvcache
+    monkeypatch.setitem(sys.modules, "fa3_fwd_interface", module)
+    plan = Paged()
+    inputs = plan.draw_inputs(Draw("spread"), batch=3, query_len=2, heads=4, kv_len=200)
+    fa3 = next(b for b in MlaProving().list_baselines(plan) if b.name == "fa3_fwd")
+    out = fa3.bind(inputs, ())()
+    torch.testing.assert_close(out, plan.reference_fn(*inputs)[0])
+    assert planned == [(3, 2, 256, 4, 1, 64, 512, True)]
+    (problem,) = measured(Paged()).problems
+    assert {m.candidate.name: m for m in problem.measured}["mla"].speeds["FlashAttention-3"][0] == "fa3_fwd"
+
+
+def test_ragged_lengths_of_a_suite_are_the_same_every_time() -> None:
+    rows = load_suite("mla_decode_ragged", Path("specs/suites")).rows()
+    assert len(rows) == 36
+    assert sum(row.lengths == "ragged" for row in rows) == 25
+    assert sum(row.shape["batch"] == 256 and row.shape["kv_len"] == 777 for row in rows) == 5
+    plan = Paged()
+    subject = plan_subject(plan, Path("mla"))
+    shape = {"batch": 5, "query_len": 1, "heads": 2, "kv_len": 1000}
+    draw = Row(shape, lengths="ragged").draw(subject)
+    first, again = (subject.inputs(shape, draw)[3].tolist() for _ in range(2))
+    assert first == again == [1000, 382, 764, 146, 528]
+    flops, moved = plan.count_work(shape, subject.inputs(shape, draw))
+    alike = plan.count_work(shape, subject.inputs(shape))
+    assert alike == plan.count_work(shape, subject.inputs(shape, Draw("equal")))
+    assert flops * 5000 == alike[0] * sum(first)
+    assert alike[1] - moved == (5000 - sum(first)) * 576 * 2
+
+
+def test_behind_a_plain_kernel_both_are_timed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[int] = []
+    copies: list[Any] = []
+    prepare, bitwise_or = FakeDevice.prepare, torch.bitwise_or
+
+    def counted(self: FakeDevice, launches: Any) -> Any:
+        prepared.append(len(launches))
+        return prepare(self, launches)
+
+    def copied(source: Any, zero: int, out: Any) -> Any:
+        copies.append((source.shape, source.dtype))
+        return bitwise_or(source, zero, out=out)
+
+    monkeypatch.setattr(FakeDevice, "prepare", counted)
+    monkeypatch.setattr(torch, "bitwise_or", copied)
+    report = measured(Paged(), replace(SETTINGS, behind="plain", baselines=("flash_mla",)))
+    kernel, baseline = report.problems[0].measured
+    assert report.ok
+    assert prepared[:2] == [kernel.candidate.sets] * 2
+    assert set(copies) == {((2, 1, 2, 576), torch.int16)}
+    assert (kernel.share, baseline.share) == (None, None)
+    data = report.to_json("again")
+    assert data["behind"] == "plain"
+    assert data["problems"][0]["candidates"][0]["tflops"] is None
+    assert any("behind an ordinary kernel" in text for text in table.describe_run(shown(report)))
+    assert shown(measured(Paged())).behind == "nothing"
+    with pytest.raises(CutegenError, match="launches behind plain"):
+        compare(shown(report), shown(measured(Paged())), 0.01)

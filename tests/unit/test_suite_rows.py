@@ -348,3 +348,9 @@ def test_scales_that_factor_out_are_an_epilogue() -> None:
     assert [name for name, reason in reasons.items() if not reason] == ["Llama-3-70B down, prefill 16k"]
     blocks = "the product is `a @ b`, not `(a * sa) @ (b * sb)`"
     assert reasons["DeepSeek-V3 o, decode 128"] == blocks
+
+
+def test_a_product_has_no_ragged_lengths(tmp_path: Path) -> None:
+    suite = write(tmp_path, "problems: [{name: x, lengths: ragged, shape: {m: 8, n: 24, k: 16}}]")
+    subject = plan_subject(CpuPlan(), Path("plain"))
+    assert [refuse(subject, row) for row in suite.rows()] == ["it has no requests, whose lengths could differ"]

@@ -20,6 +20,7 @@ MARKS = 9  # sizes that Deal("edges") goes through
 
 class GroupedProving:
     given_draw = Deal("random")
+    ragged_draw = None
 
     def list_problems(self, plan: GroupedPlan) -> Iterator[Problem]:
         """Group sizes around every edge of tiles, none and one among them; extents around those of tile and ring."""

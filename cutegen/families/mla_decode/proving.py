@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutegen.dtypes import DTYPES
+from cutegen.families.mla_decode.baselines import list_baselines
 from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Proving
 from cutegen.hardware import MOST_SMS
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
 from cutegen.runtime.mla_plan import MlaPlan
-from cutegen.runtime.mla_reference import attend_dense
-
-# FlashMLA comes as a package of its own, and inside SGLang's.
-FLASH_MLA = ("sgl_kernel.flash_mla", "flash_mla")
-FLASH_ATTN = ("flash_attn_interface", "sgl_kernel.flash_attn")
-FLASH_MLA_PAGE = 64
-# Keys of all requests up to which a dense copy of the cache is worth the comparison.
-DENSE_KEYS = 1 << 16
 
 
 class MlaProving:
     given_draw = Draw("random")
+    ragged_draw = Draw("spread")
 
     def list_problems(self, plan: MlaPlan) -> Iterator[Problem]:
         """One key up to thousands, lengths around every edge of blocks and pages, both ends of the promised ranges."""
@@ -76,32 +68,7 @@ class MlaProving:
         return text
 
     def list_baselines(self, plan: MlaPlan) -> Iterator[Baseline]:
-        if not plan.split_q:
-            comparable = plan.lse_base == "e" and plan.lse_layout == "bhs"
-            yield Baseline(
-                "flash_mla",
-                "flash_mla_with_kvcache, its metadata made before",
-                _bind_flash_mla(plan),
-                complete=comparable,
-                returns=comparable,
-                step=_bind_flash_mla_metadata,
-                rival="FlashMLA",
-            )
-            yield Baseline(
-                "flash_attn",
-                "FlashAttention-3, its MLA path",
-                _bind_flash_attn(plan),
-                complete=False,
-                rival="FlashAttention-3",
-            )
-        yield Baseline("paged_read", "reads the pages of the cache", _bind_paged_read(plan), complete=False, bound=True)
-        yield Baseline(
-            "torch",
-            "dense copy of the cache, softmax, two products",
-            _bind_dense(plan),
-            complete=False,
-            rival="dense torch",
-        )
+        return list_baselines(plan)
 
     def bench_dims(self, plan: MlaPlan) -> Iterator[Mapping[str, int]]:
         """The bandwidth-bound, the compute-bound and the latency-bound ends of serving."""
@@ -111,89 +78,8 @@ class MlaProving:
 
 
 _AXES = {"batch": "batch", "query_len": "token", "heads": "head", "latent_dim": "column"}
-_CUTLASS = {d.torch: d.cutlass for d in DTYPES.values()}
 PROVING: Proving = MlaProving()
 
 
 def _ends(extent: Any) -> tuple[int, int]:
     return (extent, extent) if isinstance(extent, int) else extent
-
-
-def _load(names: Sequence[str]) -> Any:
-    """The first of these modules that can be imported."""
-    reasons = []
-    for name in names:
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            reasons.append(f"{name}: {error}")
-    raise ImportError("; ".join(reasons))
-
-
-def _metadata(inputs: tuple[Any, ...]) -> Any:
-    q, _, _, lengths, _ = inputs
-    return _load(FLASH_MLA).get_mla_metadata(lengths, q.shape[1] * q.shape[2], 1)
-
-
-def _bind_flash_mla(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
-    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        if plan.page_size != FLASH_MLA_PAGE:
-            raise ValueError(f"takes pages of {FLASH_MLA_PAGE} tokens, these have {plan.page_size}")
-        function = _load(FLASH_MLA).flash_mla_with_kvcache
-        q, cache, table, lengths, scale = inputs
-        metadata, splits = _metadata(inputs)
-        cache = cache.unsqueeze(2)
-        return lambda: function(
-            q, cache, table, lengths, LATENT_DIM, metadata, splits, softmax_scale=scale, causal=plan.causal
-        )
-
-    return bind
-
-
-def _bind_flash_mla_metadata(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-    return lambda: _metadata(inputs)
-
-
-def _bind_flash_attn(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
-    """The latent part is V and the second half of Q and K, of which the first is the rotary part."""
-
-    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        function = _load(FLASH_ATTN).flash_attn_with_kvcache
-        q, cache, table, lengths, scale = inputs
-        cache = cache.unsqueeze(2)
-        return lambda: function(
-            q=q[..., LATENT_DIM:],
-            k_cache=cache[..., LATENT_DIM:],
-            v_cache=cache[..., :LATENT_DIM],
-            qv=q[..., :LATENT_DIM],
-            page_table=table,
-            cache_seqlens=lengths,
-            softmax_scale=scale,
-            causal=plan.causal,
-        )
-
-    return bind
-
-
-def _bind_paged_read(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
-    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        cache, table, lengths, _ = inputs[len(plan.queries) :]
-        if not cache.is_cuda:
-            raise ValueError("reads the memory of a CUDA device")
-        from cutegen.device.paged_read import compile_paged_read
-
-        kernel = compile_paged_read(_CUTLASS[plan.dtype], plan.page_size, plan.arch)
-        ctas = plan.sm_count(cache.get_device())
-        return lambda: kernel(cache, table, lengths, ctas)
-
-    return bind
-
-
-def _bind_dense(plan: MlaPlan) -> Callable[..., Callable[[], Any]]:
-    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        queries, (cache, table, lengths, scale) = inputs[: len(plan.queries)], inputs[len(plan.queries) :]
-        if (keys := table.numel() * plan.page_size) > DENSE_KEYS:
-            raise ValueError(f"its dense copy of {keys} keys would only be slow; measured up to {DENSE_KEYS}")
-        return lambda: attend_dense(queries, cache, table, lengths, scale, causal=plan.causal)
-
-    return bind

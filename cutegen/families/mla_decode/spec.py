@@ -120,7 +120,7 @@ class Warpgroups(Section):
 class MlaBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
-    baselines: list[Literal["flash_mla", "flash_attn", "paged_read", "torch"]] = Field(  # type: ignore[assignment]
+    baselines: list[Literal["flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd", "paged_read", "torch"]] = Field(  # type: ignore[assignment]
         default=[], description="What to measure beside the kernel; not listed: all that fit."
     )
 
