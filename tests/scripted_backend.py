@@ -44,7 +44,7 @@ class ScriptedBackend:
         self.note("start")
         return Setup(self.script.device, self.script.others)
 
-    def open(self, problem: Shape, default: str) -> Opened:
+    def open(self, problem: Shape, default: str, keep: bool) -> Opened:
         self.problem = problem
         self.note("open " + ",".join(f"{d}={n}" for d, n in problem.items()))
         if "open" in self.script.does.values():
