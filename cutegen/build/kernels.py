@@ -138,9 +138,7 @@ class KernelStream:
     def open(self, resolved: Any, rendered: RenderedPackage, root: Path) -> None:
         """Whose kernels these are, by name. root: the folder above `generated`, where the package is written."""
         self._root = root
-        self._tasks = {
-            t.name: _Task(resolved, t, _key(rendered.files, root, resolved, t)) for t in resolved.tilings
-        }
+        self._tasks = {t.name: _Task(resolved, t, _key(rendered.files, root, resolved, t)) for t in resolved.tilings}
 
     def request(self, names: Sequence[str]) -> None:
         """The order in which kernels are to be built, in place of what was asked for before and has not begun."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -77,6 +78,7 @@ def tune(
 
     Exit code 1: the lock was not written, or figures are not to be trusted; 2: not run, the reason is printed.
     """
+    begun = time.monotonic()  # a budget is for all that follows
     from cutegen.runtime.cache import default_root
     from cutegen.tune.session import Options, Session
     from cutegen.tune.store import TimingStore, store_path
@@ -88,7 +90,7 @@ def tune(
         raise CutegenError(f"{known} goes without --suite and --dry-run", "name shapes, or none", exit_code=2)
     problems, left_out = ([], []) if known and not shapes else find_problems(spec, shapes, suite)
     most = candidates or (FEW_CANDIDATES if between else MAX_CANDIDATES)
-    options = Options(budget or float("inf"), most, jobs, confirm, between, fresh, unordered_sums, dry_run)
+    options = Options(budget or float("inf"), most, jobs, confirm, between, fresh, unordered_sums, dry_run, begun=begun)
     measuring = _Unmeasured() if dry_run else make_measuring()
     store = TimingStore(None if dry_run else store_path(default_root()))
     try:
@@ -108,7 +110,7 @@ def tune(
         console.print_json(report.to_json(command))
     else:
         _say(report, command)
-    return console.worst(report.faults, int(not report.ok))
+    return console.INTERRUPTED if report.interrupted else console.worst(report.faults, int(not report.ok))
 
 
 def make_measuring() -> Measuring:

@@ -117,7 +117,7 @@ class Search:
 
         ProblemError: the default itself does not run, or is wrong. CutegenError (exit 2): nothing runs here.
         """
-        left = [t for t in trials if not self._known_fault(t)]
+        left = [t for t in trials if not self.known_fault(t)]
         for stage in stages:
             self.look(stage, left)
             kept = survivors(stage, len(left))
@@ -153,7 +153,7 @@ class Search:
 
     def look(self, stage: Stage, trials: Sequence[Trial]) -> None:
         """Figures of the stage for each trial that has no fault, from the store or now."""
-        missing = [t for t in trials if not self._stored(stage, t)]
+        missing = [t for t in trials if not self.stored(stage, t)]
         self.on_sample(samples(stage, len(trials)) - samples(stage, len(missing)))
         for heat in heats(missing):
             if self.clock() >= self.deadline:
@@ -164,7 +164,7 @@ class Search:
 
     def prove(self, best: Trial, stage: Stage = PROOF) -> None:
         """The proof of one candidate: rounds of its own, and its results after them."""
-        if self._stored(stage, best):
+        if self.stored(stage, best):
             self.on_sample(samples(stage, 1))
             return
         timing = self._run_heat(stage, [best], keep=False)
@@ -292,12 +292,12 @@ class Search:
 
     # -- the store --
 
-    def _known_fault(self, trial: Trial) -> bool:
+    def known_fault(self, trial: Trial) -> bool:
         if trial.fault is None and not self.fresh:
             trial.fault = self.store.find_fault(trial.kernel, self.place)
         return trial.fault is not None
 
-    def _stored(self, stage: Stage, trial: Trial) -> bool:
+    def stored(self, stage: Stage, trial: Trial) -> bool:
         """Whether the store knows this stage's figures; then the trial has them."""
         if self.fresh and (trial.kernel, stage.key) not in self.measured:
             return False

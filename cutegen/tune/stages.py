@@ -40,8 +40,8 @@ PROOF = Stage("proof", 15, 0.06, 1)
 # the power limit clocks change from round to round, and 15 of them say little.
 LONG_PROOF = Stage("proof", 45, 0.06, 1)
 PROMISING = 1.02
-# With a budget: of a kernel that leads for now, and of winners where there is no time for more. 9 rounds hold an interval
-# of 95% (run/intervals.py).
+# With a budget: of a kernel that leads for now, and of winners where there is no time for more. 9 rounds are enough for
+# an interval of 95% (run/intervals.py).
 BRIEF_PROOF, SHORT_PROOF = Stage("proof", 9, 0.02, 1), Stage("proof", 15, 0.02, 1)
 # Between measured problems, where kernels that the lock has are the likely ones, and the proof follows anyway.
 BRIEF = STAGES[:2]

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
 from cutegen.child import Child
@@ -167,6 +168,18 @@ class Station:
         if fault:
             raise CandidateFault("failed" if usable else "crashed", fault, lost=not usable)
         return answer
+
+
+class Measuring(Protocol):
+    """Where kernels are timed."""
+
+    def identify(self, arch: str) -> tuple[str, str]:
+        """(device, what software is around kernels). CutegenError (exit 2): kernels for the arch do not run here."""
+        ...
+
+    def station(self, package: Path) -> Station:
+        """For the kernels of the generated package in a folder."""
+        ...
 
 
 def main(handle: int) -> None:
