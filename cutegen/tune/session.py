@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cutegen.build import KernelReport, KernelStream, build_kernels
 from cutegen.build.pool import default_workers
@@ -29,7 +28,17 @@ from cutegen.tune.search import Clock, ProblemError, Search
 from cutegen.tune.stages import BRIEF, STAGES, Stage, planned_samples
 from cutegen.tune.station import Measuring, Station
 from cutegen.tune.store import Place, TimingStore
-from cutegen.tune.verdicts import is_near, left_out, legal, record, verdicts, withdraw_defaults, withdraw_faulty
+from cutegen.tune.verdicts import (
+    check_writable,
+    fingerprint,
+    is_near,
+    left_out,
+    legal,
+    record,
+    verdicts,
+    withdraw_defaults,
+    withdraw_faulty,
+)
 
 # Problems whose kernels are compiled in one go, and measured in one process: starting compilers and a process for each
 # would take longer than measuring. What they have in common is compiled once.
@@ -79,11 +88,11 @@ class Session:
             on_progress,
         )
         self.begun = options.clock() if options.begun is None else options.begun
-        self.before = _fingerprint(spec)
+        self.before = fingerprint(spec)
         self.resolution: Resolution = resolve_file(spec)
         self.lock = self.resolution.lock  # with what was found so far
         if not options.dry_run:
-            _check_writable(lock_path(spec))
+            check_writable(lock_path(spec))
         plain = resolve_tuned(self.resolution, ()).resolved
         self.space, self.beside = tuning_space(replace(self.resolution, resolved=plain)), plain.digest[:12]
         self.device, self.software = measuring.identify(plain.arch)
@@ -162,8 +171,9 @@ class Session:
         self.report.seconds = self.options.clock() - self.begun
         return self.report
 
-    def pool(self, problem: Shape, limit: int) -> Pool:
-        """The candidates of a problem; winners of its neighbours that are near are among them whatever the limit is."""
+    def pool(self, problem: Shape, limit: int, also: Collection[Any] = ()) -> Pool:
+        """The candidates of a problem; winners of its neighbours that are near, and those that are compiled `also`, are
+        among them whatever the limit is."""
         lock, default = self.lock, self.space.find_default(problem)
         if not self.options.confirm:
             along = self.space.along
@@ -172,7 +182,7 @@ class Session:
             near.sort(key=lambda w: not w.span(along)[0] <= problem[along] <= w.span(along)[1])
             names = dict.fromkeys(w.tiling for w in near)
             known = legal(self.resolution, [lock.tilings[name] for name in names if name in lock.tilings])
-            return gather(self.space, problem, known, default, limit, self.options.unordered)
+            return gather(self.space, problem, known, default, limit, self.options.unordered, also)
         won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)
         winners = legal(self.resolution, [lock.tilings[won.tiling]])
         renewed = legal(self.resolution, [self.space.describe(self.space.renew(c, default)) for c in winners])
@@ -299,7 +309,8 @@ class Session:
                 tell(f"{len(problems)} problem{'s' * (len(problems) > 1)}: candidates")
                 building.prepare()
                 station.begin()
-                attempts, package = self._prepare(problems, [self.pool(dict(p), limit) for p in problems])
+                defaults = {self.space.find_default(p) for p in problems}
+                attempts, package = self._prepare(problems, [self.pool(dict(p), limit, defaults) for p in problems])
                 if package:
                     write_package(package.rendered, root)
                     building.open(package.resolved, package.rendered, Path(scratch))
@@ -371,7 +382,7 @@ class Session:
         self.report.lock = lock
         if lock == self.resolution.lock:
             return
-        if _fingerprint(self.spec) != self.before:
+        if fingerprint(self.spec) != self.before:
             self.report.failed = (
                 f"{self.spec} or its lock has changed while it was tuned: nothing is written; every measurement is "
                 "kept, so the same command again takes seconds"
@@ -384,17 +395,3 @@ class Session:
         if found := list(verdicts(self.report)):
             return record(self.resolution, found, self.space, self.device, self.beside, self.report.toolchain)
         return self.resolution.lock
-
-
-def _fingerprint(spec: Path) -> tuple[str, ...]:
-    """Hashes of the spec and its lock; "" for what is not there."""
-    return tuple(
-        hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "" for path in (spec, lock_path(spec))
-    )
-
-
-def _check_writable(path: Path) -> None:
-    """CutegenError (exit 2): the lock could not be written in the end."""
-    for place in (path, path.parent) if path.exists() else (path.parent,):
-        if not os.access(place, os.W_OK):
-            raise CutegenError(f"{place} cannot be written", "winners go into the lock: change its permissions", 2)
