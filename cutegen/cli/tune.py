@@ -43,7 +43,8 @@ def read_budget(text: str) -> float:
 @suite_option("Tune")
 @click.option("--budget", metavar="TIME",
               callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
-              help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
+              help="For the whole tune, such as 90s or 5m: all problems briefly, then where gain is "
+              "likely.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), metavar="N",
               help="The most to try on a problem beside the winners of its neighbours in the lock, in the order of the "
               f"cost model and spread over kinds; {MAX_CANDIDATES}, with --between {FEW_CANDIDATES}.")  # fmt: skip
@@ -74,7 +75,8 @@ def tune(
     """Measure candidates on the current GPU, and write what beats the default beyond the noise into the lock.
 
     Problems are the shapes or the suite, else those of the spec: `instances` and `m`, or `bench`. What is measured is
-    kept: a tune that was stopped goes on where it was. `cutegen render` then dispatches to the winners.
+    kept: a tune that was stopped goes on where it was. Ctrl-C leaves what was proved by then. `cutegen render` then
+    dispatches to the winners.
 
     Exit code 1: the lock was not written, or figures are not to be trusted; 2: not run, the reason is printed.
     """

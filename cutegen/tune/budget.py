@@ -61,7 +61,7 @@ class Ending(NamedTuple):
 @dataclass
 class Standing:
     """A problem on the way. visits, seconds: so far. proved: by kernel, how long its proof was. best: the winner, with
-    its proof."""
+    its proof. ended: it had as long a proof as there was time for."""
 
     attempt: Attempt
     search: Search
@@ -69,6 +69,7 @@ class Standing:
     seconds: float = 0.0
     proved: dict[str, float] = field(default_factory=dict)
     best: tuple[Trial, Timing] | None = None
+    ended: bool = False
 
     @property
     def trials(self) -> list[Trial]:
@@ -155,8 +156,11 @@ class BudgetedSearch:
         self._pass_once()
         self._deepen(PROOF_SHARE)
         self.building.request([])
-        self._prove_longer()
+        visited = [s for s in self._open() if s.visits]
+        in_doubt = [s for s in visited if s.is_in_doubt]
+        self._prove_longer(in_doubt if self._left() < sum(map(self._least_ending, visited)) else visited)
         self._deepen(0.0)  # proofs take what they need, not what they may
+        self._prove_longer([s for s in visited if s.is_open and not s.ended])
 
     # -- the first pass --
 
@@ -234,15 +238,14 @@ class BudgetedSearch:
 
     # -- proofs --
 
-    def _prove_longer(self) -> None:
-        """The longest ending that there is time for; where there is little, of what is in doubt alone."""
-        ending = sorted((s for s in self._open() if s.visits), key=lambda s: not s.is_in_doubt)
-        if self._left() < sum(map(self._least_ending, ending)):
-            ending = [s for s in ending if s.is_in_doubt]
-        for number, s in enumerate(ending):
-            share, count = self._left() / (len(ending) - number), len(s.ranked)
-            if chosen := next((e for e in self.endings if e.seconds(count) <= share), None):
+    def _prove_longer(self, standings: Sequence[Standing]) -> None:
+        """The longest ending that there is time for, of those in doubt first."""
+        for number, s in enumerate(sorted(standings, key=lambda s: not s.is_in_doubt)):
+            share, count = self._left() / (len(standings) - number), len(s.ranked)
+            chosen = next((e for e in self.endings if e.seconds(count) <= share), self.endings[-1])
+            if chosen.seconds(count) <= self._left():
                 self._visit(s, (), "proofs", chosen)
+                s.ended = True
 
     def _least_ending(self, s: Standing) -> float:
         return self.endings[-1].seconds(len(s.ranked))
@@ -285,20 +288,19 @@ class BudgetedSearch:
             left = sorted((t for t in left if not t.fault), key=lambda t: -score(t))
 
     def _confirm(self, s: Standing, proof: Stage) -> None:
-        """A proof of the fastest; of the next one where that does not hold."""
+        """A proof of the fastest; of the next one where that does not hold, or is the faster one by its proof."""
         weight = proof.rounds * proof.slice_seconds
-        for trial in [t for t in s.ranked if t.name in self.built][:TRIES]:
-            known = s.proved.get(trial.name, 0.0)
-            if trial.speed is None or trial.speed.high < trial.least or (trial.wins and known >= weight):
+        for _ in range(TRIES + 1):
+            leading = (t for t in s.ranked if t.name in self.built)
+            trial = next((t for t in leading if t.wins or s.proved.get(t.name, 0.0) < weight), None)
+            if trial is None or trial.speed is None or trial.speed.high < trial.least:
                 return
-            if known >= weight or self._left() < _seconds(proof, 1):
-                continue
+            if s.proved.get(trial.name, 0.0) >= weight or self._left() < _seconds(proof, 1):
+                return
             s.search.prove(trial, proof)
             s.proved[trial.name] = weight
             if proof is PROOF and s.search.leaves_open(trial) and self._left() > _seconds(LONG_PROOF, 1):
                 s.search.prove(trial, LONG_PROOF)
-            if trial.wins:
-                return
 
     # -- time --
 
