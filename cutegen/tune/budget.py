@@ -33,6 +33,9 @@ FRUITLESS = 1e-4  # a visit that promises less waits for kernels that promise mo
 TICK = 0.5  # seconds of waiting between two words about progress
 
 
+PROOFS = (BRIEF_PROOF, SHORT_PROOF, PROOF, LONG_PROOF)
+
+
 class Building(Protocol):
     """Where kernels come from, by name: cutegen.build.KernelStream."""
 
@@ -60,8 +63,8 @@ class Ending(NamedTuple):
 
 @dataclass
 class Standing:
-    """A problem on the way. visits, seconds: so far. proved: by kernel, how long its proof was. best: the winner, with
-    its proof. ended: it had as long a proof as there was time for."""
+    """A problem on the way. visits, seconds: so far. proved: seconds of the longest proof, by kernel. best: the winner,
+    with its proof. ended: it had as long a proof as there was time for."""
 
     attempt: Attempt
     search: Search
@@ -107,14 +110,15 @@ class Standing:
         elif self.best and (self.best[0].fault or self.best[0].stage == PROOF.name):
             self.best = None
 
-    def conclude(self) -> None:
-        """The result, whatever was measured last."""
+    def conclude(self) -> bool:
+        """The result, whatever was measured last; False: there is none, the problem was not visited."""
         report = self.attempt.report
         if self.best and not self.best[0].fault:
             best, timing = self.best
             report.best, best.timing, best.stage = best, timing, PROOF.name
         report.stopped, report.crowded = self.search.stopped, self.search.crowded
         report.notes, report.seconds = tuple(self.search.notes), self.seconds
+        return self.visits > 0
 
 
 class BudgetedSearch:
@@ -165,11 +169,16 @@ class BudgetedSearch:
     # -- the first pass --
 
     def _recall(self) -> None:
-        """What earlier tunes measured and found to fail."""
+        """What was measured before, as far as each kernel came, and what was found to fail."""
         for s in self.standings:
             for trial in s.trials:
-                if not s.search.known_fault(trial) and s.search.stored(self.look, trial):
-                    s.search.stored(self.second, trial)
+                if s.search.known_fault(trial) or not s.search.stored(self.look, trial):
+                    continue
+                s.search.stored(self.second, trial)
+                for proof in PROOFS:
+                    if s.search.stored(proof, trial):
+                        s.proved[trial.name] = proof.seconds
+            s.settle()
 
     def _pass_once(self) -> None:
         """Visits each problem as soon as its first kernels are compiled."""
@@ -289,18 +298,18 @@ class BudgetedSearch:
 
     def _confirm(self, s: Standing, proof: Stage) -> None:
         """A proof of the fastest; of the next one where that does not hold, or is the faster one by its proof."""
-        weight = proof.rounds * proof.slice_seconds
         for _ in range(TRIES + 1):
             leading = (t for t in s.ranked if t.name in self.built)
-            trial = next((t for t in leading if t.wins or s.proved.get(t.name, 0.0) < weight), None)
+            trial = next((t for t in leading if t.wins or s.proved.get(t.name, 0.0) < proof.seconds), None)
             if trial is None or trial.speed is None or trial.speed.high < trial.least:
                 return
-            if s.proved.get(trial.name, 0.0) >= weight or self._left() < _seconds(proof, 1):
+            if s.proved.get(trial.name, 0.0) >= proof.seconds or self._left() < _seconds(proof, 1):
                 return
             s.search.prove(trial, proof)
-            s.proved[trial.name] = weight
+            s.proved[trial.name] = proof.seconds
             if proof is PROOF and s.search.leaves_open(trial) and self._left() > _seconds(LONG_PROOF, 1):
                 s.search.prove(trial, LONG_PROOF)
+                s.proved[trial.name] = LONG_PROOF.seconds
 
     # -- time --
 

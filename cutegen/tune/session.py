@@ -271,7 +271,8 @@ class Session:
     def _tune_within(self, problems: Sequence[Shape]) -> None:
         """Tunes what there is time for: a few candidates of all problems first, and further ones while time is left."""
         deadline, most = self.begun + self.options.budget_s - ENDING_SECONDS, self.options.candidates
-        left = deadline - self.options.clock()
+        if (left := deadline - self.options.clock()) <= 0:
+            return
         problems = problems[: max(1, int(left / VISIT_SECONDS))]
         limit = min(most, max(FEW, min(MOST, int(left / LOOK_SECONDS)) // len(problems)))
         self._search_within(problems, limit, deadline)
@@ -322,11 +323,9 @@ class Session:
             finally:
                 building.end()
                 station.end()
-                for standing in standings:
-                    standing.conclude()
-                visited = [s.attempt for s in standings if s.visits]
+                left = [s.attempt.report.problem for s in standings if not s.conclude()]
                 for attempt in attempts:
-                    if attempt in visited or not attempt.is_open:
+                    if attempt.report.problem not in left or attempt.lost:
                         self._note(attempt)
 
     # -- problems --
@@ -351,7 +350,11 @@ class Session:
             return
         best = next((p for p, t in zip(report.pool.tried, report.trials) if t is report.best), None)
         report.differs = self.differences(report.problem, best.knobs) if best else {}
-        self.report.problems = [r for r in self.report.problems if r.problem != report.problem] + [report]
+        before = [r.problem for r in self.report.problems]
+        if report.problem in before:
+            self.report.problems[before.index(report.problem)] = report
+        else:
+            self.report.problems.append(report)
 
     def _prepare(self, problems: Sequence[Shape], pools: Sequence[Pool]) -> tuple[list[Attempt], TuningPackage | None]:
         """The problems with what the store knows of them, and the package of what is to be measured, if anything is."""

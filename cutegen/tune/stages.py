@@ -32,6 +32,11 @@ class Stage:
         """What figures of this stage are kept under: others are not comparable."""
         return f"{self.rounds} x {self.slice_seconds * 1e3:g} ms"
 
+    @property
+    def seconds(self) -> float:
+        """Of one candidate."""
+        return self.rounds * self.slice_seconds
+
 
 STAGES = (Stage("first look", 3, 0.005, 16), Stage("second look", 5, 0.02, 5), Stage("final", 9, 0.06, 3))
 # The best of many is in part the luckiest of many: its gain is that of rounds which did not choose it.

@@ -151,6 +151,27 @@ def test_a_longer_proof_that_does_not_hold_takes_the_winner_back() -> None:
     assert s.attempt.report.best is None
 
 
+def test_what_was_proved_before_stands_and_a_longer_proof_counts() -> None:
+    problems, store = make_problems(6, ROWS), TimingStore(None)
+    first = tune_on(Machine(problems), 300.0, store=store)
+    again = tune_on(Machine(problems), 300.0, store=store)
+    for p in problems:
+        one, other = (t.standings[p.m].attempt.report.best for t in (first, again))
+        assert (one is None) == (other is None)
+        if one and other and other.timing:
+            assert one.timing == other.timing if one.name == other.name else again.speed(p) > first.speed(p) - 0.005
+            assert len(other.timing.own) >= PROOF.rounds
+    # A brief proof that says otherwise than a longer one is out of date.
+    m, s = next((m, s) for m, s in first.standings.items() if s.best)
+    assert s.best
+    kernel, place, default = s.best[0].kernel, s.attempt.place, s.attempt.beside.kernel
+    slower = Timing((1e-5,) * 45, (0.9e-5,) * 45, (1e-5,) * 45, "cuBLAS")
+    store.keep_timing(kernel, default, place, LONG_PROOF.key, slower)
+    third = tune_on(Machine(problems), 60.0, store=store)
+    best = third.standings[m].attempt.report.best
+    assert best is None or best.kernel != kernel
+
+
 def test_a_proof_that_was_interrupted_does_not_count() -> None:
     (s,) = tune_on(Machine(make_problems(6, [64])), 20.0).standings.values()
     assert s.best
