@@ -168,6 +168,8 @@ class TuneReport:
             said = "interrupted" if self.interrupted else said
             left = f"{len(self.not_reached)} problem{'s are' if len(self.not_reached) > 1 else ' is'} left"
             yield f"{said}: {left}; the same command goes on"
+        elif self.interrupted:
+            yield "interrupted: the same command goes on"
         unbeaten = sum(w.tiling == DEFAULT for w in self.stale)
         for count, what, remedy in (
             (len(self.stale) - unbeaten, "a winner", "--confirm measures those again"),
