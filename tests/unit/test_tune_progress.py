@@ -83,32 +83,3 @@ def test_one_bar_for_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
         (7, {"description": "compiling", "completed": 0, "total": None}),
         (7, {"description": "measuring", "completed": 3, "total": 80}),
     ]
-
-
-@pytest.mark.parametrize("most", [600, 60])
-def test_time_that_is_left_is_for_further_candidates(
-    spec: Path, measuring: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int
-) -> None:
-    """In one package after the other; what was looked at is not looked at again."""
-    monkeypatch.setattr(session, "FURTHER_SECONDS", 0.0)
-    monkeypatch.setattr(session, "MOST", most)
-    ticks = iter(range(10**9))
-    options = session.Options(12.0, candidates=40, fresh=True, clock=lambda: 0.0002 * next(ticks))
-    report = session.Session(spec, measuring(), TimingStore(None), options).run(PROBLEMS)
-    assert [p.problem for p in report.problems] == PROBLEMS
-    assert all(len(p.trials) >= 40 for p in report.problems)
-    assert all(p.best and p.best.wins for p in report.problems)
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert lines.count("start") > 1
-    looked = sum(bool(t.timing) for p in report.problems for t in p.trials)
-    # A default, a baseline and eight candidates take turns in a heat of four rounds.
-    assert sum(line.startswith("sample") for line in lines) < 60 * looked
-
-
-def test_no_time_is_no_result(spec: Path, measuring: Any) -> None:
-    made = measuring()
-    ticks = iter(range(10**9))
-    options = session.Options(2.0, clock=lambda: float(next(ticks)))
-    report = session.Session(spec, made, TimingStore(None), options).run(PROBLEMS)
-    assert (report.problems, report.not_reached) == ([], PROBLEMS)
-    assert made.built == []
