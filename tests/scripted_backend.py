@@ -44,7 +44,7 @@ class ScriptedBackend:
         self.note("start")
         return Setup(self.script.device, self.script.others)
 
-    def open(self, problem: Shape, default: str) -> Opened:
+    def open(self, problem: Shape, default: str, keep: bool) -> Opened:
         self.problem = problem
         self.note("open " + ",".join(f"{d}={n}" for d, n in problem.items()))
         if "open" in self.script.does.values():
@@ -121,12 +121,14 @@ class ScriptedMeasuring:
         return self.device, self.software
 
     def station(self, package: Path) -> Station:
+        return Station(FACTORY, (self.make_script(package),)) if package.exists() else LateStation(self, package)
+
+    def make_script(self, package: Path) -> Script:
         plan = load_subject(package).plan
         assert plan
         seconds = {name: self.seconds(tiling) * self.factor(name) for name, tiling in plan.tilings.items()}
         rows = {name: count for name, tiling in plan.tilings.items() if (count := self.rows(tiling))}
-        script = Script(self.log, {"cuBLAS": 9e-6, **seconds}, rows, **{"device": self.device, **self.script})
-        return Station(FACTORY, (script,))
+        return Script(self.log, {"cuBLAS": 9e-6, **seconds}, rows, **{"device": self.device, **self.script})
 
     def build(self, kernels: Sequence[Any], *, workers: int | None = None, on_progress: Any = None) -> Any:
         """In place of build_kernels."""
@@ -134,6 +136,60 @@ class ScriptedMeasuring:
         self.built = [t.name for t in resolved.tilings]
         on_progress(len(self.built), len(self.built))
         for t in resolved.tilings:
-            reason = self.breaks(t.numbers)
-            outcome = SimpleNamespace(error=reason, killed=reason == "killed", starved=reason == "starved")
-            yield SimpleNamespace(ok=not reason, tiling=t.name, checks=(), outcome=outcome)
+            yield self.report(t)
+
+    def report(self, tiling: Any) -> Any:
+        """What building one gives."""
+        reason = self.breaks(tiling.numbers)
+        outcome = SimpleNamespace(error=reason, killed=reason == "killed", starved=reason == "starved")
+        return SimpleNamespace(ok=not reason, tiling=tiling.name, checks=(), outcome=outcome)
+
+    def stream(self, workers: int, on_built: Callable[[Any], None]) -> ScriptedStream:
+        """In place of KernelStream."""
+        self.built = []
+        return ScriptedStream(self, on_built)
+
+
+class LateStation(Station):
+    """Of a package that is not there yet."""
+
+    def __init__(self, measuring: ScriptedMeasuring, package: Path) -> None:
+        super().__init__(FACTORY, ())
+        self.measuring, self.package = measuring, package
+
+    def begin(self) -> None:
+        if self.package.exists():
+            self.arguments = (self.measuring.make_script(self.package),)
+            super().begin()
+
+
+class ScriptedStream:
+    """Builds one kernel whenever it is asked for news."""
+
+    def __init__(self, measuring: ScriptedMeasuring, on_built: Callable[[Any], None]) -> None:
+        self.measuring, self.on_built = measuring, on_built
+        self.order: list[str] = []
+        self.tilings: dict[str, Any] = {}
+
+    @property
+    def working(self) -> bool:
+        return bool(self.order)
+
+    def prepare(self) -> None: ...
+
+    def open(self, resolved: Any, rendered: Any, root: Path) -> None:
+        self.tilings = {t.name: t for t in resolved.tilings}
+
+    def request(self, names: Sequence[str]) -> None:
+        self.order = [n for n in dict.fromkeys(names) if n in self.tilings]
+
+    def poll(self) -> None:
+        if self.order:
+            tiling = self.tilings.pop(self.order.pop(0))
+            self.measuring.built.append(tiling.name)
+            self.on_built(self.measuring.report(tiling))
+
+    def wait(self, seconds: float) -> None:
+        self.poll()
+
+    def end(self) -> None: ...

@@ -60,6 +60,7 @@ def script_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
         made = ScriptedMeasuring(tmp_path / "log", seconds, **options)
         monkeypatch.setattr(tune_command, "make_measuring", lambda: made)
         monkeypatch.setattr(session, "build_kernels", lambda *args, **more: tuple(made.build(*args, **more)))
+        monkeypatch.setattr(session, "KernelStream", made.stream)
         return made
 
     return use

@@ -2,6 +2,6 @@
 
 from cutegen.build.contract import Check, check_contract
 from cutegen.build.facts import Facts
-from cutegen.build.kernels import KernelReport, build_kernels
+from cutegen.build.kernels import KernelReport, KernelStream, build_kernels
 
-__all__ = ["Check", "Facts", "KernelReport", "build_kernels", "check_contract"]
+__all__ = ["Check", "Facts", "KernelReport", "KernelStream", "build_kernels", "check_contract"]

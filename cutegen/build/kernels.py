@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import Any
 
 from cutegen.build.contract import Check, check_contract, holds
 from cutegen.build.facts import noted_facts, require_nvdisasm
-from cutegen.build.pool import default_workers, run_jobs
+from cutegen.build.pool import JobPool, default_workers, run_jobs
 from cutegen.build.worker import Job, Outcome, keep_artefacts, read_outcomes
 from cutegen.defaults import KERNEL_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.registry import load_family
-from cutegen.render import render_package, write_package
+from cutegen.render import RenderedPackage, render_package, write_package
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import instance_key
 from cutegen.runtime.sources import dsl_version
@@ -64,7 +65,7 @@ class _Task:
     tiling: Any
     key: str
 
-    def job(self, root: Path, keep: Path | None) -> Job:
+    def job(self, root: Path, keep: Path | None = None, read: bool = False) -> Job:
         return Job(
             self.key,
             str(root),
@@ -72,6 +73,7 @@ class _Task:
             self.tiling.numbers,
             self.resolved.arch,
             str(keep / self.resolved.name / self.tiling.name) if keep else None,
+            read,
         )
 
 
@@ -112,6 +114,72 @@ def build_kernels(
             unread = {i: (tasks[i].key, outcome) for i in missing if (outcome := outcomes[i]) and outcome.unread}
             outcomes.update(zip(unread, read_outcomes(KernelCache(default_root()), list(unread.values()))))
     return tuple(_report(task, outcomes[i] or Outcome(error="not built")) for i, task in enumerate(tasks))
+
+
+class KernelStream:
+    """The kernels of one spec, compiled in the background in an order that may change meanwhile.
+
+    Processes get their next job in `poll` and `wait`, so whoever does other things meanwhile calls `poll` often.
+    """
+
+    def __init__(self, workers: int, on_built: Callable[[KernelReport], None], timeout_s: float = KERNEL_SECONDS):
+        self.on_built = on_built
+        self._pool = JobPool(workers, timeout_s)
+        self._tasks: dict[str, _Task] = {}  # neither begun nor in the cache, as far as was asked for
+        self._begun: list[_Task] = []
+        self._order: deque[str] = deque()
+        self._root: Path | None = None
+
+    def prepare(self) -> None:
+        """Starts the compile processes. CutegenError: there is no compiler or no disassembler."""
+        _require_toolchain()
+        self._pool.prepare()
+
+    def open(self, resolved: Any, rendered: RenderedPackage, root: Path) -> None:
+        """Whose kernels these are, by name. root: the folder above `generated`, where the package is written."""
+        self._root = root
+        self._tasks = {t.name: _Task(resolved, t, _key(rendered.files, root, resolved, t)) for t in resolved.tilings}
+
+    def request(self, names: Sequence[str]) -> None:
+        """The order in which kernels are to be built, in place of what was asked for before and has not begun."""
+        self._order = deque(dict.fromkeys(name for name in names if name in self._tasks))
+        self.poll()
+
+    @property
+    def working(self) -> bool:
+        """Whether anything that was asked for is still to come."""
+        return bool(self._order) or self._pool.busy
+
+    def poll(self) -> None:
+        """Starts what there is room for, and reports what is done."""
+        self.wait(0.0)
+
+    def wait(self, seconds: float = float("inf")) -> None:
+        """As `poll`, after a job has ended, or so many seconds."""
+        if self._start_some():
+            seconds = 0.0  # a kernel of the cache is news as well
+        for index, outcome in self._pool.collect(seconds):
+            self.on_built(_report(self._begun[index], outcome))
+        self._start_some()
+
+    def end(self) -> None:
+        """Ends everything under way."""
+        self._order.clear()
+        self._pool.end()
+
+    def _start_some(self) -> bool:
+        """Begins what there is room for; whether any was found in the cache."""
+        found = False
+        while self._order and self._pool.room:
+            task = self._tasks.pop(self._order.popleft())
+            if outcome := _from_cache(task, None):
+                found = True
+                self.on_built(_report(task, outcome))
+                continue
+            assert self._root
+            self._begun.append(task)
+            self._pool.start(len(self._begun) - 1, task.job(self._root, read=True))
+        return found
 
 
 def _module(resolved: Any, tiling: Any) -> str:

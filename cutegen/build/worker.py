@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import re
 import shutil
 import sys
@@ -19,7 +21,9 @@ from cutegen.runtime.compile import CUBIN, compile_kernel
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One kernel instance. root: folder that `module` is imported from. keep: folder for its artefacts, if wanted."""
+    """One kernel instance. root: folder that `module` is imported from. keep: folder for its artefacts, if wanted.
+
+    read: its facts are read right away; else whoever gets the outcomes reads those of many at once."""
 
     key: str
     root: str
@@ -27,6 +31,7 @@ class Job:
     tiling: object
     arch: str
     keep: str | None
+    read: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,8 @@ class DiskFullError(CutegenError):
 
 
 def main(handle: int) -> None:
-    """Serves jobs on an inherited socket until the other end closes it."""
+    """Serves jobs on an inherited socket until the other end closes it; None in place of a job: the compiler is
+    imported, and nothing answered."""
     # Compiling needs no tensors, and importing torch (TVM FFI does where it can) takes longer than a compile.
     sys.modules["torch"] = None  # type: ignore[assignment]
     connection = Connection(handle)
@@ -62,7 +68,11 @@ def main(handle: int) -> None:
             job = connection.recv()
         except EOFError:
             return
-        connection.send(run_job(job))
+        if job is not None:
+            connection.send(run_job(job))
+            continue
+        with contextlib.suppress(Exception):  # the first job tells what is missing
+            importlib.import_module("cutlass.cute")
 
 
 def run_job(job: Job) -> Outcome:
@@ -75,7 +85,7 @@ def run_job(job: Job) -> Outcome:
             with compile_kernel(cache, job.key, job.module, job.tiling, job.arch) as compiled:
                 if compiled.entry is None:
                     raise DiskFullError("nothing can be written: the disk is full", "free some space", exit_code=2)
-                unread = cache.find(job.key) is not None  # who gets the outcomes reads the facts of many at once
+                unread = not job.read and cache.find(job.key) is not None
                 facts = None if unread else entry_facts(cache, compiled.entry)
                 if job.keep:
                     keep_artefacts(compiled.entry, Path(job.keep))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from cutegen import __version__
-from cutegen.cli.console import findings, note, print_json
+from cutegen.cli.console import INTERRUPTED, findings, note, print_json
 from cutegen.diagnostics import CutegenError, describe_error, suggest
 
 # command -> module:function; a module is imported when its command is asked for
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         note("interrupted")
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`cutegen list | head`); keep the interpreter from complaining when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -27,6 +27,7 @@ _MARKS = (
 LEAST_COLUMN = 12  # characters that a column of text keeps at least
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 Result = TypeVar("Result")
 
 

@@ -21,22 +21,13 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def show_stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A function (what, done, total) that draws one bar after the other, a new one for each `what`."""
+    """A function (what, done, total) that draws one bar for all of the work; `what` says what is being done."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
     with _bar() as progress:
-        current: dict[str, Any] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in current:
-                for task in current.values():
-                    progress.remove_task(task)
-                current.clear()
-                current[what] = progress.add_task(what, total=None)
-            progress.update(current[what], completed=done, total=total or None)
-
-        yield show
+        task = progress.add_task("", total=None)
+        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total or None)
 
 
 def _bar() -> Any:

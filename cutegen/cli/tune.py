@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +43,8 @@ def read_budget(text: str) -> float:
 @suite_option("Tune")
 @click.option("--budget", metavar="TIME",
               callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
-              help="For everything, such as 90s, 5m or 1h; what is measured by then counts.")  # fmt: skip
+              help="For the whole tune, such as 90s or 5m: all problems briefly, then where gain is "
+              "likely.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), metavar="N",
               help="The most to try on a problem beside the winners of its neighbours in the lock, in the order of the "
               f"cost model and spread over kinds; {MAX_CANDIDATES}, with --between {FEW_CANDIDATES}.")  # fmt: skip
@@ -73,10 +75,12 @@ def tune(
     """Measure candidates on the current GPU, and write what beats the default beyond the noise into the lock.
 
     Problems are the shapes or the suite, else those of the spec: `instances` and `m`, or `bench`. What is measured is
-    kept: a tune that was stopped goes on where it was. `cutegen render` then dispatches to the winners.
+    kept: a tune that was stopped goes on where it was. Ctrl-C leaves what was proved by then. `cutegen render` then
+    dispatches to the winners.
 
     Exit code 1: the lock was not written, or figures are not to be trusted; 2: not run, the reason is printed.
     """
+    begun = time.monotonic()  # a budget is for all that follows
     from cutegen.runtime.cache import default_root
     from cutegen.tune.session import Options, Session
     from cutegen.tune.store import TimingStore, store_path
@@ -88,7 +92,7 @@ def tune(
         raise CutegenError(f"{known} goes without --suite and --dry-run", "name shapes, or none", exit_code=2)
     problems, left_out = ([], []) if known and not shapes else find_problems(spec, shapes, suite)
     most = candidates or (FEW_CANDIDATES if between else MAX_CANDIDATES)
-    options = Options(budget or float("inf"), most, jobs, confirm, between, fresh, unordered_sums, dry_run)
+    options = Options(budget or float("inf"), most, jobs, confirm, between, fresh, unordered_sums, dry_run, begun=begun)
     measuring = _Unmeasured() if dry_run else make_measuring()
     store = TimingStore(None if dry_run else store_path(default_root()))
     try:
@@ -108,7 +112,7 @@ def tune(
         console.print_json(report.to_json(command))
     else:
         _say(report, command)
-    return console.worst(report.faults, int(not report.ok))
+    return console.INTERRUPTED if report.interrupted else console.worst(report.faults, int(not report.ok))
 
 
 def make_measuring() -> Measuring:

@@ -13,13 +13,15 @@ from cutegen.families.refusal import Refusal
 class Proposal:
     """A candidate. knobs: what to write into a lock for it, by dotted key. why: the cost model's words.
 
-    refusals: the rules that refuse it; then it is pruned.
+    refusals: the rules that refuse it; then it is pruned. clocks: by the cost model, on this problem; None: it does
+    not say.
     """
 
     candidate: Any
     knobs: Mapping[str, object]
     why: str
     refusals: tuple[Refusal, ...]
+    clocks: float | None = None
 
 
 class TuningSpace(Protocol):

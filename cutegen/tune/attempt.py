@@ -6,30 +6,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cutegen.build import KernelReport
+from cutegen.diagnostics import CutegenError
 from cutegen.resolve import Resolution
-from cutegen.run.shapes import Shape
+from cutegen.run.shapes import Shape, shape_text
 from cutegen.tune.pool import Pool, TuningPackage, compose
 from cutegen.tune.report import ProblemReport
-from cutegen.tune.search import Search, Trial
+from cutegen.tune.search import ProblemError, Search, Trial
 from cutegen.tune.stages import Stage
-from cutegen.tune.store import NOWHERE, Place, TimingStore
+from cutegen.tune.store import NOWHERE, Fault, FaultKind, Place, TimingStore
 
 
 @dataclass
 class Attempt:
     """A problem. default: the candidate that others are timed beside, and the trial that stands for it. known: the
-    store gave the verdict."""
+    store gave the verdict. lost: why nothing can be compared."""
 
     report: ProblemReport
     place: Place
     default: Any
     beside: Trial
     known: bool = False
+    lost: CutegenError | None = None
 
     @property
     def is_open(self) -> bool:
         """Something is to be measured."""
-        return not self.known and any(t.fault is None for t in self.report.trials)
+        return not self.known and not self.lost and any(t.fault is None for t in self.report.trials)
 
 
 def begin(
@@ -49,7 +52,10 @@ def begin(
 
     attempts = []
     for problem, pool, default, place in zip(problems, pools, defaults, places):
-        trials = [replace(trial(c), handicap=handicap(problem, c)) for c in (p.candidate for p in pool.tried)]
+        trials = [
+            replace(trial(p.candidate), handicap=handicap(problem, p.candidate), promised=p.clocks or 1.0)
+            for p in pool.tried
+        ]
         report = ProblemReport(dict(problem), pool, trials)
         attempts.append(Attempt(report, place, default, trial(default)))
     return attempts
@@ -87,6 +93,24 @@ def compose_rest(resolution: Resolution, attempts: Sequence[Attempt]) -> TuningP
         for p, t in zip(a.report.pool.tried, a.report.trials):
             t.name = package.names.get(p.candidate, t.name)
     return package
+
+
+def note_failure(attempts: Sequence[Attempt], kernel: KernelReport, store: TimingStore) -> None:
+    """A kernel that does not build, or breaks its contract, is out, and known to be; so are the problems that it is the
+    default of."""
+    broken = [f"{c.id}: planned {c.planned}, found {c.found}" for c in kernel.checks if c.ok is False]
+    reason, out = kernel.outcome.error or "; ".join(broken), kernel.outcome
+    kind: FaultKind = "killed" if out.killed else "starved" if out.starved else "failed"
+    fault = Fault(kind, reason.splitlines()[0])
+    for attempt in attempts:
+        if attempt.beside.name == kernel.tiling:
+            said = f"{shape_text(attempt.report.problem)}: the default kernel does not build: {reason}"
+            attempt.lost = ProblemError(said, "run `cutegen build` on the spec: others are timed beside the default")
+        for trial in attempt.report.trials:
+            if trial.name == kernel.tiling and not trial.fault:
+                trial.fault, trial.stored = fault, False
+                if fault.lasting:
+                    store.keep_fault(trial.kernel, NOWHERE, fault)
 
 
 def _compose(resolution: Resolution, pools: Sequence[Pool], defaults: Sequence[Any]) -> TuningPackage:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
+from cutegen.resolve import Lock, Resolution
 from cutegen.resolve.winners import Winner
 from cutegen.run.shapes import Shape
+from cutegen.tune.stages import NEWCOMER, OTHER
+from cutegen.tune.verdicts import legal
 
 # A range of fewer extents, or of less than this share of its upper end, is not divided any more: tiles are 64 rows high
 # at least, and of many rows the last tile is a small part.
@@ -43,3 +47,22 @@ def middles(
         if middle >= low:
             found.append({**winner.problem, along: middle})
     return found
+
+
+class Handicaps:
+    """What candidates are behind by, as it were, between problems: the winner of the range by nothing, other kernels of
+    the lock by less than new ones. lock: None where nobody has a handicap. along: as TuningSpace has it."""
+
+    def __init__(self, resolution: Resolution, lock: Lock | None, along: str) -> None:
+        self.lock, self.along = lock, along
+        tilings = lock.tilings if lock else {}
+        self.built = {name: legal(resolution, [knobs]) for name, knobs in tilings.items()}
+        self.everyone = [c for candidates in self.built.values() for c in candidates]
+
+    def find(self, problem: Shape, candidate: Any, neighbours: Sequence[Winner]) -> float:
+        """neighbours: answers to problems that differ in the one dim alone."""
+        if self.lock is None:
+            return 1.0
+        near = [w for w in neighbours if w.problem[self.along] >= problem[self.along]]
+        now = min(near, key=lambda w: w.problem[self.along]).tiling
+        return 1.0 if candidate in self.built.get(now, []) else OTHER if candidate in self.everyone else NEWCOMER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -36,10 +36,17 @@ class Pool:
 
 
 def gather(
-    space: TuningSpace, problem: Shape, known: Sequence[Any], default: Any, limit: int, unordered: bool = False
+    space: TuningSpace,
+    problem: Shape,
+    known: Sequence[Any],
+    default: Any,
+    limit: int,
+    unordered: bool = False,
+    also: Collection[Any] = (),
 ) -> Pool:
     """The first `limit` legal candidates of a problem, and before them the `known` ones (winners of other days and of
-    other problems); the default is none of them. unordered: also such whose bits may differ from run to run."""
+    other problems); the default is not among them. unordered: also such whose bits may differ from run to run. also:
+    those that are compiled in any case, which are candidates whatever their rank."""
     tried = {c: Proposal(c, space.describe(c), "a winner of the lock", ()) for c in known if c != default}
     counts: dict[str, int] = {}
     reasons: dict[str, str] = {}
@@ -52,7 +59,7 @@ def gather(
         elif proposal.candidate != default:
             rank += 1  # of known ones as well: a second tune, which knows the winner of the first, tries no others
             if proposal.candidate not in tried:
-                if rank <= limit:
+                if rank <= limit or proposal.candidate in also:
                     tried[proposal.candidate] = proposal
                 else:
                     left_out += 1

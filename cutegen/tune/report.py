@@ -17,7 +17,7 @@ from cutegen.run.intervals import ratio_text, speed_ratio
 from cutegen.run.shapes import Shape
 from cutegen.tune.pool import Pool
 from cutegen.tune.search import Trial, iterate_ranked, scores
-from cutegen.tune.stages import LONG_PROOF, PROOF
+from cutegen.tune.stages import BRIEF_PROOF, LONG_PROOF, PROOF
 from cutegen.tune.store import FaultKind
 
 HEADER = ("candidate", "us", "speed", "of baseline", "measured", "result")
@@ -136,7 +136,7 @@ class ProblemReport:
 @dataclass
 class TuneReport:
     """problems: those that were searched; faults: why others could not be; not_reached: for want of time, or,
-    if broken, because nothing could be measured any more.
+    if broken, because nothing could be measured any more. interrupted: by Ctrl-C; what was proved counts.
 
     stale: winners of this device that were measured with other tools, or beside another default. lock: what it says
     now; written: whether that is new. failed: why it was not written though it should.
@@ -149,6 +149,7 @@ class TuneReport:
     faults: list[CutegenError] = field(default_factory=list)
     not_reached: list[Shape] = field(default_factory=list)
     broken: bool = False
+    interrupted: bool = False
     stale: list[Winner] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lock: Lock | None = None
@@ -164,8 +165,11 @@ class TuneReport:
         """What is to be known beside the problems."""
         if self.not_reached:
             said = "nothing more could be measured" if self.broken else "the budget is spent"
+            said = "interrupted" if self.interrupted else said
             left = f"{len(self.not_reached)} problem{'s are' if len(self.not_reached) > 1 else ' is'} left"
             yield f"{said}: {left}; the same command goes on"
+        elif self.interrupted:
+            yield "interrupted: the same command goes on"
         unbeaten = sum(w.tiling == DEFAULT for w in self.stale)
         for count, what, remedy in (
             (len(self.stale) - unbeaten, "a winner", "--confirm measures those again"),
@@ -190,9 +194,11 @@ class TuneReport:
             "lock_written": self.written,
             "failed": self.failed or None,
             "interval": "order statistics around the median of the rounds' ratios default / candidate",
-            "proof": f"{PROOF.key}, or {LONG_PROOF.key} where these leave it open: rounds that no choice was made by",
+            "proof": f"{PROOF.key}, or {LONG_PROOF.key} where these leave it open, with a budget down to "
+            f"{BRIEF_PROOF.key}: rounds that no choice was made by",
             "winners": [asdict(w) for w in self.lock.winners if w.device == self.device] if self.lock else [],
             "stale": [asdict(w) for w in self.stale],
+            "interrupted": self.interrupted,
             "not_reached": self.not_reached,
             "faults": [fault.message for fault in self.faults],
             "notes": self.notes,

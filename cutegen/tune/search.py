@@ -36,7 +36,7 @@ Clock = Callable[[], float]
 class Trial:
     """A candidate on one problem. kernel: as the store knows it. timing: of the stage it came to, the last of those
     that it was measured in; stored: without measuring anything now. handicap: what it has to be ahead by to count as
-    equal."""
+    equal. promised: clocks by the cost model, to compare candidates of one problem by; 1 where there is no model."""
 
     name: str
     kernel: str
@@ -45,6 +45,7 @@ class Trial:
     timing: Timing | None = None
     stored: bool = True
     handicap: float = 1.0
+    promised: float = 1.0
 
     @property
     def speed(self) -> Interval | None:
@@ -64,6 +65,16 @@ class Trial:
         return min(speeds, default=0.0) / self.handicap
 
     @property
+    def least(self) -> float:
+        """What the lower end of its speed has to be for a winner."""
+        return WORTHWHILE * self.handicap
+
+    @property
+    def wins(self) -> bool:
+        """It is proved to beat the default."""
+        return not self.fault and self.stage == PROOF.name and self.speed is not None and self.speed.low >= self.least
+
+    @property
     def gain(self) -> float:
         """Speed relative to the default."""
         return self.speed.median / self.handicap if self.speed else 0.0
@@ -79,7 +90,9 @@ def scores(trials: Sequence[Trial]) -> Callable[[Trial], float]:
 @dataclass
 class Search:
     """What there is to search with. default: the kernel that everything is timed beside. deadline: of `clock`, after
-    which no heat begins. fresh: measure whatever the store knows. on_sample(n): n slices are done, or not needed."""
+    which no heat begins. fresh: measure whatever earlier tunes have measured. on_sample(n): n slices are done, or not
+    needed; 0: something else is done. keep: other problems stay open in the process. measured: kernels and stages of
+    this tune."""
 
     station: Station
     store: TimingStore
@@ -90,6 +103,8 @@ class Search:
     fresh: bool = False
     clock: Clock = time.monotonic
     on_sample: Callable[[int], None] = lambda count: None
+    keep: bool = False
+    measured: set[tuple[str, str]] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     opened: Opened | None = None
     stopped: str = ""
@@ -102,9 +117,9 @@ class Search:
 
         ProblemError: the default itself does not run, or is wrong. CutegenError (exit 2): nothing runs here.
         """
-        left = [t for t in trials if not self._known_fault(t)]
+        left = [t for t in trials if not self.known_fault(t)]
         for stage in stages:
-            self._measure(stage, left)
+            self.look(stage, left)
             kept = survivors(stage, len(left))
             score = scores(left)
             left = sorted((t for t in left if not t.fault and t.timing), key=lambda t: -score(t))[:kept]
@@ -113,28 +128,32 @@ class Search:
         score = scores(left)
         for best in sorted((t for t in trials if not t.fault), key=lambda t: (t not in left, -score(t))):
             speed = best.speed
-            least = WORTHWHILE * best.handicap
-            if stages and (best not in left or speed is None or speed.high < least):
+            if stages and (best not in left or speed is None or speed.high < best.least):
                 return None
-            self._prove(best)
-            if self._left_open(best, least):
+            self.prove(best)
+            if self.leaves_open(best):
                 self.on_sample(-samples(LONG_PROOF, 1))  # which nobody planned
-                self._prove(best, LONG_PROOF)
+                self.prove(best, LONG_PROOF)
             if not best.fault:
-                return best if best.speed and best.speed.low >= least and best.stage == PROOF.name else None
+                return best if best.wins else None
         return None
 
-    def _left_open(self, best: Trial, least: float) -> bool:
-        """Whether the proof promises a gain that its interval does not hold."""
+    def leaves_open(self, best: Trial) -> bool:
+        """Whether the proof promises a gain that its interval does not hold, and there is time to ask again."""
         if best.fault or best.stage != PROOF.name or best.speed is None or self.clock() >= self.deadline:
             return False
-        return best.speed.low < least and best.gain >= PROMISING
+        return best.speed.low < best.least and best.gain >= PROMISING
+
+    def resume(self) -> None:
+        """Goes on after other problems were searched in the same process."""
+        self.opened = None
+        self._admitted.clear()
 
     # -- stages --
 
-    def _measure(self, stage: Stage, trials: Sequence[Trial]) -> None:
+    def look(self, stage: Stage, trials: Sequence[Trial]) -> None:
         """Figures of the stage for each trial that has no fault, from the store or now."""
-        missing = [t for t in trials if not self._stored(stage, t)]
+        missing = [t for t in trials if not self.stored(stage, t)]
         self.on_sample(samples(stage, len(trials)) - samples(stage, len(missing)))
         for heat in heats(missing):
             if self.clock() >= self.deadline:
@@ -143,9 +162,9 @@ class Search:
                 return
             self._run_heat(stage, heat)
 
-    def _prove(self, best: Trial, stage: Stage = PROOF) -> None:
+    def prove(self, best: Trial, stage: Stage = PROOF) -> None:
         """The proof of one candidate: rounds of its own, and its results after them."""
-        if self._stored(stage, best):
+        if self.stored(stage, best):
             self.on_sample(samples(stage, 1))
             return
         timing = self._run_heat(stage, [best], keep=False)
@@ -215,7 +234,8 @@ class Search:
                 self._crowd(setup.others)
         if self.opened is None:
             try:
-                self.opened = self.station.open(self.problem, self.default.name)
+                self.opened = self.station.open(self.problem, self.default.name, self.keep)
+                self._admitted = {*self.opened.admitted}
             except CandidateFault as fault:
                 raise ProblemError(
                     f"{shape_text(self.problem)}: the problem cannot be set up: {fault.reason}"
@@ -234,6 +254,7 @@ class Search:
                 self._blame(trial, Fault("wrong", wrong))
                 raise CandidateFault("wrong", wrong, lost=False)
             self._admitted.add(trial.name)
+            self.on_sample(0)
         return self.opened.baseline
 
     def _attempt(self, trial: Trial, action: Callable[[], str]) -> str:
@@ -271,14 +292,14 @@ class Search:
 
     # -- the store --
 
-    def _known_fault(self, trial: Trial) -> bool:
+    def known_fault(self, trial: Trial) -> bool:
         if trial.fault is None and not self.fresh:
             trial.fault = self.store.find_fault(trial.kernel, self.place)
         return trial.fault is not None
 
-    def _stored(self, stage: Stage, trial: Trial) -> bool:
+    def stored(self, stage: Stage, trial: Trial) -> bool:
         """Whether the store knows this stage's figures; then the trial has them."""
-        if self.fresh:
+        if self.fresh and (trial.kernel, stage.key) not in self.measured:
             return False
         timing = self.store.find_timing(trial.kernel, self.default.kernel, self.place, stage.key)
         if timing:
@@ -294,6 +315,7 @@ class Search:
     def _keep(self, stage: Stage, trial: Trial, timing: Timing, keep: bool = True) -> Timing:
         trial.timing, trial.stage, trial.stored = timing, stage.name, False
         if keep and not self.crowded:
+            self.measured.add((trial.kernel, stage.key))
             self.store.keep_timing(trial.kernel, self.default.kernel, self.place, stage.key, timing)
         return timing
 

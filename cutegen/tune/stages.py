@@ -32,6 +32,11 @@ class Stage:
         """What figures of this stage are kept under: others are not comparable."""
         return f"{self.rounds} x {self.slice_seconds * 1e3:g} ms"
 
+    @property
+    def seconds(self) -> float:
+        """Of one candidate."""
+        return self.rounds * self.slice_seconds
+
 
 STAGES = (Stage("first look", 3, 0.005, 16), Stage("second look", 5, 0.02, 5), Stage("final", 9, 0.06, 3))
 # The best of many is in part the luckiest of many: its gain is that of rounds which did not choose it.
@@ -40,6 +45,9 @@ PROOF = Stage("proof", 15, 0.06, 1)
 # the power limit clocks change from round to round, and 15 of them say little.
 LONG_PROOF = Stage("proof", 45, 0.06, 1)
 PROMISING = 1.02
+# With a budget: of a kernel that leads for now, and of winners where there is no time for more. 9 rounds are enough for
+# an interval of 95% (run/intervals.py).
+BRIEF_PROOF, SHORT_PROOF = Stage("proof", 9, 0.02, 1), Stage("proof", 15, 0.02, 1)
 # Between measured problems, where kernels that the lock has are the likely ones, and the proof follows anyway.
 BRIEF = STAGES[:2]
 # What others have to be ahead of the winner of a range, so that noise divides none; and kernels that the lock lacks, to

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
 from cutegen.child import Child
@@ -34,7 +35,8 @@ class Setup:
 class Opened:
     """A problem that is ready. baseline: its name ("": there is none, for `reason`) and what it computes.
 
-    flops, moved: floating-point operations and bytes of one launch; 0 where unknown.
+    flops, moved: floating-point operations and bytes of one launch; 0 where unknown. admitted: candidates that are
+    ready already, where the problem was open before.
     """
 
     baseline: str
@@ -42,6 +44,7 @@ class Opened:
     reason: str
     flops: int
     moved: int
+    admitted: tuple[str, ...] = ()
 
 
 class Backend(Protocol):
@@ -52,8 +55,9 @@ class Backend(Protocol):
 
     def setup(self) -> Setup: ...
 
-    def open(self, problem: Shape, default: str) -> Opened:
-        """Lets go of the problem before, makes inputs and binds the baseline, under the name that it returns."""
+    def open(self, problem: Shape, default: str, keep: bool) -> Opened:
+        """Makes inputs and binds the baseline, under the name that it returns. keep: problems that were opened before
+        stay open as far as memory allows, and to open one of those again takes no time; else they are let go."""
         ...
 
     def admit(self, name: str) -> str:
@@ -92,23 +96,31 @@ class Station:
         self.factory, self.arguments = factory, tuple(arguments)
         self.setup: Setup | None = None
         self._child: Child | None = None
+        self._starting = False  # asked to start, and not yet waited for
 
     @property
     def alive(self) -> bool:
-        return self._child is not None
+        return self._child is not None and not self._starting
+
+    def begin(self) -> None:
+        """Starts the process, and does not wait for it; `start` does."""
+        self._child, self._starting = Child("cutegen.tune.station"), True
+        self._child.send(("setup", (self.factory, self.arguments)), START_SECONDS)
 
     def start(self) -> Setup:
         """CutegenError (exit 2): the backend does not start here."""
-        self._child = Child("cutegen.tune.station")
+        if not self._starting:
+            self.begin()
+        self._starting = False
         try:
-            self.setup = self._ask(START_SECONDS, "setup", self.factory, self.arguments)
+            self.setup = self._answer(START_SECONDS)
         except CandidateFault as fault:
             raise CutegenError(f"the measuring process does not start: {fault.reason}", exit_code=2) from None
         assert self.setup is not None
         return self.setup
 
-    def open(self, problem: Shape, default: str) -> Opened:
-        opened: Opened = self._ask(START_SECONDS, "open", problem, default)
+    def open(self, problem: Shape, default: str, keep: bool = False) -> Opened:
+        opened: Opened = self._ask(START_SECONDS, "open", problem, default, keep)
         return opened
 
     def admit(self, name: str) -> str:
@@ -126,13 +138,17 @@ class Station:
     def end(self) -> None:
         if self._child:
             self._child.end()
-        self._child = None
+        self._child, self._starting = None, False
 
     def _ask(self, timeout_s: float, operation: str, *arguments: Any) -> Any:
         """The answer. CandidateFault: it raised, or the process is gone."""
         assert self._child, "started"
+        self._child.send((operation, arguments), timeout_s)
+        return self._answer(timeout_s)
+
+    def _answer(self, timeout_s: float) -> Any:
+        assert self._child, "started"
         child = self._child
-        child.send((operation, arguments), timeout_s)
         try:
             if not child.wait():
                 self.end()
@@ -152,6 +168,18 @@ class Station:
         if fault:
             raise CandidateFault("failed" if usable else "crashed", fault, lost=not usable)
         return answer
+
+
+class Measuring(Protocol):
+    """Where kernels are timed."""
+
+    def identify(self, arch: str) -> tuple[str, str]:
+        """(device, what software is around kernels). CutegenError (exit 2): kernels for the arch do not run here."""
+        ...
+
+    def station(self, package: Path) -> Station:
+        """For the kernels of the generated package in a folder."""
+        ...
 
 
 def main(handle: int) -> None:

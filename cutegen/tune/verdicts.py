@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from cutegen.diagnostics import CutegenError
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
-from cutegen.resolve import Lock, Resolution, resolve_tuned
+from cutegen.resolve import Lock, Resolution, lock_path, resolve_tuned
 from cutegen.resolve.winners import DEFAULT, Bounds, Winner
 from cutegen.run.intervals import Interval, speed_ratio
 from cutegen.run.shapes import Shape, shape_text
@@ -183,3 +186,17 @@ def _renamed(resolution: Resolution, lock: Lock) -> Lock:
 
 def _frozen(knobs: Mapping[str, object]) -> str:
     return repr(sorted(knobs.items()))
+
+
+def fingerprint(spec: Path) -> tuple[str, ...]:
+    """Hashes of the spec and its lock; "" for what is not there."""
+    return tuple(
+        hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "" for path in (spec, lock_path(spec))
+    )
+
+
+def check_writable(path: Path) -> None:
+    """CutegenError (exit 2): the lock could not be written in the end."""
+    for place in (path, path.parent) if path.exists() else (path.parent,):
+        if not os.access(place, os.W_OK):
+            raise CutegenError(f"{place} cannot be written", "winners go into the lock: change its permissions", 2)

@@ -28,27 +28,29 @@ LISTS = "tune: {tile: [[64, 32, 64], [128, 128, 64]], cluster: [[1, 1]], schedul
 
 
 class Measuring(ScriptedMeasuring):
-    """Notes which kernels of the package the measuring process would find in the cache."""
+    """Notes under which keys the measuring process looks for the kernels of the package."""
 
-    def station(self, package: Path) -> Any:
+    keys: dict[str, str]
+
+    def make_script(self, package: Path) -> Any:
         sys.path.insert(0, str(package.parent))
         try:
             plan = importlib.import_module(f"{package.name}.plan")
-            cache = KernelCache(default_root())
-            self.found = {}
+            self.keys = {}
             for key, tiling in plan.TILINGS.items():
                 path = package / f"{plan.MODULES[key]}.py"
                 text = path.read_text()
                 name = f"{package.name}.{plan.MODULES[key]}"
-                self.found[key] = cache.find(instance_key(text, name, path, tiling, "sm_90a")) is not None
+                self.keys[key] = instance_key(text, name, path, tiling, "sm_90a")
         finally:
             sys.path.remove(str(package.parent))
             for name in [m for m in sys.modules if m.partition(".")[0] == package.name]:
                 del sys.modules[name]
-        return super().station(package)
+        return super().make_script(package)
 
 
-def test_candidates_of_several_structures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("budget_s", [float("inf"), 300.0])
+def test_candidates_of_several_structures(budget_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
     spec = tmp_path / "tuned_kernel.yaml"
     spec.write_text(PLAIN + LISTS)
@@ -57,12 +59,16 @@ def test_candidates_of_several_structures(tmp_path: Path, monkeypatch: pytest.Mo
     log.write_text("")
     measuring = Measuring(log, lambda tiling: 1e-6 * tiling.tile[0] / (1 + tiling.stages / 100))
     store = TimingStore(None)
-    report = session.Session(spec, measuring, store, session.Options()).run([{"m": 64, "n": 4096, "k": 4096}])
+    options = session.Options(budget_s)
+    report = session.Session(spec, measuring, store, options).run([{"m": 64, "n": 4096, "k": 4096}])
     (problem,) = report.problems
     assert len(problem.trials) == 4
     assert [t.fault for t in problem.trials] == [None] * 4
-    assert all(measuring.found.values())
-    assert len(measuring.found) == 5
+    assert all(t.timing for t in problem.trials)
+    assert report.seconds < 200
+    cache = KernelCache(default_root())
+    assert all(cache.find(key) for key in measuring.keys.values())
+    assert len(measuring.keys) == 5
     lock = read_lock(lock_path(spec))
     assert lock
     (winner,) = lock.winners

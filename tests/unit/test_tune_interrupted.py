@@ -74,6 +74,29 @@ def test_an_interrupt_writes_nothing_and_keeps_what_was_measured(
     assert TimingStore(store_path(tmp_path / "cache")).count()["timings"] > 0
 
 
+@pytest.mark.parametrize("options", [["--candidates", "6"], ["--candidates", "6", "--budget", "60s"]])
+def test_an_interrupt_leaves_the_problems_that_were_proved(
+    spec: Path, measuring: Any, options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring()
+    shapes = [word for m in (16, 64, 512) for word in ("--shape", f"m={m},n=4096,k=4096")]
+
+    class Bar:
+        def __enter__(self) -> Any:
+            def show(what: str, done: int, total: int) -> None:
+                if "2 of 3, m=64" in what:
+                    raise KeyboardInterrupt
+
+            return show
+
+        def __exit__(self, *error: object) -> None: ...
+
+    monkeypatch.setattr(tune_command, "_progress", Bar)
+    assert tune(spec, *shapes, *options) == 130
+    assert [w.calls["m"] for w in winners(spec)] == [(1, 16)]
+    assert "interrupted: 2 problems are left; the same command goes on" in capsys.readouterr().out
+
+
 KILLED = """
 import sys
 sys.path[:0] = {paths!r}
@@ -87,6 +110,7 @@ from cutegen.tune.report import TuneReport
 made = ScriptedMeasuring(Path({log!r}), by_columns)
 importlib.import_module("cutegen.cli.tune").make_measuring = lambda: made
 session.build_kernels = lambda *args, **more: tuple(made.build(*args, **more))
+session.KernelStream = made.stream
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -75,3 +75,13 @@ def test_a_kernel_has_one_key_whoever_shares_its_module() -> None:
         replace(resolution, document=fused.document, lock=fused.lock), (), [fused.resolved.default.candidate]
     )
     assert not set(other.keys.values()) & set(together.keys.values())
+
+
+def test_what_is_compiled_in_any_case_is_a_candidate_whatever_its_rank() -> None:
+    """As the default of another problem is, which is none of the first here."""
+    resolution = resolve_text(PLAIN)
+    space, default = tuning_space(resolution), resolution.resolved.default.candidate
+    other = pool(resolution, 60).tried[-1]
+    found = gather(space, PROBLEM, (), default, 4, also={other.candidate, default})
+    assert [p.candidate for p in found.tried] == [*(p.candidate for p in pool(resolution, 4).tried), other.candidate]
+    assert all(p.clocks for p in found.tried)

@@ -73,7 +73,8 @@ class GemmSpace:
 
     def _ranked(self, shape: Shape, unordered: bool) -> Iterator[Proposal]:
         for found in explore(self.problem, self._written, self.arch, self.device, shape, unordered, self._refuse):
-            yield Proposal(found.candidate, self.describe(found.candidate), found.why, found.refusals)
+            clocks = float(found.time.clocks) if found.time else None
+            yield Proposal(found.candidate, self.describe(found.candidate), found.why, found.refusals, clocks)
 
     def _combinations(self, listed: Mapping[str, Sequence[Any]], shape: Shape) -> Iterator[Proposal]:
         for values in product(*listed.values()):
