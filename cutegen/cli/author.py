@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from itertools import takewhile
 from pathlib import Path
 
 import click
 
 from cutegen.cli import console
+from cutegen.cli.stdin import stdin_option, typed_text
+from cutegen.config import FILE, SECTION, Config
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
 from cutegen.files import write_text
@@ -17,11 +20,12 @@ from cutegen.files import write_text
 
 @click.command()
 @console.specs_argument
-@console.json_option
+@stdin_option
+@console.format_option
 def validate(specs: list[Path], as_json: bool) -> int:
     """Report what is wrong with specs, as much as can be told at once: text, then keys and expressions, then rules.
 
-    A folder stands for the specs in it. Exit code 1 when there is a finding.
+    A folder stands for the specs in it and in its folders, `-` for standard input. Exit code 1 when there is a finding.
     """
     results = {path: console.attempt(_examine, path) for path in specs}
     errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
@@ -35,18 +39,27 @@ def validate(specs: list[Path], as_json: bool) -> int:
     else:
         for path in results:
             if path in errors:
-                console.note(f"{errors[path].report()}\n")
+                console.report(errors[path], path, end="\n")
             else:
                 console.say(f"{path}: {console.verdict(True)}")
         if len(results) > 1:
             console.note(f"{len(results)} specs, {len(errors)} with findings")
+        for path in filter(_is_foreign, errors):
+            console.note(f"  note: {path} has no key `cutegen`: one that is not a spec is left out by `exclude` in "
+                         f"[{SECTION}] of {FILE}")  # fmt: skip
     return console.worst(errors.values())
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file, spec or not, does not even begin to be one: it lies in a folder of specs, it may be."""
+    text = typed_text(path) or path.read_bytes()
+    return bool(text.strip()) and not re.search(rb"^\s*[{\"']*cutegen\b", text, re.MULTILINE)
 
 
 def _examine(path: Path) -> None:
     from cutegen.resolve import resolve_file
 
-    resolution = resolve_file(path)
+    resolution = resolve_file(path, raw=typed_text(path))
     if resolution.spec.bench.suite:
         from cutegen.run.suite import spec_suite, suite_folder
 
@@ -161,11 +174,11 @@ def schema(family: str, output: Path | None) -> None:
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("docs"))
 def docs(check: bool, folder: Path) -> int:
     """Regenerate the reference pages from models, rules and ops."""
-    from cutegen.cli.reference import pages
+    from cutegen.cli.reference import pages, words
+    from cutegen.cli.words import INDEX
 
     stale = []
-    for name, text in pages().items():
-        path = folder / name
+    for path, text in {INDEX: words(), **{folder / name: text for name, text in pages().items()}}.items():
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale.append(path)
@@ -173,7 +186,7 @@ def docs(check: bool, folder: Path) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     for path in stale:
-        console.say(f"{path}: {console.verdict(False, 'stale') if check else 'written'}")
+        console.say(f"{_shorten(path)}: {console.verdict(False, 'stale') if check else 'written'}")
     return int(check and bool(stale))
 
 
@@ -181,7 +194,8 @@ def shipped_specs() -> list[Path]:
     """The specs that come with cutegen."""
     from cutegen.render.environment import data_folder
 
-    return console.specs_in(data_folder("specs"))
+    folder = data_folder("specs")
+    return Config(folder).find_specs(folder)
 
 
 def _check_family(name: str) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
               help="Put PTX, cubin, SASS, object and compiler remarks of each kernel under DIR.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=console.FiniteRange(0, 86_400, min_open=True), metavar="SECONDS",
               default=KERNEL_SECONDS, show_default=True, help="Give up on one kernel after this long.")  # fmt: skip
-@console.json_option
+@console.format_option
 def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: float, as_json: bool) -> int:
     """Compile the kernels of specs and compare the code with the plan. Needs no GPU.
 
@@ -50,7 +50,7 @@ def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: flo
         )
     for path, result in results.items():
         if isinstance(result, CutegenError):
-            console.note(f"{result.report()}\n")
+            console.report(result, path, end="\n")
         else:
             for text in result.notes:
                 console.note(f"{path}: {text}")

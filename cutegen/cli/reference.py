@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+from collections.abc import Iterator
 
 import cutegen
 from cutegen.diagnostics import RULES, Rule
 from cutegen.epilogue import CALLS, OPS
 from cutegen.families.registry import FAMILIES, load_spec_model
+from cutegen.spec.keys import key_sections
 from cutegen.spec.reference import families_page, rules_page
 from cutegen.spec.schema import json_schema
 
@@ -35,6 +37,26 @@ def pages() -> dict[str, str]:
         "rules.md": rules_page(all_rules().values()),
         **schemas,
     }
+
+
+def words() -> str:
+    """The text of words.INDEX."""
+    index = {
+        "rules": sorted(all_rules()),
+        "ops": sorted({*OPS, *CALLS}),
+        "keys": {family: sorted(_key_names(family)) for family in FAMILIES},
+    }
+    return json.dumps(index, indent=1) + "\n"
+
+
+def _key_names(family: str) -> Iterator[str]:
+    """The family, its sections, and its keys by path and by last step."""
+    sections = key_sections(load_spec_model(family))
+    found = {family, *(s.name for s in sections if s.name)}
+    for section in sections:
+        for key in section.keys:
+            found |= {key.name, f"{section.name}.{key.name}" if section.name else key.name}
+    yield from found
 
 
 def _fail(name: str) -> None:
