@@ -9,13 +9,13 @@ import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from cutegen import __version__
 from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm
 from cutegen.build.trial import try_compiler
 from cutegen.hardware import ARCHS
 from cutegen.runtime.cache import default_root
+from cutegen.runtime.cache_limit import list_held
 from cutegen.runtime.gpu import arch_capability, driver_needed, probe_driver, probe_gpu, probe_torch
 from cutegen.runtime.sources import (
     DSL_FLOOR,
@@ -144,13 +144,6 @@ def _cache() -> Item:
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
         return Item("cache", f"{root} is not writable", False, "set CUTEGEN_CACHE_DIR to a writable folder")
-    entries = [p for p in (root / "kernels").glob("*") if p.is_dir()]
-    size = sum(_size(file) for entry in entries for file in entry.glob("*"))
-    return Item("cache", f"{root}: {len(entries)} kernels, {size / 2**20:.1f} MiB", True)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+    kernels = list_held(root / "kernels")
+    size = sum(entry.size for entry in kernels)
+    return Item("cache", f"{root}: {len(kernels)} kernels, {size / 2**20:.1f} MiB", True)

@@ -1,9 +1,7 @@
-"""Commands for people who write specs: validate, list, new, schema, and docs, which regenerates the reference."""
+"""Commands for people who write specs: validate, list, schema, and docs, which regenerates the reference."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from itertools import takewhile
 from pathlib import Path
@@ -11,8 +9,9 @@ from pathlib import Path
 import click
 
 from cutegen.cli import console
+from cutegen.cli.start import check_family, complete_families, shipped_specs
 from cutegen.cli.stdin import stdin_option, typed_text
-from cutegen.config import FILE, SECTION, Config
+from cutegen.config import FILE, SECTION
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
 from cutegen.files import write_text
@@ -123,46 +122,21 @@ def _installed_op(name: str) -> tuple[str, str, str]:
 
 
 @click.command()
-@click.argument("family")
-@click.argument("name")
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("specs"),
-              show_default=True, help="Folder of the spec; made if it is not there.")  # fmt: skip
-def new(family: str, name: str, folder: Path) -> None:
-    """Write a commented spec NAME.yaml to start from.
-
-    FAMILY is a kernel family, see `cutegen list`. An existing file is never touched.
-    """
-    from cutegen.spec.names import name_problem
-
-    _check_family(family)
-    name = name.removesuffix(".yaml")
-    if problem := name_problem(name):
-        raise CutegenError(f"`{name}` {problem}", f"choose a name such as my_{family}", exit_code=2)
-    path = folder / f"{name}.yaml"
-    if os.path.lexists(path):
-        raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2)
-    starter = Path(__file__).parent.parent / "families" / family / "starter.yaml"
-    write_text(path, starter.read_text(encoding="utf-8"))
-    console.say(str(path))
-    console.note(f"next: cutegen validate {path}")
-
-
-@click.command()
-@click.argument("family", default=next(iter(FAMILIES)))
+@click.argument("family", default=next(iter(FAMILIES)), shell_complete=complete_families)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a file.")
 def schema(family: str, output: Path | None) -> None:
     """Print the JSON schema of a family's specs, for editors.
 
-    With the schema beside a spec, this first line gives completion and checks in editors that know the YAML language
-    server:
+    A spec names its schema in its first line; `cutegen new` writes both. That gives completion and checks in editors
+    that know the YAML language server:
 
-        # yaml-language-server: $schema=gemm.schema.json
+        # yaml-language-server: $schema=schema/gemm.json
     """
     from cutegen.families.registry import load_spec_model
-    from cutegen.spec.schema import json_schema
+    from cutegen.spec.schema import schema_text
 
-    _check_family(family)
-    text = json.dumps(json_schema(load_spec_model(family)), indent=2) + "\n"
+    check_family(family)
+    text = schema_text(load_spec_model(family))
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -188,22 +162,6 @@ def docs(check: bool, folder: Path) -> int:
     for path in stale:
         console.say(f"{_shorten(path)}: {console.verdict(False, 'stale') if check else 'written'}")
     return int(check and bool(stale))
-
-
-def shipped_specs() -> list[Path]:
-    """The specs that come with cutegen."""
-    from cutegen.render.environment import data_folder
-
-    folder = data_folder("specs")
-    return Config(folder).find_specs(folder)
-
-
-def _check_family(name: str) -> None:
-    from cutegen.diagnostics import suggest
-
-    if name not in FAMILIES:
-        hint = suggest(name, FAMILIES) or f"families: {', '.join(FAMILIES)}"
-        raise CutegenError(f"`{name}` is no kernel family", hint, exit_code=2)
 
 
 def _shorten(path: Path) -> str:

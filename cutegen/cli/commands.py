@@ -27,7 +27,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
     },
     "Write": {
         "new": Entry(
-            "cutegen.cli.author:new",
+            "cutegen.cli.start:new",
             "Write a commented spec NAME.yaml to start from.",
             ("cutegen new gemm my_gemm", "cutegen new my_mlp --from gemm_bf16_swiglu_sm90a"),
         ),

@@ -13,7 +13,7 @@ from cutegen.epilogue import CALLS, OPS
 from cutegen.families.registry import FAMILIES, load_spec_model
 from cutegen.spec.keys import key_sections
 from cutegen.spec.reference import families_page, rules_page
-from cutegen.spec.schema import json_schema
+from cutegen.spec.schema import schema_text
 
 # Packages whose import needs a compiler or starts a command; rules stand in none of them.
 _WITHOUT_RULES = ("cutegen.device", "cutegen.runtime", "cutegen.cli")
@@ -30,7 +30,7 @@ def all_rules() -> dict[str, Rule]:
 def pages() -> dict[str, str]:
     """Name within docs/ -> text."""
     models = {family: load_spec_model(family) for family in FAMILIES}
-    schemas = {f"schema/{family}.json": json.dumps(json_schema(m), indent=2) + "\n" for family, m in models.items()}
+    schemas = {f"schema/{family}.json": schema_text(m) for family, m in models.items()}
     operations = [*((name, op.arity_text(), op.doc) for name, op in OPS.items()), *CALLS.values()]
     return {
         "spec-reference.md": families_page(models, operations),

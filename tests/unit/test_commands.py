@@ -30,7 +30,7 @@ def command(name: str) -> click.Command:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_says_what_the_command_says(name: str) -> None:
-    assert command(name).get_short_help_str(300) == COMMANDS[name].sentence.rstrip(".")
+    assert command(name).get_short_help_str(300).rstrip(".") == COMMANDS[name].sentence.rstrip(".")
     assert command(name).hidden == (name in HIDDEN)
 
 
