@@ -18,6 +18,7 @@ FILE = "pyproject.toml"
 SECTION = "tool.cutegen"
 INCLUDE = ("*.yaml", "*.yml")
 SUITES = "suites"  # a folder of problems to measure, which are YAML and no specs
+FOREIGN = ("pyvenv.cfg", "kernel.o")  # in a virtual environment; in what `build --keep` or the cache has of a kernel
 MAX_BYTES = 1 << 20
 
 CONFIG_SYNTAX = declare(
@@ -53,8 +54,8 @@ class Config:
     text: str = ""
 
     def find_specs(self, folder: Path) -> list[Path]:
-        """The specs of a folder and of the folders in it, sorted. Locks and suites are none; hidden folders and virtual
-        environments are not entered."""
+        """The specs of a folder and of the folders in it, sorted. Locks and suites are none; hidden folders, virtual
+        environments and compiled kernels are not looked into."""
         return sorted(self._walk(folder))
 
     def _walk(self, folder: Path) -> Iterator[Path]:
@@ -69,7 +70,7 @@ class Config:
                     yield path
 
     def _enters(self, folder: Path) -> bool:
-        if folder.name.startswith(".") or folder.name == SUITES or (folder / "pyvenv.cfg").is_file():
+        if folder.name.startswith(".") or folder.name == SUITES or any((folder / name).is_file() for name in FOREIGN):
             return False
         return not self._matches(folder, self._excluded)
 

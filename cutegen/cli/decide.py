@@ -75,13 +75,14 @@ def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
     for path, result in results.items():
         where = str(lock_path(path))
         if isinstance(result, CutegenError):
-            rows.append({"lock": where, "result": "failed", "findings": console.findings(result)})
+            row: dict[str, object] = {"result": "failed", "findings": console.findings(result)}
             console.report(result, path)
         else:
-            rows.append({"lock": where, "result": result[0], "notes": list(result[1])})
+            row = {"result": result[0], "findings": [], "notes": list(result[1])}
             if not as_json:
                 console.say(f"{where}: {console.verdict(True, result[0])}")
                 print_notes(result[1])
+        rows.append({"spec": str(path), "ok": not isinstance(result, CutegenError), "lock": where, **row})
     if as_json:
         console.print_json(rows)
     return console.worst(results.values())
@@ -210,6 +211,7 @@ def _as_json(path: Path, result: Any) -> dict[str, object]:
     return {
         "spec": str(path),
         "ok": True,
+        "findings": [],
         "kernel": resolved.digest,
         "decisions": [asdict(d) for d in resolved.decisions],
         "tilings": [asdict(t) for t in resolved.tilings],

@@ -73,6 +73,7 @@ def render(
             results.append({
                 "spec": str(path),
                 "ok": not (changed and (check or diff)),
+                "findings": [],
                 "package": str(output / name),
                 "changed": changed,
                 "notes": resolution.notes,

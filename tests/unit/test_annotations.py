@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from gemm_specs import PLAIN
 
+from cutegen.build.contract import Check
 from cutegen.cli import main
 from cutegen.cli.annotations import annotate, annotation
 from cutegen.diagnostics import CutegenError
@@ -90,3 +93,20 @@ def test_files_are_named_from_the_checkout(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(inner)
     named = [re.search("file=(.*)::x", annotation("x", Path(p)))[1] for p in ("a.yaml", "../a.yaml", "/else/a.yaml")]
     assert named == ["inner/a.yaml", "a.yaml", "/else/a.yaml"]
+
+
+def test_code_that_is_not_as_planned_is_marked_at_its_spec(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(kernels: list[Any], **options: object) -> list[SimpleNamespace]:
+        check = Check("mma", "64x256x16", "none", False, "no product")
+        outcome = SimpleNamespace(error="TypeError: no\nway", facts=None, log="", warnings=(), cached=False)
+        found = {"spec": "plain", "arch": "sm_90a", "ok": False, "outcome": outcome}
+        return [SimpleNamespace(tiling=f"t{i}", checks=checks, **found) for i, checks in enumerate(((check,), ()))]
+
+    monkeypatch.setattr("cutegen.build.build_kernels", fail)
+    assert main(["build", *GITHUB, "plain.yaml"]) == 1
+    assert annotations(capsys.readouterr().out) == [
+        "::error file=plain.yaml::t0: the code is not what was planned%0Amma: planned 64x256x16, found none: no product",
+        "::error file=plain.yaml::t1 does not compile: TypeError: no%0Away",
+    ]

@@ -16,11 +16,20 @@ from cutegen.diagnostics import SpecError
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("one", "sub/two", "sub/deep/three", "sub/suites/suite", ".hidden/four", "env/lib/five"):
+    for name in (
+        "one",
+        "sub/two",
+        "sub/deep/three",
+        "sub/suites/suite",
+        ".hidden/four",
+        "env/lib/five",
+        "kept/k/remarks",
+    ):
         path = tmp_path / f"kernels/{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(PLAIN)
     (tmp_path / "kernels/env/pyvenv.cfg").touch()
+    (tmp_path / "kernels/kept/k/kernel.o").touch()
     (tmp_path / "kernels/sub/values.yaml").write_text("replicas: 3\n")
     return tmp_path
 
@@ -35,7 +44,7 @@ def validated(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 
 
 def test_folders_are_searched_to_the_bottom(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """But for hidden ones, virtual environments, and suites, which hold problems."""
+    """But for hidden ones, virtual environments, compiled kernels, and suites, which hold problems."""
     assert main(["validate", "kernels"]) == 1
     out, err = capsys.readouterr()
     assert out == "kernels/one.yaml: ok\nkernels/sub/deep/three.yaml: ok\nkernels/sub/two.yaml: ok\n"
