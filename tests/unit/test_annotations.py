@@ -99,7 +99,7 @@ def test_code_that_is_not_as_planned_is_marked_at_its_spec(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(kernels: list[Any], **options: object) -> list[SimpleNamespace]:
-        check = Check("mma", "64x256x16", "none", False, "no product")
+        check = Check("mma", "64x256x16", "none", False, "no MMA")
         outcome = SimpleNamespace(error="TypeError: no\nway", facts=None, log="", warnings=(), cached=False)
         found = {"spec": "plain", "arch": "sm_90a", "ok": False, "outcome": outcome}
         return [SimpleNamespace(tiling=f"t{i}", checks=checks, **found) for i, checks in enumerate(((check,), ()))]
@@ -107,6 +107,6 @@ def test_code_that_is_not_as_planned_is_marked_at_its_spec(
     monkeypatch.setattr("cutegen.build.build_kernels", fail)
     assert main(["build", *GITHUB, "plain.yaml"]) == 1
     assert annotations(capsys.readouterr().out) == [
-        "::error file=plain.yaml::t0: the code is not what was planned%0Amma: planned 64x256x16, found none: no product",
+        "::error file=plain.yaml::t0: the code is not what was planned%0Amma: planned 64x256x16, found none: no MMA",
         "::error file=plain.yaml::t1 does not compile: TypeError: no%0Away",
     ]
