@@ -34,13 +34,15 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             hint = suggest(args[0], COMMANDS)
             ctx.fail(f"there is no command `{args[0]}`{f'; {hint}' if hint else ''}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS[cmd_name]
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
         module, _, name = entry.place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         command.epilog = describe_examples(entry)

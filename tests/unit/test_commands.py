@@ -84,6 +84,8 @@ def complete(arguments: list[str], incomplete: str) -> list[tuple[str, str]]:
 
 def test_commands_are_completed() -> None:
     assert complete([], "re") == [("render", "plain"), ("report", "plain"), ("resolve", "plain")]
+    assert complete(["valdate"], "x") == []  # and nothing is printed into the line that is typed
+    assert complete(["cache"], "pr") == [("prune", "plain")]
     assert complete([], "do") == [("doctor", "plain")]  # `docs` is hidden
 
 
