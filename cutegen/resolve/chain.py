@@ -44,7 +44,7 @@ def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False, raw
     document = load_document(path, raw)
     lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
     resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade)
-    if lock or not lock_path(path).exists():
+    if lock or not upgrade or not lock_path(path).exists():  # another process may have written it by now
         return resolution
     lost = f"{lock_path(path)} could not be read: nothing that it held is kept, winners among it"
     return replace(resolution, notes=(lost, *resolution.notes))
