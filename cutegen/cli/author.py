@@ -51,7 +51,12 @@ def validate(specs: list[Path], as_json: bool) -> int:
 
 def _is_foreign(path: Path) -> bool:
     """Whether a file, spec or not, does not even begin to be one: it lies in a folder of specs, it may be."""
-    text = typed_text(path) or path.read_bytes()
+    text = typed_text(path)
+    if text is None:
+        try:
+            text = path.read_bytes()
+        except OSError:
+            return False
     return bool(text.strip()) and not re.search(rb"^\s*[{\"']*cutegen\b", text, re.MULTILINE)
 
 

@@ -88,10 +88,8 @@ def specs_argument(command: Command) -> Command:
 def _named_specs(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> list[Path]:
     named = [*map(Path, value)] or [*find_config(Path.cwd()).existing_specs()]
     if not named:
-        parameter.make_metavar = lambda ctx: "SPEC..."  # type: ignore[method-assign]
-        raise click.MissingParameter(
-            f"Name a spec or a folder, or set `specs` in [{SECTION}] of {FILE}.", context, parameter
-        )
+        remedy = f"Name a spec or a folder, or set `specs` in [{SECTION}] of {FILE}."
+        raise click.MissingParameter(remedy, context, parameter, "'SPEC...'")
     return spec_files(named)
 
 

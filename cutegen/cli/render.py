@@ -40,7 +40,7 @@ def render(
 ) -> int:
     """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
     if not (check or diff) and any(typed_text(path) is not None for path in specs):
-        raise CutegenError("`-` is nothing to write a package of", READERS, exit_code=2)
+        raise CutegenError("no package is written from standard input", READERS, exit_code=2)
     results: list[dict[str, object]] = []
     failures = 0
     owners: dict[str, Path] = {}

@@ -76,7 +76,7 @@ def check_family(name: str) -> str:
     """The same name. CutegenError (exit 2): there is no such family."""
     if name not in FAMILIES:
         hint = suggest(name, FAMILIES) or f"families: {', '.join(FAMILIES)}"
-        raise CutegenError(f"`{name}` is no kernel family", hint, exit_code=2)
+        raise CutegenError(f"`{name}` is not a kernel family", hint, exit_code=2)
     return name
 
 

@@ -13,7 +13,7 @@ from cutegen.diagnostics import CutegenError
 
 STDIN = "-"
 UNNAMED = Path("stdin.yaml")
-READERS = "validate, explain, resolve, and render with --check or --diff, read a spec from standard input"
+READERS = "`-` is for validate, explain, resolve, and render with --check or --diff"
 _NAME, _TEXT = "cutegen.stdin.name", "cutegen.stdin.text"  # of a click context's meta
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,7 +35,7 @@ def read_stdin() -> Path:
 
     meta = click.get_current_context().meta
     if _NAME not in meta:
-        raise CutegenError("`-` is no spec of this command", READERS, exit_code=2)
+        raise CutegenError("this command does not read a spec from standard input", READERS, exit_code=2)
     path: Path = meta[_NAME]
     if sys.stdin is None:  # closed by the caller: `<&-`
         raise CutegenError("standard input is closed", "write a spec to it", exit_code=2)

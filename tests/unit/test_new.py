@@ -69,7 +69,7 @@ def test_a_spec_by_its_path_and_its_name_in_comments(capsys: pytest.CaptureFixtu
         (["mine", "--from", "nothing.yaml"], "nothing.yaml does not exist"),
         (["my-gemm", "--from", SWIGLU], "my-gemm"),
         (["mine", "--from", "broken.yaml"], "broken.yaml:1:"),
-        (["mine", "--from", "values.yaml"], "is no kernel family"),
+        (["mine", "--from", "values.yaml"], "is not a kernel family"),
     ],
 )
 def test_refusals(arguments: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

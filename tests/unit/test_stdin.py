@@ -68,7 +68,7 @@ def test_render_compares_and_honours_the_lock_beside(typed, capsys: pytest.Captu
 def test_other_commands_do_not_read_it(command: str, typed, capsys: pytest.CaptureFixture[str]) -> None:
     typed(PLAIN)
     assert main([command, "-"]) == 2
-    assert "`-` is no spec of this command" in capsys.readouterr().err
+    assert "does not read a spec from standard input" in capsys.readouterr().err
 
 
 def test_it_is_read_once_and_may_be_closed(
@@ -77,6 +77,9 @@ def test_it_is_read_once_and_may_be_closed(
     typed(PLAIN)
     assert main(["validate", "-", "-"]) == 0
     assert capsys.readouterr().out == "stdin.yaml: ok\n"
+    typed("")
+    assert main(["validate", "-"]) == 1
+    assert "stdin.yaml: the file is empty" in capsys.readouterr().err
     typed("x" * 2_000_000)
     assert main(["validate", "-"]) == 1
     assert "file-size" in capsys.readouterr().err
