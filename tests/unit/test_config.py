@@ -159,6 +159,14 @@ def test_bad_config_is_located(text: str, said: str, folder: Path, capsys: pytes
     assert "= help: " in err
 
 
+def test_the_documented_section_is_accepted(folder: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    (folder / "pyproject.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    config = find_config(folder)
+    assert (config.specs, config.output) == ((Path("kernels"),), Path("src/kernels"))
+    assert [p.stem for p in config.find_specs(Path("kernels"))] == ["one", "three", "two"]
+
+
 @pytest.mark.parametrize("text", ["tool.cutegen.output = 3\n", "[tool]\ncutegen = 3\n", "[tool]\ncutegen = {x = 3}\n"])
 def test_bad_config_in_another_form_is_told_without_a_place(text: str, folder: Path) -> None:
     (folder / "pyproject.toml").write_text(text)
