@@ -1,4 +1,5 @@
-"""What this machine can do and why not, from files and the driver; imports neither torch nor cutlass."""
+"""What this machine can do and why not, from files, the driver, and a kernel that a child process compiles; imports
+neither torch nor cutlass."""
 
 from __future__ import annotations
 
@@ -6,19 +7,29 @@ import importlib.util
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from cutegen import __version__
 from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm
+from cutegen.build.trial import try_compiler
 from cutegen.hardware import ARCHS
 from cutegen.runtime.cache import default_root
+from cutegen.runtime.cache_limit import list_held
 from cutegen.runtime.gpu import arch_capability, driver_needed, probe_driver, probe_gpu, probe_torch
-from cutegen.runtime.sources import distribution_versions, dsl_version
+from cutegen.runtime.sources import (
+    DSL_FLOOR,
+    DSL_REQUIREMENT,
+    TVM_FFI_REQUIREMENT,
+    distribution_versions,
+    dsl_version,
+)
 
 TESTED_DSL = ((4, 6), (4, 8))  # generated kernels are compiled in CI with the first and the last
-DSL_REMEDY = "pip install 'nvidia-cutlass-dsl>=4.6,<4.9'"
-TVM_FFI_REMEDY = "pip install 'apache-tvm-ffi>=0.1.6,<0.2'"
+DSL_REMEDY = f"pip install '{DSL_REQUIREMENT}'"
+TVM_FFI_REMEDY = f"pip install '{TVM_FFI_REQUIREMENT}'"
+DSL_NAME = "nvidia_cutlass_dsl"  # and of the wheels that it consists of, the beginning
+TRIAL_ARCH = "sm_90a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +53,11 @@ class Verdict:
 
 def examine() -> tuple[tuple[Item, ...], tuple[Verdict, ...]]:
     """Facts of this machine and a verdict per command."""
-    items = (_python(), Item("cutegen", __version__, None), _dsl(), _tvm_ffi(), _nvdisasm(), *_running(), _cache())
-    faults = {item.name: f"{item.name} {item.value}: {item.remedy}" for item in items if item.ok is False}
-    compiling = [faults[name] for name in ("CuTe DSL", "TVM FFI", "nvdisasm") if name in faults]
+    tools = [_dsl(), _dsl_wheels(), _tvm_ffi(), _nvdisasm()]
+    if not any(item.ok is False for item in tools):
+        tools.append(_compiler())
+    items = (_python(), Item("cutegen", __version__, None), *tools, *_running(), _cache())
+    compiling = [f"{item.name} {item.value}: {item.remedy}".strip(": ") for item in tools if item.ok is False]
     verdicts = [
         Verdict("validate, resolve, lock, pin, render, explain", True),
         Verdict("build", not compiling, "; ".join(compiling)),
@@ -66,10 +79,38 @@ def _dsl() -> Item:
     text = f"{installed['nvidia_cutlass_dsl']} ({flavours})"
     if importlib.util.find_spec("cutlass") is None:
         return Item("CuTe DSL", f"{text}, but `import cutlass` finds nothing", False, "reinstall nvidia-cutlass-dsl")
+    if version < DSL_FLOOR:
+        return Item("CuTe DSL", f"{text}, too old: kernels need {_dotted(DSL_FLOOR)} or later", False, DSL_REMEDY)
     first, last = TESTED_DSL
     if not first <= version[:2] <= last:
-        text += f", outside the tested {first[0]}.{first[1]} to {last[0]}.{last[1]}"
+        text += f", outside the tested {_dotted(first)} to {_dotted(last)}"
     return Item("CuTe DSL", text, True)
+
+
+def _dsl_wheels() -> Item:
+    """The DSL is several wheels with files in the same folders: of two versions, it is neither."""
+    found = {name: version for name, version in distribution_versions().items() if name.startswith(DSL_NAME)}
+    versions = set(found.values())
+    if not found:
+        return Item("DSL wheels", "none", None)
+    if len(versions) == 1:
+        return Item("DSL wheels", f"{len(found)}, all {versions.pop()}", True)
+    names = [name.replace("_", "-") for name in found]
+    told = ", ".join(f"{name} {version}" for name, version in zip(names, found.values()))
+    remedy = f"pip uninstall -y {' '.join(names)} && {DSL_REMEDY}"
+    return Item("DSL wheels", f"of several versions: {told}", False, remedy)
+
+
+def _compiler() -> Item:
+    trial = try_compiler(TRIAL_ARCH)
+    if trial.error:
+        remedy = f"reinstall it: {DSL_REMEDY} --force-reinstall"
+        return Item("compiler", f"a trial kernel does not compile: {' '.join(trial.error.split())}", False, remedy)
+    return Item("compiler", f"a trial kernel compiles for {TRIAL_ARCH}, {trial.seconds:.1f} s", True)
+
+
+def _dotted(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))
 
 
 def _tvm_ffi() -> Item:
@@ -103,13 +144,6 @@ def _cache() -> Item:
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
         return Item("cache", f"{root} is not writable", False, "set CUTEGEN_CACHE_DIR to a writable folder")
-    entries = [p for p in (root / "kernels").glob("*") if p.is_dir()]
-    size = sum(_size(file) for entry in entries for file in entry.glob("*"))
-    return Item("cache", f"{root}: {len(entries)} kernels, {size / 2**20:.1f} MiB", True)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+    kernels = list_held(root / "kernels")
+    size = sum(entry.size for entry in kernels)
+    return Item("cache", f"{root}: {len(kernels)} kernels, {size / 2**20:.1f} MiB", True)

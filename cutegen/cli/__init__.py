@@ -9,31 +9,14 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from cutegen import __version__
+from cutegen.cli.annotations import annotate
+from cutegen.cli.commands import COMMANDS, GROUPS, describe_examples
 from cutegen.cli.console import INTERRUPTED, findings, note, print_json
 from cutegen.diagnostics import CutegenError, describe_error, suggest
 
-# command -> module:function; a module is imported when its command is asked for
-COMMANDS = {
-    "run": "cutegen.cli.run:run",
-    "validate": "cutegen.cli.author:validate",
-    "resolve": "cutegen.cli.decide:resolve",
-    "lock": "cutegen.cli.decide:lock",
-    "pin": "cutegen.cli.decide:pin",
-    "render": "cutegen.cli.render:render",
-    "build": "cutegen.cli.build:build",
-    "check": "cutegen.cli.run:check",
-    "bench": "cutegen.cli.bench:bench",
-    "report": "cutegen.cli.bench:report_",
-    "tune": "cutegen.cli.tune:tune",
-    "explain": "cutegen.cli.decide:explain",
-    "new": "cutegen.cli.author:new",
-    "list": "cutegen.cli.author:list_",
-    "schema": "cutegen.cli.author:schema",
-    "doctor": "cutegen.cli.build:doctor",
-    "docs": "cutegen.cli.author:docs",
-}
 TRACEBACK = "CUTEGEN_TRACEBACK"
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space, or write to another disk"),
@@ -51,21 +34,32 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             hint = suggest(args[0], COMMANDS)
             ctx.fail(f"there is no command `{args[0]}`{f'; {hint}' if hint else ''}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, name = entry.place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
+        command.epilog = describe_examples(entry)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The first sentence of each command, whole."""
-        with formatter.section("Commands"):
-            commands = ((name, self.get_command(ctx, name)) for name in COMMANDS)
-            formatter.write_dl([(name, c.get_short_help_str(200)) for name, c in commands if c and not c.hidden])
+        """The first sentence of each command, whole, by group; imports none of them."""
+        width = max(map(len, COMMANDS))
+        for title, entries in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.sentence) for name, entry in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands with their sentences; imports none of them."""
+        entries = (pair for group in GROUPS.values() for pair in group.items())
+        found = [CompletionItem(n, help=entry.sentence) for n, entry in entries if n.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -85,9 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except CutegenError as error:
-        if "--json" in (sys.argv[1:] if arguments is None else arguments):
+        asked = _asked_format(sys.argv[1:] if arguments is None else arguments)
+        if asked == "json":
             print_json({"ok": False, "findings": findings(error)})
         note(error.report())
+        for line in annotate(error) if asked == "github" else ():
+            click.echo(line)
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -109,6 +106,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(f"internal error: {describe_error(error)}")
         note(f"  = help: this is a bug in cutegen; {TRACEBACK}=1 shows where")
         return 2
+
+
+def _asked_format(arguments: Sequence[str]) -> str:
+    """json, github or text: an error that ends a command leaves none of its options behind."""
+    words = " ".join(arguments).replace("--output-format=", "--output-format ").split(" ")
+    asked = words[words.index("--output-format") + 1 :][:1] if "--output-format" in words else []
+    return "json" if "--json" in words else asked[0] if asked else "text"
 
 
 def _run(arguments: Sequence[str] | None) -> int:

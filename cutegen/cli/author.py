@@ -1,15 +1,17 @@
-"""Commands for people who write specs: validate, list, new, schema, and docs, which regenerates the reference."""
+"""Commands for people who write specs: validate, list, schema, and docs, which regenerates the reference."""
 
 from __future__ import annotations
 
-import json
-import os
+import re
 from itertools import takewhile
 from pathlib import Path
 
 import click
 
 from cutegen.cli import console
+from cutegen.cli.start import check_family, complete_families, shipped_specs
+from cutegen.cli.stdin import stdin_option, typed_text
+from cutegen.config import FILE, SECTION
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
 from cutegen.files import write_text
@@ -17,11 +19,12 @@ from cutegen.files import write_text
 
 @click.command()
 @console.specs_argument
-@console.json_option
+@stdin_option
+@console.format_option
 def validate(specs: list[Path], as_json: bool) -> int:
     """Report what is wrong with specs, as much as can be told at once: text, then keys and expressions, then rules.
 
-    A folder stands for the specs in it. Exit code 1 when there is a finding.
+    A folder stands for the specs in it and in its folders, `-` for standard input. Exit code 1 when there is a finding.
     """
     results = {path: console.attempt(_examine, path) for path in specs}
     errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
@@ -35,18 +38,32 @@ def validate(specs: list[Path], as_json: bool) -> int:
     else:
         for path in results:
             if path in errors:
-                console.note(f"{errors[path].report()}\n")
+                console.report(errors[path], path, end="\n")
             else:
                 console.say(f"{path}: {console.verdict(True)}")
         if len(results) > 1:
             console.note(f"{len(results)} specs, {len(errors)} with findings")
+        for path in filter(_is_foreign, errors):
+            console.note(f"  note: {path} has no key `cutegen`: one that is not a spec is left out by `exclude` in "
+                         f"[{SECTION}] of {FILE}")  # fmt: skip
     return console.worst(errors.values())
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file, spec or not, does not even begin to be one: it lies in a folder of specs, it may be."""
+    text = typed_text(path)
+    if text is None:
+        try:
+            text = path.read_bytes()
+        except OSError:
+            return False
+    return bool(text.strip()) and not re.search(rb"^\s*[{\"']*cutegen\b", text, re.MULTILINE)
 
 
 def _examine(path: Path) -> None:
     from cutegen.resolve import resolve_file
 
-    resolution = resolve_file(path)
+    resolution = resolve_file(path, raw=typed_text(path))
     if resolution.spec.bench.suite:
         from cutegen.run.suite import spec_suite, suite_folder
 
@@ -110,46 +127,21 @@ def _installed_op(name: str) -> tuple[str, str, str]:
 
 
 @click.command()
-@click.argument("family")
-@click.argument("name")
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("specs"),
-              show_default=True, help="Folder of the spec; made if it is not there.")  # fmt: skip
-def new(family: str, name: str, folder: Path) -> None:
-    """Write a commented spec NAME.yaml to start from.
-
-    FAMILY is a kernel family, see `cutegen list`. An existing file is never touched.
-    """
-    from cutegen.spec.names import name_problem
-
-    _check_family(family)
-    name = name.removesuffix(".yaml")
-    if problem := name_problem(name):
-        raise CutegenError(f"`{name}` {problem}", f"choose a name such as my_{family}", exit_code=2)
-    path = folder / f"{name}.yaml"
-    if os.path.lexists(path):
-        raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2)
-    starter = Path(__file__).parent.parent / "families" / family / "starter.yaml"
-    write_text(path, starter.read_text(encoding="utf-8"))
-    console.say(str(path))
-    console.note(f"next: cutegen validate {path}")
-
-
-@click.command()
-@click.argument("family", default=next(iter(FAMILIES)))
+@click.argument("family", default=next(iter(FAMILIES)), shell_complete=complete_families)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a file.")
 def schema(family: str, output: Path | None) -> None:
     """Print the JSON schema of a family's specs, for editors.
 
-    With the schema beside a spec, this first line gives completion and checks in editors that know the YAML language
-    server:
+    A spec names its schema in its first line; `cutegen new` writes both. That gives completion and checks in editors
+    that know the YAML language server:
 
-        # yaml-language-server: $schema=gemm.schema.json
+        # yaml-language-server: $schema=schema/gemm.json
     """
     from cutegen.families.registry import load_spec_model
-    from cutegen.spec.schema import json_schema
+    from cutegen.spec.schema import schema_text
 
-    _check_family(family)
-    text = json.dumps(json_schema(load_spec_model(family)), indent=2) + "\n"
+    check_family(family)
+    text = schema_text(load_spec_model(family))
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -161,11 +153,11 @@ def schema(family: str, output: Path | None) -> None:
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("docs"))
 def docs(check: bool, folder: Path) -> int:
     """Regenerate the reference pages from models, rules and ops."""
-    from cutegen.cli.reference import pages
+    from cutegen.cli.reference import pages, words
+    from cutegen.cli.words import INDEX
 
     stale = []
-    for name, text in pages().items():
-        path = folder / name
+    for path, text in {INDEX: words(), **{folder / name: text for name, text in pages().items()}}.items():
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale.append(path)
@@ -173,23 +165,8 @@ def docs(check: bool, folder: Path) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     for path in stale:
-        console.say(f"{path}: {console.verdict(False, 'stale') if check else 'written'}")
+        console.say(f"{_shorten(path)}: {console.verdict(False, 'stale') if check else 'written'}")
     return int(check and bool(stale))
-
-
-def shipped_specs() -> list[Path]:
-    """The specs that come with cutegen."""
-    from cutegen.render.environment import data_folder
-
-    return console.specs_in(data_folder("specs"))
-
-
-def _check_family(name: str) -> None:
-    from cutegen.diagnostics import suggest
-
-    if name not in FAMILIES:
-        hint = suggest(name, FAMILIES) or f"families: {', '.join(FAMILIES)}"
-        raise CutegenError(f"`{name}` is no kernel family", hint, exit_code=2)
 
 
 def _shorten(path: Path) -> str:

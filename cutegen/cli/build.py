@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cutegen.cli import console
+from cutegen.cli.annotations import annotation
 from cutegen.defaults import KERNEL_SECONDS
 from cutegen.diagnostics import CutegenError
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
               help="Put PTX, cubin, SASS, object and compiler remarks of each kernel under DIR.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=console.FiniteRange(0, 86_400, min_open=True), metavar="SECONDS",
               default=KERNEL_SECONDS, show_default=True, help="Give up on one kernel after this long.")  # fmt: skip
-@console.json_option
+@console.format_option
 def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: float, as_json: bool) -> int:
     """Compile the kernels of specs and compare the code with the plan. Needs no GPU.
 
@@ -50,12 +51,22 @@ def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: flo
         )
     for path, result in results.items():
         if isinstance(result, CutegenError):
-            console.note(f"{result.report()}\n")
+            console.report(result, path, end="\n")
         else:
             for text in result.notes:
                 console.note(f"{path}: {text}")
     report_builds(reports, as_json, time.perf_counter() - start, errors)
+    specs_of = {r.resolved.name: path for path, r in results.items() if not isinstance(r, CutegenError)}
+    console.mark(annotation(_fault(report), specs_of[report.spec]) for report in reports if not report.ok)
     return console.worst(errors.values(), int(not all(r.ok for r in reports)))
+
+
+def _fault(report: KernelReport) -> str:
+    """What is wrong with the code of a kernel, a line each."""
+    broken = [f"{c.id}: planned {c.planned}, found {c.found}: {c.meaning}" for c in report.checks if c.ok is False]
+    if not broken:
+        return f"{report.tiling} does not compile: {report.outcome.error}"
+    return "\n".join([f"{report.tiling}: the code is not what was planned", *broken])
 
 
 def report_builds(
@@ -74,7 +85,7 @@ def report_builds(
                 "ran": ran,
                 "toolchain": dict(distribution_versions()),
                 "seconds": round(seconds, 3),
-                "findings": {str(path): console.findings(error) for path, error in errors.items()},
+                "findings": [found for error in errors.values() for found in console.findings(error)],
                 "kernels": [r.to_json() for r in reports],
             }
         )

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from cutegen.cli.annotations import annotate
+from cutegen.cli.stdin import STDIN, read_stdin
+from cutegen.config import FILE, INCLUDE, SECTION, find_config
 from cutegen.diagnostics import CutegenError, SpecError, suggest
 from cutegen.files import LOCK_SUFFIX
 
@@ -24,6 +28,8 @@ _MARKS = (
     (re.compile(r"^  = help:", re.MULTILINE), "cyan"),
 )
 
+_FORMAT = "cutegen.format"  # of a click context's meta
+OUTPUT = Path("generated")  # of packages, where nothing says so
 LEAST_COLUMN = 12  # characters that a column of text keeps at least
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,29 +49,83 @@ class FiniteRange(click.FloatRange):
 
 def json_option(command: Command) -> Command:
     """`--json`, given to the command as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
+
+    def choose(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+        if value:
+            context.meta[_FORMAT] = "json"
+        return output_format() == "json"
+
+    help = "Print the result as JSON."
+    return click.option("--json", "as_json", is_flag=True, help=help, callback=choose)(command)
+
+
+def format_option(command: Command) -> Command:
+    """`--output-format` and `--json`; the command reports errors by `report`, which knows the format."""
+    option = click.option(
+        "--output-format",
+        type=click.Choice(("text", "json", "github")),
+        is_eager=True,
+        expose_value=False,
+        callback=lambda ctx, parameter, value: ctx.meta.update({_FORMAT: value} if value else {}),
+        help="github: text, and annotations for a workflow.",
+    )
+    return option(json_option(command))
+
+
+def output_format() -> str:
+    """text, json or github, as the command that runs was asked for."""
+    context = click.get_current_context(silent=True)
+    return (context.meta.get(_FORMAT) if context else None) or "text"
 
 
 def specs_argument(command: Command) -> Command:
-    """`SPEC...`, given to the command as `specs`, a list of files: a folder stands for the specs in it."""
+    """`SPEC...`, given to the command as `specs`, a list of files: a folder stands for the specs in it; none at all for
+    those of pyproject.toml."""
     return click.argument(
-        "specs",
-        nargs=-1,
-        required=True,
-        metavar="SPEC...",
-        callback=lambda ctx, parameter, value: spec_files(map(Path, value)),
-    )(command)
+        "specs", nargs=-1, metavar="[SPEC]...", callback=_named_specs, shell_complete=complete_files
+    )(command)  # fmt: skip
+
+
+def _named_specs(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> list[Path]:
+    named = [*map(Path, value)] or [*find_config(Path.cwd()).existing_specs()]
+    if not named:
+        remedy = f"Name a spec or a folder, or set `specs` in [{SECTION}] of {FILE}."
+        raise click.MissingParameter(remedy, context, parameter, "'SPEC...'")
+    return spec_files(named)
 
 
 def spec_argument(command: Command) -> Command:
     """`SPEC`, given to the command as `spec`, a file."""
-    return click.argument("spec", metavar="SPEC", callback=lambda ctx, parameter, value: spec_file(Path(value)))(
-        command
-    )
+    return click.argument(
+        "spec", metavar="SPEC", shell_complete=complete_files,
+        callback=lambda ctx, parameter, value: spec_file(Path(value)),
+    )(command)  # fmt: skip
+
+
+def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The shell completes names of files itself."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def output_option(command: Command) -> Command:
+    """`-o`, given to the command as `output`: the folder of packages."""
+    return click.option(
+        "-o", "--output", type=click.Path(path_type=Path), metavar="DIR",
+        callback=lambda ctx, parameter, value: value or default_output(),
+        help=f"Folder of the packages; `output` of [{SECTION}] in {FILE}, else {OUTPUT}.",
+    )(command)  # fmt: skip
+
+
+def default_output() -> Path:
+    """Where packages go if no option says so."""
+    return find_config(Path.cwd()).output or OUTPUT
 
 
 def spec_file(path: Path) -> Path:
-    """The path itself; CutegenError (exit 2) when there is no such file."""
+    """The path itself, for `-` the one that standard input stands for; CutegenError (exit 2) when there is no such
+    file."""
+    if str(path) == STDIN:
+        return read_stdin()
     if (path / "plan.py").is_file():
         raise CutegenError(f"{path} is a generated package", "name the spec that it was rendered from", exit_code=2)
     if path.is_dir():
@@ -76,17 +136,19 @@ def spec_file(path: Path) -> Path:
         return path
     folder = path.parent if path.parent.is_dir() else Path()
     inside = Path("specs", f"{path.stem}.yaml")
-    near = f"did you mean `{inside}`?" if inside.is_file() else suggest(path.name, [p.name for p in specs_in(folder)])
+    beside = [p.name for glob in INCLUDE for p in sorted(folder.glob(glob)) if not p.name.endswith(LOCK_SUFFIX)]
+    near = f"did you mean `{inside}`?" if inside.is_file() else suggest(path.name, beside)
     hint = near or "`cutegen list` shows the specs, `cutegen new gemm NAME` writes one"
     raise CutegenError(f"{path} does not exist", hint, exit_code=2)
 
 
 def spec_files(paths: Iterable[Path]) -> list[Path]:
-    """Files, and for a folder the specs in it, each once; CutegenError (exit 2) for what is missing or empty."""
+    """Files, and for a folder the specs in it and in its folders, each once; CutegenError (exit 2) for what is missing
+    or empty."""
     found: dict[Path, None] = {}
     for path in without_locks(paths):
         folder = path.is_dir() and not (path / "plan.py").is_file()
-        inside = specs_in(path) if folder else [spec_file(path)]
+        inside = find_config(Path.cwd()).find_specs(path) if folder else [spec_file(path)]
         if not inside:
             raise CutegenError(
                 f"no spec (*.yaml, *.yml) in the folder {path}", "name another folder, or a spec", exit_code=2
@@ -100,12 +162,6 @@ def without_locks(paths: Iterable[Path]) -> list[Path]:
     given = list(paths)
     beside = {path.with_suffix(LOCK_SUFFIX) for path in given if path.suffix}
     return [path for path in given if path not in beside]
-
-
-def specs_in(folder: Path) -> list[Path]:
-    """The specs of a folder, sorted; locks lie beside them and are none."""
-    found = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
-    return sorted(p for p in found if p.is_file() and not p.name.endswith(LOCK_SUFFIX))
 
 
 def written_files(files: Sequence[Path]) -> str:
@@ -134,6 +190,22 @@ def note(text: str) -> None:
     for pattern, colour in _MARKS:
         text = pattern.sub(click.style(r"\g<0>", fg=colour, bold=True), text)
     click.echo(text, err=True, color=_colour())
+
+
+def report(error: CutegenError, spec: Path | None = None, end: str = "") -> None:
+    """An error on stderr; for a workflow its annotations as well, at the spec where it has no place. Nothing where the
+    result is JSON, which has its findings."""
+    if output_format() == "json":
+        return
+    note(f"{error.report()}{end}")
+    mark(annotate(error, spec))
+
+
+def mark(annotations: Iterable[str]) -> None:
+    """Annotations for a workflow, on stdout; nothing where they were not asked for."""
+    if output_format() == "github":
+        for line in annotations:
+            click.echo(line)
 
 
 def _colour() -> bool | None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
-from cutegen.cli.words import explain_word, refuse_word
+from cutegen.cli.stdin import STDIN, stdin_option, typed_text
+from cutegen.cli.words import complete_words, explain_word, refuse_word
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
-    from cutegen.families.explanation import Section
+    from cutegen.families.section import Section
+    from cutegen.resolve import Resolution
 
 _upgrade = click.option(
     "--upgrade", is_flag=True, help="Decide anew, whatever the lock says; evidence is dropped, winners stay."
@@ -24,20 +26,23 @@ _locked = click.option("--locked", is_flag=True, help="Fail when the lock is mis
 
 @click.command()
 @console.specs_argument
+@stdin_option
 @_locked
 @_upgrade
-@console.json_option
+@console.format_option
 def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> int:
     """Print every decision and derived number with its reason; write nothing."""
     from cutegen.resolve import resolve_file
 
-    results = {p: console.attempt(lambda p: resolve_file(p, locked=locked, upgrade=upgrade), p) for p in specs}
+    def run(path: Path) -> Resolution:
+        return resolve_file(path, locked=locked, upgrade=upgrade, raw=typed_text(path))
+
+    results = {path: console.attempt(run, path) for path in specs}
     if as_json:
         console.print_json([_as_json(path, result) for path, result in results.items()])
     for path, result in results.items():
         if isinstance(result, CutegenError):
-            if not as_json:
-                console.note(result.report())
+            console.report(result, path)
         elif not as_json:
             _print_resolution(path, result)
     return console.worst(results.values())
@@ -47,7 +52,7 @@ def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> in
 @console.specs_argument
 @_upgrade
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a lock is missing, stale or does not hold.")
-@console.json_option
+@console.format_option
 def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
     """Write the lock of each spec: the decisions it leaves open, with their reasons.
 
@@ -70,14 +75,14 @@ def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
     for path, result in results.items():
         where = str(lock_path(path))
         if isinstance(result, CutegenError):
-            rows.append({"lock": where, "result": "failed", "findings": console.findings(result)})
-            if not as_json:
-                console.note(result.report())
+            row: dict[str, object] = {"result": "failed", "findings": console.findings(result)}
+            console.report(result, path)
         else:
-            rows.append({"lock": where, "result": result[0], "notes": list(result[1])})
+            row = {"result": result[0], "findings": [], "notes": list(result[1])}
             if not as_json:
                 console.say(f"{where}: {console.verdict(True, result[0])}")
                 print_notes(result[1])
+        rows.append({"spec": str(path), "ok": not isinstance(result, CutegenError), "lock": where, **row})
     if as_json:
         console.print_json(rows)
     return console.worst(results.values())
@@ -111,7 +116,8 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="SPEC|RULE|OP|KEY")
+@click.argument("target", metavar="SPEC|RULE|OP|KEY", shell_complete=complete_words)
+@stdin_option
 @click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="DIM=..,DIM=..",
               help="A problem, such as m=4096,n=4096,k=4096, whose share of the SMs and roofline to show.")  # fmt: skip
 @click.option("--why-not", metavar="KNOBS", help='Other values, such as "tile=256x256 stages=3": what refuses them?')
@@ -122,7 +128,7 @@ def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_j
     For a spec: roles, pipelines, map of shared memory, registers, decisions.
     """
     path = Path(target)
-    is_spec = path.suffix.lower() in (".yaml", ".yml") or path.is_file()
+    is_spec = target == STDIN or path.suffix.lower() in (".yaml", ".yml") or path.is_file()
     sections: Sequence[Section] = () if is_spec else explain_word(target)  # a folder may be called as a key is
     if sections and (shape is not None or why_not is not None):
         raise CutegenError("--shape and --why-not go with a spec", exit_code=2)
@@ -152,7 +158,7 @@ def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None)
     from cutegen.resolve import resolve_file
     from cutegen.resolve.toolchain import report_other_toolchains
 
-    resolution = resolve_file(path)
+    resolution = resolve_file(path, raw=typed_text(path))
     print_notes((*resolution.notes, *report_other_toolchains(resolution.lock.winners, path)))
     family = load_family(resolution.spec.kernel)
     if why_not is None:
@@ -177,13 +183,16 @@ def _keys(header: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_shape(text: str | None) -> dict[str, int] | None:
+    if text is None:
+        return None
     from cutegen.run.shapes import read_shape
 
-    return None if text is None else read_shape(text)
+    return read_shape(text)
 
 
 def _print_resolution(path: Path, resolution: Any) -> None:
-    from cutegen.families.explanation import Section, explain_decisions
+    from cutegen.families.explanation import explain_decisions
+    from cutegen.families.section import Section
 
     decisions = explain_decisions(resolution.resolved.decisions)
     console.say(_draw(replace(decisions, title=f"{path}: kernel {resolution.resolved.digest[:16]}")))
@@ -202,6 +211,7 @@ def _as_json(path: Path, result: Any) -> dict[str, object]:
     return {
         "spec": str(path),
         "ok": True,
+        "findings": [],
         "kernel": resolved.digest,
         "decisions": [asdict(d) for d in resolved.decisions],
         "tilings": [asdict(t) for t in resolved.tilings],

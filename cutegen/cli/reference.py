@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+from collections.abc import Iterator
 
 import cutegen
 from cutegen.diagnostics import RULES, Rule
 from cutegen.epilogue import CALLS, OPS
 from cutegen.families.registry import FAMILIES, load_spec_model
+from cutegen.spec.keys import key_sections
 from cutegen.spec.reference import families_page, rules_page
-from cutegen.spec.schema import json_schema
+from cutegen.spec.schema import schema_text
 
 # Packages whose import needs a compiler or starts a command; rules stand in none of them.
 _WITHOUT_RULES = ("cutegen.device", "cutegen.runtime", "cutegen.cli")
@@ -28,13 +30,33 @@ def all_rules() -> dict[str, Rule]:
 def pages() -> dict[str, str]:
     """Name within docs/ -> text."""
     models = {family: load_spec_model(family) for family in FAMILIES}
-    schemas = {f"schema/{family}.json": json.dumps(json_schema(m), indent=2) + "\n" for family, m in models.items()}
+    schemas = {f"schema/{family}.json": schema_text(m) for family, m in models.items()}
     operations = [*((name, op.arity_text(), op.doc) for name, op in OPS.items()), *CALLS.values()]
     return {
         "spec-reference.md": families_page(models, operations),
         "rules.md": rules_page(all_rules().values()),
         **schemas,
     }
+
+
+def words() -> str:
+    """The text of words.INDEX."""
+    index = {
+        "rules": sorted(all_rules()),
+        "ops": sorted({*OPS, *CALLS}),
+        "keys": {family: sorted(_key_names(family)) for family in FAMILIES},
+    }
+    return json.dumps(index, indent=1) + "\n"
+
+
+def _key_names(family: str) -> Iterator[str]:
+    """The family, its sections, and its keys by path and by last step."""
+    sections = key_sections(load_spec_model(family))
+    found = {family, *(s.name for s in sections if s.name)}
+    for section in sections:
+        for key in section.keys:
+            found |= {key.name, f"{section.name}.{key.name}" if section.name else key.name}
+    yield from found
 
 
 def _fail(name: str) -> None:

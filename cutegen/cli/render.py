@@ -6,32 +6,47 @@ from pathlib import Path
 
 import click
 
-from cutegen.cli.console import findings, json_option, note, print_json, say, specs_argument, written_files
-from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.cli.annotations import annotation
+from cutegen.cli.console import (
+    default_output,
+    findings,
+    format_option,
+    mark,
+    note,
+    output_option,
+    print_json,
+    report,
+    say,
+    specs_argument,
+    written_files,
+)
+from cutegen.cli.stdin import READERS, stdin_option, typed_text
+from cutegen.diagnostics import CutegenError
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
-
-OUTPUT = Path("generated")
 
 
 @click.command()
 @specs_argument
+@stdin_option
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file differs from what would be rendered.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
 @click.option("--locked", is_flag=True, help="Refuse a spec whose lock is missing, stale or illegal.")
 @click.option("--standalone", is_flag=True, help="Copy what the package uses of cutegen beside its kernel.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=OUTPUT, show_default=True, help="Folder.")
-@json_option
+@output_option
+@format_option
 def render(
     specs: list[Path], check: bool, diff: bool, locked: bool, standalone: bool, output: Path, as_json: bool
 ) -> int:
     """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
+    if not (check or diff) and any(typed_text(path) is not None for path in specs):
+        raise CutegenError("no package is written from standard input", READERS, exit_code=2)
     results: list[dict[str, object]] = []
     failures = 0
     owners: dict[str, Path] = {}
     for path in specs:
         try:
-            resolution = resolve_file(path, locked=locked or check)
+            resolution = resolve_file(path, locked=locked or check, raw=typed_text(path))
             name = resolution.resolved.name
             if name in owners:
                 raise CutegenError(f"{path} and {owners[name]} would both render to {output / name}", "rename one")
@@ -47,8 +62,8 @@ def render(
                 failures += bool(drifts)
                 changed = [{"file": str(d.path), "kind": d.kind} for d in drifts]
                 if not as_json:
-                    options = " --standalone" * standalone + f" -o {output}" * (output != OUTPUT)
-                    _show(path, drifts, diff, options)
+                    options = " --standalone" * standalone + f" -o {output}" * (output != default_output())
+                    _show(path, drifts, diff, f"run `cutegen render {path}{options}` and commit the result")
             else:
                 save_lock(resolution, path)
                 written = write_package(package, output)
@@ -58,21 +73,21 @@ def render(
             results.append({
                 "spec": str(path),
                 "ok": not (changed and (check or diff)),
+                "findings": [],
                 "package": str(output / name),
                 "changed": changed,
                 "notes": resolution.notes,
             })  # fmt: skip
-        except (SpecError, CutegenError) as error:
+        except CutegenError as error:
             failures += 1
             results.append({"spec": str(path), "ok": False, "findings": findings(error)})
-            if not as_json:
-                note(error.report())
+            report(error, path)
     if as_json:
         print_json(results)
     return 1 if failures else 0
 
 
-def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, options: str) -> None:
+def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, remedy: str) -> None:
     if not drifts:
         say(f"{path}: up to date")
     for drift in drifts:
@@ -80,4 +95,5 @@ def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, options: str) -> No
         if diff and drift.diff:
             say(drift.diff)
     if drifts and not diff:
-        note(f"  = help: run `cutegen render {path}{options}` and commit the result")
+        note(f"  = help: {remedy}")
+    mark(annotation(f"{d.path} is {d.kind}\n{remedy}", d.path if d.path.exists() else path) for d in drifts)

@@ -111,8 +111,9 @@ class _Steps:
 
 @click.command()
 @console.specs_argument
+@console.output_option
 @console.json_option
-def run(specs: list[Path], as_json: bool) -> int:
+def run(specs: list[Path], output: Path, as_json: bool) -> int:
     """The whole way for each spec: validate, render, build, and where a GPU for it is present check and bench.
 
     Without one the result is "compiled, not run", with the reason, and exit code 0.
@@ -122,16 +123,15 @@ def run(specs: list[Path], as_json: bool) -> int:
         steps = _Steps(spec, as_json)
         if not as_json:
             console.say(str(spec))
-        _run_steps(steps)
+        _run_steps(steps, output)
         done.append(steps)
     if as_json:
         console.print_json([{"spec": str(s.spec), "ok": not s.exit_code, "steps": s.steps} for s in done])
     return max(s.exit_code for s in done)
 
 
-def _run_steps(steps: _Steps) -> None:
-    """Step by step, until one fails."""
-    from cutegen.cli.render import OUTPUT
+def _run_steps(steps: _Steps, output: Path) -> None:
+    """Step by step, until one fails. output: the folder of packages."""
     from cutegen.render import render_package, write_package
     from cutegen.resolve import resolve_file, save_lock
     from cutegen.run.targets import open_target
@@ -146,8 +146,8 @@ def _run_steps(steps: _Steps) -> None:
         steps.add(step, f"{resolved.name} for {resolved.arch}; {held} decisions from the lock, {auto} made now")
         step = "render"
         save_lock(resolution, steps.spec)
-        written = write_package(render_package(resolved), OUTPUT)
-        steps.add(step, f"{OUTPUT / resolved.name}: {console.written_files(written)}")
+        written = write_package(render_package(resolved), output)
+        steps.add(step, f"{output / resolved.name}: {console.written_files(written)}")
         step = "build"
         if not _build(steps, resolved):
             return

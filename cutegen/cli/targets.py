@@ -7,11 +7,14 @@ from pathlib import Path
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from cutegen.cli import console
+from cutegen.config import SUITES
 from cutegen.diagnostics import CutegenError
 
 targets_argument = click.argument("targets", nargs=-1, required=True, metavar="SPEC|FILE.py|PACKAGE...",
+                                  shell_complete=console.complete_files,
                                   callback=lambda ctx, parameter, value: target_files(map(Path, value)))  # fmt: skip
 shapes_option = click.option("--shape", "shapes", multiple=True, metavar="DIM=EXTENT,..",
                              help="A problem; may be repeated.",
@@ -21,7 +24,17 @@ shapes_option = click.option("--shape", "shapes", multiple=True, metavar="DIM=EX
 def suite_option(does: str) -> Callable[[console.Command], console.Command]:
     """`--suite`; does: what the command does with the problems."""
     described = f"{does} the problems of specs/suites/NAME.yaml."
-    return click.option("--suite", default="", metavar="NAME", help=described, callback=_named)
+    return click.option("--suite", default="", metavar="NAME", help=described, callback=_named,
+                        shell_complete=_complete_suites)  # fmt: skip
+
+
+def _complete_suites(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Suites beside the specs of the working directory, and those that cutegen ships."""
+    from cutegen.render.environment import data_folder
+
+    folders = (Path("specs"), data_folder("specs"))
+    names = {path.stem for folder in folders for path in (folder / SUITES).glob("*.yaml")}
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
 def _named(context: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -2,24 +2,63 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
 
 from cutegen.diagnostics import CutegenError, suggest
 
 if TYPE_CHECKING:
-    from cutegen.families.explanation import Section
+    from cutegen.families.section import Section
     from cutegen.spec.keys import Key, KeySection
+
+
+# Names of rules, of what an expression may call, and of keys; `cutegen docs` writes it. Only names: whatever is said of
+# them is where they are declared.
+INDEX = Path(__file__).with_name("words.json")
+
+
+class Words(NamedTuple):
+    """Names by kind. keys: of each family, itself and its maps of keys among them."""
+
+    rules: list[str]
+    ops: list[str]
+    keys: dict[str, list[str]]
+
+
+@cache
+def listed_words() -> Words:
+    """Every name, without an import of what it names."""
+    return Words(**json.loads(INDEX.read_text(encoding="utf-8")))
+
+
+def complete_words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names that begin so, and files."""
+    words = listed_words()
+    kinds = {"rule": words.rules, "op": words.ops, **{f"key of {family}": keys for family, keys in words.keys.items()}}
+    found = {name: kind for kind, names in kinds.items() for name in names if name.startswith(incomplete)}
+    near = [CompletionItem(name, help=kind) for name, kind in found.items()] if incomplete else []
+    return [*near, CompletionItem(incomplete, type="file")]
 
 
 def explain_word(word: str) -> list[Section]:
     """All that has this name; [] where nothing has. CutegenError: an op of that name cannot be used."""
-    return [*_explain_rule(word), *_explain_op(word), *_explain_key(word)]
+    words = listed_words()
+    found = [*(_explain_rule(word) if word in words.rules else ()), *(_explain_op(word) if word.isidentifier() else ())]
+    for family, keys in words.keys.items():
+        if any(_fits(word, key) for key in keys):
+            found += _explain_key(word, family)
+    return found
 
 
 def _explain_rule(word: str) -> Iterator[Section]:
     from cutegen.cli.reference import all_rules
-    from cutegen.families.explanation import Section
+    from cutegen.families.section import Section
 
     if rule := all_rules().get(word):
         example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
@@ -29,7 +68,7 @@ def _explain_rule(word: str) -> Iterator[Section]:
 def _explain_op(word: str) -> list[Section]:
     """An op, and what else is written like a call."""
     from cutegen.epilogue import CALLS, OPS, EpilogueOp, Unusable, find_installed, load_op
-    from cutegen.families.explanation import Section
+    from cutegen.families.section import Section
 
     form = CALLS.get(word)
     calls = [Section(form.example, (form.doc,), ("", ""), (("takes", form.takes),))] if form else []
@@ -52,24 +91,24 @@ def _explain_op(word: str) -> list[Section]:
     return [Section(f"op {op.name}", (op.doc,), ("", ""), rows), *calls]
 
 
-def _explain_key(word: str) -> Iterator[Section]:
+def _explain_key(word: str, family: str) -> Iterator[Section]:
     """A family and a map of keys as a table; a key, by its path or the last step of it, by itself."""
-    from cutegen.families.explanation import Section
-    from cutegen.families.registry import FAMILIES, load_spec_model
+    from cutegen.families.registry import load_spec_model
+    from cutegen.families.section import Section
     from cutegen.spec.keys import key_sections
 
-    for family in FAMILIES:
-        sections = key_sections(load_spec_model(family))
-        for section in sections:
-            if _fits(word, section.name or family) or section.name == f"{word}.<name>":
-                title = f"{section.name} of kernel: {family}" if section.name else f"kernel: {family}"
-                start = () if section.name else (f"`cutegen new {family} NAME` starts a spec.",)
-                yield Section(title, (section.meaning, *start), ("key", "value", "default", "meaning"), section.keys)
-            for key in section.keys:
-                path = _path(section, key)
-                if (word == key.name or _fits(word, path)) and path not in (s.name for s in sections):
-                    rows = (("value", key.value), ("default", key.default or "absent"))
-                    yield Section(f"{path} of kernel: {family}", (key.meaning,), ("", ""), rows)
+    sections = key_sections(load_spec_model(family))
+    for section in sections:
+        name = section.name or family
+        if _fits(word, name) or name == f"{word}.<name>" or name.rpartition(".")[2] == word:
+            title = f"{name} of kernel: {family}" if section.name else f"kernel: {family}"
+            start = () if section.name else (f"`cutegen new {family} NAME` starts a spec.",)
+            yield Section(title, (section.meaning, *start), ("key", "value", "default", "meaning"), section.keys)
+        for key in section.keys:
+            path = _path(section, key)
+            if (word == key.name or _fits(word, path)) and path not in (s.name for s in sections):
+                rows = (("value", key.value), ("default", key.default or "absent"))
+                yield Section(f"{path} of kernel: {family}", (key.meaning,), ("", ""), rows)
 
 
 def _path(section: KeySection, key: Key) -> str:

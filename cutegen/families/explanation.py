@@ -11,6 +11,7 @@ from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.knobs import show
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
+from cutegen.families.section import Section
 from cutegen.hardware import ARCHS, Device
 
 BAR_WIDTH = 96  # characters of the picture
@@ -18,16 +19,6 @@ BAR_WIDTH = 96  # characters of the picture
 IN_TITLE, NAMES_WIDTH = 3, 100
 
 Instance = TypeVar("Instance", bound=ResolvedTiling[Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """lines: text above the table. header, rows: the table; both empty when there is none."""
-
-    title: str
-    lines: tuple[str, ...] = ()
-    header: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
 
 
 def explain_decisions(decisions: Iterable[Decision]) -> Section:

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.decide import Locked
-from cutegen.families.explanation import Section
 from cutegen.families.resolved import Outcome, Portfolio
+from cutegen.families.section import Section
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
 from cutegen.spec import KernelSpec, SpecDocument

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.decide import Choice, Choose
-from cutegen.families.explanation import Section
 from cutegen.families.knobs import Knob, show
+from cutegen.families.section import Section
 from cutegen.hardware import Device
 
 # Rows (what, now, then) of derived numbers of two candidates.

@@ -34,16 +34,17 @@ class Resolution:
     read: Lock | None
 
 
-def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False) -> Resolution:
-    """Resolve a spec with the lock beside it. Writes nothing; `save_lock` does.
+def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False, raw: bytes | None = None) -> Resolution:
+    """Resolve a spec with the lock beside it. Writes nothing; `save_lock` does. raw: the spec's text where that is not
+    what the file holds.
 
     locked: a missing, stale or illegal lock is an error. upgrade: decisions are made anew, winners stay, and a damaged
     lock is replaced.
     """
-    document = load_document(path)
+    document = load_document(path, raw)
     lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
     resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade)
-    if lock or not lock_path(path).exists():
+    if lock or not upgrade or not lock_path(path).exists():  # another process may have written it by now
         return resolution
     lost = f"{lock_path(path)} could not be read: nothing that it held is kept, winners among it"
     return replace(resolution, notes=(lost, *resolution.notes))

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cutegen.runtime.cache_limit import LIMIT, keep_limit, mark_used
+
 FORMAT = 1
 MANIFEST = "entry.json"
 LOCK_WAIT_S = 300.0  # longer than any compile: then the holder hangs, and working twice is better than hanging too
@@ -71,6 +73,7 @@ class KernelCache:
             if manifest["format"] != FORMAT or manifest["key"] != key:
                 return None
             if all(_digest((path / name).read_bytes()) == digest for name, digest in manifest["files"].items()):
+                mark_used(path)
                 return Entry(path, manifest["facts"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
@@ -161,12 +164,20 @@ class KernelCache:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.discard(key)
             os.rename(staged, path)
+            self._keep_limit()
         except OSError as error:
             if found := self.find(key):  # another process was first
                 return found
             warn_unusable(f"cannot keep a compiled kernel in {self.root} ({error.strerror or error})")
             return None
         return Entry(path, facts)
+
+    def _keep_limit(self) -> None:
+        assert self.root is not None
+        try:
+            keep_limit(self.root / "kernels", self.root / "stage")
+        except ValueError as error:
+            warnings.warn(f"{LIMIT}: {error}; the cache has no limit", CacheWarning, 4)
 
     def discard(self, key: str) -> None:
         """Takes an entry out of the way in one step, then deletes it."""

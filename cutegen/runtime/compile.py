@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.runtime.cache import Entry, KernelCache, default_root
-from cutegen.runtime.sources import distribution_versions, dsl_version, host_features, kernel_key
+from cutegen.runtime.sources import (
+    DSL_FLOOR,
+    DSL_REQUIREMENT,
+    TVM_FFI_REQUIREMENT,
+    distribution_versions,
+    dsl_version,
+    host_features,
+    kernel_key,
+)
 
 # Files of a cache entry. There are no remarks where the DSL does not pass on what ptxas said.
 OBJECT, PTX, CUBIN, REMARKS = "kernel.o", "kernel.ptx", "kernel.cubin", "remarks.yaml"
@@ -145,13 +153,19 @@ def _found(entry: Entry) -> Compiled:
 def _compile(
     cache: KernelCache, key: str, module: str, tiling: object, arch: str, staged: Path | None, text: str
 ) -> Compiled:
+    if (version := dsl_version()) and version < DSL_FLOOR:
+        least = ".".join(map(str, DSL_FLOOR))
+        raise ImportError(
+            f"nvidia-cutlass-dsl {'.'.join(map(str, version))} is too old, kernels need {least} or later: "
+            f"pip install '{DSL_REQUIREMENT}'"
+        )
     try:
         instance = importlib.import_module(module).compile_kernel
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("cutlass", "cuda", "tvm_ffi"):
             raise ImportError(
                 f"compiling needs {error.name}, which is not installed: "
-                "pip install 'nvidia-cutlass-dsl>=4.6,<4.9' 'apache-tvm-ffi>=0.1.6,<0.2'"
+                f"pip install '{DSL_REQUIREMENT}' '{TVM_FFI_REQUIREMENT}'"
             ) from error
         raise
     if text and not _runs(module, text):

@@ -38,12 +38,14 @@ _WORDS: dict[str, Data] = {
 _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def load_document(path: Path) -> SpecDocument:
-    """Read a spec file. CutegenError when it cannot be read, SpecError with every finding about its text."""
+def load_document(path: Path, raw: bytes | None = None) -> SpecDocument:
+    """Read a spec file; raw: what to read in its place, as an editor has it. CutegenError when it cannot be read,
+    SpecError with every finding about its text."""
     shown = path.as_posix()
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+        if raw is None:
+            with path.open("rb") as stream:
+                raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise CutegenError(f"{shown}: cannot be read: {error.strerror or error}", exit_code=2) from None
     if path.name.endswith(LOCK_SUFFIX):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
@@ -15,6 +16,8 @@ Schema: TypeAlias = dict[str, Any]
 
 # The dialect that every editor's YAML support knows; nothing newer is used.
 DIALECT = "http://json-schema.org/draft-07/schema#"
+# Of the schemas of families; a name and no address, since they are read from files. The number is that of `cutegen:`.
+IDENTITY = "urn:cutegen:spec:1"
 # Keys that come behind those that say what a kernel is.
 LAST = ("device", *RUN_SECTIONS)
 _KINDS = {bool: "boolean", int: "integer", str: "string"}  # type of a listed value -> JSON type
@@ -32,7 +35,13 @@ def json_schema(model: type[BaseModel]) -> Schema:
     body["properties"] = own | {key: field for key, field in body["properties"].items() if key in LAST}
     kernel = body["properties"].get("kernel", {}).get("const")
     title = f"cutegen spec, kernel: {kernel}" if kernel else f"cutegen {model.__name__}"
-    return {"$schema": DIALECT, **body, "title": title}
+    identity = {"$id": f"{IDENTITY}:{kernel}"} if kernel else {}
+    return {"$schema": DIALECT, **identity, **body, "title": title}
+
+
+def schema_text(model: type[BaseModel]) -> str:
+    """The file that an editor reads."""
+    return json.dumps(json_schema(model), indent=2) + "\n"
 
 
 def options(schema: Schema, root: Schema) -> list[Schema]:

@@ -34,7 +34,8 @@ def test_contents(wheel: zipfile.ZipFile) -> None:
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     data = files("templates", ".jinja") | files("specs", ".yaml")
     starters = {name for name in files("cutegen", ".yaml") if name.endswith("/starter.yaml")}
-    assert packed == files("cutegen", ".py") | {"cutegen/py.typed"} | starters | {f"cutegen/_data/{n}" for n in data}
+    other = {"cutegen/py.typed", "cutegen/cli/words.json"}
+    assert packed == files("cutegen", ".py") | other | starters | {f"cutegen/_data/{n}" for n in data}
 
 
 def test_metadata(wheel: zipfile.ZipFile) -> None:

@@ -171,6 +171,12 @@ def test_run_says_what_a_broken_contract_means(
     out, err = capsys.readouterr()
     assert "0 of 1 contract checks hold, 1.0 s; local-memory: planned none, found 8 B stack" in out
     assert err == "local-memory: registers spill: use a smaller tile\n"
+    assert main(["run", str(spec), "-o", "made/here"]) == 1
+    assert "made/here/gemm: 4 files written" in capsys.readouterr().out
+    assert (tmp_path / "made" / "here" / "gemm" / "plan.py").is_file()
+    (tmp_path / "pyproject.toml").write_text('[tool.cutegen]\nspecs = ["gemm.yaml"]\noutput = "configured"\n')
+    assert main(["run"]) == 1
+    assert (tmp_path / "configured" / "gemm" / "plan.py").is_file()
 
 
 def test_spec_sections_reach_the_target(tmp_path: Path) -> None:

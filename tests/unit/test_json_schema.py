@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cutegen.cli.author import shipped_specs
 from cutegen.cli.reference import all_rules, pages
+from cutegen.cli.start import SERVER, shipped_specs
 from cutegen.families.registry import FAMILIES, load_spec_model
 from cutegen.spec import load_document
 from cutegen.spec.schema import json_schema
@@ -35,6 +35,14 @@ def test_schema_is_valid(family: str) -> None:
 @pytest.mark.parametrize("path", [*shipped_specs(), *STARTERS], ids=lambda p: p.stem)
 def test_shipped_specs_are_accepted(path: Path) -> None:
     assert errors(load_document(path).data) == []
+
+
+@pytest.mark.parametrize("path", [*shipped_specs(), *STARTERS], ids=lambda p: p.stem)
+def test_shipped_specs_name_their_schema(path: Path) -> None:
+    """By a path that holds in a clone."""
+    named = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix(SERVER)
+    schema = json.loads((path.parent / named).read_text(encoding="utf-8"))
+    assert schema["$id"] == f"urn:cutegen:spec:1:{load_document(path).data['kernel']}"
 
 
 def test_everything_that_can_be_written_is_accepted() -> None:

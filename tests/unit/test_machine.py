@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.build import doctor
+from cutegen.build.trial import Trial
 from cutegen.cli import main
 from cutegen.runtime import gpu
 from cutegen.runtime.gpu import Driver, Torch, arch_capability, probe_gpu
@@ -148,7 +149,7 @@ def test_doctor_on_a_bare_machine(
     rows = run_doctor(capsys)
     assert rows["validate, resolve, lock, pin, render, explain"]["ok"] is True
     assert rows["build"]["ok"] is False
-    for remedy in ("nvidia-cutlass-dsl>=4.6", "apache-tvm-ffi", "nvidia-cuda-nvdisasm"):
+    for remedy in ("nvidia-cutlass-dsl>=4.6.2", "apache-tvm-ffi", "nvidia-cuda-nvdisasm"):
         assert remedy in str(rows["build"]["why"])
     assert "no NVIDIA driver" in str(rows["check, bench, tune"]["why"])
     assert "torch is not installed" in str(rows["check, bench, tune"]["why"])
@@ -161,20 +162,30 @@ def test_doctor_on_a_good_machine(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     versions = {"nvidia_cutlass_dsl": "4.8.1", "nvidia_cutlass_dsl_libs_cu13": "4.8.1", "apache_tvm_ffi": "0.1.11"}
     monkeypatch.setattr(doctor, "distribution_versions", lambda: versions)
     monkeypatch.setattr(doctor, "dsl_version", lambda: (4, 9, 0))
+    monkeypatch.setattr(doctor, "try_compiler", lambda arch: Trial("", 1.5))
     monkeypatch.setattr(doctor, "find_nvdisasm", lambda: "/opt/nvdisasm")
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setenv("CUTEGEN_CACHE", "0")
     rows = run_doctor(capsys)
     assert rows["check, bench, tune"] == {"command": "check, bench, tune", "ok": True, "why": ""}
     assert rows["GPU"]["value"] == "NVIDIA H200 (9.0: sm_90a); NVIDIA A100 (8.0: no kernels for it)"
+    assert rows["compiler"]["value"] == "a trial kernel compiles for sm_90a, 1.5 s"
+    assert (rows["build"]["ok"], rows["DSL wheels"]["value"]) == (True, "2, all 4.8.1")
     assert "outside the tested 4.6 to 4.8" in str(rows["CuTe DSL"]["value"])
     assert "off" in str(rows["cache"]["value"])
+    monkeypatch.setattr(doctor, "try_compiler", lambda arch: Trial("TypeError: no\n  such argument", 1.5))
+    rows = run_doctor(capsys)
+    said = "compiler a trial kernel does not compile: TypeError: no such argument"
+    for command in ("build", "check, bench, tune"):
+        assert rows[command]["ok"] is False
+        assert str(rows[command]["why"]).startswith(said)
 
 
 def test_doctor_says_that_the_cache_is_no_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
+    monkeypatch.setattr(doctor, "try_compiler", lambda arch: Trial("", 1.5))
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "file"))
     row = run_doctor(capsys)["cache"]
     assert row["ok"] is False

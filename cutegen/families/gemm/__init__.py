@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cutegen.families.code_plan import CodePlan
     from cutegen.families.decide import Locked
-    from cutegen.families.explanation import Section
     from cutegen.families.family import Family
     from cutegen.families.gemm.problem import GemmProblem
     from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.families.resolved import Outcome, Portfolio
+        from cutegen.families.section import Section
     from cutegen.families.tuned import TunedRow
     from cutegen.families.tuning import TuningSpace
     from cutegen.spec import SpecDocument

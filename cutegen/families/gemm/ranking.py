@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cutegen.families.explanation import Section
 from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cores import SPLIT_MARGIN
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.section import Section
 from cutegen.hardware import ARCHS, DEVICES
 
 SHOWN = 5

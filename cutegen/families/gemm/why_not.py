@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cutegen.families.decide import written_knobs
-from cutegen.families.explanation import Section
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import describe_work, estimate
 from cutegen.families.gemm.derived import derive
@@ -14,6 +13,7 @@ from cutegen.families.gemm.explain import read_shape
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.resolve import chooser
 from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.section import Section
 from cutegen.families.wish import answer_wish
 from cutegen.hardware import DEVICES
 

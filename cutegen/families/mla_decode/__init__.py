@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cutegen.families.code_plan import CodePlan
     from cutegen.families.decide import Locked
-    from cutegen.families.explanation import Section
     from cutegen.families.family import Family
     from cutegen.families.mla_decode.problem import MlaProblem
     from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
     from cutegen.families.mla_decode.spec import MlaSpec
     from cutegen.families.resolved import Outcome, Portfolio
+        from cutegen.families.section import Section
     from cutegen.families.tuned import TunedRow
     from cutegen.families.tuning import TuningSpace
     from cutegen.spec import SpecDocument

@@ -1,0 +1,139 @@
+"""The commands by group: where each lies, what it does in a sentence, and how it is called.
+
+Written down here, so that `cutegen --help` imports no command; a test compares the sentences with the commands' own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """place: module:function. sentence: the first of the command's help. examples: calls, shown below its help."""
+
+    place: str
+    sentence: str
+    examples: tuple[str, ...] = ()
+
+
+GROUPS: dict[str, dict[str, Entry]] = {
+    "The whole way": {
+        "run": Entry(
+            "cutegen.cli.run:run",
+            "The whole way for each spec: validate, render, build, and where a GPU for it is present check and bench.",
+            ("cutegen run specs/my_gemm.yaml", "cutegen run specs/my_gemm.yaml -o kernels"),
+        ),
+    },
+    "Write": {
+        "new": Entry(
+            "cutegen.cli.start:new",
+            "Write a commented spec NAME.yaml to start from.",
+            ("cutegen new gemm my_gemm", "cutegen new my_mlp --from gemm_bf16_swiglu_sm90a"),
+        ),
+        "validate": Entry(
+            "cutegen.cli.author:validate",
+            "Report what is wrong with specs, as much as can be told at once: text, then keys and expressions, then "
+            "rules.",
+            (
+                "cutegen validate specs",
+                "cutegen validate - --stdin-filename specs/my_gemm.yaml < buffer",
+                "cutegen validate specs --output-format github",
+            ),
+        ),
+        "explain": Entry(
+            "cutegen.cli.decide:explain",
+            "Explain a spec's kernel, a rule, an epilogue op, or a key of specs.",
+            (
+                "cutegen explain specs/my_gemm.yaml --shape m=64,n=4096,k=4096",
+                'cutegen explain specs/my_gemm.yaml --why-not "tile=256x256"',
+                "cutegen explain smem-capacity",
+            ),
+        ),
+    },
+    "Make": {
+        "render": Entry(
+            "cutegen.cli.render:render",
+            "Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change.",
+            ("cutegen render specs", "cutegen render --check specs", "cutegen render --diff specs/my_gemm.yaml"),
+        ),
+        "build": Entry(
+            "cutegen.cli.build:build",
+            "Compile the kernels of specs and compare the code with the plan.",
+            ("cutegen build specs/my_gemm.yaml", "cutegen build specs/my_gemm.yaml --keep build-output"),
+        ),
+    },
+    "Prove": {
+        "check": Entry(
+            "cutegen.cli.run:check",
+            "Prove kernels on problems made to break them: edge shapes, guard bands, odd strides, streams, graphs, "
+            "repeats.",
+            ("cutegen check specs/my_gemm.yaml", "cutegen check my_kernel.py --shape m=100,n=264,k=512"),
+        ),
+        "bench": Entry(
+            "cutegen.cli.bench:bench",
+            "Measure kernels beside other libraries, interleaved in one process.",
+            ("cutegen bench specs/my_gemm.yaml -o new.json", "cutegen bench specs/my_gemm.yaml --compare old.json"),
+        ),
+        "tune": Entry(
+            "cutegen.cli.tune:tune",
+            "Measure candidates on the current GPU, and write what beats the default beyond the noise into the lock.",
+            (
+                "cutegen tune specs/my_gemm.yaml --budget 5m",
+                "cutegen tune specs/my_gemm.yaml --shape m=64,n=4096,k=4096 --dry-run",
+            ),
+        ),
+        "report": Entry(
+            "cutegen.cli.bench:report_",
+            "Show a result that `bench -o` wrote: as a table, as a page or a chart, or beside an older one.",
+            ("cutegen report new.json --html new.html", "cutegen report new.json --compare old.json"),
+        ),
+    },
+    "Keep": {
+        "lock": Entry(
+            "cutegen.cli.decide:lock",
+            "Write the lock of each spec: the decisions it leaves open, with their reasons.",
+            ("cutegen lock specs", "cutegen lock --check specs"),
+        ),
+        "pin": Entry(
+            "cutegen.cli.decide:pin",
+            "Write decisions into the spec, where people review them; its comments and layout stay.",
+            ("cutegen pin specs/my_gemm.yaml --key tiling.tile",),
+        ),
+        "resolve": Entry(
+            "cutegen.cli.decide:resolve",
+            "Print every decision and derived number with its reason; write nothing.",
+            ("cutegen resolve specs/my_gemm.yaml",),
+        ),
+    },
+    "About": {
+        "list": Entry(
+            "cutegen.cli.author:list_",
+            "Show the kernel families, the shipped specs and suites, and the epilogue operations.",
+            ("cutegen list",),
+        ),
+        "schema": Entry(
+            "cutegen.cli.author:schema",
+            "Print the JSON schema of a family's specs, for editors.",
+            ("cutegen schema gemm -o specs/schema/gemm.json",),
+        ),
+        "doctor": Entry(
+            "cutegen.cli.build:doctor",
+            "Say what this machine can do, and what is missing for the rest.",
+            ("cutegen doctor", "cutegen doctor --json"),
+        ),
+        "cache": Entry(
+            "cutegen.cli.cache:cache",
+            "Show what the cache holds, by kind, and its limit.",
+            ("cutegen cache", "cutegen cache prune --older-than 30d", "cutegen cache prune --max-size 5GB"),
+        ),
+    },
+}
+HIDDEN = {"docs": Entry("cutegen.cli.author:docs", "Regenerate the reference pages from models, rules and ops.")}
+COMMANDS: dict[str, Entry] = {name: entry for group in (*GROUPS.values(), HIDDEN) for name, entry in group.items()}
+
+
+def describe_examples(entry: Entry) -> str:
+    """What stands below a command's help."""
+    title = "Examples" if len(entry.examples) > 1 else "Example"
+    return "\b\n" + "\n".join([f"{title}:", *(f"  {call}" for call in entry.examples)]) if entry.examples else ""

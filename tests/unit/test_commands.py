@@ -1,0 +1,114 @@
+"""The list of commands: cheap, grouped, and what the commands say of themselves; names that a shell completes."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from test_imports import loaded_after
+
+from cutegen.cli import main, root
+from cutegen.cli.commands import COMMANDS, GROUPS, HIDDEN
+from cutegen.cli.reference import words
+from cutegen.cli.words import INDEX
+from cutegen.epilogue import CALLS, OPS
+
+ROOT = Path(__file__).parents[2]
+SPEC_MODELS = {"pydantic", "ruamel", "jinja2", "rich", "torch", "cutlass"}
+
+
+def command(name: str) -> click.Command:
+    found = root.get_command(click.Context(root), name)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_the_command_says(name: str) -> None:
+    assert command(name).get_short_help_str(300).rstrip(".") == COMMANDS[name].sentence.rstrip(".")
+    assert command(name).hidden == (name in HIDDEN)
+
+
+@pytest.mark.parametrize("name", [name for group in GROUPS.values() for name in group])
+def test_examples_are_calls_of_the_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With options that it has; and they are shown."""
+    assert main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    options = {option for p in command(name).params for option in p.opts}
+    if isinstance(group := command(name), click.Group):
+        options |= {option for inner in group.commands.values() for p in inner.params for option in p.opts}
+    assert COMMANDS[name].examples
+    for example in COMMANDS[name].examples:
+        assert f"  {example}\n" in shown
+        program, called, *rest = shlex.split(example, comments=True)
+        assert (program, called) == ("cutegen", name)
+        assert {word for word in rest if word.startswith("-") and word != "-"} <= options
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["explain", "gelu_tanh"], ["explain", "where"], ["cache"], ["valdate"]],
+    ids=" ".join,
+)
+def test_what_has_to_be_quick_imports_no_models_of_specs(arguments: list[str]) -> None:
+    """0.15 s of CPU for --help and 0.3 s for an op is what is left without them."""
+    code = f"from cutegen.cli import main\ntry:\n    main({arguments!r})\nexcept SystemExit:\n    pass"
+    assert not loaded_after(code) & SPEC_MODELS
+
+
+def test_help_imports_no_command() -> None:
+    code = "import sys; from cutegen.cli import main; main(['--help']); print('NAMES', *sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    modules = {entry.place.partition(":")[0] for entry in COMMANDS.values()}
+    assert modules & set(said.rpartition("NAMES")[2].split()) == set()
+
+
+def test_help_groups_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    places = [out.index(f"\n{title}:\n") for title in GROUPS]
+    assert places == sorted(places)
+    assert all(f"\n  {name} " in out for group in GROUPS.values() for name in group)
+    assert "\n  docs " not in out
+
+
+def complete(arguments: list[str], incomplete: str) -> list[tuple[str, str]]:
+    found = ShellComplete(root, {}, "cutegen", "_CUTEGEN_COMPLETE").get_completions(arguments, incomplete)
+    return [(item.value, item.type) for item in found]
+
+
+def test_commands_are_completed() -> None:
+    assert complete([], "re") == [("render", "plain"), ("report", "plain"), ("resolve", "plain")]
+    assert complete(["valdate"], "x") == []  # and nothing is printed into the line that is typed
+    assert complete(["cache"], "pr") == [("prune", "plain")]
+    assert complete([], "do") == [("doctor", "plain")]  # `docs` is hidden
+
+
+@pytest.mark.parametrize("name", ["validate", "render", "build", "explain", "pin", "check", "bench", "tune", "lock"])
+def test_specs_are_completed_by_the_shell(name: str) -> None:
+    assert ("specs/ge", "file") in complete([name], "specs/ge")
+
+
+def test_words_are_completed() -> None:
+    found = [value for value, _ in complete(["explain"], "smem")]
+    assert "smem-capacity" in found
+    assert {"gelu_tanh", "gelu_erf"} <= {value for value, _ in complete(["explain"], "gelu")}
+    assert ("tiling.tile", "plain") in complete(["explain"], "tiling.t")
+    assert complete(["explain"], "") == [("", "file")]
+
+
+def test_families_specs_and_suites_are_completed() -> None:
+    assert complete(["new"], "ge") == [("gemm", "plain")]
+    assert complete(["schema"], "m") == [("mla_decode", "plain")]
+    assert ("gemm_bf16_swiglu_sm90a", "plain") in complete(["new", "--from"], "gemm_bf16_sw")
+    assert ("llm_gemm", "plain") in complete(["bench", "--suite"], "llm")
+
+
+def test_listed_words_are_current() -> None:
+    assert INDEX.read_text(encoding="utf-8") == words(), "run `cutegen docs`"
+    assert all(f'"{name}"' in words() for name in (*OPS, *CALLS, "smem-capacity", "tma.<name>.swizzle", "gemm"))
