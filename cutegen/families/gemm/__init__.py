@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.families.resolved import Outcome, Portfolio
-        from cutegen.families.section import Section
+    from cutegen.families.section import Section
     from cutegen.families.tuned import TunedRow
     from cutegen.families.tuning import TuningSpace
     from cutegen.spec import SpecDocument

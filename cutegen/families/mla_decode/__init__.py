@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
     from cutegen.families.mla_decode.spec import MlaSpec
     from cutegen.families.resolved import Outcome, Portfolio
-        from cutegen.families.section import Section
+    from cutegen.families.section import Section
     from cutegen.families.tuned import TunedRow
     from cutegen.families.tuning import TuningSpace
     from cutegen.spec import SpecDocument
