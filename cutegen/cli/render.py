@@ -6,7 +6,16 @@ from pathlib import Path
 
 import click
 
-from cutegen.cli.console import findings, json_option, note, print_json, say, specs_argument, written_files
+from cutegen.cli.console import (
+    drop_winners_option,
+    findings,
+    json_option,
+    note,
+    print_json,
+    say,
+    specs_argument,
+    written_files,
+)
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
@@ -19,19 +28,29 @@ OUTPUT = Path("generated")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file differs from what would be rendered.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
 @click.option("--locked", is_flag=True, help="Refuse a spec whose lock is missing, stale or illegal.")
+@drop_winners_option
 @click.option("--standalone", is_flag=True, help="Copy what the package uses of cutegen beside its kernel.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=OUTPUT, show_default=True, help="Folder.")
 @json_option
 def render(
-    specs: list[Path], check: bool, diff: bool, locked: bool, standalone: bool, output: Path, as_json: bool
+    specs: list[Path],
+    check: bool,
+    diff: bool,
+    locked: bool,
+    drop_winners: bool,
+    standalone: bool,
+    output: Path,
+    as_json: bool,
 ) -> int:
     """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
+    if drop_winners and (check or diff or locked):
+        raise CutegenError("--drop-winners changes locks: leave out --check, --diff and --locked", exit_code=2)
     results: list[dict[str, object]] = []
     failures = 0
     owners: dict[str, Path] = {}
     for path in specs:
         try:
-            resolution = resolve_file(path, locked=locked or check)
+            resolution = resolve_file(path, locked=locked or check, drop_winners=drop_winners)
             name = resolution.resolved.name
             if name in owners:
                 raise CutegenError(f"{path} and {owners[name]} would both render to {output / name}", "rename one")

@@ -132,12 +132,12 @@ def product_name(rows: Iterable[DispatchRow], device: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """resolved: the family's resolved kernel. notes: locked decisions and tuned rows that could not be kept, and why.
-    dropped: indices of those rows; instances: the tiling of each other one, by the row's name."""
+    """resolved: the family's resolved kernel. notes: locked decisions that could not be kept, and why. unfit: tuned
+    rows that do not hold, by index, and why; instances: the tiling of each other one, by the row's name."""
 
     resolved: Any
     notes: tuple[str, ...]
-    dropped: tuple[int, ...] = ()
+    unfit: Mapping[int, str] = field(default_factory=dict)
     instances: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cutegen import __version__
+from cutegen.resolve.binding import KERNELS
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.runtime.sources import distribution_versions
 
@@ -18,7 +19,7 @@ def describe_toolchain(software: str) -> str:
     found = distribution_versions()
     flavours = sorted(name.rpartition("_")[2] for name in found if name.startswith("nvidia_cutlass_dsl_libs_cu"))
     dsl = " ".join(["dsl", found.get("nvidia_cutlass_dsl", "none"), *flavours])
-    return ", ".join(filter(None, (dsl, software, f"cutegen {__version__}")))
+    return ", ".join(filter(None, (dsl, software, f"cutegen {__version__}", f"kernels {KERNELS}")))
 
 
 def report_other_toolchains(winners: Iterable[Winner], spec: Path) -> Iterator[str]:

@@ -59,7 +59,7 @@ def resolve(
     resolved = _resolved(spec, doc, problem, decided, rows, read.kept)
     names = {t.candidate: t.name for t in resolved.tilings}
     instances = {row.name: names[c] for row, c in read.kept}
-    return Outcome(resolved, decided.notes + read.notes, read.dropped, instances)
+    return Outcome(resolved, decided.notes, read.unfit, instances)
 
 
 def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:
