@@ -100,7 +100,8 @@ def find_stale(lock: Lock, spec: KernelSpec, problem: Any) -> dict[int, str]:
     plain_problem = load_family(spec.kernel).describe_problem(problem)
     found = {}
     for index, winner in enumerate(lock.winners):
-        if reason := staleness(winner, bind(spec.kernel, spec.arch, plain_problem, lock.tilings.get(winner.tiling))):
+        digest = bind(spec.kernel, spec.arch, plain_problem, lock.tilings.get(winner.tiling))
+        if reason := staleness(winner, digest, lock.dsl):
             found[index] = reason
     return found
 

@@ -29,7 +29,7 @@ class Lock:
 
     tilings: knob values by dotted path, of what `tune` found faster than the decisions; winners: for which calls.
     written: what the spec wrote when the decisions were made beside it, by dotted path; another value of it may take
-    them along.
+    them along. dsl: the release of CuTe DSL that `tune` last measured with, which winners are bound to; "" before that.
     """
 
     spec: str
@@ -37,6 +37,7 @@ class Lock:
     tilings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     winners: tuple[Winner, ...] = ()
     written: Mapping[str, object] = field(default_factory=dict)
+    dsl: str = ""
 
     def to_text(self) -> str:
         """YAML, one decision a line; equal for equal content."""
@@ -49,6 +50,7 @@ class Lock:
             lines.append(f"  {key}: {{value: {json.dumps(value)}, reason: {json.dumps(reason)}}}")
         lines += ["written:"] if self.written else []
         lines += [f"  {key}: {json.dumps(value)}" for key, value in self.written.items()]
+        lines += [f"dsl: {json.dumps(self.dsl)}"] if self.dsl and self.winners else []
         lines += ["tilings:"] if self.tilings else []
         for name, knobs in self.tilings.items():
             lines += [f"  {name}:", *_flow("    ", [f"{key}: {json.dumps(value)}" for key, value in knobs.items()])]
@@ -73,7 +75,8 @@ class Lock:
     def with_winners(self, tilings: Mapping[str, Mapping[str, object]], winners: Collection[Winner]) -> Lock:
         """With these winners, and of the tilings those that they name."""
         named = {w.tiling for w in winners}
-        return replace(self, tilings={k: v for k, v in tilings.items() if k in named}, winners=tuple(winners))
+        kept = {name: knobs for name, knobs in tilings.items() if name in named}
+        return replace(self, tilings=kept, winners=tuple(winners), dsl=self.dsl if winners else "")
 
 
 def _flow(start: str, items: Sequence[str]) -> list[str]:
@@ -125,13 +128,15 @@ def read_lock(path: Path) -> Lock | None:
     spec, decisions = data["spec"], data["decisions"]
     if not isinstance(spec, str) or not isinstance(decisions, dict):
         raise _damaged(path, "is damaged: `spec` is text, `decisions` a map")
-    if extra := set(data) - {"cutegen", "spec", "decisions", "tilings", "winners", "written", *_PASSED_OVER}:
+    if extra := set(data) - {"cutegen", "spec", "decisions", "tilings", "winners", "written", "dsl", *_PASSED_OVER}:
         raise _damaged(path, f"is damaged: unknown key `{sorted(extra)[0]}`")
     if not isinstance(written := data.get("written", {}), dict):
         raise _damaged(path, "is damaged: `written` is a map")
     made = {key: _decision(path, key, entry) for key, entry in decisions.items()}
     tilings, winners = _winners(path, data.get("tilings", {}), data.get("winners", []))
-    return Lock(spec, made, tilings, winners, written)
+    if not isinstance(dsl := data.get("dsl", ""), str):
+        raise _damaged(path, "is damaged: `dsl` is text")
+    return Lock(spec, made, tilings, winners, written, dsl if winners else "")
 
 
 def _winners(path: Path, tilings: Data, winners: Data) -> tuple[dict[str, dict[str, Data]], tuple[Winner, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cutegen import __version__
-from cutegen.resolve.binding import KERNELS
+from cutegen.resolve.binding import KERNELS, read_tools
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.runtime.sources import distribution_versions
 
@@ -41,8 +41,7 @@ def report_other_toolchains(winners: Iterable[Winner], spec: Path) -> Iterator[s
 
 def _versions(toolchain: str) -> dict[str, str]:
     """Of what is in _KNOWN, as far as the text tells."""
-    words = (part.split() for part in toolchain.split(", "))
-    return {part[0]: part[1] for part in words if len(part) > 1 and part[0] in _KNOWN}
+    return {name: version for name, version in read_tools(toolchain).items() if name in _KNOWN}
 
 
 def _say(versions: dict[str, str]) -> str:

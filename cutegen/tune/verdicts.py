@@ -12,6 +12,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
 from cutegen.resolve import Lock, Resolution, bind_winner, resolve_tuned
+from cutegen.resolve.binding import dsl_series
 from cutegen.resolve.winners import DEFAULT, Bounds, Winner
 from cutegen.run.intervals import Interval, speed_ratio
 from cutegen.run.shapes import Shape, shape_text
@@ -61,7 +62,8 @@ def record(
     kept = [w for w in lock.winners if w.device != device or w.problem not in problems]
     mine = reach([w for w in (*kept, *fresh) if w.device == device and not w.unused], space.dims, space.along)
     others = [w for w in kept if w.device != device or w.unused]
-    return _renamed(resolution, lock.with_winners(tilings, [*others, *mine]))
+    tuned = replace(lock.with_winners(tilings, [*others, *mine]), dsl=dsl_series(toolchain))
+    return _renamed(resolution, tuned)
 
 
 def verdicts(report: TuneReport) -> Iterator[Verdict]:

@@ -6,7 +6,7 @@ import importlib
 import subprocess
 import sys
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,21 @@ from typing import Any
 import pytest
 from gemm_specs import OFFSETS, PLAIN, gathered, resolve_text
 
+from cutegen.cli import main
 from cutegen.diagnostics import CutegenError
 from cutegen.families.resolved import dispatch, product_name
 from cutegen.render import render_package, write_package
-from cutegen.resolve import Lock, lock_path, pin_decisions, read_lock, resolve_document, resolve_file, save_lock
+from cutegen.resolve import (
+    Lock,
+    bind_winner,
+    lock_path,
+    pin_decisions,
+    read_lock,
+    resolve_document,
+    resolve_file,
+    save_lock,
+)
+from cutegen.resolve.binding import KERNELS
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.spec import load_text
 
@@ -29,27 +40,43 @@ TILINGS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
+TOOLS = f"dsl 4.8.1 cu13, kernels {KERNELS}"
+
+
 def winner(low: int, high: int, tiling: str, device: str = H200, n: int = 4096, k: int = 4096) -> Winner:
     calls = {"m": (low, high), "n": n, "k": k}
     won = (1.1, 1.2, 1.3) if tiling != DEFAULT else None
-    return Winner(device, calls, tiling, 8.25, won, "torch.mm", (0.98, 1.0, 1.02), "abc123", "dsl 4.8.1 cu13")
+    return Winner(device, calls, tiling, 8.25, won, "torch.mm", (0.98, 1.0, 1.02), "abc123", TOOLS)
 
 
-WINNERS = (
+def bound(winners: Iterable[Winner], tilings: Mapping[str, Any] = TILINGS, text: str = PLAIN) -> tuple[Winner, ...]:
+    """As a tune of this spec writes them."""
+    before = resolve_text(text)
+    return tuple(replace(w, measured=bind_winner(before, tilings.get(w.tiling))) for w in winners)
+
+
+WINNERS = bound((
     winner(1, 16, "flat"),
     winner(17, 64, "flat"),
     winner(65, 128, DEFAULT),
     winner(129, 256, "turns"),
     winner(129, 256, "flat", H100),
     winner(33, 64, "turns", n=1280, k=8192),
-)
+))  # fmt: skip
 DEFAULT_KEY = "t128x256x64"
 
 
 def with_winners(*winners: Winner, tilings: Any = None, text: str = PLAIN) -> Any:
-    """PLAIN resolved with a lock that has these winners."""
-    lock = resolve_text(text).lock.with_winners(tilings or TILINGS, winners)
+    """PLAIN resolved with a lock that has these winners, bound to it."""
+    own = bound(winners, tilings or TILINGS, text)
+    lock = resolve_text(text).lock.with_winners(tilings or TILINGS, own)
     return resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+
+
+def resolve_bound(winners: Iterable[Winner]) -> Any:
+    """What PLAIN resolves to with winners that are bound already."""
+    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, tuple(winners))
+    return resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock).resolved
 
 
 def test_a_lock_with_winners_reads_back(tmp_path: Path) -> None:
@@ -79,10 +106,11 @@ def test_what_a_winner_contradicts_is_not_pinned() -> None:
     before = with_winners(*WINNERS, tilings=tilings)
     with pytest.raises(CutegenError, match="would not resolve to the same kernel") as caught:
         pin_decisions(before, ["tiling.tile"])
-    assert "flat is dropped: tiling.tile: the spec now says [128, 256, 64]" in caught.value.message
-    assert "turns is dropped" in caught.value.message
+    said = "flat) are in the lock, and no call runs them: tiling.tile: the spec now says [128, 256, 64]"
+    assert said in caught.value.message
+    assert "(turns) are in the lock" in caught.value.message
     assert "all winners agree with (--key): scheduler; or take `winners` out of kernel.lock" in caught.value.remedy
-    assert pin_decisions(before, ["scheduler"])[1].lock.winners == WINNERS
+    assert pin_decisions(before, ["scheduler"])[1].lock.winners == bound(WINNERS, tilings)
 
 
 def test_what_a_tuned_device_is_called() -> None:
@@ -133,9 +161,9 @@ def test_winners_that_differ_in_rows_to_gather_from_alone_collide() -> None:
     """As locks have them from when those rows had a say; the first stands, and that is told."""
     own = replace(winner(1, 64, "turns"), calls=GATHERING)
     resolution = gathering(own, replace(own, calls={**GATHERING, "t": 512}, tiling="flat"))
-    said = "winners: flat is dropped: another winner is for the same calls on this device, whatever t is"
-    assert said in resolution.notes
-    assert resolution.lock.winners == (own,)
+    reason = "another winner is for the same calls on this device, whatever t is"
+    assert resolution.notes == (f"winners: flat is in the lock, and no call runs it: {reason}",)
+    assert [w.unused for w in resolution.lock.winners] == ["", reason]
 
 
 @pytest.fixture
@@ -222,28 +250,39 @@ def test_winners_change_the_digest_but_not_the_default_kernel() -> None:
         ({"tiling.tile": [64, 64, 64], "tma.b.load_ahead": True}, "pdl.ready does not name `b`"),
     ],
 )
-def test_a_tiling_that_rules_refuse_is_dropped_and_told(knobs: dict[str, object], reason: str) -> None:
-    lock = resolve_text(PLAIN).lock.with_winners({**TILINGS, "bad": knobs}, [winner(1, 16, "bad"), *WINNERS[1:]])
+def test_a_tiling_that_rules_refuse_is_kept_and_told(knobs: dict[str, object], reason: str) -> None:
+    tilings = {**TILINGS, "bad": knobs}
+    (bad,) = bound([winner(1, 16, "bad")], tilings)
+    lock = resolve_text(PLAIN).lock.with_winners(tilings, [bad, *WINNERS[1:]])
     document = load_text(PLAIN, "kernel", "kernel.yaml")
     resolution = resolve_document(document, lock)
     (note,) = resolution.notes
-    assert note.startswith("winners: bad is dropped: ")
+    assert note.startswith("winners: bad is in the lock, and no call runs it: ")
     assert reason in note
-    assert resolution.lock.winners == WINNERS[1:]
-    assert "bad" not in resolution.lock.tilings
+    assert reason in resolution.lock.winners[0].unused
+    assert resolution.lock.winners[1:] == WINNERS[1:]
+    assert resolution.lock.tilings["bad"] == knobs
     with pytest.raises(CutegenError, match="does not hold"):
         resolve_document(document, lock, locked=True)
+    again = resolve_document(document, resolution.lock, locked=True)  # marked, the lock holds; it is told all the same
+    assert (again.notes, again.lock) == (resolution.notes, resolution.lock)
+    assert [t.name for t in again.resolved.tilings] == [t.name for t in resolve_bound(WINNERS[1:]).tilings]
+    dropped = resolve_document(document, resolution.lock, drop_winners=True)
+    assert dropped.notes[0].startswith("winners: bad is dropped: ")
+    assert dropped.lock.winners == WINNERS[1:]
+    assert "bad" not in dropped.lock.tilings
 
 
 def test_what_the_spec_writes_now_wins_over_winners() -> None:
     text = PLAIN + "warpgroups: {schedule: cooperative}\n"
     lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
     resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
-    dropped = [n for n in resolution.notes if n.startswith("winners")]
-    assert dropped == [
-        'winners: turns is dropped: warpgroups.schedule: the spec now says "cooperative", it has "pingpong"'
-    ]
-    assert {w.tiling for w in resolution.lock.winners} == {"flat", DEFAULT}
+    reason = 'warpgroups.schedule: the spec now says "cooperative", it has "pingpong"'
+    told = [n for n in resolution.notes if n.startswith("winners")]
+    assert told == [f"winners: 2 winners (turns) are in the lock, and no call runs them: {reason}"]
+    assert {w.tiling: w.unused for w in resolution.lock.winners} == {"flat": "", DEFAULT: "", "turns": reason}
+    back = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), resolution.lock)
+    assert back.lock.winners == WINNERS  # nobody's figures are lost by an edit that is taken back
 
 
 def test_calls_that_are_none_of_this_kernel_or_are_answered_twice() -> None:
@@ -251,15 +290,15 @@ def test_calls_that_are_none_of_this_kernel_or_are_answered_twice() -> None:
     wide = replace(winner(1, 8, "flat"), calls={"m": (1, 8), "n": (1, 4096), "k": 4096})
     resolution = with_winners(winner(10, 20, "flat"), winner(20, 30, "turns"), odd, wide)
     assert resolution.notes == (
-        "winners: turns is dropped: another winner is for the same calls on this device",
-        "winners: flat is dropped: its calls give m, n; the dims are m, n, k",
-        "winners: flat is dropped: its calls give a range of n; a range is of m",
+        "winners: turns is in the lock, and no call runs it: another winner is for the same calls on this device",
+        "winners: flat is in the lock, and no call runs it: its calls give m, n; the dims are m, n, k",
+        "winners: flat is in the lock, and no call runs it: its calls give a range of n; a range is of m",
     )
-    assert resolution.lock.winners == (winner(10, 20, "flat"),)
+    assert [bool(w.unused) for w in resolution.lock.winners] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "dropped"),
+    ("first", "second", "idle"),
     [
         (winner(1, 512, DEFAULT), winner(17, 64, "flat"), "flat"),
         (winner(17, 64, "flat"), winner(1, 512, DEFAULT), DEFAULT),
@@ -267,12 +306,12 @@ def test_calls_that_are_none_of_this_kernel_or_are_answered_twice() -> None:
         (winner(17, 64, DEFAULT), replace(winner(1, 16, DEFAULT), calls={"m": (1, 16), "n": 4096}), DEFAULT),
     ],
 )
-def test_that_the_default_stands_is_an_answer_like_any_other(first: Winner, second: Winner, dropped: str) -> None:
+def test_that_the_default_stands_is_an_answer_like_any_other(first: Winner, second: Winner, idle: str) -> None:
     """Calls have one answer: beside one that says the default is fastest, another is not to be run."""
     resolution = with_winners(first, second)
     (note,) = resolution.notes
-    assert note.startswith(f"winners: {dropped} is dropped: ")
-    assert resolution.lock.winners == (first,)
+    assert note.startswith(f"winners: {idle} is in the lock, and no call runs it: ")
+    assert [bool(w.unused) for w in resolution.lock.winners] == [False, True]
     calls = {"m": 64, "n": 4096, "k": 4096}
     name = "t64x256x64" if first.tiling == "flat" else DEFAULT_KEY
     assert dispatch(resolution.resolved.dispatch, calls, H200) == name
@@ -282,10 +321,74 @@ def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
     lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
     spec = tmp_path / "kernel.yaml"
     spec.write_text(PLAIN)
-    lock_path(spec).write_text(replace(lock, evidence=("old",)).to_text())
-    upgraded = resolve_file(spec, upgrade=True)
-    assert upgraded.lock.winners == WINNERS
-    assert upgraded.lock.evidence == ()
+    lock_path(spec).write_text(lock.to_text())
+    assert resolve_file(spec, upgrade=True).lock.winners == WINNERS
+
+
+EDITS = {
+    "its epilogue": PLAIN + "epilogue: {d: relu(acc)}\n",
+    "a dtype": PLAIN.replace("d: bf16", "d: f16"),
+    "a promise": PLAIN + "dims: {m: [1, 100000]}\n",
+}
+
+
+@pytest.mark.parametrize("text", EDITS.values(), ids=EDITS)
+def test_a_winner_holds_for_what_it_measured(tmp_path: Path, text: str) -> None:
+    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
+    resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+    (note,) = [n for n in resolution.notes if n.startswith("winners")]
+    assert note.startswith(
+        "winners: 6 winners (flat, default, turns) are in the lock, and no call runs them: what was "
+    )
+    assert [t.name for t in resolution.resolved.tilings] == [t.name for t in resolve_text(text).resolved.tilings]
+    assert resolution.resolved.dispatch == resolve_text(text).resolved.dispatch
+    assert [replace(w, unused="") for w in resolution.lock.winners] == list(WINNERS)
+    assert resolution.lock.tilings == TILINGS
+    spec = tmp_path / "kernel.yaml"
+    spec.write_text(text)
+    lock_path(spec).write_text(lock.to_text())
+    assert main(["lock", "--check", str(spec)]) == 1
+    assert main(["lock", str(spec)]) == 0
+    assert main(["lock", "--check", str(spec)]) == 0
+    assert main(["lock", "--drop-winners", str(spec)]) == 0
+    left = read_lock(lock_path(spec))
+    assert left
+    assert (left.winners, left.tilings) == ((), {})
+
+
+def test_a_comment_or_a_benchmark_makes_no_winner_stale() -> None:
+    text = f"# more\n{PLAIN}\nbench: {{shapes: [{{m: 64, n: 64, k: 64}}]}}\n"
+    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
+    assert resolve_document(load_text(text, "kernel", "kernel.yaml"), lock).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"measured": ""}, "the lock does not say what was measured"),
+        ({"measured": "0" * 16}, "what was measured is another problem or tiling"),
+        (
+            {"toolchain": f"dsl 4.7.2 cu13, kernels {KERNELS}"},
+            "with CuTe DSL 4.7, and the lock was tuned with 4.8 since",
+        ),
+        ({"toolchain": f"driver 1.0, kernels {KERNELS}"}, "it was measured with CuTe DSL of no known release"),
+        ({"toolchain": "dsl 4.8.1 cu13"}, "the kernels that cutegen renders have changed"),
+        ({"toolchain": "dsl 4.8.1 cu13, kernels 0"}, "the kernels that cutegen renders have changed"),
+        ({"toolchain": f"dsl 4.8.3, kernels {KERNELS}"}, ""),
+    ],
+)
+def test_why_a_winner_is_stale(change: dict[str, str], reason: str) -> None:
+    lock = resolve_text(PLAIN).lock
+    lock = replace(lock.with_winners(TILINGS, [replace(WINNERS[0], **change)]), dsl="4.8")
+    resolution = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock)
+    assert [reason in note for note in resolution.notes] == [True] * bool(reason)
+    assert (len(resolution.resolved.dispatch) == 1) == bool(reason)
+
+
+def test_a_tiling_that_was_edited_in_the_lock_is_another() -> None:
+    lock = resolve_text(PLAIN).lock.with_winners({**TILINGS, "flat": TILINGS["turns"]}, WINNERS)
+    resolution = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock)
+    assert {w.tiling for w in resolution.lock.winners if w.unused} == {"flat"}
 
 
 @pytest.mark.parametrize(
@@ -298,7 +401,7 @@ def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
         ("m: [1, 16]", "m: 1.5", "winner 1 needs `calls.m` as an extent or as [low, high]"),
         ("gain: [1.1, 1.2, 1.3]", "gain: [1.1]", "winner 1 needs `gain` as [low, median, high]"),
         ('device: "NVIDIA H200"', 'device: ""', "winner 1 needs `device`, a line of text"),
-        ('beside: "abc123", ', "", "winner 1 needs `beside`, a line of text"),
+        ('beside: "abc123"', "x: 1", "winner 1 needs `beside`, a line of text"),
         ("tilings:\n", "tilings: 3\nx:\n", "unknown key `x`"),
         ("us: 8.25", "us: 8.25, ms: 3", "winner 1 has an unknown key `ms`"),
     ],
@@ -347,14 +450,17 @@ def test_mla_decode_dispatches_by_the_width_of_the_table(tmp_path: Path, monkeyp
         mla_winner(8, 64, 1, 9, "two"),
         mla_winner(4, 64, 1, 9, "units"),
     ]
-    lock: Lock = resolve_text(MLA).lock.with_winners(MLA_TILINGS, rows)
+    lock: Lock = resolve_text(MLA).lock.with_winners(MLA_TILINGS, bound(rows, MLA_TILINGS, MLA))
     resolution = resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), lock)
-    assert [n for n in resolution.notes if "two is dropped" in n and "`variant: both` are several" in n]
-    assert [n for n in resolution.notes if "units is dropped: a winner is one kernel, and `unit: any` are several" in n]
+    unused = {w.tiling: w.unused for w in resolution.lock.winners if w.unused}
+    assert {*unused} == {"two", "units"}
+    assert "`variant: both` are several" in unused["two"]
+    assert "a winner is one kernel, and `unit: any` are several" in unused["units"]
     resolved = resolution.resolved
     ahead, wide = "seesaw_overhead_4_prefetch_1", "seesaw_2cta_join_ratio_50"
     assert [t.name for t in resolved.tilings] == ["seesaw", UNIT_1, "seesaw_2cta", ahead, wide]
-    assert resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), resolution.lock).notes == ()
+    document = load_text(MLA, "mla_winners", "mla_winners.yaml")
+    assert resolve_document(document, resolution.lock.without_unused()).notes == ()
     write_package(render_package(resolved), tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     made = on(importlib.import_module("mla_winners.plan"), monkeypatch, H200, H100)
