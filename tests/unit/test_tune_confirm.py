@@ -197,7 +197,7 @@ def test_a_stale_winner_is_measured_before_others_and_nobody_drops_one(
     assert all(w.unused for w in marked)
     made = measuring()
     assert tune(spec, *SHAPE, "--candidates", "1") == 0
-    assert before[0].tiling in [t for t in made.built]
+    assert before[0].tiling in made.built
     after = winners(spec)
     assert [(w.problem["m"], bool(w.unused)) for w in after] == [(512, True), (64, False)]
     assert after[1].measured not in ("", before[0].measured)
