@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any
 
 from cutegen.run.intervals import median_interval, speed_ratio
-from cutegen.run.measured import STORED_VERSION, summarise
+from cutegen.run.measured import STORED_VERSION, VERSION, summarise
 
 DIGITS = 5
 # Of a candidate: kept as it is; kept in microseconds under another name.
@@ -44,7 +44,9 @@ def unpack(data: Mapping[str, Any]) -> dict[str, Any]:
         for p in problems
     )
     summaries = {kernel: {r: asdict(s) for r, s in by.items()} for kernel, by in summarise(named).items()}
-    return {**data, "problems": problems, "summaries": summaries}
+    whole = {**data, "version": VERSION, "problems": problems, "summaries": summaries}
+    del whole["tilings"]
+    return whole
 
 
 def _lines(texts: Sequence[str]) -> str:

@@ -33,6 +33,7 @@ PLAN = CodePlan(
     tma_loads=2,
     multicast=False,
     tma_stores=1,
+    mbarriers=8,
 )
 LARGE = replace(PLAN, accumulator_registers=256, smem_bytes=197632, mma=(MmaPlan("HGMMA.64x256x16", 8),))
 TELLS_WARNINGS = (dsl_version() or REMARKS_SINCE) >= REMARKS_SINCE
