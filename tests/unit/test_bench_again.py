@@ -34,8 +34,10 @@ def test_the_second_time_counts_and_both_are_kept(tmp_path: Path) -> None:
     (problem,) = shown(report).problems
     kernel, first = problem.candidates[0], problem.first[0]
     assert (len(first.samples), len(kernel.samples)) == (6, 15)
-    assert first.speed and first.speed.median == pytest.approx(0.5, rel=0.01)
-    assert kernel.speed and kernel.speed.median == pytest.approx(1.5, rel=0.01)
+    assert first.speed
+    assert first.speed.median == pytest.approx(0.5, rel=0.01)
+    assert kernel.speed
+    assert kernel.speed.median == pytest.approx(1.5, rel=0.01)
     assert shown(report).summaries["plain"]["cuBLAS"].least == pytest.approx(1.5, rel=0.01)
     path = tmp_path / "kept.json"
     path.write_text(pack(report.to_json("cutegen bench x")))
@@ -55,7 +57,8 @@ def test_the_second_time_counts_when_it_is_worse() -> None:
     (problem,) = shown(report).problems
     assert problem.rounds == 7
     speed = problem.candidates[0].speed
-    assert speed and speed.median == pytest.approx(0.375, rel=0.01)
+    assert speed
+    assert speed.median == pytest.approx(0.375, rel=0.01)
 
 
 @pytest.mark.parametrize("floor", [None, 0.4])

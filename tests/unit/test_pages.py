@@ -145,6 +145,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+ONE = "<!-- report: docs/measurements/one.json -->"
 SECTION = "# Title\n\n<!-- report: docs/measurements/one.json --by m -->\nold\n<!-- /report -->\n\nMore.\n"
 
 
