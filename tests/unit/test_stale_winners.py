@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from bound_winners import TILINGS, WINNERS, bound, winner
 from gemm_specs import PLAIN, resolve_text
-from test_winners import TILINGS, WINNERS, bound, resolve_bound, winner
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError
 from cutegen.resolve import lock_path, read_lock, resolve_document
 from cutegen.resolve.binding import KERNELS
-from cutegen.resolve.winners import DEFAULT
+from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.spec import load_text
+
+
+def resolve_bound(winners: Iterable[Winner]) -> Any:
+    """What PLAIN resolves to with winners that are bound already."""
+    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, tuple(winners))
+    return resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock).resolved
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ import importlib
 import subprocess
 import sys
 import timeit
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bound_winners import H100, H200, TILINGS, WINNERS, bound, winner
 from gemm_specs import OFFSETS, PLAIN, gathered, resolve_text
 
 from cutegen.diagnostics import CutegenError
@@ -19,7 +20,6 @@ from cutegen.families.resolved import dispatch, product_name
 from cutegen.render import render_package, write_package
 from cutegen.resolve import (
     Lock,
-    bind_winner,
     lock_path,
     pin_decisions,
     read_lock,
@@ -27,41 +27,9 @@ from cutegen.resolve import (
     resolve_file,
     save_lock,
 )
-from cutegen.resolve.binding import KERNELS
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.spec import load_text
 
-H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
-TILINGS: dict[str, dict[str, object]] = {
-    "flat": {"warpgroups.schedule": "cooperative", "warpgroups.consumer.count": 1, "tiling.tile": [64, 256, 64],
-             "tiling.cluster": [1, 1], "tma.b.multicast": 1},
-    "turns": {"warpgroups.schedule": "pingpong", "tiling.tile": [128, 128, 64]},
-}  # fmt: skip
-
-
-TOOLS = f"dsl 4.8.1 cu13, kernels {KERNELS}"
-
-
-def winner(low: int, high: int, tiling: str, device: str = H200, n: int = 4096, k: int = 4096) -> Winner:
-    calls = {"m": (low, high), "n": n, "k": k}
-    won = (1.1, 1.2, 1.3) if tiling != DEFAULT else None
-    return Winner(device, calls, tiling, 8.25, won, "torch.mm", (0.98, 1.0, 1.02), "abc123", TOOLS)
-
-
-def bound(winners: Iterable[Winner], tilings: Mapping[str, Any] = TILINGS, text: str = PLAIN) -> tuple[Winner, ...]:
-    """As a tune of this spec writes them."""
-    before = resolve_text(text)
-    return tuple(replace(w, measured=bind_winner(before, tilings.get(w.tiling))) for w in winners)
-
-
-WINNERS = bound((
-    winner(1, 16, "flat"),
-    winner(17, 64, "flat"),
-    winner(65, 128, DEFAULT),
-    winner(129, 256, "turns"),
-    winner(129, 256, "flat", H100),
-    winner(33, 64, "turns", n=1280, k=8192),
-))  # fmt: skip
 DEFAULT_KEY = "t128x256x64"
 
 
@@ -70,12 +38,6 @@ def with_winners(*winners: Winner, tilings: Any = None, text: str = PLAIN) -> An
     own = bound(winners, tilings or TILINGS, text)
     lock = resolve_text(text).lock.with_winners(tilings or TILINGS, own)
     return resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
-
-
-def resolve_bound(winners: Iterable[Winner]) -> Any:
-    """What PLAIN resolves to with winners that are bound already."""
-    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, tuple(winners))
-    return resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock).resolved
 
 
 def test_a_lock_with_winners_reads_back(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class GemmKernel:
 class ResolvedGemm:
     """Everything the templates need. kernels: that of the default tiling first; those that do without optional operands
     last, each instance beside the one of all operands. digest: hash of the meaning of spec and
-    decisions, not of comments or evidence."""
+    decisions, not of comments."""
 
     family: ClassVar[str] = "gemm"
 
