@@ -84,6 +84,10 @@ def resolve_document(
         ]
     kept = lock.mark(unused) if lock else Lock(digest, made)
     said = _describe_unused(kept, drop_winners)
+    if lock and (back := [w.tiling for w, now in zip(lock.winners, kept.winners) if w.unused and not now.unused]):
+        notes.append(
+            f"winners: {', '.join(dict.fromkeys(back))}: the lock has them as unused, and calls run them again"
+        )
     if locked:
         _check_locked(doc, lock, digest, notes if lock and kept.winners == lock.winners else [*notes, *said])
     kept = kept.without_unused() if drop_winners else kept

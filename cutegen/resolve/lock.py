@@ -65,7 +65,7 @@ class Lock:
 
     def mark(self, unused: Mapping[int, str]) -> Lock:
         """With the reason in each winner, by index, that no call runs, and in no other."""
-        marked = (replace(w, unused=unused.get(i, "")[:MAX_REASON]) for i, w in enumerate(self.winners))
+        marked = (replace(w, unused=_line(unused.get(i, ""))) for i, w in enumerate(self.winners))
         return replace(self, winners=tuple(marked))
 
     def without_unused(self) -> Lock:
@@ -77,6 +77,11 @@ class Lock:
         named = {w.tiling for w in winners}
         kept = {name: knobs for name, knobs in tilings.items() if name in named}
         return replace(self, tilings=kept, winners=tuple(winners), dsl=self.dsl if winners else "")
+
+
+def _line(text: str) -> str:
+    """What `read_winner` takes as a reason: a name that stands in one may have any characters."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:MAX_REASON]
 
 
 def _flow(start: str, items: Sequence[str]) -> list[str]:

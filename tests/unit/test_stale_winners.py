@@ -68,6 +68,9 @@ def test_what_the_spec_writes_now_wins_over_winners() -> None:
     assert {w.tiling: w.unused for w in resolution.lock.winners} == {"flat": "", DEFAULT: "", "turns": reason}
     back = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), resolution.lock)
     assert back.lock.winners == WINNERS  # nobody's figures are lost by an edit that is taken back
+    assert "winners: turns: the lock has them as unused, and calls run them again" in back.notes
+    with pytest.raises(CutegenError, match="calls run them again"):
+        resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), resolution.lock, locked=True)
 
 
 EDITS = {
@@ -134,3 +137,15 @@ def test_a_tiling_that_was_edited_in_the_lock_is_another() -> None:
     lock = resolve_text(PLAIN).lock.with_winners({**TILINGS, "flat": TILINGS["turns"]}, WINNERS)
     resolution = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock)
     assert {w.tiling for w in resolution.lock.winners if w.unused} == {"flat"}
+
+
+def test_a_reason_is_a_line_whatever_stands_in_it(tmp_path: Path) -> None:
+    odd = replace(WINNERS[0], calls={"m\n\x07": (1, 16), "n": 4096, "k": 4096})
+    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, [odd])
+    marked = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock).lock
+    assert marked.winners[0].unused.startswith("its calls give m??, n, k")
+    path = tmp_path / "kernel.lock.yaml"
+    path.write_text(replace(marked, winners=(replace(marked.winners[0], calls=WINNERS[0].calls),)).to_text())
+    read = read_lock(path)
+    assert read
+    assert read.winners[0].unused == marked.winners[0].unused
