@@ -98,7 +98,7 @@ def bench(
         raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
     console.keep_apart({"-o": output, "--html": html, "--svg": svg}, [*targets, old])
     before = load_result(old) if old else None
-    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience, floor, again)
+    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience, floor=floor, again=again)
     if suite:
         from cutegen.run.suite import load_suite, suite_folder
 

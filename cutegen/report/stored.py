@@ -72,6 +72,8 @@ def _pack_candidate(c: Mapping[str, Any], tilings: dict[str, int]) -> dict[str, 
         packed["numbers"] = tilings.setdefault(_dump(c["numbers"]), len(tilings))
     packed |= {name: _rounded(c[key] * 1e6) for key, name in _SECONDS.items() if c[key]}
     packed |= {key: _rounded(c[key]) for key in ("share_of_floor", "max_error", "allowed") if _is_finite(c.get(key))}
+    if c["tflops"] is None and c["terabytes_per_second"] is None and (c["flops"] or c["bytes"]):
+        packed["rated"] = False  # its times hold more than its own work
     if c["speeds"]:
         packed["against"] = {library: speed["against"] for library, speed in c["speeds"].items()}
     packed |= {key: [round(v) for v in c[key]] for key in ("sm_mhz", "watts") if c[key]}
@@ -114,7 +116,8 @@ def _unpack_candidate(
     absent: dict[str, Any] = {"library": "", "does": "", "tiling": "", "digest": None, "right": None}
     found = absent | dict.fromkeys(("flops", "bytes", "share_of_floor", "max_error", "allowed")) | dict(c)
     del found["us"]
-    flops, moved, relative = found["flops"], found["bytes"], found.pop("against", {})
+    relative = found.pop("against", {})
+    flops, moved = (found["flops"], found["bytes"]) if found.pop("rated", True) else (None, None)
 
     def speed(name: str) -> dict[str, Any]:
         return asdict(speed_ratio(samples[name], own))

@@ -81,6 +81,13 @@ def test_no_figure_that_follows_from_samples_is_kept(tmp_path: Path) -> None:
     assert len(kernel["us"]) == 9
 
 
+def test_times_of_more_than_the_kernel_give_no_rates(tmp_path: Path) -> None:
+    data = result(problem(8.0, tflops=None, terabytes_per_second=None))
+    kernel, baseline = load_result(keep(tmp_path, data)).problems[0].candidates
+    assert (kernel.tflops, kernel.terabytes_per_second, kernel.flops) == (None, None, 10**9)
+    assert baseline.tflops
+
+
 def test_samples_decide_what_a_file_says(tmp_path: Path) -> None:
     path = keep(tmp_path, result(problem(8.0)))
     data = json.loads(path.read_text())
