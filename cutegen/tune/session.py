@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -118,7 +118,7 @@ class Session:
         """Of winners for this device, but for those that a rule refuses: each can be measured again."""
         known = {w.tiling: self.lock.tilings[w.tiling] for w in self._measured if w.tiling != DEFAULT}
         can = {name for name, knobs in known.items() if legal(self.resolution, [knobs])}
-        return _once(dict(w.problem) for w in self._measured if w.tiling in can)
+        return list({shape_text(w.problem): dict(w.problem) for w in self._measured if w.tiling in can}.values())
 
     def find_stale(self, lock: Lock) -> list[Winner]:
         """Winners for this device that were measured with other tools, beside another default, or as something else."""
@@ -373,13 +373,6 @@ class Session:
         if found := list(verdicts(self.report)):
             return record(self.resolution, found, self.space, self.device, self.beside, self.report.toolchain)
         return self.resolution.lock
-
-
-def _once(problems: Iterable[Shape]) -> list[Shape]:
-    found: list[Shape] = []
-    for problem in problems:
-        found += [problem] if problem not in found else []
-    return found
 
 
 def _fingerprint(spec: Path) -> tuple[str, ...]:
