@@ -13,6 +13,7 @@ from cutegen.run.intervals import ratio_text, summarise_speeds
 
 NAME = "name"  # in place of a dim: what a suite calls a problem
 ALL = "all"
+LONGEST = 300  # characters of a command that is shown
 _SOFTWARE = {"driver": "driver", "torch": "PyTorch", "nvidia-cutlass-dsl": "CuTe DSL", "cutegen": "cutegen"}
 
 
@@ -162,7 +163,8 @@ def _describe_source(source: Source) -> Iterator[str]:
     rounds = f"{result.rounds} rounds of {result.slice_seconds * 1e3:g} ms"
     sms = f"at most {result.sms} SMs" if result.sms else ""
     about = "; ".join(map(_escape, filter(None, (result.device(), at, ", ".join(software), rounds, sms))))
-    yield f"[{source.link.rpartition('/')[2]}]({source.link}): {about}. Again: `{_escape(result.command)}`"
+    again = f"Again: `{_escape(result.command)}`" if len(result.command) <= LONGEST else "The file has the command"
+    yield f"[{source.link.rpartition('/')[2]}]({source.link}): {about}. {again}"
     yield from map(_escape, describe_repeats(result))
     if result.left_out:
         yield f"Not measured: {len(result.left_out)} problems of {len(result.left_out) + len(result.problems)}."

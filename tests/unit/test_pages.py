@@ -89,6 +89,13 @@ def test_each_result_is_named_with_its_machine_and_command() -> None:
     assert last.endswith("9 rounds of 60 ms. Again: `cutegen bench gemm.yaml`")
 
 
+def test_a_command_that_names_many_shapes_is_in_the_file_alone() -> None:
+    text = markdown(
+        sources(result(problem(8.0), command="cutegen bench gemm.yaml" + " --shape m=1,n=8,k=8" * 60)), View()
+    )
+    assert text.endswith(" ms. The file has the command\n")
+
+
 def test_nothing_that_speaks_against_a_result_is_left_out() -> None:
     wrong = result(
         problem(8.0, right=False), problem(5.0, 32) | {"first": problem(11.0)["candidates"]}, floor=0.98,
