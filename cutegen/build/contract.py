@@ -89,7 +89,14 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         meaning = "partial sums are not handed over in the shared memory of the cluster, or not 16 bytes at a time"
         yield _present("cluster-sum", facts.count("STAS.128"), plan.cluster_stores, meaning)
     if plan.mma:
-        yield _present("mbarrier", facts.count("SYNCS"), 1, "the pipelines' barriers are not there")
+        yield _mbarriers(plan, facts)
+
+
+def _mbarriers(plan: CodePlan, facts: Facts) -> Check:
+    """Each mbarrier is made by one instruction: loops over stages are unrolled while a kernel is traced."""
+    found = facts.count("SYNCS.EXCH.64")
+    meaning = "the rings of buffers do not have the planned barriers: kernel and tiling disagree about stages or rings"
+    return Check("mbarrier", f"{plan.mbarriers} made", f"{found} made", found == plan.mbarriers, meaning)
 
 
 def _order(plan: CodePlan, facts: Facts) -> Check:

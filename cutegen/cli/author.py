@@ -14,7 +14,7 @@ from cutegen.cli.stdin import stdin_option, typed_text
 from cutegen.config import FILE, SECTION
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
-from cutegen.files import write_text
+from cutegen.files import write_text, write_texts
 
 
 @click.command()
@@ -152,18 +152,18 @@ def schema(family: str, output: Path | None) -> None:
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is not what would be written.")
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("docs"))
 def docs(check: bool, folder: Path) -> int:
-    """Regenerate the reference pages from models, rules and ops."""
+    """Regenerate the reference pages from models, rules and ops, and the tables of pages from stored results."""
+    from cutegen.cli.pages import fill_sections, list_pages
     from cutegen.cli.reference import pages, words
     from cutegen.cli.words import INDEX
 
-    stale = []
-    for path, text in {INDEX: words(), **{folder / name: text for name, text in pages().items()}}.items():
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(path)
-        if not check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+    texts = {INDEX: words(), **{folder / name: text for name, text in pages().items()}}
+    for page in list_pages(folder):
+        if page not in texts and (text := fill_sections(page, folder.resolve().parent)) is not None:
+            texts[page] = text
+    stale = [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    if not check:
+        write_texts({path: texts[path] for path in stale})
     for path in stale:
         console.say(f"{_shorten(path)}: {console.verdict(False, 'stale') if check else 'written'}")
     return int(check and bool(stale))

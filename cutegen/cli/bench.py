@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ import click
 
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, suite_option, targets_argument
-from cutegen.defaults import LEAST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
+from cutegen.defaults import AGAIN_ROUNDS, LEAST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
 from cutegen.diagnostics import CutegenError
 from cutegen.files import write_text
 
@@ -57,8 +56,13 @@ _margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0
 @click.option("--behind", type=click.Choice(["nothing", "plain"]), default="nothing", show_default=True,
               help="What precedes each launch, timed with it: nothing (launches back to back), or a plain kernel, "
               "which copies the first input and lets nothing start early.")  # fmt: skip
+@click.option("--floor", type=console.FiniteRange(0, 100), metavar="SPEED",
+              help="Measure a problem again where the lower end of a kernel's speed is under this; the second time "
+              "counts, and both are kept.")  # fmt: skip
+@click.option("--again", type=click.IntRange(LEAST_ROUNDS), default=AGAIN_ROUNDS, show_default=True, metavar="ROUNDS",
+              help="Rounds of the second time.")  # fmt: skip
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result with all samples as JSON.")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result, all samples in it, as JSON.")
 @_html
 @_svg
 @_compare
@@ -74,6 +78,8 @@ def bench(
     patience: float,
     suite: str,
     behind: Literal["nothing", "plain"],
+    floor: float | None,
+    again: int,
     sms: int | None,
     output: Path | None,
     html: Path | None,
@@ -88,6 +94,7 @@ def bench(
     timing, or it is slower than in OLD.json, or not all of that was measured; 2: not run, the reason is printed.
     """
     from cutegen.report.result import load_result, parse_result
+    from cutegen.report.stored import pack
     from cutegen.run.bench import Settings
     from cutegen.run.targets import open_target
 
@@ -95,7 +102,9 @@ def bench(
         raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
     console.keep_apart({"-o": output, "--html": html, "--svg": svg}, [*targets, old])
     before = load_result(old) if old else None
-    settings = Settings(rounds, slice_ms / 1e3, baselines, against, suite, sms, patience, behind)
+    settings = Settings(
+        rounds, slice_ms / 1e3, baselines, against, suite, sms, patience, behind=behind, floor=floor, again=again
+    )
     if suite:
         from cutegen.run.suite import load_suite, suite_folder
 
@@ -119,42 +128,66 @@ def bench(
         for text in () if as_json else comparison[2]:
             console.say(text)
     if output:  # last: a result is on the screen when it cannot be written
-        write_text(output, _as_text(data))
+        write_text(output, pack(data))
     write_pictures(result, html, svg)
     return code
 
 
 @click.command("report")
-@click.argument("file", type=_FILE, metavar="RESULT.json")
+@click.argument("files", type=_FILE, metavar="RESULT.json...", nargs=-1, required=True)
 @_html
 @_svg
 @_compare
 @_margin
 @click.option("--model", "specs", multiple=True, type=click.Path(path_type=Path), metavar="SPEC",
               help="Score the cost model: its picks beside the fastest measured, by bench or tune.")  # fmt: skip
+@click.option("--markdown", is_flag=True, help="Print tables for a page: of one result or of several together.")
+@click.option("--by", metavar="DIM,..", help="Of --markdown: a row for each extent of these dims; `name`: of a suite.")
+@click.option("--full", is_flag=True, help="Of --markdown: a row for every problem instead of a summary.")
+@click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Of --markdown: only this one.")
+@click.option("--against", "libraries", multiple=True, metavar="NAME", help="Of --markdown: relative to this only.")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result as `bench -o` does, for keeping.")
 @console.json_option
 def report_(
-    file: Path,
+    files: tuple[Path, ...],
     html: Path | None,
     svg: Path | None,
     old: Path | None,
     margin: float,
     specs: tuple[Path, ...],
+    markdown: bool,
+    by: str | None,
+    full: bool,
+    kernels: tuple[str, ...],
+    libraries: tuple[str, ...],
+    output: Path | None,
     as_json: bool,
 ) -> int:
     """Show a result that `bench -o` wrote: as a table, as a page or a chart, or beside an older one.
 
     Exit code 1: a kernel is slower than in OLD.json, or not all of that was measured; 2: a file is no result.
     """
-    from cutegen.report.result import load_result
+    from cutegen.report.result import load_data, load_result
+    from cutegen.report.stored import pack
 
+    asked = {"--compare": old, "--html": html, "--svg": svg, "-o": output, "--json": as_json, "--model": specs}
+    if markdown:
+        from cutegen.cli.pages import draw_tables
+
+        _refuse_together("--markdown", asked)
+        console.say(draw_tables(files, by, full, kernels, libraries).rstrip())
+        return 0
+    if only := [name for name, value in (("--by", by), ("--full", full), ("--kernel", kernels),
+                                         ("--against", libraries)) if value]:  # fmt: skip
+        raise CutegenError(f"{only[0]} is an option of --markdown", "add --markdown", exit_code=2)
+    if len(files) > 1:
+        raise CutegenError("several results are shown together by --markdown only", "name one, or add it", exit_code=2)
+    file = files[0]
     if specs:
-        if others := [name for name, value in (("--compare", old), ("--html", html), ("--svg", svg)) if value]:
-            raise CutegenError(f"--model and {others[0]} contradict each other", "run the command once for each", 2)
+        _refuse_together("--model", {name: asked[name] for name in ("--compare", "--html", "--svg", "-o")})
         _score(file, specs, as_json)
         return 0
-
-    console.keep_apart({"--html": html, "--svg": svg}, [file, old])
+    console.keep_apart({"--html": html, "--svg": svg, "-o": output}, [file, old])
     result = load_result(file)
     comparison = _compare_results(load_result(old), result, margin) if old else None
     if as_json:
@@ -165,7 +198,14 @@ def report_(
     for text in comparison[2] if comparison and not as_json else ():
         console.say(text)
     write_pictures(result, html, svg)
+    if output:
+        write_text(output, pack(load_data(file)))
     return comparison[0] if comparison else 0
+
+
+def _refuse_together(option: str, others: Mapping[str, object]) -> None:
+    if found := [name for name, value in others.items() if value]:
+        raise CutegenError(f"{option} and {found[0]} contradict each other", "run the command once for each", 2)
 
 
 def _compare_results(old: Result, new: Result, margin: float) -> tuple[int, dict[str, Any], list[str]]:
@@ -213,12 +253,10 @@ def write_pictures(result: Result, html: Path | None, svg: Path | None) -> None:
 def _keep(report: BenchReport, command: str, output: Path | None) -> None:
     """What was measured so far, so that a run that is stopped leaves it."""
     if output:
+        from cutegen.report.stored import pack
+
         with suppress(OSError):  # told at the end
-            write_text(output, _as_text(report.to_json(command)))
-
-
-def _as_text(data: dict[str, Any]) -> str:
-    return json.dumps(data, indent=1) + "\n"
+            write_text(output, pack(report.to_json(command)))
 
 
 def bench_targets(
@@ -309,6 +347,9 @@ def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str
     words += ["--patience", f"{settings.patience:g}"] if settings.patience != PATIENCE_SECONDS else []
     words += ["--suite", settings.suite] if settings.suite else []
     words += ["--behind", settings.behind] if settings.behind != "nothing" else []
+    if settings.floor is not None:
+        words += ["--floor", f"{settings.floor:g}"]
+        words += ["--again", str(settings.again)] if settings.again != AGAIN_ROUNDS else []
     words += ["--sms", str(settings.sms)] if settings.sms else []
     return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])
 

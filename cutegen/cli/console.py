@@ -47,6 +47,12 @@ class FiniteRange(click.FloatRange):
         return found
 
 
+def drop_winners_option(command: Command) -> Command:
+    """`--drop-winners`, given to the command as `drop_winners`."""
+    said = "Take winners out of the lock that no call runs by now; else they stay in it, marked."
+    return click.option("--drop-winners", is_flag=True, help=said)(command)
+
+
 def json_option(command: Command) -> Command:
     """`--json`, given to the command as `as_json`."""
 

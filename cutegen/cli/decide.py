@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from cutegen.families.section import Section
     from cutegen.resolve import Resolution
 
-_upgrade = click.option(
-    "--upgrade", is_flag=True, help="Decide anew, whatever the lock says; evidence is dropped, winners stay."
-)
+_upgrade = click.option("--upgrade", is_flag=True, help="Decide anew, whatever the lock says; winners stay.")
 _locked = click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 
 
@@ -52,24 +50,28 @@ def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> in
 @console.specs_argument
 @_upgrade
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a lock is missing, stale or does not hold.")
+@console.drop_winners_option
 @console.format_option
-def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
+def lock(specs: list[Path], upgrade: bool, check: bool, drop_winners: bool, as_json: bool) -> int:
     """Write the lock of each spec: the decisions it leaves open, with their reasons.
 
-    Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them anew.
+    Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them anew. Winners that are
+    illegal by now, or were measured as something else, stay in the lock, marked `unused`.
     """
     from cutegen.resolve import lock_path, resolve_file, save_lock
     from cutegen.resolve.toolchain import report_other_toolchains
 
     def run(path: Path) -> tuple[str, tuple[str, ...]]:
-        resolution = resolve_file(path, locked=check, upgrade=upgrade)
+        resolution = resolve_file(path, locked=check, upgrade=upgrade, drop_winners=drop_winners)
         stale = tuple(report_other_toolchains(resolution.lock.winners, path))
         if check:
-            return "up to date", stale
+            return "up to date", (*resolution.notes, *stale)
         return "written" if save_lock(resolution, path) else "up to date", (*resolution.notes, *stale)
 
     if check and upgrade:
         raise CutegenError("--check and --upgrade exclude each other", "give one of them", exit_code=2)
+    if check and drop_winners:
+        raise CutegenError("--check and --drop-winners exclude each other", "give one of them", exit_code=2)
     results = {path: console.attempt(run, path) for path in specs}
     rows: list[dict[str, object]] = []
     for path, result in results.items():

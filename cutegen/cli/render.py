@@ -9,6 +9,7 @@ import click
 from cutegen.cli.annotations import annotation
 from cutegen.cli.console import (
     default_output,
+    drop_winners_option,
     findings,
     format_option,
     mark,
@@ -32,21 +33,31 @@ from cutegen.resolve import resolve_file, save_lock
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file differs from what would be rendered.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
 @click.option("--locked", is_flag=True, help="Refuse a spec whose lock is missing, stale or illegal.")
+@drop_winners_option
 @click.option("--standalone", is_flag=True, help="Copy what the package uses of cutegen beside its kernel.")
 @output_option
 @format_option
 def render(
-    specs: list[Path], check: bool, diff: bool, locked: bool, standalone: bool, output: Path, as_json: bool
+    specs: list[Path],
+    check: bool,
+    diff: bool,
+    locked: bool,
+    drop_winners: bool,
+    standalone: bool,
+    output: Path,
+    as_json: bool,
 ) -> int:
     """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
     if not (check or diff) and any(typed_text(path) is not None for path in specs):
         raise CutegenError("no package is written from standard input", READERS, exit_code=2)
+    if drop_winners and (check or diff or locked):
+        raise CutegenError("--drop-winners changes locks: leave out --check, --diff and --locked", exit_code=2)
     results: list[dict[str, object]] = []
     failures = 0
     owners: dict[str, Path] = {}
     for path in specs:
         try:
-            resolution = resolve_file(path, locked=locked or check, raw=typed_text(path))
+            resolution = resolve_file(path, locked=locked or check, raw=typed_text(path), drop_winners=drop_winners)
             name = resolution.resolved.name
             if name in owners:
                 raise CutegenError(f"{path} and {owners[name]} would both render to {output / name}", "rename one")

@@ -1,6 +1,6 @@
 """Tiles of an operand that reach past the last row of its tensor: which rows TMA loads of them.
 
-TMA takes longer to write zeros for rows outside of a tensor than to load rows (docs/performance/tuned-gemm.md, "Ragged
+TMA takes longer to write zeros for rows outside of a tensor than to load rows (docs/lab/2026-11-tuned-gemm.md, "Ragged
 rows"). So such a tile comes in pieces of some rows, the last of them as a half where that is enough, and pieces without
 a row of the tensor are left out. Their place in shared memory keeps what it held; only rows of the product that do not
 exist are made of it.

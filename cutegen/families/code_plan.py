@@ -24,8 +24,8 @@ class CodePlan:
     pdl_wait, pdl_trigger: it waits for the kernel before it, and lets the next one start, by programmatic dependent
     launch; pdl_early: it reads before that wait what its caller promises to be written by then; pdl_loads: so do that
     many places that load by TMA. atomics: at least that many places change global memory atomically. cluster_stores: at
-    least that many places store 16 bytes in the shared memory of another CTA. fewer_registers: what to write for fewer
-    of them; "": nothing is known.
+    least that many places store 16 bytes in the shared memory of another CTA. mbarriers: exactly so many are made.
+    fewer_registers: what to write for fewer of them; "": nothing is known.
     """
 
     threads: int
@@ -43,4 +43,5 @@ class CodePlan:
     atomics: int = 0
     cluster_stores: int = 0
     tma_adds: int = 0
+    mbarriers: int = 0
     fewer_registers: str = ""

@@ -21,10 +21,14 @@ IN_TITLE, NAMES_WIDTH = 3, 100
 Instance = TypeVar("Instance", bound=ResolvedTiling[Any])
 
 
-def explain_decisions(decisions: Iterable[Decision]) -> Section:
+MEASURED = "percentages in reasons were measured on an H200"  # reasons are the same for all devices
+
+
+def explain_decisions(decisions: Sequence[Decision]) -> Section:
     """Every knob with its value, where that comes from, and why."""
     rows = tuple((d.key, show(d.value), d.origin, d.reason) for d in decisions)
-    return Section("Decisions", header=("knob", "value", "from", "because"), rows=rows)
+    measured = (MEASURED,) if any("%" in d.reason for d in decisions if d.origin != "spec") else ()
+    return Section("Decisions", measured, header=("knob", "value", "from", "because"), rows=rows)
 
 
 def explain_roles(tiling: ResolvedTiling[Any]) -> Section:

@@ -40,6 +40,10 @@ class Family(Protocol):
         """Every number of the kernels; SpecError when the written knobs are illegal. portfolio: that of the lock."""
         ...
 
+    def describe_problem(self, problem: Any) -> object:
+        """The problem in plain data, for digests: equal for equal kernels and results."""
+        ...
+
     def tuning_space(self, spec: Any, resolved: Any) -> TuningSpace:
         """Candidates for a tuner of what the spec resolves to."""
         ...

@@ -142,13 +142,13 @@ class Portfolio:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """resolved: the family's resolved kernel. notes: locked decisions and tuned rows that could not be kept, and why.
-    dropped: indices of those rows; instances: the tiling of each other one, by the row's name. portfolio: None where
-    the family has none, or the extents of calls leave nothing to choose."""
+    """resolved: the family's resolved kernel. notes: locked decisions that could not be kept, and why. unfit: tuned
+    rows that do not hold, by index, and why; instances: the tiling of each other one, by the row's name. portfolio:
+    None where the family has none, or the extents of calls leave nothing to choose."""
 
     resolved: Any
     notes: tuple[str, ...]
-    dropped: tuple[int, ...] = ()
+    unfit: Mapping[int, str] = field(default_factory=dict)
     instances: Mapping[str, str] = field(default_factory=dict)
     portfolio: Portfolio | None = None
 

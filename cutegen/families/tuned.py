@@ -49,12 +49,11 @@ class TunedRow:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """kept: rows with their candidates, less those that run what the decisions say. dropped: indices of rows that do
-    not hold; notes: why, in words."""
+    """kept: rows with their candidates, less those that run what the decisions say. unfit: rows that do not hold, by
+    index, and why."""
 
     kept: tuple[tuple[TunedRow, Any], ...]
-    dropped: tuple[int, ...]
-    notes: tuple[str, ...]
+    unfit: Mapping[int, str]
 
 
 def read_tuned(
@@ -76,20 +75,18 @@ def read_tuned(
     judged: dict[str, Any] = {}  # candidate or reason, by name
     kept: list[tuple[TunedRow, Any]] = []
     standing: list[TunedRow] = []
-    dropped: list[int] = []
-    notes: dict[str, None] = {}
+    unfit: dict[int, str] = {}
     for index, row in enumerate(rows):
         if row.knobs is not None and row.name not in judged:
             judged[row.name] = read_candidate(row.knobs, knobs, written, complete, refuse)
         found = judged[row.name] if row.knobs is not None else None
         if fault := found if isinstance(found, str) else _misfit(row, dims, along, idle, standing):
-            dropped.append(index)
-            notes[f"winners: {row.name} is dropped: {fault}"] = None
+            unfit[index] = fault
             continue
         standing.append(row.less(idle))
         if row.knobs is not None:
             kept.append((standing[-1], found))
-    return Reading(tuple(kept), tuple(dropped), tuple(notes))
+    return Reading(tuple(kept), unfit)
 
 
 def read_candidate(

@@ -10,12 +10,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cutegen.diagnostics import CutegenError
-from cutegen.run.measured import FORMAT, VERSION
+from cutegen.report.stored import unpack
+from cutegen.run.measured import FORMAT, STORED_VERSION, VERSION
 from cutegen.run.preceding import Behind
 from cutegen.run.shapes import problem_title, shape_text
 
 MAX_BYTES = 256 << 20
 MAX_WATTS = 1_000_000
+# What reading a stored result of the wrong form ends with.
+_DAMAGED = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
 REMEDY = "measure again: cutegen bench SPEC... -o FILE"
 
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -84,7 +87,7 @@ class _Problem(Part):
 
 
 class ProblemResult(_Problem):
-    """One problem. skipped: candidate -> reason."""
+    """One problem. skipped: candidate -> reason. first: what was measured before it was repeated; it does not count."""
 
     source: str
     dtype: str
@@ -92,16 +95,21 @@ class ProblemResult(_Problem):
     against: str
     candidates: list[CandidateResult] = Field(min_length=1)
     skipped: dict[str, str]
+    first: list[CandidateResult] = []
 
     @model_validator(mode="after")
     def check_rounds(self) -> ProblemResult:
         """Ratios are of samples of one round, so every candidate has one of each."""
-        counts = sorted({len(c.samples) for c in self.candidates})
-        if len(counts) > 1:
-            raise ValueError(
-                f"candidates have {' and '.join(map(str, counts))} samples, and each has one of every round"
-            )
+        for candidates in (self.candidates, self.first):
+            counts = sorted({len(c.samples) for c in candidates})
+            if len(counts) > 1:
+                said = " and ".join(map(str, counts))
+                raise ValueError(f"candidates have {said} samples, and each has one of every round")
         return self
+
+    @property
+    def rounds(self) -> int:
+        return len(self.candidates[0].samples)
 
     def kernels(self) -> Iterator[CandidateResult]:
         return (c for c in self.candidates if not c.baseline)
@@ -147,7 +155,8 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
 
 class Result(Part):
     """A whole run. sms: the most that kernels ran on; None: all. behind: what stood in front of each launch, timed with
-    it. Older results tell neither: their kernels ran on all, back to back."""
+    it. Older results tell neither: their kernels ran on all, back to back. floor: a problem with a lower end under it
+    was repeated; None: none was."""
 
     format: Literal["cutegen bench"]
     version: int
@@ -161,6 +170,7 @@ class Result(Part):
     slice_seconds: Number
     sms: Count | None = None
     behind: Behind = "nothing"
+    floor: Number | None = None
     notes: list[str]
     summaries: dict[str, dict[str, SummaryResult]]
     problems: list[ProblemResult]
@@ -206,6 +216,15 @@ def is_tuned(data: object) -> bool:
 
 def load_result(path: Path) -> Result:
     """The result in a file. CutegenError (exit 2): it cannot be read, is torn, or is something else."""
+    data = load_data(path)
+    try:
+        return parse_result(data)
+    except ValidationError as error:
+        raise CutegenError(f"{path} is damaged: {describe_fault(error)}", REMEDY, exit_code=2) from error
+
+
+def load_data(path: Path) -> dict[str, Any]:
+    """The same as plain data, with all that follows from the samples; whether fields are right is not looked at."""
     data = read_json(path)
     if is_tuned(data):
         remedy = f"`cutegen report {path} --model SPEC` scores the cost model by it; for times {REMEDY}"
@@ -213,13 +232,17 @@ def load_result(path: Path) -> Result:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         said = "was written by something else" if not _is_old(data) else "was written before results had a version"
         raise CutegenError(f"{path} {said}: no result of this cutegen's `bench -o`", REMEDY, exit_code=2)
-    if data.get("version") != VERSION:
-        message = f"{path} is a result of version {data.get('version')!r}; this cutegen reads version {VERSION}"
-        raise CutegenError(message, REMEDY, exit_code=2)
+    if (version := data.get("version")) not in (VERSION, STORED_VERSION):
+        said = f"this cutegen reads versions {VERSION} and {STORED_VERSION}"
+        raise CutegenError(f"{path} is a result of version {version!r}; {said}", REMEDY, exit_code=2)
     try:
-        return parse_result(data)
-    except ValidationError as error:
-        raise CutegenError(f"{path} is damaged: {describe_fault(error)}", REMEDY, exit_code=2) from error
+        return unpack(data) if version == STORED_VERSION else data
+    except _DAMAGED as error:
+        raise CutegenError(f"{path} is damaged: {_describe(error)}", REMEDY, exit_code=2) from error
+
+
+def _describe(error: Exception) -> str:
+    return f"`{error.args[0]}` is missing" if isinstance(error, KeyError) and error.args else str(error)
 
 
 def describe_fault(error: ValidationError) -> str:

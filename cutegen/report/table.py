@@ -101,6 +101,22 @@ def _reasons(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
     return (f"{', '.join(names)}: {reason}" if names else reason for reason, names in kernels.items())
 
 
+def describe_repeats(result: Result) -> Iterator[str]:
+    """What was measured again because a speed reached under the floor, and what it had been."""
+    repeated = [p for p in result.problems if p.first]
+    if not repeated:
+        return
+    floor = f"{result.floor:g}" if result.floor is not None else "the floor"
+    count = f"{len(repeated)} of {len(result.problems)} problems"
+    yield f"measured again, because a lower end was under {floor}, and only the second time counts: {count}"
+    for p in repeated:
+        now = {c.name: c.speed for c in p.candidates}
+        for c in p.first:
+            if not c.baseline and c.speed and (speed := now.get(c.name)):
+                first = f"{ratio_text(c.speed)} in {len(c.samples)} rounds"
+                yield f"{p.title}, {c.name}: {first}, then {ratio_text(speed)} in {p.rounds}"
+
+
 def describe_run(result: Result) -> Iterator[str]:
     """How it was measured, in what the ratios are, and what to distrust."""
     rates = result.rates
@@ -122,6 +138,7 @@ def describe_run(result: Result) -> Iterator[str]:
             "each launch stood behind an ordinary kernel, a copy of its first input, which lets nothing start early; "
             "times and ratios are of both together"
         )
+    yield from describe_repeats(result)
     if result.sms:
         yield f"kernels ran on at most {result.sms} SMs; baselines used all"
     for kernel, by_reference in result.summaries.items():

@@ -2,6 +2,7 @@
 
 from cutegen.resolve.chain import (
     Resolution,
+    bind_winner,
     resolve_document,
     resolve_file,
     resolve_tuned,
@@ -14,6 +15,7 @@ from cutegen.resolve.pin import pin_decisions, tunable_keys
 __all__ = [
     "Lock",
     "Resolution",
+    "bind_winner",
     "lock_path",
     "meaning",
     "pin_decisions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,17 @@ from cutegen.families.resolved import Outcome
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
 from cutegen.files import write_text
+from cutegen.resolve.binding import bind, staleness
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
 from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, parse_spec
+
+NAMES_SHOWN = 3  # tilings of winners that a note is about
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """resolved: the family's resolved kernel. lock: what the lock is to hold now; read: what it held. notes: what was
-    decided anew."""
+    decided anew, and winners that no call runs."""
 
     document: SpecDocument
     spec: KernelSpec
@@ -34,16 +37,23 @@ class Resolution:
     read: Lock | None
 
 
-def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False, raw: bytes | None = None) -> Resolution:
+def resolve_file(
+    path: Path,
+    *,
+    locked: bool = False,
+    upgrade: bool = False,
+    raw: bytes | None = None,
+    drop_winners: bool = False,
+) -> Resolution:
     """Resolve a spec with the lock beside it. Writes nothing; `save_lock` does. raw: the spec's text where that is not
     what the file holds.
 
     locked: a missing, stale or illegal lock is an error. upgrade: decisions are made anew, winners stay, and a damaged
-    lock is replaced.
+    lock is replaced. drop_winners: those that no call runs leave the lock.
     """
     document = load_document(path, raw)
     lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
-    resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade)
+    resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade, drop_winners=drop_winners)
     if lock or not upgrade or not lock_path(path).exists():  # another process may have written it by now
         return resolution
     lost = f"{lock_path(path)} could not be read: nothing that it held is kept, winners among it"
@@ -59,15 +69,18 @@ def _read_or_damaged(path: Path) -> Lock | None:
 
 
 def resolve_document(
-    doc: SpecDocument, lock: Lock | None, *, locked: bool = False, upgrade: bool = False
+    doc: SpecDocument, lock: Lock | None, *, locked: bool = False, upgrade: bool = False, drop_winners: bool = False
 ) -> Resolution:
     """Resolve a loaded spec. SpecError for findings in it, CutegenError when `locked` and the lock does not hold."""
     spec, problem = _parse_and_bind(doc)
     family: Family = load_family(spec.kernel)
     decisions = lock.decisions if lock and not upgrade else {}
     beside = {key: (value, WRITTEN) for key, value in lock.written.items()} if lock and not upgrade else {}
+    rows, unused = lock.tuned() if lock else (), find_stale(lock, spec, problem) if lock else {}
+    used = [i for i in range(len(rows)) if i not in unused]
     held = lock.portfolio if lock and not upgrade else None
-    outcome = family.resolve(spec, doc, problem, {**beside, **decisions}, lock.tuned() if lock else (), held)
+    outcome = family.resolve(spec, doc, problem, {**beside, **decisions}, [rows[i] for i in used], held)
+    unused |= {used[i]: reason for i, reason in outcome.unfit.items()}
     notes = list(outcome.notes)
     digest = meaning(doc)
     made = {d.key: (plain(d.value), d.reason) for d in outcome.resolved.decisions if d.origin != "spec"}
@@ -80,15 +93,55 @@ def resolve_document(
         ]
         if outcome.portfolio and not held:
             notes.append(f"portfolio: not in the lock; decided: {len(outcome.portfolio.tilings)} tilings")
+    kept = lock.mark(unused) if lock else Lock(digest, made)
+    said = _describe_unused(kept, drop_winners)
+    if lock and (back := [w.tiling for w, now in zip(lock.winners, kept.winners) if w.unused and not now.unused]):
+        notes.append(
+            f"winners: {', '.join(dict.fromkeys(back))}: the lock has them as unused, and calls run them again"
+        )
     if locked:
-        _check_locked(doc, lock, digest, notes)
-    kept = lock.without(outcome.dropped) if lock else Lock(digest, made)
+        _check_locked(doc, lock, digest, notes if lock and kept.winners == lock.winners else [*notes, *said])
+    kept = kept.without_unused() if drop_winners else kept
     if not lock or upgrade or lock.spec != digest:  # a lock of this very spec stays as it is, if it is an older one
         written = {d.key: plain(d.value) for d in outcome.resolved.decisions if d.origin == "spec"}
         kept = replace(kept, written={key: value for key, value in written.items() if key != "device"})
-    kept = replace(kept, spec=digest, decisions=made, evidence=() if upgrade else kept.evidence)
-    kept = replace(kept, portfolio=outcome.portfolio)
-    return Resolution(doc, spec, outcome.resolved, kept, tuple(notes), lock)
+    kept = replace(kept, spec=digest, decisions=made, portfolio=outcome.portfolio)
+    return Resolution(doc, spec, outcome.resolved, kept, (*notes, *said), lock)
+
+
+def find_stale(lock: Lock, spec: KernelSpec, problem: Any) -> dict[int, str]:
+    """Winners that were measured as something else than what the spec and this cutegen make of them, by index, and
+    why. problem: what the spec computes."""
+    plain_problem = load_family(spec.kernel).describe_problem(problem)
+    found = {}
+    for index, winner in enumerate(lock.winners):
+        digest = bind(spec.kernel, spec.arch, plain_problem, lock.tilings.get(winner.tiling))
+        if reason := staleness(winner, digest, lock.dsl):
+            found[index] = reason
+    return found
+
+
+def bind_winner(resolution: Resolution, knobs: Mapping[str, object] | None) -> str:
+    """What a winner with these knobs, None for the default, is bound to."""
+    spec, problem = _parse_and_bind(resolution.document)
+    return bind(spec.kernel, spec.arch, load_family(spec.kernel).describe_problem(problem), knobs)
+
+
+def _describe_unused(lock: Lock, dropped: bool) -> list[str]:
+    """A note for each reason, with the tilings of the winners that it is about."""
+    about: dict[str, list[str]] = {}
+    for winner in lock.winners:
+        if winner.unused:
+            about.setdefault(winner.unused, []).append(winner.tiling)
+    what = "dropped" if dropped else "in the lock, and no call runs {}"
+    notes = []
+    for reason, tilings in about.items():
+        names = list(dict.fromkeys(tilings))
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        many = len(tilings) > 1
+        subject = f"{len(tilings)} winners ({', '.join(names[:NAMES_SHOWN])}{more}) are" if many else f"{names[0]} is"
+        notes.append(f"winners: {subject} {what.format('them' if many else 'it')}: {reason}")
+    return notes
 
 
 def resolve_tuned(resolution: Resolution, rows: Sequence[TunedRow]) -> Outcome:

@@ -1,10 +1,10 @@
-"""The lock of a spec, NAME.lock.yaml: every decision that the spec leaves open, with its reason, and the evidence."""
+"""The lock of a spec, NAME.lock.yaml: every decision that the spec leaves open, with its reason, and winners."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,12 +12,15 @@ from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.families.resolved import Portfolio
 from cutegen.families.tuned import TunedRow
 from cutegen.files import LOCK_SUFFIX
-from cutegen.resolve.winners import DEFAULT, Winner, read_winner
+from cutegen.resolve.winners import DEFAULT, MAX_REASON, Winner, read_winner
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.base import RUN_SECTIONS
 from cutegen.spec.document import Data
 
 VERSION = 1
+_KEYS = ("cutegen", "spec", "decisions", "written", "portfolio", "dsl", "tilings", "winners")
+_PASSED_OVER = ("evidence",)  # keys of older locks that nothing was ever written to
+_WIDTH = 120
 CONFLICT = "<<<<<<< "  # how git marks the first side of a merge conflict
 _HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock --upgrade` decides anew.\n"
 
@@ -26,18 +29,18 @@ _HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock -
 class Lock:
     """spec: hash of the spec's meaning when the decisions were made. decisions: (value, reason) by dotted knob path.
 
-    evidence: measurements behind the decisions; kept as they are. tilings: knob values by dotted path, of what `tune`
-    found faster than the decisions; winners: for which calls. written: what the spec wrote when the decisions were made
-    beside it, by dotted path; another value of it may take them along. portfolio: what calls choose among that nobody
-    measured.
+    tilings: knob values by dotted path, of what `tune` found faster than the decisions; winners: for which calls.
+    written: what the spec wrote when the decisions were made beside it, by dotted path; another value of it may take
+    them along. dsl: the release of CuTe DSL that `tune` last measured with, which winners are bound to; "" before that.
+    portfolio: what calls choose among that nobody measured.
     """
 
     spec: str
     decisions: Mapping[str, tuple[object, str]]
-    evidence: tuple[Data, ...] = ()
     tilings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     winners: tuple[Winner, ...] = ()
     written: Mapping[str, object] = field(default_factory=dict)
+    dsl: str = ""
     portfolio: Portfolio | None = None
 
     def to_text(self) -> str:
@@ -52,17 +55,17 @@ class Lock:
         lines += ["written:"] if self.written else []
         lines += [f"  {key}: {json.dumps(value)}" for key, value in self.written.items()]
         if self.portfolio:
-            lines += ["portfolio:", f"  model: {self.portfolio.model}", f"  reason: {json.dumps(self.portfolio.reason)}"]
-            lines.append("  tilings:" if self.portfolio.tilings else "  tilings: []")
-            for knobs in self.portfolio.tilings:
-                lines.append(f"    - {{{', '.join(f'{key}: {json.dumps(value)}' for key, value in knobs.items())}}}")
-        lines.append("evidence:" if self.evidence else "evidence: []")
-        lines += [f"  - {json.dumps(item)}" for item in self.evidence]
+            chosen = self.portfolio
+            lines += ["portfolio:", f"  model: {chosen.model}", f"  reason: {json.dumps(chosen.reason)}"]
+            lines.append("  tilings:" if chosen.tilings else "  tilings: []")
+            for knobs in chosen.tilings:
+                lines += _flow("    - ", [f"{key}: {json.dumps(value)}" for key, value in knobs.items()])
+        lines += [f"dsl: {json.dumps(self.dsl)}"] if self.dsl and self.winners else []
         lines += ["tilings:"] if self.tilings else []
         for name, knobs in self.tilings.items():
-            lines.append(f"  {name}: {{{', '.join(f'{key}: {json.dumps(value)}' for key, value in knobs.items())}}}")
+            lines += [f"  {name}:", *_flow("    ", [f"{key}: {json.dumps(value)}" for key, value in knobs.items()])]
         lines += ["winners:"] if self.winners else []
-        lines += [f"  - {winner.to_line()}" for winner in self.winners]
+        lines += [line for winner in self.winners for line in _flow("  - ", winner.to_items())]
         return "\n".join(lines) + "\n"
 
     def tuned(self) -> tuple[TunedRow, ...]:
@@ -70,16 +73,39 @@ class Lock:
         knobs = {**self.tilings, DEFAULT: None}
         return tuple(TunedRow(w.device, w.calls, w.tiling, knobs[w.tiling]) for w in self.winners)
 
-    def without(self, dropped: Collection[int]) -> Lock:
-        """Less the rows of `tuned` with these indices, and less tilings that no winner names."""
-        if not dropped:
-            return self
-        return self.with_winners(self.tilings, [w for i, w in enumerate(self.winners) if i not in dropped])
+    def mark(self, unused: Mapping[int, str]) -> Lock:
+        """With the reason in each winner, by index, that no call runs, and in no other."""
+        marked = (replace(w, unused=_line(unused.get(i, ""))) for i, w in enumerate(self.winners))
+        return replace(self, winners=tuple(marked))
+
+    def without_unused(self) -> Lock:
+        """Less the winners that no call runs, and less tilings that no other one names."""
+        return self.with_winners(self.tilings, [w for w in self.winners if not w.unused])
 
     def with_winners(self, tilings: Mapping[str, Mapping[str, object]], winners: Collection[Winner]) -> Lock:
         """With these winners, and of the tilings those that they name."""
         named = {w.tiling for w in winners}
-        return replace(self, tilings={k: v for k, v in tilings.items() if k in named}, winners=tuple(winners))
+        kept = {name: knobs for name, knobs in tilings.items() if name in named}
+        return replace(self, tilings=kept, winners=tuple(winners), dsl=self.dsl if winners else "")
+
+
+def _line(text: str) -> str:
+    """What `read_winner` takes as a reason: a name that stands in one may have any characters."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:MAX_REASON]
+
+
+def _flow(start: str, items: Sequence[str]) -> list[str]:
+    """A YAML map in flow style that begins behind `start`, on as many lines as it takes."""
+    lines, line = [], start + "{"
+    indent = " " * len(line)
+    for number, item in enumerate(items):
+        piece = item + ("}" if number + 1 == len(items) else ",")
+        if line.strip(" -{") and len(line) + 1 + len(piece) > _WIDTH:
+            lines.append(line)
+            line = indent + piece
+        else:
+            line += (" " if line.strip(" -{") else "") + piece
+    return [*lines, line] if items else [start + "{}"]
 
 
 def lock_path(spec: Path) -> Path:
@@ -111,19 +137,22 @@ def read_lock(path: Path) -> Lock | None:
     version = data.get("cutegen")
     if version != VERSION:
         raise _damaged(path, f"was written by another version ({json.dumps(version)}; this one writes {VERSION})")
-    for key in ("spec", "decisions", "evidence"):
+    for key in ("spec", "decisions"):
         if key not in data:
             raise _damaged(path, f"is torn: `{key}` is missing")
-    spec, decisions, evidence = data["spec"], data["decisions"], data["evidence"]
-    if not isinstance(spec, str) or not isinstance(decisions, dict) or not isinstance(evidence, list):
-        raise _damaged(path, "is damaged: `spec` is text, `decisions` a map, `evidence` a list")
-    if extra := set(data) - {"cutegen", "spec", "decisions", "evidence", "tilings", "winners", "written", "portfolio"}:
+    spec, decisions = data["spec"], data["decisions"]
+    if not isinstance(spec, str) or not isinstance(decisions, dict):
+        raise _damaged(path, "is damaged: `spec` is text, `decisions` a map")
+    if extra := set(data) - {*_KEYS, *_PASSED_OVER}:
         raise _damaged(path, f"is damaged: unknown key `{sorted(extra)[0]}`")
     if not isinstance(written := data.get("written", {}), dict):
         raise _damaged(path, "is damaged: `written` is a map")
     made = {key: _decision(path, key, entry) for key, entry in decisions.items()}
     tilings, winners = _winners(path, data.get("tilings", {}), data.get("winners", []))
-    return Lock(spec, made, tuple(evidence), tilings, winners, written, _portfolio(path, data.get("portfolio")))
+    if not isinstance(dsl := data.get("dsl", ""), str):
+        raise _damaged(path, "is damaged: `dsl` is text")
+    chosen = _portfolio(path, data.get("portfolio"))
+    return Lock(spec, made, tilings, winners, written, dsl if winners else "", chosen)
 
 
 def _portfolio(path: Path, entry: Data) -> Portfolio | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cutegen import __version__
+from cutegen.resolve.binding import KERNELS, read_tools
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.runtime.sources import distribution_versions
 
@@ -18,7 +19,7 @@ def describe_toolchain(software: str) -> str:
     found = distribution_versions()
     flavours = sorted(name.rpartition("_")[2] for name in found if name.startswith("nvidia_cutlass_dsl_libs_cu"))
     dsl = " ".join(["dsl", found.get("nvidia_cutlass_dsl", "none"), *flavours])
-    return ", ".join(filter(None, (dsl, software, f"cutegen {__version__}")))
+    return ", ".join(filter(None, (dsl, software, f"cutegen {__version__}", f"kernels {KERNELS}")))
 
 
 def report_other_toolchains(winners: Iterable[Winner], spec: Path) -> Iterator[str]:
@@ -40,8 +41,7 @@ def report_other_toolchains(winners: Iterable[Winner], spec: Path) -> Iterator[s
 
 def _versions(toolchain: str) -> dict[str, str]:
     """Of what is in _KNOWN, as far as the text tells."""
-    words = (part.split() for part in toolchain.split(", "))
-    return {part[0]: part[1] for part in words if len(part) > 1 and part[0] in _KNOWN}
+    return {name: version for name, version in read_tools(toolchain).items() if name in _KNOWN}
 
 
 def _say(versions: dict[str, str]) -> str:

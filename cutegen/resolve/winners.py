@@ -10,6 +10,7 @@ from typing import TypeAlias
 from cutegen.families.tuned import Calls
 
 DEFAULT = "default"  # in place of a tiling's name: nothing beat what the decisions say
+MAX_REASON = 2000  # characters of `unused`
 Bounds: TypeAlias = tuple[float, float, float]
 """A median between the ends of its interval."""
 
@@ -22,6 +23,8 @@ class Winner:
     device: as the driver names it. tiling: a name of the lock's tilings, or DEFAULT. us: microseconds. gain: speed
     relative to the default (None where that won), speed: to the baseline (None where there is none), each as (low end
     of the interval, median, high end). beside: what the default was, a hash. toolchain: what it was measured with.
+    measured: what it computed and how, a hash (`binding`); "" in older locks. unused: why no call runs it, as of when
+    the lock was written; "" where calls do.
     """
 
     device: str
@@ -33,6 +36,8 @@ class Winner:
     speed: Bounds | None
     beside: str
     toolchain: str
+    measured: str = ""
+    unused: str = ""
 
     @property
     def problem(self) -> Mapping[str, int]:
@@ -43,15 +48,17 @@ class Winner:
         extent = self.calls[dim]
         return (extent, extent) if isinstance(extent, int) else extent
 
-    def to_line(self) -> str:
-        """One line of YAML in flow style."""
+    def to_items(self) -> list[str]:
+        """The entries of a YAML map in flow style."""
         calls = ", ".join(f"{dim}: {json.dumps(extent)}" for dim, extent in self.calls.items())
         parts: dict[str, object] = {"device": self.device, "calls": None, "tiling": self.tiling, "us": self.us}
         parts |= {"gain": self.gain} if self.gain else {}
         parts |= {"baseline": self.baseline, "speed": self.speed} if self.speed else {}
+        parts |= {"measured": self.measured} if self.measured else {}
         parts |= {"beside": self.beside, "toolchain": self.toolchain}
+        parts |= {"unused": self.unused} if self.unused else {}
         shown = {key: json.dumps(value) for key, value in parts.items()} | {"calls": f"{{{calls}}}"}
-        return "{" + ", ".join(f"{key}: {text}" for key, text in shown.items()) + "}"
+        return [f"{key}: {text}" for key, text in shown.items()]
 
 
 def read_winner(entry: object, tilings: Mapping[str, object]) -> Winner:
@@ -69,6 +76,8 @@ def read_winner(entry: object, tilings: Mapping[str, object]) -> Winner:
         speed=_bounds(entry, "speed"),
         beside=_text(entry, "beside"),
         toolchain=_text(entry, "toolchain"),
+        measured=_text(entry, "measured") if "measured" in entry else "",
+        unused=_text(entry, "unused", MAX_REASON) if "unused" in entry else "",
     )
     if entry:
         raise ValueError(f"has an unknown key `{sorted(entry)[0]}`")
@@ -77,9 +86,9 @@ def read_winner(entry: object, tilings: Mapping[str, object]) -> Winner:
     return winner
 
 
-def _text(entry: dict[str, object], key: str) -> str:
+def _text(entry: dict[str, object], key: str, longest: int = 200) -> str:
     value = entry.pop(key, None)
-    if not isinstance(value, str) or not value or not value.isprintable() or len(value) > 200:
+    if not isinstance(value, str) or not value or not value.isprintable() or len(value) > longest:
         raise ValueError(f"needs `{key}`, a line of text")
     return value
 

@@ -72,11 +72,20 @@ class Summary:
 
 
 def summarise_speeds(references: Sequence[Sequence[float]], times: Sequence[Sequence[float]]) -> Summary:
-    """references, times: seconds by problem and round."""
+    """references, times: seconds by problem and round. Where problems have more rounds than others, these count in
+    groups, as many as the others have rounds, each by its median."""
     ratios = [[r / t for r, t in zip(ref, own, strict=True)] for ref, own in zip(references, times, strict=True)]
-    by_round = [exp(fsum(map(log, column)) / len(column)) for column in zip(*ratios, strict=True)]
+    rounds = min(map(len, ratios))
+    columns = zip(*(_grouped(row, rounds) for row in ratios), strict=True)
+    by_round = [exp(fsum(map(log, column)) / len(column)) for column in columns]
     speeds = [median(row) for row in ratios]
     return Summary(len(speeds), median_interval(by_round), min(speeds), max(speeds), sum(s < 1 for s in speeds))
+
+
+def _grouped(values: Sequence[float], count: int) -> list[float]:
+    """Medians of so many groups of values that follow one another, of about the same size."""
+    size = len(values)
+    return [median(values[i * size // count : (i + 1) * size // count]) for i in range(count)]
 
 
 def round_orders(count: int, rounds: int) -> Iterator[list[int]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from cutegen.run.candidates import Candidate
 from cutegen.run.device import Rates
@@ -14,8 +14,9 @@ from cutegen.run.preceding import Behind
 from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
 
-# What a file of results calls itself; a reader of version N refuses other versions.
-FORMAT, VERSION = "cutegen bench", 2
+# What a result calls itself; a reader refuses other versions. VERSION: with all that follows from the samples, as
+# `bench --json` prints it. STORED_VERSION: without, as files have it (`cutegen.report.stored`).
+FORMAT, VERSION, STORED_VERSION = "cutegen bench", 2, 3
 
 
 @dataclass
@@ -87,9 +88,29 @@ def relate(measured: Sequence[Measured], against: str) -> None:
             m.speeds[against] = against, m.speed
 
 
+Samples: TypeAlias = "tuple[Sequence[float], Mapping[str, str]]"
+"""Of a candidate: seconds by round, and what it is relative to: library -> the name of its baseline."""
+
+
+def summarise(problems: Iterable[Mapping[str, Samples]]) -> dict[str, dict[str, Summary]]:
+    """Kernel -> what it is relative to -> over all problems that have both. problems: their candidates by name."""
+    found: dict[tuple[str, str], list[tuple[Sequence[float], Sequence[float]]]] = {}
+    for candidates in problems:
+        for kernel, (samples, relative) in candidates.items():
+            for reference, name in relative.items():
+                found.setdefault((kernel, reference), []).append((candidates[name][0], samples))
+    result: dict[str, dict[str, Summary]] = {}
+    for (kernel, reference), pairs in found.items():
+        result.setdefault(kernel, {})[reference] = summarise_speeds([r for r, _ in pairs], [t for _, t in pairs])
+    return result
+
+
 @dataclass
 class ProblemReport:
-    """One shape. against: the candidate that speeds refer to. skipped: name -> reason. row: the suite's, if any."""
+    """One shape. against: the candidate that speeds refer to. skipped: name -> reason. row: the suite's, if any.
+
+    first: what was measured before, where that was repeated and no longer counts.
+    """
 
     shape: Shape
     against: str
@@ -97,10 +118,17 @@ class ProblemReport:
     skipped: dict[str, str]
     warm_up_seconds: float
     row: Row | None = None
+    first: Sequence[Measured] = ()
 
     @property
     def ok(self) -> bool:
-        return all(m.right is not False for m in self.measured if not m.candidate.is_baseline)
+        everything = (*self.measured, *self.first)
+        return all(m.right is not False for m in everything if not m.candidate.is_baseline)
+
+    def below(self, floor: float) -> bool:
+        """Whether the interval of some kernel's speed reaches under a floor."""
+        speeds = [m.speed for m in self.measured if not m.candidate.is_baseline]
+        return any(speed is not None and speed.low < floor for speed in speeds)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -109,6 +137,7 @@ class ProblemReport:
             "against": self.against,
             "warm_up_seconds": self.warm_up_seconds,
             "candidates": [m.to_json() for m in self.measured],
+            **({"first": [m.to_json() for m in self.first]} if self.first else {}),
             "skipped": self.skipped,
         }
 
@@ -128,7 +157,8 @@ class LeftOut:
 class BenchReport:
     """Every problem measured. left_out: those of the suite that were not. notes: what makes the figures less than they
     look, in words. complete: nothing is still to come. sms: the most that kernels ran on; None: all. behind: what stood
-    in front of each launch and is timed with it."""
+    in front of each launch and is timed with it. floor: problems with a speed whose interval reached under it were
+    measured again; None: none was."""
 
     environment: dict[str, Any]
     rates: Rates
@@ -141,6 +171,7 @@ class BenchReport:
     complete: bool = False
     sms: int | None = None
     behind: Behind = "nothing"
+    floor: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -148,16 +179,10 @@ class BenchReport:
 
     def summaries(self) -> Mapping[str, Mapping[str, Summary]]:
         """Kernel -> what it is relative to -> over all problems that have both."""
-        found: dict[tuple[str, str], list[tuple[Sequence[float], Sequence[float]]]] = {}
-        for p in self.problems:
-            samples = {m.candidate.name: m.samples for m in p.measured}
-            for m in p.measured:
-                for reference, (name, _) in m.speeds.items():
-                    found.setdefault((m.candidate.name, reference), []).append((samples[name], m.samples))
-        result: dict[str, dict[str, Summary]] = {}
-        for (kernel, reference), pairs in found.items():
-            result.setdefault(kernel, {})[reference] = summarise_speeds([r for r, _ in pairs], [t for _, t in pairs])
-        return result
+        return summarise(
+            {m.candidate.name: (m.samples, {r: name for r, (name, _) in m.speeds.items()}) for m in p.measured}
+            for p in self.problems
+        )
 
     def to_json(self, command: str) -> dict[str, Any]:
         return {
@@ -173,6 +198,7 @@ class BenchReport:
             "slice_seconds": self.slice_seconds,
             "sms": self.sms,
             "behind": self.behind,
+            "floor": self.floor,
             "interval": "order statistics around the median of rounds; speed: median of the rounds' ratios",
             "inputs": "N(0, 1), the last operand scaled to unit variance of the product; sets exceed L2 twice",
             "notes": list(self.notes),

@@ -45,7 +45,8 @@ class DispatchedPlan(MeasuredPlan):
         if self.portfolio is None:
             return next(iter(self.tilings))
         m, n, k, batch = self.roles
-        return self._picks[device, dims[m], dims[n], dims[k], *(dims[d] for d in batch)]
+        call = (device, dims[m], dims[n], dims[k], *[dims[d] for d in batch])
+        return str(self._picks[call])
 
     def _pick(self, call: tuple[int | None, ...]) -> str:
         device, m, *others = call

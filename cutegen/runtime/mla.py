@@ -50,7 +50,7 @@ def shares_columns(batch, rows, parts, blocks):  # type: ignore[no-untyped-def]
     half as long, and each key is loaded twice. The device decides, as it knows the lengths; so these are its numbers,
     or Python's. batch: None for a single request, which has a way of its own on the device. parts: of CTAs that share
     nothing; blocks: of the keys of all requests, each request's a multiple of the unit. What a part may have then is
-    measured on an H200 (docs/performance/mla-decode.md): up to 16 rows there is little to store, and many requests
+    measured on an H200 (docs/lab/2026-11-mla-decode.md): up to 16 rows there is little to store, and many requests
     join little.
     """
     few = blocks * 8 <= parts

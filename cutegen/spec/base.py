@@ -230,11 +230,11 @@ class TensorSpec(KernelSpec):
         "`?` at the end means that it may be None.",
     )
     instances: list[Shape] = Field(
-        default=[], description="The closed set of problems that build and tune cover, such as `{n: 28672, k: 4096}`."
+        default=[],
+        description="Problems that `auto` decides for and `tune` tunes, such as `{n: 28672, k: 4096}`. Other problems "
+        "run as well.",
     )
-    m: list[Positive] = Field(
-        default=[], description="Values of m, the rows, that each instance is built and tuned for."
-    )
+    m: list[Positive] = Field(default=[], description="Values of m, the rows, that each of `instances` is taken with.")
 
     def dim_names(self) -> dict[str, None]:
         """Every dim that a tensor's shape names, in order of first use."""

@@ -1,4 +1,4 @@
-"""Dimensions as written in tensor declarations: a name, an integer, `x*c`, `x/c`, `ceil(x/c)`."""
+"""Dimensions as written in tensor declarations: a name, an integer, `x/c`, `ceil(x/c)`; `x*c` is read to be refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cutegen.spec.names import name_problem
 MAX_EXTENT = 2**31 - 1
 
 DIM_SYNTAX = register(Rule(
-    "dim-syntax", "a dim is a name, an integer, `x*c`, `x/c` or `ceil(x/c)`",
+    "dim-syntax", "a dim is a name, an integer, `x/c` or `ceil(x/c)`",
     "The shape of a tensor names its dims. `n/2` promises that n is even; `ceil(k/128)` rounds up; c is a positive "
     "integer. Other arithmetic is not needed for shapes.",
     "a: bf16[m + 1, k]",
@@ -74,7 +74,7 @@ def parse_dim(text: str, offset: int = 0) -> Dim | Finding:
     start = offset + len(text) - len(text.lstrip())
     span = (start, start + max(1, len(stripped)))
 
-    def refuse(message: str, remedy: str = "a dim is a name, an integer, x*c, x/c or ceil(x/c)") -> Finding:
+    def refuse(message: str, remedy: str = "a dim is a name, an integer, x/c or ceil(x/c)") -> Finding:
         return Finding(DIM_SYNTAX.id, message, remedy, span=span)
 
     if not stripped:

@@ -52,7 +52,7 @@ keyword, no name of an operation, none of the few names that generated source us
 | `bf16[n]?` | may be None in a call |
 
 Element types: {", ".join(f"`{name}`" for name in DTYPES)}; no tensor of a kernel is `e8m0`
-yet. A dim is a name, an integer, `x*c`, `x/c` (exact) or `ceil(x/c)`, c a positive integer.
+yet. A dim is a name, an integer, `x/c` (exact) or `ceil(x/c)`, c a positive integer.
 `{{a: bf16[m, k]}}` on one line needs quotes, `{{a: "bf16[m, k]"}}`, because brackets are lists inside `{{ }}`.
 """
 

@@ -63,6 +63,6 @@ class Handicaps:
         """neighbours: answers to problems that differ in the one dim alone."""
         if self.lock is None:
             return 1.0
-        near = [w for w in neighbours if w.problem[self.along] >= problem[self.along]]
+        near = [w for w in neighbours if not w.unused and w.problem[self.along] >= problem[self.along]]
         now = min(near, key=lambda w: w.problem[self.along]).tiling
         return 1.0 if candidate in self.built.get(now, []) else OTHER if candidate in self.everyone else NEWCOMER

@@ -104,20 +104,28 @@ class Session:
 
     @property
     def answers(self) -> list[Winner]:
-        """Of the lock, for this device; problems on which nothing beat the default are among them, but not those of a
-        day when the spec had other dims."""
+        """Of the lock, for this device; problems on which nothing beat the default are among them, but not those that
+        no call runs by now."""
+        return [w for w in self._measured if not w.unused]
+
+    @property
+    def _measured(self) -> list[Winner]:
+        """All that the lock has for this device and these dims, those that no call runs among them."""
         dims = {*self.space.dims}
         return [w for w in self.lock.winners if w.device == self.device and dims <= {*w.problem}]
 
     @property
     def winning_problems(self) -> list[Shape]:
-        """Of winners for this device."""
-        return [dict(w.problem) for w in self.answers if w.tiling != DEFAULT]
+        """Of winners for this device, but for those that a rule refuses: each can be measured again."""
+        known = {w.tiling: self.lock.tilings[w.tiling] for w in self._measured if w.tiling != DEFAULT}
+        can = {name for name, knobs in known.items() if legal(self.resolution, [knobs])}
+        return list({shape_text(w.problem): dict(w.problem) for w in self._measured if w.tiling in can}.values())
 
     def find_stale(self, lock: Lock) -> list[Winner]:
-        """Winners for this device that were measured with other tools, or beside another default."""
+        """Winners for this device that were measured with other tools, beside another default, or as something else."""
         now = (self.beside, self.report.toolchain)
-        return [w for w in lock.winners if w.device == self.device and (w.beside, w.toolchain) != now]
+        mine = [w for w in lock.winners if w.device == self.device]
+        return [w for w in mine if (w.beside, w.toolchain) != now or w.unused]
 
     def run(self, problems: Sequence[Shape]) -> TuneReport:
         """Tunes the problems, and writes the lock.
@@ -178,20 +186,21 @@ class Session:
         if not self.options.confirm:
             along = self.space.along
             near = [w for w in self._neighbours(problem) if is_near(w.problem, problem, along)]
-            # What answers now comes first: a search that ends early may not pass it by.
-            near.sort(key=lambda w: not w.span(along)[0] <= problem[along] <= w.span(along)[1])
+            # What was measured on this very problem comes first, stale or not, then what answers now: a search that
+            # ends early may not pass it by.
+            near.sort(key=lambda w: (w.problem != problem, not w.span(along)[0] <= problem[along] <= w.span(along)[1]))
             names = dict.fromkeys(w.tiling for w in near)
             known = legal(self.resolution, [lock.tilings[name] for name in names if name in lock.tilings])
             return gather(self.space, problem, known, default, limit, self.options.unordered, also)
-        won = next(w for w in lock.winners if w.device == self.device and w.problem == problem)
+        won = next(w for w in self._measured if w.problem == problem and w.tiling != DEFAULT)
         winners = legal(self.resolution, [lock.tilings[won.tiling]])
         renewed = legal(self.resolution, [self.space.describe(self.space.renew(c, default)) for c in winners])
         return gather_known(self.space, winners, renewed, default)
 
     def _neighbours(self, problem: Shape) -> list[Winner]:
-        """Answers to problems that differ in the one dim alone."""
+        """What was measured on problems that differ in the one dim alone."""
         fixed = [dim for dim in self.space.dims if dim != self.space.along]
-        return [w for w in self.answers if all(w.problem[d] == problem[d] for d in fixed)]
+        return [w for w in self._measured if all(w.problem[d] == problem[d] for d in fixed)]
 
     def differences(self, problem: Shape, knobs: Mapping[str, object]) -> Mapping[str, object]:
         """The knobs that are not those of the problem's default."""

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 from cutegen.diagnostics import CutegenError
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
-from cutegen.resolve import Lock, Resolution, lock_path, resolve_tuned
+from cutegen.resolve import Lock, Resolution, bind_winner, lock_path, resolve_tuned
+from cutegen.resolve.binding import dsl_series
 from cutegen.resolve.winners import DEFAULT, Bounds, Winner
 from cutegen.run.intervals import Interval, speed_ratio
 from cutegen.run.shapes import Shape, shape_text
@@ -43,8 +45,8 @@ def record(
     beside: str,
     toolchain: str,
 ) -> Lock:
-    """The lock with these verdicts in place of earlier ones for the same problems on this device, and without those of
-    problems that have other dims.
+    """The lock with these verdicts in place of earlier ones for the same problems on this device. What no call runs
+    stays as it is.
 
     space: says which dims decide, and which one ranges run over. beside, toolchain: as Winner has them.
     """
@@ -57,17 +59,14 @@ def record(
         if verdict.knobs is not None:
             name = names.setdefault(_frozen(verdict.knobs), f"new {number}")
             tilings.setdefault(name, verdict.knobs)
-        fresh.append(_winner(verdict, name, device, beside, toolchain))
+        measured = bind_winner(resolution, verdict.knobs)
+        fresh.append(_winner(verdict, name, device, beside, toolchain, measured))
     problems = [w.problem for w in fresh]
-    dims = {tuple(sorted(problem)) for problem in problems}
-    kept = [
-        w
-        for w in lock.winners
-        if w.device != device or (w.problem not in problems and tuple(sorted(w.problem)) in dims)
-    ]
-    mine = reach([w for w in (*kept, *fresh) if w.device == device], space.dims, space.along)
-    others = [w for w in kept if w.device != device]
-    return _renamed(resolution, lock.with_winners(tilings, [*others, *mine]))
+    kept = [w for w in lock.winners if w.device != device or w.problem not in problems]
+    mine = reach([w for w in (*kept, *fresh) if w.device == device and not w.unused], space.dims, space.along)
+    others = [w for w in kept if w.device != device or w.unused]
+    tuned = replace(lock.with_winners(tilings, [*others, *mine]), dsl=dsl_series(toolchain))
+    return _renamed(resolution, tuned)
 
 
 def verdicts(report: TuneReport) -> Iterator[Verdict]:
@@ -155,7 +154,7 @@ def is_near(one: Mapping[str, int], other: Mapping[str, int], along: str) -> boo
     return high <= REACH * low
 
 
-def _winner(verdict: Verdict, name: str, device: str, beside: str, toolchain: str) -> Winner:
+def _winner(verdict: Verdict, name: str, device: str, beside: str, toolchain: str, measured: str) -> Winner:
     timing = verdict.trial.timing
     assert timing
     own = timing.own if name != DEFAULT else timing.default
@@ -169,6 +168,7 @@ def _winner(verdict: Verdict, name: str, device: str, beside: str, toolchain: st
         speed=_bounds(speed_ratio(timing.baseline, own)) if timing.baseline else None,
         beside=beside,
         toolchain=toolchain,
+        measured=measured,
     )
 
 
@@ -177,11 +177,16 @@ def _bounds(interval: Interval) -> Bounds:
 
 
 def _renamed(resolution: Resolution, lock: Lock) -> Lock:
-    """With tilings called what the generated plan calls them."""
+    """With tilings called what the generated plan calls them. One that a rule refuses keeps its name, unless another
+    one has it now."""
     rows = [TunedRow("", {}, name, knobs) for name, knobs in lock.tilings.items()]
-    instances = resolve_tuned(resolution, rows).instances
-    winners = [replace(w, tiling=instances.get(w.tiling, w.tiling)) for w in lock.winners]
-    return replace(lock, tilings={instances[n]: knobs for n, knobs in lock.tilings.items()}, winners=tuple(winners))
+    names = dict(resolve_tuned(resolution, rows).instances)
+    taken = {*names.values(), DEFAULT}
+    for old in lock.tilings.keys() - names.keys():
+        names[old] = next(name for i in count() if (name := f"{old}_unused_{i}" if i else old) not in taken)
+        taken.add(names[old])
+    winners = [replace(w, tiling=names.get(w.tiling, w.tiling)) for w in lock.winners]
+    return replace(lock, tilings={names[n]: knobs for n, knobs in lock.tilings.items()}, winners=tuple(winners))
 
 
 def _frozen(knobs: Mapping[str, object]) -> str:

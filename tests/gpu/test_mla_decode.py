@@ -3,7 +3,6 @@ with FlashMLA's interface, and the suite."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from cutegen.cli import main
+from cutegen.report.result import load_data
 from cutegen.run.subject import load_subject
 from cutegen.runtime.accuracy import compare
 from cutegen.runtime.mla_inputs import Draw
@@ -193,7 +193,7 @@ def test_suite_from_the_command_line(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
     quick = ["--rounds", "5", "--slice", "5", "--baseline", "paged_read", "-o", str(output)]
     assert main(["bench", str(spec), "--suite", "small", *quick]) == 0
-    result = json.loads(output.read_text())
+    result = load_data(output)
     assert len(result["problems"]) == 4
     for problem in result["problems"]:
         kernel = problem["candidates"][0]

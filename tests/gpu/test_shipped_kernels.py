@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cutegen.cli import main
+from cutegen.report.result import load_data
 from cutegen.run.check import check_kernel
 from cutegen.run.subject import load_subject
 from cutegen.runtime.plan import KernelPlan
@@ -87,12 +88,15 @@ def test_one_row_with_any_stride(plan: KernelPlan) -> None:
     assert torch.equal(plan.kernel_fn(a.as_strided((1, 128), (129, 1)), b), expected)
 
 
+HOST_SECONDS = 6e-6  # what a launch may cost the host: cuBLAS through torch takes 11 to 18 us
+
+
 def test_launch_costs_little_host_time(plan: KernelPlan, values: list[Any]) -> None:
     from cutegen.run.device import CudaDevice
 
     seconds = CudaDevice().host_seconds(lambda: plan.launch_fn(*values))
     print(f"host time per launch: {seconds * 1e6:.2f} us")
-    assert seconds < 20e-6
+    assert seconds < HOST_SECONDS
 
 
 FILE = """
@@ -158,7 +162,7 @@ def test_check_and_bench_from_the_command_line(tmp_path: Path, capsys: pytest.Ca
     quick = ["--rounds", "5", "--slice", "5"]
     assert main(["bench", SPEC, *SMALL, *quick, "-o", str(output)]) == 0
     assert "torch.mm" in capsys.readouterr().out
-    result = json.loads(output.read_text())
+    result = load_data(output)
     kernel, baseline, *_ = result["problems"][0]["candidates"]
     assert (kernel["right"], baseline["name"], baseline["right"]) == (True, "torch.mm", True)
     assert len(kernel["samples"]) == 5

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from cutegen.cli import root
+from cutegen.cli.pages import fill_sections
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,7 +59,21 @@ def test_every_command_is_in_the_readme() -> None:
         assert re.search(rf"`{command}\b", table), command
 
 
-def test_figures_are_those_of_the_performance_page() -> None:
-    section = README.partition("## Performance")[2].partition("\n## ")[0]
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").splitlines()
-    assert [line for line in section.splitlines() if line.startswith("|") and line not in page] == []
+RESULTS = [ROOT / "README.md", ROOT / "docs" / "performance.md", *sorted((ROOT / "docs" / "performance").glob("*.md"))]
+SCORED = "cost-model.md"  # its tables are compared with the stored times by test_cost_model_score.py
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.name)
+def test_figures_are_made_from_data(page: Path) -> None:
+    """Outside of generated sections no table has a ratio of speeds, and what sections have is what data says."""
+    filled = fill_sections(page, ROOT)
+    assert filled in (None, page.read_text(encoding="utf-8")), "run `cutegen docs`"
+    text = re.sub(r"^<!-- (report|winners): .*?^<!-- /\1 -->$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert page.name == SCORED or not re.findall(r"^\|.*\b\d\.\d{2,3}\b.*$", text, re.M)
+
+
+def test_notebooks_say_what_they_are() -> None:
+    for page in sorted((ROOT / "docs" / "lab").glob("2*.md")):
+        label = page.read_text(encoding="utf-8").split("\n\n")[1].replace("\n> ", " ")
+        assert label.startswith("> A notebook"), page
+        assert "cannot be recomputed" in label, page

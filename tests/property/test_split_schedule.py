@@ -141,7 +141,7 @@ def test_cut_for_two_ctas_a_part(
     ],
 )
 def test_which_parts_two_ctas_share(lengths: list[int], rows: int, parts: int, shared: bool) -> None:
-    """What was the quicker on an H200, by docs/performance/mla-decode.md; with one part there is no second CTA."""
+    """What was the quicker on an H200, by docs/lab/2026-11-mla-decode.md; with one part there is no second CTA."""
     work = Work()
     columns = (rows, shares_columns, work, None)
     run_warp(SCHEDULE["find_part"], Lengths(lengths), ROOM, 0, parts, KEY_BLOCK, 2, 100, 0, *columns)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from bound_winners import TOOLS, bound
 from gemm_specs import PLAIN, SM90, bind_text, candidate, resolve_text
 
 from cutegen.families.gemm.invariance import BATCH_INVARIANCE, other_sum, unsplit_sum
@@ -67,19 +68,19 @@ def test_columns_of_a_row_are_summed_up_by_equal_tiles(text: str, knobs: dict[st
     assert bool(refusal) is bool(reason)
 
 
-def test_winners_with_another_tile_k_are_dropped() -> None:
+def test_winners_with_another_tile_k_are_run_by_no_call() -> None:
     tilings = {
         name: {"tiling.tile": [128, 128, k], "warpgroups.schedule": "cooperative", "warpgroups.consumer.count": 2}
         for name, k in (("same", 64), ("deep", 128))
     }
     won = [
-        Winner("GPU", {"m": (low, high), "n": 8, "k": 8}, name, 1.0, None, "", None, "x", "y")
+        Winner("GPU", {"m": (low, high), "n": 8, "k": 8}, name, 1.0, None, "", None, "x", TOOLS)
         for name, low, high in (("same", 1, 16), ("deep", 17, 64))
     ]
     for text, kept in ((PLAIN, 2), (INVARIANT, 1)):
-        lock = resolve_text(text).lock.with_winners(tilings, won)
+        lock = resolve_text(text).lock.with_winners(tilings, bound(won, tilings, text))
         resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
-        assert len(resolution.lock.winners) == kept
+        assert [w.tiling for w in resolution.lock.winners if not w.unused] == ["same", "deep"][:kept]
         assert len(resolution.notes) == 2 - kept
     assert "`invariance: batch` wants one for all" in resolution.notes[0]
 

@@ -27,6 +27,7 @@ PLAN = CodePlan(
     tma_loads=2,
     multicast=True,
     tma_stores=1,
+    mbarriers=8,
 )
 OPCODES = {
     "HGMMA.64x256x16.F32.BF16": 8,
@@ -89,6 +90,8 @@ def test_what_was_planned_holds() -> None:
         ("tma-multicast", opcodes(UTMALDG_3D=2, UTMALDG_3D_MULTICAST=0)),
         ("tma-store", opcodes(UTMASTG_3D=0)),
         ("mbarrier", opcodes(SYNCS_EXCH_64=0)),
+        ("mbarrier", opcodes(SYNCS_EXCH_64=7)),
+        ("mbarrier", opcodes(SYNCS_EXCH_64=9)),
     ],
 )
 def test_each_break_fails_its_check_alone(broken: str, changes: dict[str, Any]) -> None:

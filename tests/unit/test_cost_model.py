@@ -78,7 +78,7 @@ NARROW: dict[str, Any] = {"tile": (64, 8, 64), "stages": 16, "swap_ab": True}  #
 
 
 def test_rows_outside_of_a_tensor_are_slow_to_load() -> None:
-    """One row of m in a tile of 64: docs/performance/cost-model.md has 1.3 to 1.9 times the time of the transposed
+    """One row of m in a tile of 64: docs/lab/2026-11-cost-model.md has 1.3 to 1.9 times the time of the transposed
     kernel, where A is not along k, so that its tiles are loaded whole."""
     shape, square = Shape(1, 8192, 8192), {"tile": (64, 64, 64), "stages": 12, **ALONE}
     straight, transposed = model(shape, M_MAJOR, **square), model(shape, M_MAJOR, **NARROW, **ALONE)

@@ -157,9 +157,9 @@ def test_the_docs_say_what_was_measured(measured: list[Ranked]) -> None:
 
 
 def long_windows() -> list[TimedProblem]:
-    """The table of kernels in docs/performance/gemm.md: | m, n, k | `kernel` | tiling | us |."""
+    """The table of kernels in docs/lab/2026-11-gemm.md: | m, n, k | `kernel` | tiling | us |."""
     found: dict[str, list[Timed]] = {}
-    table = (PAGES / "gemm.md").read_text()
+    table = (ROOT / "docs" / "lab" / "2026-11-gemm.md").read_text()
     for dims, kernel, us in re.findall(r"^\| (\d+, \d+, \d+) \| `(gemm_\w+)` \| \d+ x \d+ \| ([\d.]+) \|", table, re.M):
         found.setdefault(dims, []).append(Timed(kernel, kernel, {}, float(us) / 1e6))
     return [TimedProblem(d, dict(zip("mnk", map(int, d.split(", ")))), tuple(k)) for d, k in found.items()]

@@ -46,13 +46,13 @@ def test_a_lock_that_changed_after_it_was_read_is_left_alone(spec: Path) -> None
     """A tune may end while another command resolves the same spec: its winners stay."""
     first = resolve_file(spec)
     write_lock(spec)
-    relock(spec, "evidence: []", 'evidence: [{"device": "h200"}]')
+    relock(spec, "tiling.raster.group: {value: 8", "tiling.raster.group: {value: 4")
     kept = lock_path(spec).read_bytes()
     with pytest.raises(CutegenError, match="has changed since it was read: it is left as it is"):
         save_lock(first, spec)
     assert lock_path(spec).read_bytes() == kept
     save_lock(resolve_file(spec), spec)
-    assert read_lock(lock_path(spec)).evidence == ({"device": "h200"},)
+    assert lock_path(spec).read_bytes() == kept
 
 
 def test_what_no_longer_gathers_rows_has_no_way_of_gathering_them(spec: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_lock_knows_beside_which_tile_it_was_decided(spec: Path) -> None:
     write("[128, 256, 64]")
     relock(spec, "written:\n  tiling.tile: [128, 256, 64]\n", "")
     assert resolve_file(spec, locked=True).lock.written == {}
-    relock(spec, "evidence: []", "evidence: []\nwritten: 3")
+    relock(spec, "decisions:\n", "written: 3\ndecisions:\n")
     with pytest.raises(CutegenError, match="`written` is a map"):
         resolve_file(spec)
 
@@ -225,23 +225,24 @@ def test_decisions_about_things_that_are_gone_are_dropped(spec: Path) -> None:
     assert "tma.x.swizzle: not in the lock; decided: 128" in notes
 
 
-def test_evidence_is_kept(spec: Path) -> None:
-    write_lock(spec)
-    relock(spec, "evidence: []", 'evidence:\n  - {"device": "h200", "us": [1.5, 2]}')
+def test_a_lock_from_when_there_was_evidence_is_read(spec: Path) -> None:
+    lock = write_lock(spec)
+    text = lock_path(spec).read_text()
+    relock(spec, "decisions:\n", "evidence: []\ndecisions:\n")
     resolution = resolve_file(spec, locked=True)
-    assert resolution.lock.evidence == ({"device": "h200", "us": [1.5, 2]},)
-    assert not save_lock(resolution, spec)
+    assert resolution.lock == lock
+    assert save_lock(resolution, spec)
+    assert lock_path(spec).read_text() == text
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("evidence: []\n", "", "torn: `evidence` is missing"),
+        ("decisions:\n", "tilings:\n", "torn: `decisions` is missing"),
         ("cutegen: 1", "cutegen: 2", "another version"),
         ("decisions:\n", "decisions: [\n", "damaged: line"),
         ("spec: ", "spec: 12 #", "is damaged: `spec` is text"),
-        ("evidence: []", "evidence: {}", "`evidence` a list"),
-        ("evidence: []", "evidence: []\nmore: 1", "unknown key `more`"),
+        ("decisions:\n", "more: 1\ndecisions:\n", "unknown key `more`"),
         ('reason: "the default of sm_90a"}', "reason: 3}", "decision `device` is no {value, reason}"),
         ("cutegen: 1", "cutegen: 1\ncutegen: 1", "damaged: line 3"),
     ],

@@ -9,7 +9,7 @@ from cutegen.run.suite import load_suite
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "docs" / "measurements"
-SAID = " ".join((ROOT / "docs" / "performance" / "tuned-gemm.md").read_text().split())
+SAID = " ".join((ROOT / "docs" / "lab" / "2026-11-tuned-gemm.md").read_text().split())
 
 
 def test_the_docs_say_what_won_the_sweep() -> None:

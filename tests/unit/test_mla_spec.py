@@ -80,4 +80,5 @@ def test_findings(lines: str, said: str) -> None:
 
 
 def test_constants_need_no_mention_in_shapes() -> None:
-    parse(SMALLEST + "check: {shapes: [{batch: 2, kv_len: 64}]}\n")
+    spec = parse(SMALLEST + "check: {shapes: [{batch: 2, kv_len: 64}]}\n")
+    assert spec.check.shapes == [{"batch": 2, "kv_len": 64}]

@@ -22,7 +22,7 @@ from cutegen.report.comparison import (
 )
 from cutegen.report.result import Result, load_result
 from cutegen.report.table import describe_run
-from cutegen.run.measured import FORMAT, VERSION
+from cutegen.run.measured import FORMAT, STORED_VERSION, VERSION
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ GOOD = json.dumps(result(problem(8.0)))
         ('{"format": "other"}', "was written by something else"),
         ('{"spec": "a.yaml", "problems": []}', r"is what `cutegen tune --json` prints"),
         (json.dumps({"rates": 1, "problems": [], "summaries": {}}), "was written before results had a version"),
-        (GOOD.replace('"version": 2', '"version": 9'), "is a result of version 9; this cutegen reads version 2"),
+        (GOOD.replace('"version": 2', '"version": 9'), "is a result of version 9; this cutegen reads versions 2 and 3"),
         (GOOD.replace('"rounds": 9', '"rounds": -9'), "is damaged: rounds: Input should be greater than"),
         (GOOD.replace(json.dumps(GPU), '"H200"'), "is damaged: environment: Value error, gpu is no map"),
         (GOOD.replace("700.0", "1" + "0" * 400), "is damaged: environment: Value error, a power limit is from 0 to"),
@@ -235,7 +235,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 def test_the_docs_name_the_version() -> None:
     text = (Path(__file__).parents[2] / "docs" / "checking-and-measuring.md").read_text()
-    assert f"`format` is `{FORMAT}`, `version` {VERSION}." in text
+    assert f"`format` is `{FORMAT}`, `version` {VERSION} in `--json`, {STORED_VERSION} in files." in text
 
 
 def test_a_page_is_not_written_over_what_it_is_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,16 @@
-"""Winners that were measured with other tools than those installed are noted wherever a lock is looked at."""
+"""Winners that were measured with another DSL than the one that is installed are noted wherever a lock is looked at."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gemm_specs import PLAIN
 
 from cutegen.cli import main
-from cutegen.resolve import lock_path, resolve_file
+from cutegen.resolve import bind_winner, lock_path, resolve_file
+from cutegen.resolve.binding import KERNELS
 from cutegen.resolve.winners import DEFAULT, Winner
 
 
@@ -30,9 +32,11 @@ def test_winners_of_another_toolchain_are_noted(
     spec = tmp_path / "kernel.yaml"
     spec.write_text(PLAIN)
     for tiling, again in (("flat", " --confirm"), (DEFAULT, "")):
-        won = Winner("NVIDIA H200", {"m": (1, 16), "n": 64, "k": 64}, tiling, 8.25, None, "", None, "abc123", toolchain)
-        lock = resolve_file(spec).lock.with_winners({"flat": {"tiling.tile": [128, 64, 64]}}, [won])
-        lock_path(spec).write_text(lock.to_text())
+        tools = f"{toolchain}, kernels {KERNELS}"
+        won = Winner("NVIDIA H200", {"m": (1, 16), "n": 64, "k": 64}, tiling, 8.25, None, "", None, "abc123", tools)
+        before, tilings = resolve_file(spec), {"flat": {"tiling.tile": [128, 64, 64]}}
+        won = replace(won, measured=bind_winner(before, tilings.get(tiling)))
+        lock_path(spec).write_text(before.lock.with_winners(tilings, [won]).to_text())
         for command in (["lock", "--check"], ["lock"], ["explain"]):
             assert main([*command, str(spec)]) == 0
             notes = capsys.readouterr().err

@@ -149,8 +149,9 @@ def test_what_a_tune_writes_can_be_read_whatever_stood_there(spec: Path, measuri
     measuring()
     assert tune(spec, "--between") == 0
     assert tune(spec, "--shape", "m=16,n=4096,k=4096", "--candidates", "4") == 0
-    assert {tuple(w.calls) for w in winners(spec)} == {("m", "n", "k")}
-    assert [w.calls["m"] for w in winners(spec)] == [(1, 16), (17, 64)]
+    used = [w for w in winners(spec) if not w.unused]
+    assert {tuple(w.calls) for w in used} == {("m", "n", "k")}
+    assert [w.calls["m"] for w in used] == [(1, 16), (17, 64)]
 
 
 @pytest.mark.parametrize("faster_with_pdl", [True, False])
@@ -177,3 +178,29 @@ def test_confirm_measures_winners_with_what_the_default_has_by_now(
     assert lock
     assert lock.tilings[after.tiling]["pdl.wait"] is faster_with_pdl
     assert ("_no_pdl" in after.tiling) is not faster_with_pdl
+
+
+def test_a_stale_winner_is_measured_before_others_and_nobody_drops_one(
+    spec: Path, measuring: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring()
+    other = ["--shape", "m=512,n=4096,k=4096"]
+    assert tune(spec, *SHAPE, *other, "--candidates", "12") == 0
+    before = winners(spec)
+    assert len(before) == 2
+    spec.write_text(PLAIN + "epilogue: {d: relu(acc)}\n")
+    assert main(["render", str(spec), "-o", str(tmp_path / "out")]) == 0
+    assert "are in the lock, and no call runs them: what was measured is another problem" in capsys.readouterr().err
+    assert "Scripted GPU" not in (tmp_path / "out" / "kernel" / "plan.py").read_text()
+    marked = winners(spec)
+    assert [replace(w, unused="") for w in marked] == list(before)
+    assert all(w.unused for w in marked)
+    made = measuring()
+    assert tune(spec, *SHAPE, "--candidates", "1") == 0
+    assert before[0].tiling in made.built
+    after = winners(spec)
+    assert [(w.problem["m"], bool(w.unused)) for w in after] == [(512, True), (64, False)]
+    assert after[1].measured not in ("", before[0].measured)
+    capsys.readouterr()
+    assert tune(spec, "--confirm") == 0  # the rest of them, too
+    assert not any(w.unused for w in winners(spec))

@@ -25,7 +25,7 @@ def test_what_a_lock_says_of_a_candidate_gives_that_candidate_again() -> None:
         found = pool(resolution, 60, dict.fromkeys(dims, 512))
         rows = [TunedRow("", {}, f"c{i}", p.knobs) for i, p in enumerate(found.tried)]
         outcome = resolve_tuned(resolution, rows)
-        assert outcome.dropped == ()
+        assert outcome.unfit == {}
         by_name = {t.name: t.candidate for t in outcome.resolved.tilings}
         assert [by_name[outcome.instances[row.name]] for row in rows] == [p.candidate for p in found.tried]
 

@@ -12,43 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bound_winners import H100, H200, TILINGS, WINNERS, bound, winner
 from gemm_specs import OFFSETS, PLAIN, gathered, resolve_text
 
 from cutegen.diagnostics import CutegenError
 from cutegen.families.resolved import dispatch, product_name
 from cutegen.render import render_package, write_package
-from cutegen.resolve import Lock, lock_path, pin_decisions, read_lock, resolve_document, resolve_file, save_lock
+from cutegen.resolve import (
+    Lock,
+    lock_path,
+    pin_decisions,
+    read_lock,
+    resolve_document,
+    resolve_file,
+    save_lock,
+)
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.spec import load_text
 
-H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
-TILINGS: dict[str, dict[str, object]] = {
-    "flat": {"warpgroups.schedule": "cooperative", "warpgroups.consumer.count": 1, "tiling.tile": [64, 256, 64],
-             "tiling.cluster": [1, 1], "tma.b.multicast": 1},
-    "turns": {"warpgroups.schedule": "pingpong", "tiling.tile": [128, 128, 64]},
-}  # fmt: skip
-
-
-def winner(low: int, high: int, tiling: str, device: str = H200, n: int = 4096, k: int = 4096) -> Winner:
-    calls = {"m": (low, high), "n": n, "k": k}
-    won = (1.1, 1.2, 1.3) if tiling != DEFAULT else None
-    return Winner(device, calls, tiling, 8.25, won, "torch.mm", (0.98, 1.0, 1.02), "abc123", "dsl 4.8.1 cu13")
-
-
-WINNERS = (
-    winner(1, 16, "flat"),
-    winner(17, 64, "flat"),
-    winner(65, 128, DEFAULT),
-    winner(129, 256, "turns"),
-    winner(129, 256, "flat", H100),
-    winner(33, 64, "turns", n=1280, k=8192),
-)
 DEFAULT_KEY = "t128x256x64"
 
 
 def with_winners(*winners: Winner, tilings: Any = None, text: str = PLAIN) -> Any:
-    """PLAIN resolved with a lock that has these winners."""
-    lock = resolve_text(text).lock.with_winners(tilings or TILINGS, winners)
+    """PLAIN resolved with a lock that has these winners, bound to it."""
+    own = bound(winners, tilings or TILINGS, text)
+    lock = resolve_text(text).lock.with_winners(tilings or TILINGS, own)
     return resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
 
 
@@ -79,10 +67,11 @@ def test_what_a_winner_contradicts_is_not_pinned() -> None:
     before = with_winners(*WINNERS, tilings=tilings)
     with pytest.raises(CutegenError, match="would not resolve to the same kernel") as caught:
         pin_decisions(before, ["tiling.tile"])
-    assert "flat is dropped: tiling.tile: the spec now says [128, 256, 64]" in caught.value.message
-    assert "turns is dropped" in caught.value.message
+    said = "flat) are in the lock, and no call runs them: tiling.tile: the spec now says [128, 256, 64]"
+    assert said in caught.value.message
+    assert "(turns) are in the lock" in caught.value.message
     assert "all winners agree with (--key): scheduler; or take `winners` out of kernel.lock" in caught.value.remedy
-    assert pin_decisions(before, ["scheduler"])[1].lock.winners == WINNERS
+    assert pin_decisions(before, ["scheduler"])[1].lock.winners == bound(WINNERS, tilings)
 
 
 def test_what_a_tuned_device_is_called() -> None:
@@ -133,9 +122,9 @@ def test_winners_that_differ_in_rows_to_gather_from_alone_collide() -> None:
     """As locks have them from when those rows had a say; the first stands, and that is told."""
     own = replace(winner(1, 64, "turns"), calls=GATHERING)
     resolution = gathering(own, replace(own, calls={**GATHERING, "t": 512}, tiling="flat"))
-    said = "winners: flat is dropped: another winner is for the same calls on this device, whatever t is"
-    assert said in resolution.notes
-    assert resolution.lock.winners == (own,)
+    reason = "another winner is for the same calls on this device, whatever t is"
+    assert resolution.notes == (f"winners: flat is in the lock, and no call runs it: {reason}",)
+    assert [w.unused for w in resolution.lock.winners] == ["", reason]
 
 
 @pytest.fixture
@@ -212,54 +201,20 @@ def test_winners_change_the_digest_but_not_the_default_kernel() -> None:
     assert with_them.default == without.default
 
 
-@pytest.mark.parametrize(
-    ("knobs", "reason"),
-    [
-        ({"tiling.tile": [256, 256, 64]}, "256 accumulator registers a thread"),
-        ({"tiling.tile": [64, 12, 64]}, "tile n = 12"),
-        ({"tiling.tile": "wide"}, 'tiling.tile: "wide" is not 3 positive integers'),
-        ({"tiling.tiles": [64, 64, 64]}, "this spec has no knob `tiling.tiles`"),
-        ({"tiling.tile": [64, 64, 64], "tma.b.load_ahead": True}, "pdl.ready does not name `b`"),
-    ],
-)
-def test_a_tiling_that_rules_refuse_is_dropped_and_told(knobs: dict[str, object], reason: str) -> None:
-    lock = resolve_text(PLAIN).lock.with_winners({**TILINGS, "bad": knobs}, [winner(1, 16, "bad"), *WINNERS[1:]])
-    document = load_text(PLAIN, "kernel", "kernel.yaml")
-    resolution = resolve_document(document, lock)
-    (note,) = resolution.notes
-    assert note.startswith("winners: bad is dropped: ")
-    assert reason in note
-    assert resolution.lock.winners == WINNERS[1:]
-    assert "bad" not in resolution.lock.tilings
-    with pytest.raises(CutegenError, match="does not hold"):
-        resolve_document(document, lock, locked=True)
-
-
-def test_what_the_spec_writes_now_wins_over_winners() -> None:
-    text = PLAIN + "warpgroups: {schedule: cooperative}\n"
-    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
-    resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
-    dropped = [n for n in resolution.notes if n.startswith("winners")]
-    assert dropped == [
-        'winners: turns is dropped: warpgroups.schedule: the spec now says "cooperative", it has "pingpong"'
-    ]
-    assert {w.tiling for w in resolution.lock.winners} == {"flat", DEFAULT}
-
-
 def test_calls_that_are_none_of_this_kernel_or_are_answered_twice() -> None:
     odd = replace(winner(1, 16, "flat"), calls={"m": (1, 16), "n": 4096})
     wide = replace(winner(1, 8, "flat"), calls={"m": (1, 8), "n": (1, 4096), "k": 4096})
     resolution = with_winners(winner(10, 20, "flat"), winner(20, 30, "turns"), odd, wide)
     assert resolution.notes == (
-        "winners: turns is dropped: another winner is for the same calls on this device",
-        "winners: flat is dropped: its calls give m, n; the dims are m, n, k",
-        "winners: flat is dropped: its calls give a range of n; a range is of m",
+        "winners: turns is in the lock, and no call runs it: another winner is for the same calls on this device",
+        "winners: flat is in the lock, and no call runs it: its calls give m, n; the dims are m, n, k",
+        "winners: flat is in the lock, and no call runs it: its calls give a range of n; a range is of m",
     )
-    assert resolution.lock.winners == (winner(10, 20, "flat"),)
+    assert [bool(w.unused) for w in resolution.lock.winners] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "dropped"),
+    ("first", "second", "idle"),
     [
         (winner(1, 512, DEFAULT), winner(17, 64, "flat"), "flat"),
         (winner(17, 64, "flat"), winner(1, 512, DEFAULT), DEFAULT),
@@ -267,12 +222,12 @@ def test_calls_that_are_none_of_this_kernel_or_are_answered_twice() -> None:
         (winner(17, 64, DEFAULT), replace(winner(1, 16, DEFAULT), calls={"m": (1, 16), "n": 4096}), DEFAULT),
     ],
 )
-def test_that_the_default_stands_is_an_answer_like_any_other(first: Winner, second: Winner, dropped: str) -> None:
+def test_that_the_default_stands_is_an_answer_like_any_other(first: Winner, second: Winner, idle: str) -> None:
     """Calls have one answer: beside one that says the default is fastest, another is not to be run."""
     resolution = with_winners(first, second)
     (note,) = resolution.notes
-    assert note.startswith(f"winners: {dropped} is dropped: ")
-    assert resolution.lock.winners == (first,)
+    assert note.startswith(f"winners: {idle} is in the lock, and no call runs it: ")
+    assert [bool(w.unused) for w in resolution.lock.winners] == [False, True]
     calls = {"m": 64, "n": 4096, "k": 4096}
     name = "t64x256x64" if first.tiling == "flat" else DEFAULT_KEY
     assert dispatch(resolution.resolved.dispatch, calls, H200) == name
@@ -282,10 +237,8 @@ def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
     lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
     spec = tmp_path / "kernel.yaml"
     spec.write_text(PLAIN)
-    lock_path(spec).write_text(replace(lock, evidence=("old",)).to_text())
-    upgraded = resolve_file(spec, upgrade=True)
-    assert upgraded.lock.winners == WINNERS
-    assert upgraded.lock.evidence == ()
+    lock_path(spec).write_text(lock.to_text())
+    assert resolve_file(spec, upgrade=True).lock.winners == WINNERS
 
 
 @pytest.mark.parametrize(
@@ -298,7 +251,7 @@ def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
         ("m: [1, 16]", "m: 1.5", "winner 1 needs `calls.m` as an extent or as [low, high]"),
         ("gain: [1.1, 1.2, 1.3]", "gain: [1.1]", "winner 1 needs `gain` as [low, median, high]"),
         ('device: "NVIDIA H200"', 'device: ""', "winner 1 needs `device`, a line of text"),
-        ('beside: "abc123", ', "", "winner 1 needs `beside`, a line of text"),
+        ('beside: "abc123"', "x: 1", "winner 1 needs `beside`, a line of text"),
         ("tilings:\n", "tilings: 3\nx:\n", "unknown key `x`"),
         ("us: 8.25", "us: 8.25, ms: 3", "winner 1 has an unknown key `ms`"),
     ],
@@ -347,14 +300,17 @@ def test_mla_decode_dispatches_by_the_width_of_the_table(tmp_path: Path, monkeyp
         mla_winner(8, 64, 1, 9, "two"),
         mla_winner(4, 64, 1, 9, "units"),
     ]
-    lock: Lock = resolve_text(MLA).lock.with_winners(MLA_TILINGS, rows)
+    lock: Lock = resolve_text(MLA).lock.with_winners(MLA_TILINGS, bound(rows, MLA_TILINGS, MLA))
     resolution = resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), lock)
-    assert [n for n in resolution.notes if "two is dropped" in n and "`variant: both` are several" in n]
-    assert [n for n in resolution.notes if "units is dropped: a winner is one kernel, and `unit: any` are several" in n]
+    unused = {w.tiling: w.unused for w in resolution.lock.winners if w.unused}
+    assert {*unused} == {"two", "units"}
+    assert "`variant: both` are several" in unused["two"]
+    assert "a winner is one kernel, and `unit: any` are several" in unused["units"]
     resolved = resolution.resolved
     ahead, wide = "seesaw_overhead_4_prefetch_1", "seesaw_2cta_join_ratio_50"
     assert [t.name for t in resolved.tilings] == ["seesaw", UNIT_1, "seesaw_2cta", ahead, wide]
-    assert resolve_document(load_text(MLA, "mla_winners", "mla_winners.yaml"), resolution.lock).notes == ()
+    document = load_text(MLA, "mla_winners", "mla_winners.yaml")
+    assert resolve_document(document, resolution.lock.without_unused()).notes == ()
     write_package(render_package(resolved), tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     made = on(importlib.import_module("mla_winners.plan"), monkeypatch, H200, H100)

@@ -46,6 +46,11 @@ class GemmFamily:
 
         return resolve(spec, doc, problem, locked, tuned=tuned, portfolio=portfolio)
 
+    def describe_problem(self, problem: GemmProblem) -> object:
+        from cutegen.families.gemm.resolve import describe
+
+        return describe(problem)
+
     def tuning_space(self, spec: GemmSpec, resolved: ResolvedGemm) -> TuningSpace:
         from cutegen.families.gemm.tuning import GemmSpace
 

@@ -14,7 +14,7 @@ from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
 from cutegen.families.gemm.rules import refusals
-from cutegen.hardware.arch import ARCHS, Arch
+from cutegen.hardware.arch import ARCHS, MBARRIER_BYTES, Arch
 from cutegen.runtime.row_copy import THREADS as ROW_COPY_THREADS
 
 
@@ -46,6 +46,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         cluster_stores=_sums(tiling.candidate) // 4 if tiling.candidate.in_cluster else 0,
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
+        mbarriers=sum(region.bytes for region in tiling.smem if region.name.endswith("_barriers")) // MBARRIER_BYTES,
         fewer_registers=_fewer_registers(given, tiling.candidate, arch),
     )
 

@@ -57,7 +57,9 @@ def hold_portfolio(
         model = locked.model if locked and locked.model in MODELS else MODEL
         return Held(_listed(spec, doc, knobs, decided, choose, refuse), Portfolio(model, WRITTEN_OUT, ()))
     if locked and locked.reason != WRITTEN_OUT:
-        return _kept(locked, problem, knobs, written, default, most, lambda fixed: choose(fixed, decided.device), refuse)
+        return _kept(
+            locked, problem, knobs, written, default, most, lambda fixed: choose(fixed, decided.device), refuse
+        )
     arch = ARCHS[spec.arch]
     devices = [DEVICES[spec.device]] if spec.device else [d for d in DEVICES.values() if d.arch == spec.arch]
     shapes = grid_of(problem, spec.listed_shapes(problem.m.name))
@@ -88,7 +90,9 @@ def _kept(
         elif c != default:
             found[c] = None
     if len(found) >= most:
-        notes[f"portfolio: the spec allows {most} tilings; the last {len(found) + 1 - most} of the lock are dropped"] = None
+        notes[
+            f"portfolio: the spec allows {most} tilings; the last {len(found) + 1 - most} of the lock are dropped"
+        ] = None
     candidates = tuple(found)[: most - 1]
     return Held(candidates, _portfolio(problem, knobs, Chosen(candidates, locked.reason), model), tuple(notes))
 

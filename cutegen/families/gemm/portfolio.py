@@ -193,8 +193,11 @@ class _Judge:
         x, y = (work.n, work.m) if core.swap_ab else (work.m, work.n)
         waves = -(-(-(-x // m) * -(-y // n) * work.batch * core.split_k) // rates.sms)
         width = self.problem.a.dtype.bytes
-        return waves * -(-work.k // (k * core.split_k)) * (m * n * k * width * rates.sms * rates.clock_hz) // (
-            rates.flops_16bit
+        return (
+            waves
+            * -(-work.k // (k * core.split_k))
+            * (m * n * k * width * rates.sms * rates.clock_hz)
+            // (rates.flops_16bit)
         )
 
     def pick(self, columns: Sequence[_Column], default: Candidate, most: int) -> list[Candidate]:

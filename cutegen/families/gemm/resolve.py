@@ -14,8 +14,8 @@ from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
 from cutegen.families.gemm.cores import COST_MODEL
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.form_rules import TILE_N
-from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.held_portfolio import Held, hold_portfolio
+from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.refusal import Refusal
@@ -64,7 +64,7 @@ def resolve(
     resolved = _resolved(spec, doc, problem, decided, rows, read.kept, held)
     names = {t.candidate: t.name for t in resolved.tilings}
     instances = {row.name: names[c] for row, c in read.kept}
-    return Outcome(resolved, decided.notes + held.notes + read.notes, read.dropped, instances, held.portfolio)
+    return Outcome(resolved, decided.notes + held.notes, read.unfit, instances, held.portfolio)
 
 
 def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:

@@ -46,6 +46,11 @@ class MlaFamily:
 
         return resolve(spec, doc, problem, locked, tuned)
 
+    def describe_problem(self, problem: MlaProblem) -> object:
+        from dataclasses import asdict
+
+        return asdict(problem)
+
     def tuning_space(self, spec: MlaSpec, resolved: ResolvedMla) -> TuningSpace:
         from cutegen.families.mla_decode.tuning import MlaSpace
 

@@ -24,7 +24,7 @@ BEST_FIRST = (
     ("seesaw", "one CTA for each 64 rows", 0, "fetching ahead made it up to 12% slower"),
     ("seesaw_2cta", "two CTAs share each load of the cache", 1, "up to 6% faster than 0"),
 )  # fmt: skip
-# Knob -> value and reason; docs/performance/ideas.md has what the other values gave.
+# Knob -> value and reason; docs/lab/2026-11-ideas.md has what the other values gave.
 MEASURED: dict[str, tuple[object, str]] = {
     "max_splits": (ANY, "balances the SMs; 1 makes each request's result independent of the others"),
     "overhead": (2, "loading Q, storing O and filling the pipeline take about as long as two pairs of blocks"),

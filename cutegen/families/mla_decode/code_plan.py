@@ -6,6 +6,7 @@ from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.mla_decode.derived import CONSUMERS, QUERY_BOXES, TILE_COLUMNS, derive
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.hardware import ARCHS
+from cutegen.hardware.arch import MBARRIER_BYTES
 from cutegen.runtime.mla import KEY_BLOCK
 
 
@@ -32,4 +33,12 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         pdl_early=tiling.candidate.pdl_schedule_ahead,
+        mbarriers=sum(region.bytes for region in tiling.smem if _is_made(region.name, numbers.cluster))
+        // MBARRIER_BYTES,
     )
+
+
+def _is_made(region: str, cluster: int) -> bool:
+    """Whether a region of shared memory holds mbarriers that the kernel makes: those for columns that come from the
+    other CTA of a cluster have their place in every kernel."""
+    return region.startswith(("full_", "empty_")) and (cluster > 1 or region != "full_given")

@@ -21,7 +21,7 @@ CONSUMERS = 2  # warpgroups; w takes block 2i + w of pair i, and columns 256w.. 
 BUFFERS = 2  # of K, one for each block of a pair
 TILE_COLUMNS = 64  # of Q and K: one swizzled row of 128 bytes, one TMA box, one mbarrier
 # Rows of Q that one TMA copy loads, ascending: those of one warp, of two, and all. With 16 heads a copy of 64 rows is
-# up to a microsecond slower, because of its zeros (docs/performance/mla-decode.md).
+# up to a microsecond slower, because of its zeros (docs/lab/2026-11-mla-decode.md).
 QUERY_BOXES = (16, 32, ROW_BLOCK)
 WORD = 4  # bytes of an f32 or i32
 LENGTHS = 512  # of requests, at most: the most_kept of cutegen/device/request_lengths.py

@@ -49,7 +49,7 @@ def resolve(
     resolved = _assemble(spec, doc, problem, decided, read.kept)
     names = {t.candidate: t.name for t in resolved.tilings}
     instances = {row.name: names[c] for row, c in read.kept}
-    return Outcome(resolved, decided.notes + read.notes, read.dropped, instances)
+    return Outcome(resolved, decided.notes, read.unfit, instances)
 
 
 def chooser(spec: MlaSpec, problem: MlaProblem) -> Choose:

@@ -50,7 +50,7 @@ class ResolvedMlaTiling(ResolvedTiling[MlaTiling]):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedMla:
-    """Everything the templates need. digest: hash of the meaning of spec and decisions, not of comments or evidence."""
+    """Everything the templates need. digest: hash of the meaning of spec and decisions, not of comments."""
 
     family: ClassVar[str] = "mla_decode"
 
