@@ -262,10 +262,10 @@ class KernelPlan(MeasuredPlan):
         return tolerance(self.outputs[output].dtype, k, error, reference, operand, self.promoted_k)
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """Work per call: two emptiness tests, constant and bounded extents, types of tensors and where they begin, two
-        dict lookups and the compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only
-        when it refuses are the reasons looked for. Where a tiling takes scratch: a lookup of its sizes as well, and of
-        the stream where the call brings none."""
+        """Work per call: two emptiness tests, constant and bounded extents, types of tensors, layouts of outputs and
+        where tensors begin, two dict lookups and the compiled call, which checks shapes, strides, dtypes, devices and
+        alignment itself. Only when it refuses are the reasons looked for. Where a tiling takes scratch: a lookup of its
+        sizes as well, and of the stream where the call brings none."""
         kernels, sm_counts, args = self._kernels, self._sm_counts, (*self.inputs, *self.fresh_outputs)
         positions = {a.name: i for i, a in enumerate(args)}
         outputs = {o.name: positions[o.name] for o in self.outputs}
