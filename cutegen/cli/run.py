@@ -18,6 +18,7 @@ from cutegen.diagnostics import CutegenError
 if TYPE_CHECKING:
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import Target
+    from cutegen.runtime.accuracy import Tolerance
 
 
 @click.command()
@@ -25,15 +26,30 @@ if TYPE_CHECKING:
 @shapes_option
 @click.option("--timeout", type=console.FiniteRange(0, 86_400, min_open=True), default=CASE_SECONDS, show_default=True,
               metavar="SECONDS", help="A case that takes longer has hung.")  # fmt: skip
+@click.option(
+    "--rtol",
+    type=console.FiniteRange(0, 1e6),
+    metavar="R",
+    help="Of a Python file: allow errors up to R |reference| + A, instead of what follows from dtypes.",
+)
+@click.option(
+    "--atol",
+    type=console.FiniteRange(0, 1e30),
+    metavar="A",
+    help="See --rtol; each is 0 where only the other is given.",
+)
 @console.json_option
-def check(targets: list[Path], shapes: tuple[str, ...], timeout: float, as_json: bool) -> int:
+def check(
+    targets: list[Path], shapes: tuple[str, ...], timeout: float, rtol: float | None, atol: float | None, as_json: bool
+) -> int:
     """Prove kernels on problems made to break them: edge shapes, guard bands, odd strides, streams, graphs, repeats.
 
     Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. Exit
     code 1: a case failed; 2: not run, the reason is printed.
     """
+    allowed = _given_tolerance(targets, rtol, atol)
     with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
-        reports = [_check(path, Path(scratch) / str(i), shapes, timeout) for i, path in enumerate(targets)]
+        reports = [_check(path, Path(scratch) / str(i), shapes, timeout, allowed) for i, path in enumerate(targets)]
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -47,7 +63,22 @@ def check(targets: list[Path], shapes: tuple[str, ...], timeout: float, as_json:
     return max(r.exit_code for r in reports)
 
 
-def _check(given: Path, scratch: Path, shapes: Sequence[str], timeout: float) -> CheckReport | CutegenError:
+def _given_tolerance(targets: Sequence[Path], rtol: float | None, atol: float | None) -> Tolerance | None:
+    """CutegenError (exit 2): a target is not a Python file, so its tolerance follows from its spec."""
+    from cutegen.runtime.accuracy import Tolerance
+
+    if rtol is None and atol is None:
+        return None
+    if derived := [path for path in targets if path.suffix != ".py"]:
+        said = f"{derived[0]}: --rtol and --atol are for Python files"
+        remedy = "leave them out: the tolerance of a generated kernel follows from its dtypes, k and epilogue"
+        raise CutegenError(said, remedy, exit_code=2)
+    return Tolerance(rtol or 0.0, 0.0, atol or 0.0)
+
+
+def _check(
+    given: Path, scratch: Path, shapes: Sequence[str], timeout: float, allowed: Tolerance | None
+) -> CheckReport | CutegenError:
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import open_target
 
@@ -55,12 +86,14 @@ def _check(given: Path, scratch: Path, shapes: Sequence[str], timeout: float) ->
         target = open_target(given, scratch)
         if obstacle := target.obstacle():
             return CheckReport(target.name, given, not_run=obstacle)
-        return check_target(target, shapes, timeout)
+        return check_target(target, shapes, timeout, allowed)
     except CutegenError as error:
         return error
 
 
-def check_target(target: Target, shapes: Sequence[str] = (), timeout: float = CASE_SECONDS) -> CheckReport:
+def check_target(
+    target: Target, shapes: Sequence[str] = (), timeout: float = CASE_SECONDS, allowed: Tolerance | None = None
+) -> CheckReport:
     from cutegen.cli.progress import show_progress
     from cutegen.run.check import check_kernel
     from cutegen.run.shapes import parse_shape
@@ -71,7 +104,7 @@ def check_target(target: Target, shapes: Sequence[str] = (), timeout: float = CA
         subject = load_subject(target.path)
         asked = [parse_shape(text, subject) for text in shapes]
     with show_progress(f"checking {target.name}") as on_progress:
-        return check_kernel(target.path, asked, timeout, lambda i, n, case: on_progress(i, n), target.given)
+        return check_kernel(target.path, asked, timeout, lambda i, n, case: on_progress(i, n), target.given, allowed)
 
 
 def _say_check(report: CheckReport | CutegenError) -> None:

@@ -285,9 +285,9 @@ class MlaPlan(MeasuredPlan):
     # -- launching --
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """Work per call: types of tensors, layouts of outputs, promised ranges, the merge of rows, sizes of the scratch,
-        and the compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only when something
-        fails are the reasons looked for."""
+        """Work per call: types of tensors, layouts of outputs, promised ranges, the merge of rows, sizes of scratch and
+        the compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only when something fails
+        are the reasons looked for."""
         kernels, sizes, sm_counts, choose = self._kernels, self._sizes, self._sm_counts, self.choose
         args = (*self.inputs, *self.outputs, *self.scratch)
         cache = len(self.queries)
