@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from cutegen import __version__
+from cutegen import __version__, elsewhere
 from cutegen.cli.console import findings, note, print_json
 from cutegen.diagnostics import CutegenError, describe_error, suggest
 
@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            hint = suggest(args[0], COMMANDS)
+            hint = elsewhere.COMMANDS.get(args[0].lower()) or suggest(args[0], COMMANDS)
             ctx.fail(f"there is no command `{args[0]}`{f'; {hint}' if hint else ''}")
         return super().resolve_command(ctx, args)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from cutegen import elsewhere
 from cutegen.cli import console
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
@@ -185,11 +186,8 @@ def shipped_specs() -> list[Path]:
 
 
 def _check_family(name: str) -> None:
-    from cutegen.diagnostics import suggest
-
     if name not in FAMILIES:
-        hint = suggest(name, FAMILIES) or f"families: {', '.join(FAMILIES)}"
-        raise CutegenError(f"`{name}` is no kernel family", hint, exit_code=2)
+        raise CutegenError(f"unknown kernel family `{name}`", elsewhere.answer_family(name, FAMILIES), exit_code=2)
 
 
 def _shorten(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cutegen import elsewhere
 from cutegen.diagnostics import Rule, register, suggest
 from cutegen.dtypes import DTYPES, DType
 from cutegen.spec.dims import Dim, parse_dim
@@ -78,8 +79,9 @@ def parse_tensor(text: str) -> TensorDecl:
     dtype = DTYPES.get(form["dtype"])
     if dtype is None:
         near = _ALIASES.get(form["dtype"].lower())
-        hint = f"did you mean `{near}`?" if near else suggest(form["dtype"], DTYPES)
-        findings.append(Finding(UNKNOWN_DTYPE.id, f"`{form['dtype']}` is no element type",
+        instead = elsewhere.DTYPES.get(form["dtype"].lower(), "")
+        hint = f"did you mean `{near}`?" if near else instead or suggest(form["dtype"], DTYPES)
+        findings.append(Finding(UNKNOWN_DTYPE.id, f"unknown dtype `{form['dtype']}`",
                                 hint or f"one of {', '.join(DTYPES)}", span=form.span("dtype")))  # fmt: skip
     dims: list[Dim] | None = None
     if form["shape"] is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
+from cutegen import elsewhere
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
 from cutegen.epilogue.tree import Pairing, Reduce, Span
@@ -271,7 +272,11 @@ class Placement:
         mma = MMAS.get((a.dtype.name, b.dtype.name))
         if mma is None:
             works = "there are bf16 @ bf16, f16 @ f16, e4m3 or e5m2 @ e4m3 or e5m2, i8 @ i8"
-            self.refuse(rules.MMA_DTYPES, b.name, f"sm_90a has no MMA for {a.dtype} @ {b.dtype}", works)
+            if a.dtype.bits != b.dtype.bits:
+                works = f"{elsewhere.MIXED}; {works}"
+            elif {a.dtype.name, b.dtype.name} == {"f32"}:
+                works = f"{elsewhere.TF32}; {works}"
+            self.refuse(rules.MMA_DTYPES, b.name, f"there is no product {a.dtype} @ {b.dtype}", works)
             return
         for operand in (a, b):
             if mma.k_major_only and operand.major not in ("k", None):
