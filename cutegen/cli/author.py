@@ -120,12 +120,12 @@ def new(family: str, name: str, folder: Path) -> None:
 
     FAMILY is a kernel family, see `cutegen list`. An existing file is never touched.
     """
-    from cutegen.spec.names import name_problem
+    from cutegen.spec.names import kernel_name, name_problem, propose_name
 
     _check_family(family)
     name = name.removesuffix(".yaml")
-    if problem := name_problem(name):
-        raise CutegenError(f"`{name}` {problem}", f"choose a name such as my_{family}", exit_code=2)
+    if problem := name_problem(kernel_name(name)):
+        raise CutegenError(f"`{name}` {problem}", f"choose a name such as {propose_name(name)}", exit_code=2)
     path = folder / f"{name}.yaml"
     if os.path.lexists(path):
         raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2)

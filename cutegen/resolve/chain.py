@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.diagnostics import CutegenError, SpecError, raised_together
 from cutegen.families.decide import WRITTEN
 from cutegen.families.family import Family
 from cutegen.families.knobs import plain
@@ -41,8 +41,9 @@ def resolve_file(path: Path, *, locked: bool = False, upgrade: bool = False) -> 
     lock is replaced.
     """
     document = load_document(path)
-    lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
-    resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade)
+    with raised_together(document.faults):
+        lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
+        resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade)
     if lock or not lock_path(path).exists():
         return resolution
     lost = f"{lock_path(path)} could not be read: nothing that it held is kept, winners among it"

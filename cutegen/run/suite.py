@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, register, suggest
+from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, raised_together, register, suggest
 from cutegen.dtypes import DTYPES
 from cutegen.epilogue import parse_expression
 from cutegen.epilogue.tree import Name, Slice, Span, Stored, walk
@@ -214,8 +214,9 @@ def load_suite(name: str, folder: Path) -> Suite:
     if path is None:
         raise CutegenError(*_missing(name, folder), exit_code=2)
     document = load_document(path)
-    suite = Suite(document, parse_section(document, SuiteFile))
-    suite.check()
+    with raised_together(document.faults):
+        suite = Suite(document, parse_section(document, SuiteFile))
+        suite.check()
     return suite
 
 

@@ -109,7 +109,7 @@ def test_new_spec_validates_and_is_never_overwritten(
     assert path.read_text() == "my work"
 
 
-@pytest.mark.parametrize(("family", "name"), [("gem", "x"), ("gemm", "my-gemm"), ("gemm", "../x"), ("gemm", "class")])
+@pytest.mark.parametrize(("family", "name"), [("gem", "x"), ("gemm", "my.gemm"), ("gemm", "../x"), ("gemm", "class")])
 def test_new_refuses_bad_names(family: str, name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(folder.rglob("*"))
     assert main(["new", family, name, "-o", "made"]) == 2
