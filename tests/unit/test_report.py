@@ -96,7 +96,7 @@ def test_what_cannot_run_any_more_or_is_wrong_fails() -> None:
         "gemm on m=64 n=64 k=64 cannot run any more: gemm: RuntimeError: smem", "gemm on m=32 n=64 k=64 is wrong now",
     )  # fmt: skip
     assert [r.verdict for r in found.rows] == [EQUAL, WRONG]
-    assert next(comparison_rows(found))[-1] == WRONG
+    assert next(comparison_rows(found, equal=False))[-1] == WRONG
     assert "2 compared, beyond 1.0%: 1 wrong, 0 slower, 1 equal, 0 faster; " in list(describe_comparison(found))[2]
 
 
