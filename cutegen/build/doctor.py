@@ -19,6 +19,10 @@ from cutegen.runtime.sources import distribution_versions, dsl_version
 TESTED_DSL = ((4, 6), (4, 8))  # generated kernels are compiled in CI with the first and the last
 DSL_REMEDY = "pip install 'nvidia-cutlass-dsl>=4.6,<4.9'"
 TVM_FFI_REMEDY = "pip install 'apache-tvm-ffi>=0.1.6,<0.2'"
+# All that compiling needs, by the names that package indices have.
+COMPILER_REMEDY = " ".join(
+    ["pip install", *(r.removeprefix("pip install ") for r in (DSL_REMEDY, TVM_FFI_REMEDY, NVDISASM_REMEDY))]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a command can do its work here. why: what stands against it, with the remedy."""
+    """Whether a command can do its work here. why: what prevents it, with the remedy."""
 
     command: str
     ok: bool

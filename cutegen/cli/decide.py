@@ -92,6 +92,7 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
 
     The kernel stays the same. What is not pinned stays in the lock, as do knobs for which `tune` lists other values.
     """
+    from cutegen.families.knobs import show
     from cutegen.files import keep_style, write_text
     from cutegen.resolve import pin_decisions, resolve_file, save_lock, tunable_keys
 
@@ -102,12 +103,15 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
     text, pinned = pin_decisions(resolution, keys)
     changed = write_text(spec, keep_style(text, spec.read_bytes()))
     save_lock(pinned, spec)
+    before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}
+    added = {d.key: d.value for d in pinned.resolved.decisions if d.origin == "spec" and d.key not in before}
     if as_json:
-        before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}
-        now = [d.key for d in pinned.resolved.decisions if d.origin == "spec" and d.key not in before]
-        console.print_json({"spec": str(spec), "pinned": now, "notes": list(notes)})
+        console.print_json({"spec": str(spec), "pinned": list(added), "notes": list(notes)})
+    elif changed:
+        console.say(f"{spec}: {len(added)} decision{'s' * (len(added) != 1)} written")
+        console.say("\n".join(f"  {key}: {show(value)}" for key, value in added.items()))
     else:
-        console.say(f"{spec}: {'written' if changed else 'nothing to pin'}")
+        console.say(f"{spec}: nothing to pin")
 
 
 @click.command()

@@ -16,6 +16,7 @@ from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
+    from cutegen.run.case_list import Case
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import Target
     from cutegen.runtime.accuracy import Tolerance
@@ -94,7 +95,7 @@ def _check(
 def check_target(
     target: Target, shapes: Sequence[str] = (), timeout: float = CASE_SECONDS, allowed: Tolerance | None = None
 ) -> CheckReport:
-    from cutegen.cli.progress import show_progress
+    from cutegen.cli.progress import show_bar
     from cutegen.run.check import check_kernel
     from cutegen.run.shapes import parse_shape
     from cutegen.run.subject import load_subject
@@ -103,8 +104,13 @@ def check_target(
     if shapes:
         subject = load_subject(target.path)
         asked = [parse_shape(text, subject) for text in shapes]
-    with show_progress(f"checking {target.name}") as on_progress:
-        return check_kernel(target.path, asked, timeout, lambda i, n, case: on_progress(i, n), target.given, allowed)
+    with show_bar(f"checking {target.name}") as bar:
+
+        def show(index: int, count: int, case: Case) -> None:
+            bar.progress(index, count)
+            bar.name([f"{case.name}, {case.mode}"])
+
+        return check_kernel(target.path, asked, timeout, show, target.given, allowed)
 
 
 def _say_check(report: CheckReport | CutegenError) -> None:
@@ -205,10 +211,10 @@ def _run_steps(steps: _Steps) -> None:
 
 def _build(steps: _Steps, resolved: Any) -> bool:
     from cutegen.build import build_kernels
-    from cutegen.cli.progress import show_progress
+    from cutegen.cli.progress import show_bar
 
-    with show_progress("compiling") as on_progress:
-        reports = build_kernels([resolved], on_progress=on_progress)
+    with show_bar("compiling") as bar:
+        reports = build_kernels([resolved], on_progress=bar.progress, on_current=bar.name)
     ok = all(r.ok for r in reports)
     checks = [c for r in reports for c in r.checks]
     kept = sum(c.ok is not False for c in checks)

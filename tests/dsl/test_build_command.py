@@ -135,7 +135,10 @@ def test_without_the_dsl_it_says_what_to_install(folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CUTEGEN_CACHE_DIR": str(folder / "cache")},
     )  # fmt: skip
     assert process.returncode == 2
-    assert "pip install 'cutegen[dsl]'" in process.stderr
+    assert (
+        "pip install 'nvidia-cutlass-dsl>=4.6,<4.9' 'apache-tvm-ffi>=0.1.6,<0.2' 'nvidia-cuda-nvdisasm>=13.4,<14'"
+        in process.stderr
+    )
 
 
 # More interpreters, each with another version of the DSL. This one builds every kernel that is shipped, the others

@@ -162,7 +162,7 @@ def rows(shape: tuple[int, int], pitch: int, start: int = 0) -> Any:
         (0, rows((24, 32), 40, 1), ValueError, "a: data pointer is 2 bytes past a multiple of 16; TMA needs 16-byte "
          "alignment: start the slice at a multiple of 8 elements, or pass a.clone()"),
         (0, rows((32, 24), 24).mT, ValueError, "a: stride(1) is 24, needs 1 (k contiguous): pass a.contiguous()"),
-        (0, torch.zeros(24, 32, dtype=torch.bfloat16, device="meta"), ValueError, "a: is on meta, needs cpu"),
+        (0, torch.zeros(24, 32, dtype=torch.bfloat16, device="meta"), ValueError, "a: is a meta tensor"),
         (1, rows((16, 40), 40), ValueError, "b: shape[1] is 40, but k is 32 (from a); needs bfloat16[n, k]"),
         (2, torch.zeros(24), ValueError, "bias: shape[0] is 24, but n is 16 (from b)"),
         (3, torch.ones(()), TypeError, "alpha: is a Tensor, needs a Python float; pass value.item()"),
