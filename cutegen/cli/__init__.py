@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from cutegen import __version__, elsewhere
-from cutegen.cli.console import findings, note, print_json
+from cutegen.cli.console import COLOURS, choose_colour, findings, note, print_json
 from cutegen.diagnostics import CutegenError, describe_error, suggest
 
 # command -> module:function; a module is imported when its command is asked for
@@ -59,6 +59,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
+        if COLOUR not in command.params:
+            command.params.append(COLOUR)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -68,7 +70,18 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, c.get_short_help_str(200)) for name, c in commands if c and not c.hidden])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+# Of the group and of every command: `cutegen --color always check`, `cutegen check --color always`.
+COLOUR = click.Option(
+    ["--color"],
+    type=click.Choice(COLOURS),
+    expose_value=False,
+    is_eager=True,
+    callback=choose_colour,
+    help="Colour: on a terminal (auto, the default), always, or never.",
+)
+
+
+@click.group(cls=LazyGroup, params=[COLOUR], context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="cutegen")
 def root() -> None:
     """Turn YAML specs into readable, proven CuTe DSL kernels.

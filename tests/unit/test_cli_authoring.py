@@ -217,7 +217,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_what_is_no_spec_is_called_what_it_is(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("package").mkdir()
     Path("package/plan.py").write_text("")
-    for path, said in (("package", "is a generated package"), ("package/plan.py", "is Python, no spec")):
+    for path, said in (("package", "is a generated package"), ("package/plan.py", "is a Python file, not a spec")):
         assert main([command, path]) == 2
         assert f"error: {path} {said}" in capsys.readouterr().err
 

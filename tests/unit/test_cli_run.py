@@ -223,7 +223,7 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (["--sms", "1"], "--sms 1: a cluster of gemm_bf16_sm90a has 2 CTAs", "use at least 2"),
         (["--sms", "9", str(RIGHT)], "--sms: right is a Python file, which takes no SM budget", "generated packages"),
         (["--compare", "no.json"], "no.json: No such file", "measure again"),
-        (["--slice", "nan"], "nan is no number", "--slice"),
+        (["--slice", "nan"], "nan is not a number", "--slice"),
     ],
 )
 def test_unknown_names_are_told_before_a_gpu_is_looked_for(
