@@ -137,7 +137,7 @@ def _details(report: KernelReport) -> str:
 @click.command()
 @console.json_option
 def doctor(as_json: bool) -> None:
-    """Say what this machine can do, and what is missing for the rest."""
+    """Report which steps this machine can run, and what the others need."""
     from cutegen.build.doctor import examine
 
     items, verdicts = examine()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutegen.families.explanation import Section
 
 _upgrade = click.option(
-    "--upgrade", is_flag=True, help="Decide anew, whatever the lock says; evidence is dropped, winners stay."
+    "--upgrade", is_flag=True, help="Decide everything again, ignoring the lock; keeps tuned winners, drops evidence."
 )
 _locked = click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 
@@ -51,7 +51,7 @@ def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> in
 def lock(specs: list[Path], upgrade: bool, check: bool, as_json: bool) -> int:
     """Write the lock of each spec: the decisions it leaves open, with their reasons.
 
-    Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them anew.
+    Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them again.
     """
     from cutegen.resolve import lock_path, resolve_file, save_lock
     from cutegen.resolve.toolchain import report_other_toolchains

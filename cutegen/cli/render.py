@@ -19,7 +19,7 @@ OUTPUT = Path("generated")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file differs from what would be rendered.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
 @click.option("--locked", is_flag=True, help="Refuse a spec whose lock is missing, stale or illegal.")
-@click.option("--standalone", is_flag=True, help="Copy what the package uses of cutegen beside its kernel.")
+@click.option("--standalone", is_flag=True, help="Copy the parts of cutegen that the package uses into it.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=OUTPUT, show_default=True, help="Folder.")
 @json_option
 def render(

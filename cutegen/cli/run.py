@@ -152,7 +152,7 @@ class _Steps:
 @console.specs_argument
 @console.json_option
 def run(specs: list[Path], as_json: bool) -> int:
-    """The whole way for each spec: validate, render, build, and where a GPU for it is present check and bench.
+    """Validate, render and build each spec; check and bench it if a matching GPU is present.
 
     Without one the result is "compiled, not run", with the reason, and exit code 0.
     """

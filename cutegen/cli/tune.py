@@ -32,7 +32,7 @@ def read_budget(text: str) -> float:
     parts = re.findall(r"(\d{1,6})([smh])", text)
     seconds = sum(int(n) * _UNITS[unit] for n, unit in parts)
     if not seconds or "".join(f"{n}{unit}" for n, unit in parts) != text:
-        raise CutegenError(f"--budget {text or repr(text)}: is no time", "write 90s, 5m or 1h30m", exit_code=2)
+        raise CutegenError(f"--budget {text or repr(text)}: is not a time", "write 90s, 5m or 1h30m", exit_code=2)
     return float(seconds)
 
 
@@ -75,7 +75,7 @@ def tune(
     Problems are the shapes or the suite, else those of the spec: `instances` and `m`, or `bench`. What is measured is
     kept: a tune that was stopped goes on where it was. `cutegen render` then dispatches to the winners.
 
-    Exit code 1: the lock was not written, or figures are not to be trusted; 2: not run, the reason is printed.
+    Exit code 1: the lock was not written, or measurements were too noisy; 2: not run, the reason is printed.
     """
     from cutegen.runtime.cache import default_root
     from cutegen.tune.session import Options, Session

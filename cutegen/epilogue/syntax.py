@@ -104,4 +104,4 @@ def refuse_syntax(node: ast.expr) -> tuple[str, ast.expr, str, str]:
             return EXPRESSION, node, "names have no attributes", "call ops by their plain name: tanh(x)"
         case ast.Starred():
             return EXPRESSION, node, "arguments are written one by one, without a star", ALLOWED
-    return EXPRESSION, node, "this is no part of the expression language", ALLOWED
+    return EXPRESSION, node, "this is not part of the expression language", ALLOWED

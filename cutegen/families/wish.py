@@ -82,7 +82,7 @@ def _read(knob: Knob, text: str, complete: Complete) -> Any:
         return knob.read(value)
     except ValueError as error:
         hint = "join the numbers with x, such as 2x1" if "integers" in str(error) else ""
-        raise CutegenError(f"`{text}` is no value of `{knob.field}`: it takes {error}", hint, exit_code=2) from None
+        raise CutegenError(f"`{text}` is not a value of `{knob.field}`: it takes {error}", hint, exit_code=2) from None
 
 
 def _names(knobs: Sequence[Knob]) -> dict[str, Knob]:

@@ -81,7 +81,7 @@ def _find_slips(text: str, known: Container[str]) -> Iterator[tuple[Span, str, s
     yield from found
     for node in walk(tree) if tree else ():
         if isinstance(node, Name | Stored | Slice) and not (node.name in known or _OPERAND.fullmatch(node.name)):
-            yield node.span, f"`{node.name}` is no operand", f"names are acc, {', '.join(KINDS)}, and locals before"
+            yield node.span, f"`{node.name}` is not an operand", f"names are acc, {', '.join(KINDS)}, and locals before"
 
 
 class Problem(Section):

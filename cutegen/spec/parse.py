@@ -24,7 +24,7 @@ from cutegen.spec.text_rules import QUOTE_EXPRESSION
 
 UNKNOWN_KEY = register(Rule(
     "unknown-key", "every key is known where it stands",
-    "An unknown key is a slip of the pen or a knob of another family; ignored, it would change nothing silently.",
+    "An unknown key is a typo or a knob of another family; ignored, it would change nothing silently.",
     "pipeline: {stage: 4}",
 ))  # fmt: skip
 MISSING_KEY = register(Rule(

@@ -66,7 +66,7 @@ def test_check_without_a_gpu_says_why(target: Path, capsys: pytest.CaptureFixtur
 def test_a_shape_is_read_before_anything_else(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, str(SPEC), "--shape", "m=8,n=x,k=8"]) == 2
     out, err = capsys.readouterr()
-    assert (out, "`n=x` is no dim and extent" in err, "GPU" in err) == ("", True, False)
+    assert (out, "`n=x` is not a dim and extent" in err, "GPU" in err) == ("", True, False)
 
 
 @pytest.mark.usefixtures("no_gpu")

@@ -119,10 +119,10 @@ class Tma(Section):
     swizzle: Annotated[Literal[32, 64, 128], Exactly] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
     gather: GatherWay | Auto = knob(
         "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
-        "time; copy: a launch in front copies them to scratch, in order, where TMA loads them and can multicast them."
+        "time; copy: a preceding launch copies them to scratch, in order, where TMA loads them and can multicast them."
     )
     load_ahead: bool | Auto = knob(
-        "Load this operand into the ring's free slots before the wait for the kernel in front (`pdl.wait`), where "
+        "Load this operand into the ring's free slots before the wait for the preceding kernel (`pdl.wait`), where "
         "`pdl.ready` names it."
     )
     store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
@@ -140,7 +140,7 @@ class GemmPdl(Pdl):
     ready: list[Name] = Field(
         default=[],
         description="Operands of the mainloop, weights mostly, that the caller promises to have been written before "
-        "the kernel in front could start. Kernels may load them before they wait for that one.",
+        "the preceding kernel could start. Kernels may load them before they wait for that one.",
     )
 
 
@@ -176,7 +176,7 @@ class GemmBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
     baselines: list[Literal["torch", "nvmath", "quack", "cutlass_operators", "deep_gemm"]] = Field(  # type: ignore[assignment]
-        default=[], description="What to measure beside the kernel; not listed: all that fit. `torch` is cuBLAS."
+        default=[], description="What to measure against the kernel; not listed: all that fit. `torch` is cuBLAS."
     )
 
 
