@@ -188,7 +188,9 @@ def read_json(path: Path) -> object:
     except OSError as error:
         raise CutegenError(f"{path}: {error.strerror or error}", REMEDY, exit_code=2) from error
     except UnicodeDecodeError as error:
-        raise CutegenError(f"{path} is not text, so it is not a result of `cutegen bench`", REMEDY, exit_code=2) from error
+        raise CutegenError(
+            f"{path} is not text, so it is not a result of `cutegen bench`", REMEDY, exit_code=2
+        ) from error
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

@@ -226,7 +226,7 @@ class Binder:
         return names
 
     def check_group_epilogue(self, program: EpilogueProgram, roles: Roles) -> None:
-        """What the epilogue of a grouped product has not got yet."""
+        """What the epilogue of a grouped product does not support yet."""
         for r in program.reductions:
             if r.kept != "m":
                 said = (

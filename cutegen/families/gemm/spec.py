@@ -64,7 +64,7 @@ class Tiling(Section):
     tile: Triple | Auto = knob("CTA tile [m, n, k] in elements.")
     cluster: Pair | Auto = knob("CTAs [m, n] of one cluster, which share loads by multicast.")
     raster: Raster = Raster()
-    split_k: Positive | Auto = knob("Parts of the K dim that CTAs work on side by side, for problems of few tiles.")
+    split_k: Positive | Auto = knob("CTAs that share the K dimension of one tile, for problems of few tiles.")
     split_k_sum: SplitKSum | Auto = knob(
         "How the parts become one sum. ordered_turnstile: each adds to those before it; ordered_parallel: each has a "
         "place of its own, and the last adds all; ordered_cluster: the parts are a cluster, and meet in shared memory; "
