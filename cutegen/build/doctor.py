@@ -28,6 +28,10 @@ from cutegen.runtime.sources import (
 TESTED_DSL = ((4, 6), (4, 8))  # generated kernels are compiled in CI with the first and the last
 DSL_REMEDY = f"pip install '{DSL_REQUIREMENT}'"
 TVM_FFI_REMEDY = f"pip install '{TVM_FFI_REQUIREMENT}'"
+# All that compiling needs, by the names that package indices have.
+COMPILER_REMEDY = " ".join(
+    ["pip install", *(r.removeprefix("pip install ") for r in (DSL_REMEDY, TVM_FFI_REMEDY, NVDISASM_REMEDY))]
+)
 DSL_NAME = "nvidia_cutlass_dsl"  # and of the wheels that it consists of, the beginning
 TRIAL_ARCH = "sm_90a"
 
@@ -44,7 +48,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a command can do its work here. why: what stands against it, with the remedy."""
+    """Whether a command can do its work here. why: what prevents it, with the remedy."""
 
     command: str
     ok: bool

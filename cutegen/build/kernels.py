@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build.contract import Check, check_contract, holds
+from cutegen.build.doctor import COMPILER_REMEDY
 from cutegen.build.facts import noted_facts, require_nvdisasm
 from cutegen.build.pool import JobPool, default_workers, run_jobs
 from cutegen.build.worker import Job, Outcome, keep_artefacts, read_outcomes
@@ -21,8 +22,6 @@ from cutegen.render import RenderedPackage, render_package, write_package
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import instance_key
 from cutegen.runtime.sources import dsl_version
-
-COMPILER_REMEDY = "pip install 'cutegen[dsl]'"  # all that compiling needs; `doctor` names the parts that are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,12 @@ def build_kernels(
     keep: Path | None = None,
     timeout_s: float = KERNEL_SECONDS,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_current: Callable[[Sequence[str]], None] = lambda names: None,
 ) -> tuple[KernelReport, ...]:
     """Every tiling of every resolved kernel, in order. keep: folder that gets PTX, cubin, SASS and object of each.
 
-    on_progress(done, total) counts those that need a process. CutegenError: there is no compiler or no disassembler.
+    on_progress(done, total) counts those that need a process; on_current(names) tells which have one now.
+    CutegenError: there is no compiler or no disassembler.
     """
     with tempfile.TemporaryDirectory(prefix="cutegen-build-", ignore_cleanup_errors=True) as scratch:
         root = Path(scratch)
@@ -103,14 +104,20 @@ def build_kernels(
             _require_toolchain()
             for name in {tasks[i].resolved.name for i in missing}:
                 write_package(packages[name], root / "generated")
-            on_progress(0, len(missing))
+            jobs = [tasks[i].job(root, keep) for i in missing]
+            processes = min(workers or default_workers(), len(jobs))
+
+            def report() -> None:
+                left = [tasks[i] for i in missing if outcomes[i] is None]
+                on_progress(len(missing) - len(left), len(missing))
+                on_current([f"{t.resolved.name} {t.tiling.name}" for t in left[:processes]])  # begun in this order
 
             def done(position: int, outcome: Outcome) -> None:
                 outcomes[missing[position]] = outcome
-                on_progress(sum(outcomes[i] is not None for i in missing), len(missing))
+                report()
 
-            jobs = [tasks[i].job(root, keep) for i in missing]
-            run_jobs(jobs, min(workers or default_workers(), len(jobs)), timeout_s, done)
+            report()
+            run_jobs(jobs, processes, timeout_s, done)
             unread = {i: (tasks[i].key, outcome) for i in missing if (outcome := outcomes[i]) and outcome.unread}
             outcomes.update(zip(unread, read_outcomes(KernelCache(default_root()), list(unread.values()))))
     return tuple(_report(task, outcomes[i] or Outcome(error="not built")) for i, task in enumerate(tasks))

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from cutegen import __version__
+from cutegen import __version__, elsewhere
 from cutegen.cli.annotations import annotate
 from cutegen.cli.commands import COMMANDS, GROUPS, describe_examples
-from cutegen.cli.console import INTERRUPTED, findings, note, print_json
+from cutegen.cli.console import COLOURS, INTERRUPTED, choose_colour, findings, note, print_json
 from cutegen.diagnostics import CutegenError, describe_error, suggest
 
 TRACEBACK = "CUTEGEN_TRACEBACK"
@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            hint = suggest(args[0], COMMANDS)
+            hint = elsewhere.COMMANDS.get(args[0].lower()) or suggest(args[0], COMMANDS)
             ctx.fail(f"there is no command `{args[0]}`{f'; {hint}' if hint else ''}")
         return super().resolve_command(ctx, args)
 
@@ -46,6 +46,8 @@ class LazyGroup(click.Group):
         module, _, name = entry.place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         command.epilog = describe_examples(entry)
+        if COLOUR not in command.params:
+            command.params.append(COLOUR)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -62,7 +64,18 @@ class LazyGroup(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+# Of the group and of every command: `cutegen --color always check`, `cutegen check --color always`.
+COLOUR = click.Option(
+    ["--color"],
+    type=click.Choice(COLOURS),
+    expose_value=False,
+    is_eager=True,
+    callback=choose_colour,
+    help="Colour: on a terminal (auto, the default), always, or never.",
+)
+
+
+@click.group(cls=LazyGroup, params=[COLOUR], context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="cutegen")
 def root() -> None:
     """Turn YAML specs into readable, proven CuTe DSL kernels.

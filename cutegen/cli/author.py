@@ -22,7 +22,7 @@ from cutegen.files import write_text, write_texts
 @stdin_option
 @console.format_option
 def validate(specs: list[Path], as_json: bool) -> int:
-    """Report what is wrong with specs, as much as can be told at once: text, then keys and expressions, then rules.
+    """Report every problem of specs that can be found in one pass: text, then keys and expressions, then rules.
 
     A folder stands for the specs in it and in its folders, `-` for standard input. Exit code 1 when there is a finding.
     """

@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from cutegen.run.subject import Subject
     from cutegen.run.targets import Target
 
+Compared: TypeAlias = "tuple[int, dict[str, Any], list[str]]"
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_html = click.option(
-    "--html", type=_FILE, metavar="FILE", help="Write a page that one can send: table, chart, machine."
-)
+_html = click.option("--html", type=_FILE, metavar="FILE", help="Write a self-contained HTML report.")
 _svg = click.option("--svg", type=_FILE, metavar="FILE", help="Write the chart.")
 _compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
                         help="Exit code 1 when a kernel is slower than in this result, beyond noise, or what it has "
@@ -37,6 +36,9 @@ _compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
 
 _margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
                        help="How much slower still counts as equal in --compare.")  # fmt: skip
+
+
+_all = click.option("--all", "show_equal", is_flag=True, help="In --compare, show equal rows as well.")
 
 
 @click.command()
@@ -67,6 +69,7 @@ _margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0
 @_svg
 @_compare
 @_margin
+@_all
 @console.json_option
 def bench(
     targets: list[Path],
@@ -86,9 +89,10 @@ def bench(
     svg: Path | None,
     old: Path | None,
     margin: float,
+    show_equal: bool,
     as_json: bool,
 ) -> int:
-    """Measure kernels beside other libraries, interleaved in one process.
+    """Benchmark kernels against other libraries, interleaved in one process.
 
     Several targets with the same dims are measured against each other. Exit code 1: a kernel's result was wrong after
     timing, or it is slower than in OLD.json, or not all of that was measured; 2: not run, the reason is printed.
@@ -118,19 +122,23 @@ def bench(
     data = report.to_json(command)
     result = parse_result(data)
     code = int(not report.ok)
-    comparison = _compare_results(before, result, margin) if before else None
+    comparison = _compare_results(before, result, margin, show_equal) if before else None
+    try:
+        if output:
+            write_text(output, pack(data))
+        write_pictures(result, html, svg)
+    finally:  # a result is on the screen even when it cannot be written
+        _say_measured(data, result, comparison, as_json)
+    return max(code, comparison[0]) if comparison else code
+
+
+def _say_measured(data: dict[str, Any], result: Result, comparison: Compared | None, as_json: bool) -> None:
     if as_json:
         console.print_json(data | ({"comparison": comparison[1]} if comparison else {}))
     else:
         say_result(result)
-    if comparison:
-        code = max(code, comparison[0])
-        for text in () if as_json else comparison[2]:
+        for text in comparison[2] if comparison else ():
             console.say(text)
-    if output:  # last: a result is on the screen when it cannot be written
-        write_text(output, pack(data))
-    write_pictures(result, html, svg)
-    return code
 
 
 @click.command("report")
@@ -139,6 +147,7 @@ def bench(
 @_svg
 @_compare
 @_margin
+@_all
 @click.option("--model", "specs", multiple=True, type=click.Path(path_type=Path), metavar="SPEC",
               help="Score the cost model: its picks beside the fastest measured, by bench or tune.")  # fmt: skip
 @click.option("--markdown", is_flag=True, help="Print tables for a page: of one result or of several together.")
@@ -154,6 +163,7 @@ def report_(
     svg: Path | None,
     old: Path | None,
     margin: float,
+    show_equal: bool,
     specs: tuple[Path, ...],
     markdown: bool,
     by: str | None,
@@ -163,9 +173,10 @@ def report_(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Show a result that `bench -o` wrote: as a table, as a page or a chart, or beside an older one.
+    """Show a result that `bench -o` wrote: as a table, a page or a chart, or compared with an older one.
 
-    Exit code 1: a kernel is slower than in OLD.json, or not all of that was measured; 2: a file is no result.
+    Files are written before anything is printed. Exit code 1: a kernel is slower than in OLD.json, or not all of that
+    was measured; 2: a file is not a result.
     """
     from cutegen.report.result import load_data, load_result
     from cutegen.report.stored import pack
@@ -189,7 +200,10 @@ def report_(
         return 0
     console.keep_apart({"--html": html, "--svg": svg, "-o": output}, [file, old])
     result = load_result(file)
-    comparison = _compare_results(load_result(old), result, margin) if old else None
+    comparison = _compare_results(load_result(old), result, margin, show_equal) if old else None
+    write_pictures(result, html, svg)
+    if output:
+        write_text(output, pack(load_data(file)))
     if as_json:
         summaries = {k: {r: s.model_dump() for r, s in by.items()} for k, by in result.summaries.items()}
         console.print_json({"summaries": summaries, "comparison": comparison[1] if comparison else None})
@@ -197,9 +211,6 @@ def report_(
         say_result(result)
     for text in comparison[2] if comparison and not as_json else ():
         console.say(text)
-    write_pictures(result, html, svg)
-    if output:
-        write_text(output, pack(load_data(file)))
     return comparison[0] if comparison else 0
 
 
@@ -208,13 +219,15 @@ def _refuse_together(option: str, others: Mapping[str, object]) -> None:
         raise CutegenError(f"{option} and {found[0]} contradict each other", "run the command once for each", 2)
 
 
-def _compare_results(old: Result, new: Result, margin: float) -> tuple[int, dict[str, Any], list[str]]:
+def _compare_results(old: Result, new: Result, margin: float, show_equal: bool) -> Compared:
     """Exit code, JSON and lines."""
     from cutegen.report.comparison import compare, comparison_header, comparison_rows, describe_comparison
 
     found = compare(old, new, margin / 100)
-    table = console.table(comparison_header(), comparison_rows(found)) if found.rows else ""
-    return int(not found.ok), found.to_json(), [*filter(None, [table]), *describe_comparison(found)]
+    rows = list(comparison_rows(found, show_equal))
+    table = console.table(comparison_header(), rows) if rows else ""
+    more = "; --all shows the equal ones" if len(rows) < len(found.rows) else ""
+    return int(not found.ok), found.to_json(), [*filter(None, [table]), *describe_comparison(found, more)]
 
 
 def _score(file: Path, specs: Sequence[Path], as_json: bool) -> None:

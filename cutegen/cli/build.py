@@ -35,7 +35,7 @@ def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: flo
     was planned: spills, ignored register limits, serialised MMAs, missing TMA or barriers.
     """
     from cutegen.build import build_kernels
-    from cutegen.cli.progress import show_progress
+    from cutegen.cli.progress import show_bar
     from cutegen.resolve import resolve_file
 
     start = time.perf_counter()
@@ -43,11 +43,17 @@ def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: flo
     errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
     kernels = {r.resolved.name: r.resolved for r in results.values() if not isinstance(r, CutegenError)}
     if len(kernels) + len(errors) < len(results):
-        twice = [name for name, count in Counter(path.stem for path in results).items() if count > 1]
+        names = Counter(r.resolved.name for r in results.values() if not isinstance(r, CutegenError))
+        twice = [name for name, count in names.items() if count > 1]
         raise CutegenError(f"several specs are named {', '.join(twice)}", "build them apart", exit_code=2)
-    with show_progress("compiling") as on_progress:
+    with show_bar("compiling") as bar:
         reports = build_kernels(
-            list(kernels.values()), workers=jobs, keep=keep, timeout_s=timeout_s, on_progress=on_progress
+            list(kernels.values()),
+            workers=jobs,
+            keep=keep,
+            timeout_s=timeout_s,
+            on_progress=bar.progress,
+            on_current=bar.name,
         )
     for path, result in results.items():
         if isinstance(result, CutegenError):
@@ -142,7 +148,7 @@ def _details(report: KernelReport) -> str:
 @click.command()
 @console.json_option
 def doctor(as_json: bool) -> None:
-    """Say what this machine can do, and what is missing for the rest."""
+    """Report which steps this machine can run, and what the others need."""
     from cutegen.build.doctor import examine
 
     items, verdicts = examine()

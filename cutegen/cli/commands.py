@@ -21,7 +21,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
     "The whole way": {
         "run": Entry(
             "cutegen.cli.run:run",
-            "The whole way for each spec: validate, render, build, and where a GPU for it is present check and bench.",
+            "Validate, render and build each spec; check and bench it if a matching GPU is present.",
             ("cutegen run specs/my_gemm.yaml", "cutegen run specs/my_gemm.yaml -o kernels"),
         ),
     },
@@ -33,8 +33,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         ),
         "validate": Entry(
             "cutegen.cli.author:validate",
-            "Report what is wrong with specs, as much as can be told at once: text, then keys and expressions, then "
-            "rules.",
+            "Report every problem of specs that can be found in one pass: text, then keys and expressions, then rules.",
             (
                 "cutegen validate specs",
                 "cutegen validate - --stdin-filename specs/my_gemm.yaml < buffer",
@@ -72,7 +71,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         ),
         "bench": Entry(
             "cutegen.cli.bench:bench",
-            "Measure kernels beside other libraries, interleaved in one process.",
+            "Benchmark kernels against other libraries, interleaved in one process.",
             ("cutegen bench specs/my_gemm.yaml -o new.json", "cutegen bench specs/my_gemm.yaml --compare old.json"),
         ),
         "tune": Entry(
@@ -85,7 +84,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         ),
         "report": Entry(
             "cutegen.cli.bench:report_",
-            "Show a result that `bench -o` wrote: as a table, as a page or a chart, or beside an older one.",
+            "Show a result that `bench -o` wrote: as a table, a page or a chart, or compared with an older one.",
             ("cutegen report new.json --html new.html", "cutegen report new.json --compare old.json"),
         ),
     },
@@ -119,7 +118,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         ),
         "doctor": Entry(
             "cutegen.cli.build:doctor",
-            "Say what this machine can do, and what is missing for the rest.",
+            "Report which steps this machine can run, and what the others need.",
             ("cutegen doctor", "cutegen doctor --json"),
         ),
         "cache": Entry(

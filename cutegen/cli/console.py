@@ -1,5 +1,5 @@
-"""What every command prints with: results on stdout, everything about the run on stderr, colour only on a terminal and
-not where NO_COLOR is set."""
+"""What every command prints with: results on stdout, everything about the run on stderr, colour on a terminal unless
+--color or the environment says otherwise."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ _MARKS = (
 
 _FORMAT = "cutegen.format"  # of a click context's meta
 OUTPUT = Path("generated")  # of packages, where nothing says so
+COLOURS = ("auto", "always", "never")
+_colours = "auto"
+
 LEAST_COLUMN = 12  # characters that a column of text keeps at least
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,7 +46,7 @@ class FiniteRange(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         if math.isnan(found):
-            self.fail(f"{value} is no number", param, ctx)
+            self.fail(f"{value} is not a number", param, ctx)
         return found
 
 
@@ -137,7 +140,7 @@ def spec_file(path: Path) -> Path:
     if path.is_dir():
         raise CutegenError(f"{path} is a folder", "name one spec in it", exit_code=2)
     if path.suffix == ".py" and path.is_file():
-        raise CutegenError(f"{path} is Python, no spec", "`check` and `bench` take Python files", exit_code=2)
+        raise CutegenError(f"{path} is a Python file, not a spec", "`check` and `bench` take Python files", exit_code=2)
     if path.exists():
         return path
     folder = path.parent if path.parent.is_dir() else Path()
@@ -214,9 +217,23 @@ def mark(annotations: Iterable[str]) -> None:
             click.echo(line)
 
 
+def choose_colour(context: click.Context, parameter: click.Parameter, when: str | None) -> None:
+    """Of this run; None leaves what was chosen, so that a command keeps what its group was given."""
+    global _colours
+    if when or context.parent is None:
+        _colours = when or "auto"
+
+
 def _colour() -> bool | None:
-    """None: where the stream is a terminal. False: nowhere, because the environment says so (https://no-color.org)."""
-    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+    """None: where the stream is a terminal. The command line comes first, then NO_COLOR (https://no-color.org), then
+    FORCE_COLOR and CLICOLOR_FORCE."""
+    if _colours != "auto":
+        return _colours == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return False if os.environ.get("TERM") == "dumb" else None
 
 
 def print_json(result: object) -> None:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from cutegen.families.section import Section
     from cutegen.resolve import Resolution
 
-_upgrade = click.option("--upgrade", is_flag=True, help="Decide anew, whatever the lock says; winners stay.")
+_upgrade = click.option(
+    "--upgrade", is_flag=True, help="Decide everything again, ignoring the lock; keeps tuned winners."
+)
 _locked = click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 
 
@@ -55,8 +57,8 @@ def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> in
 def lock(specs: list[Path], upgrade: bool, check: bool, drop_winners: bool, as_json: bool) -> int:
     """Write the lock of each spec: the decisions it leaves open, with their reasons.
 
-    Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them anew. Winners that are
-    illegal by now, or were measured as something else, stay in the lock, marked `unused`.
+    Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them again. Winners that
+    are illegal by now, or were measured as something else, stay in the lock, marked `unused`.
     """
     from cutegen.resolve import lock_path, resolve_file, save_lock
     from cutegen.resolve.toolchain import report_other_toolchains
@@ -99,6 +101,7 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
 
     The kernel stays the same. What is not pinned stays in the lock, as do knobs for which `tune` lists other values.
     """
+    from cutegen.families.knobs import show
     from cutegen.files import keep_style, write_text
     from cutegen.resolve import pin_decisions, resolve_file, save_lock, tunable_keys
 
@@ -109,12 +112,15 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
     text, pinned = pin_decisions(resolution, keys)
     changed = write_text(spec, keep_style(text, spec.read_bytes()))
     save_lock(pinned, spec)
+    before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}
+    added = {d.key: d.value for d in pinned.resolved.decisions if d.origin == "spec" and d.key not in before}
     if as_json:
-        before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}
-        now = [d.key for d in pinned.resolved.decisions if d.origin == "spec" and d.key not in before]
-        console.print_json({"spec": str(spec), "pinned": now, "notes": list(notes)})
+        console.print_json({"spec": str(spec), "pinned": list(added), "notes": list(notes)})
+    elif changed:
+        console.say(f"{spec}: {len(added)} decision{'s' * (len(added) != 1)} written")
+        console.say("\n".join(f"  {key}: {show(value)}" for key, value in added.items()))
     else:
-        console.say(f"{spec}: {'written' if changed else 'nothing to pin'}")
+        console.say(f"{spec}: nothing to pin")
 
 
 @click.command()

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+MOST_NAMES = 2  # of what is under way, beside a bar
+
+
+class Bar:
+    """One bar. `progress(done, total)` draws it; `name` says what is under way. Off a terminal nothing happens."""
+
+    def __init__(self, what: str, drawn: Any = None) -> None:
+        self.what, self.drawn = what, drawn
+        self.task = drawn.add_task(what, total=None) if drawn else None
+
+    def progress(self, done: int, total: int) -> None:
+        if self.drawn:
+            self.drawn.update(self.task, completed=done, total=total)
+
+    def name(self, names: Sequence[str]) -> None:
+        if self.drawn:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            self.drawn.update(self.task, description=f"{self.what} {', '.join(names[:MOST_NAMES])}{more}".rstrip())
 
 
 @contextlib.contextmanager
-def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function (done, total) that draws a bar on stderr until the block ends; it does nothing off a terminal."""
+def show_bar(what: str) -> Iterator[Bar]:
+    """A bar on stderr until the block ends."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield Bar(what)
         return
     with _bar() as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        yield Bar(what, progress)
 
 
 @contextlib.contextmanager

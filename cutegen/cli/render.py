@@ -34,7 +34,7 @@ from cutegen.resolve import resolve_file, save_lock
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
 @click.option("--locked", is_flag=True, help="Refuse a spec whose lock is missing, stale or illegal.")
 @drop_winners_option
-@click.option("--standalone", is_flag=True, help="Copy what the package uses of cutegen beside its kernel.")
+@click.option("--standalone", is_flag=True, help="Copy the parts of cutegen that the package uses into it.")
 @output_option
 @format_option
 def render(

@@ -16,8 +16,10 @@ from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
+    from cutegen.run.case_list import Case
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import Target
+    from cutegen.runtime.accuracy import Tolerance
 
 
 @click.command()
@@ -25,15 +27,30 @@ if TYPE_CHECKING:
 @shapes_option
 @click.option("--timeout", type=console.FiniteRange(0, 86_400, min_open=True), default=CASE_SECONDS, show_default=True,
               metavar="SECONDS", help="A case that takes longer has hung.")  # fmt: skip
+@click.option(
+    "--rtol",
+    type=console.FiniteRange(0, 1e6),
+    metavar="R",
+    help="Of a Python file: allow errors up to R |reference| + A, instead of what follows from dtypes.",
+)
+@click.option(
+    "--atol",
+    type=console.FiniteRange(0, 1e30),
+    metavar="A",
+    help="See --rtol; each is 0 where only the other is given.",
+)
 @console.json_option
-def check(targets: list[Path], shapes: tuple[str, ...], timeout: float, as_json: bool) -> int:
+def check(
+    targets: list[Path], shapes: tuple[str, ...], timeout: float, rtol: float | None, atol: float | None, as_json: bool
+) -> int:
     """Prove kernels on problems made to break them: edge shapes, guard bands, odd strides, streams, graphs, repeats.
 
     Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. Exit
     code 1: a case failed; 2: not run, the reason is printed.
     """
+    allowed = _given_tolerance(targets, rtol, atol)
     with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
-        reports = [_check(path, Path(scratch) / str(i), shapes, timeout) for i, path in enumerate(targets)]
+        reports = [_check(path, Path(scratch) / str(i), shapes, timeout, allowed) for i, path in enumerate(targets)]
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -47,7 +64,22 @@ def check(targets: list[Path], shapes: tuple[str, ...], timeout: float, as_json:
     return max(r.exit_code for r in reports)
 
 
-def _check(given: Path, scratch: Path, shapes: Sequence[str], timeout: float) -> CheckReport | CutegenError:
+def _given_tolerance(targets: Sequence[Path], rtol: float | None, atol: float | None) -> Tolerance | None:
+    """CutegenError (exit 2): a target is not a Python file, so its tolerance follows from its spec."""
+    from cutegen.runtime.accuracy import Tolerance
+
+    if rtol is None and atol is None:
+        return None
+    if derived := [path for path in targets if path.suffix != ".py"]:
+        said = f"{derived[0]}: --rtol and --atol are for Python files"
+        remedy = "leave them out: the tolerance of a generated kernel follows from its dtypes, k and epilogue"
+        raise CutegenError(said, remedy, exit_code=2)
+    return Tolerance(rtol or 0.0, 0.0, atol or 0.0)
+
+
+def _check(
+    given: Path, scratch: Path, shapes: Sequence[str], timeout: float, allowed: Tolerance | None
+) -> CheckReport | CutegenError:
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import open_target
 
@@ -55,13 +87,15 @@ def _check(given: Path, scratch: Path, shapes: Sequence[str], timeout: float) ->
         target = open_target(given, scratch)
         if obstacle := target.obstacle():
             return CheckReport(target.name, given, not_run=obstacle)
-        return check_target(target, shapes, timeout)
+        return check_target(target, shapes, timeout, allowed)
     except CutegenError as error:
         return error
 
 
-def check_target(target: Target, shapes: Sequence[str] = (), timeout: float = CASE_SECONDS) -> CheckReport:
-    from cutegen.cli.progress import show_progress
+def check_target(
+    target: Target, shapes: Sequence[str] = (), timeout: float = CASE_SECONDS, allowed: Tolerance | None = None
+) -> CheckReport:
+    from cutegen.cli.progress import show_bar
     from cutegen.run.check import check_kernel
     from cutegen.run.shapes import parse_shape
     from cutegen.run.subject import load_subject
@@ -70,8 +104,13 @@ def check_target(target: Target, shapes: Sequence[str] = (), timeout: float = CA
     if shapes:
         subject = load_subject(target.path)
         asked = [parse_shape(text, subject) for text in shapes]
-    with show_progress(f"checking {target.name}") as on_progress:
-        return check_kernel(target.path, asked, timeout, lambda i, n, case: on_progress(i, n), target.given)
+    with show_bar(f"checking {target.name}") as bar:
+
+        def show(index: int, count: int, case: Case) -> None:
+            bar.progress(index, count)
+            bar.name([f"{case.name}, {case.mode}"])
+
+        return check_kernel(target.path, asked, timeout, show, target.given, allowed)
 
 
 def _say_check(report: CheckReport | CutegenError) -> None:
@@ -114,7 +153,7 @@ class _Steps:
 @console.output_option
 @console.json_option
 def run(specs: list[Path], output: Path, as_json: bool) -> int:
-    """The whole way for each spec: validate, render, build, and where a GPU for it is present check and bench.
+    """Validate, render and build each spec; check and bench it if a matching GPU is present.
 
     Without one the result is "compiled, not run", with the reason, and exit code 0.
     """
@@ -172,10 +211,10 @@ def _run_steps(steps: _Steps, output: Path) -> None:
 
 def _build(steps: _Steps, resolved: Any) -> bool:
     from cutegen.build import build_kernels
-    from cutegen.cli.progress import show_progress
+    from cutegen.cli.progress import show_bar
 
-    with show_progress("compiling") as on_progress:
-        reports = build_kernels([resolved], on_progress=on_progress)
+    with show_bar("compiling") as bar:
+        reports = build_kernels([resolved], on_progress=bar.progress, on_current=bar.name)
     ok = all(r.ok for r in reports)
     checks = [c for r in reports for c in r.checks]
     kept = sum(c.ok is not False for c in checks)

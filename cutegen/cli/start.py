@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from cutegen import elsewhere
 from cutegen.cli import console
 from cutegen.config import Config
 from cutegen.diagnostics import CutegenError, suggest
@@ -43,15 +44,15 @@ def new(words: tuple[str, ...], origin: str | None, folder: Path, no_schema: boo
     FAMILY is a kernel family, see `cutegen list`; with --from it is that of the other spec. An existing spec is never
     touched. The schema for editors goes to schema/FAMILY.json beside the spec.
     """
-    from cutegen.spec.names import name_problem
+    from cutegen.spec.names import kernel_name, name_problem, propose_name
 
     if len(words) != (1 if origin else 2):
         asked = "NAME alone: --from says the family" if origin else "a FAMILY and a NAME, or a NAME and --from SPEC"
         raise click.UsageError(f"Name {asked}.", click.get_current_context())
     name = words[-1].removesuffix(".yaml")
     family, text = _read_origin(origin, name) if origin else (check_family(words[0]), _read_starter(words[0]))
-    if problem := name_problem(name):
-        raise CutegenError(f"`{name}` {problem}", f"choose a name such as my_{family}", exit_code=2)
+    if problem := name_problem(kernel_name(name)):
+        raise CutegenError(f"`{name}` {problem}", f"choose a name such as {propose_name(name)}", exit_code=2)
     path = folder / f"{name}.yaml"
     if os.path.lexists(path):
         raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2)
@@ -75,8 +76,7 @@ def shipped_specs() -> list[Path]:
 def check_family(name: str) -> str:
     """The same name. CutegenError (exit 2): there is no such family."""
     if name not in FAMILIES:
-        hint = suggest(name, FAMILIES) or f"families: {', '.join(FAMILIES)}"
-        raise CutegenError(f"`{name}` is not a kernel family", hint, exit_code=2)
+        raise CutegenError(f"unknown kernel family `{name}`", elsewhere.answer_family(name, FAMILIES), exit_code=2)
     return name
 
 

@@ -33,7 +33,7 @@ def read_budget(text: str) -> float:
     parts = re.findall(r"(\d{1,6})([smh])", text)
     seconds = sum(int(n) * _UNITS[unit] for n, unit in parts)
     if not seconds or "".join(f"{n}{unit}" for n, unit in parts) != text:
-        raise CutegenError(f"--budget {text or repr(text)}: is no time", "write 90s, 5m or 1h30m", exit_code=2)
+        raise CutegenError(f"--budget {text or repr(text)}: is not a time", "write 90s, 5m or 1h30m", exit_code=2)
     return float(seconds)
 
 
@@ -78,7 +78,7 @@ def tune(
     kept: a tune that was stopped goes on where it was. Ctrl-C leaves what was proved by then. `cutegen render` then
     dispatches to the winners.
 
-    Exit code 1: the lock was not written, or figures are not to be trusted; 2: not run, the reason is printed.
+    Exit code 1: the lock was not written, or measurements were too noisy; 2: not run, the reason is printed.
     """
     begun = time.monotonic()  # a budget is for all that follows
     from cutegen.runtime.cache import default_root

@@ -124,14 +124,14 @@ def _fits(word: str, path: str) -> bool:
 def refuse_word(word: str) -> NoReturn:
     """CutegenError (exit 2) with the nearest word, or what others call so."""
     from cutegen.cli.reference import all_rules
+    from cutegen.elsewhere import say_instead
     from cutegen.epilogue import CALLS, OPS, find_installed
-    from cutegen.epilogue.syntax import ELSEWHERE
     from cutegen.families.registry import FAMILIES, load_spec_model
     from cutegen.spec.keys import key_sections
 
     sections = [section for family in FAMILIES for section in key_sections(load_spec_model(family))]
     keys = [name for section in sections for key in section.keys for name in (key.name, _path(section, key))]
     words = dict.fromkeys([*all_rules(), *OPS, *CALLS, *find_installed().offers, *FAMILIES, *keys])
-    near = ELSEWHERE.get(word) or suggest(word, words)
+    near = say_instead(word) or suggest(word, words)
     hint = near or "`cutegen list` shows specs and ops, docs/rules.md the rules, docs/spec-reference.md the keys"
-    raise CutegenError(f"`{word}` is no spec, rule, op or key", hint, exit_code=2)
+    raise CutegenError(f"`{word}` is not a spec, rule, op or key", hint, exit_code=2)

@@ -163,7 +163,7 @@ def use(plan: MlaPlan) -> None:
     """Calls that `plan` promises to take go to it from now on; the plan that was given last comes first. TypeError,
     ValueError: it is not a plan with this interface."""
     if not isinstance(plan, MlaPlan):
-        raise TypeError(f"flash_mla: {plan!r} is no plan of MLA decode; pass PLAN of a generated package")
+        raise TypeError(f"flash_mla: {plan!r} is not a plan of MLA decode; pass PLAN of a generated package")
     if plan.split_q or plan.lse_base != "e" or plan.lse_layout != "bhs":
         raise ValueError(f"flash_mla: {plan.name} needs q: joined, lse: {{base: e, layout: bhs}} in its spec")
     _given.insert(0, plan)

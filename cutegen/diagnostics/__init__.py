@@ -1,6 +1,14 @@
 """Findings, their places, their rules, and how they are shown."""
 
-from cutegen.diagnostics.diagnostic import CutegenError, Diagnostic, Location, SpecError, describe_error, suggest
+from cutegen.diagnostics.diagnostic import (
+    CutegenError,
+    Diagnostic,
+    Location,
+    SpecError,
+    describe_error,
+    raised_together,
+    suggest,
+)
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
@@ -13,6 +21,7 @@ __all__ = [
     "SpecError",
     "declare",
     "describe_error",
+    "raised_together",
     "register",
     "suggest",
 ]

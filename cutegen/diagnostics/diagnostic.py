@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cutegen.diagnostics.rules import RULES
@@ -111,6 +112,19 @@ class SpecError(CutegenError):
 
     def report(self) -> str:
         return str(self)
+
+
+@contextmanager
+def raised_together(findings: Sequence[Diagnostic]) -> Iterator[None]:
+    """Raises findings that are known already, together with those that come up inside."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError((*findings, *error.diagnostics)) if findings else error from None
+    except CutegenError as error:
+        raise SpecError(findings) if findings else error from None
+    if findings:
+        raise SpecError(findings)
 
 
 def describe_error(error: BaseException) -> str:

@@ -122,7 +122,7 @@ class _Converter:
     def value(self, node: ast.expr, depth: int) -> Expr | None:
         """The tree of what has to be an f32 value."""
         if isinstance(node, ast.Compare | ast.BoolOp) or _is_not(node):
-            self.refuse(CONDITION, node, "a condition is no value", CHOICE)
+            self.refuse(CONDITION, node, "a condition is not a value", CHOICE)
             return None
         return self.convert(node, depth)
 

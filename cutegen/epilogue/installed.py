@@ -99,7 +99,7 @@ def load_op(name: str) -> EpilogueOp | Unusable | None:
     loaded = _load(first)
     if isinstance(loaded, EpilogueOp):
         return loaded
-    return Unusable(f"`{name}`, {first}, cannot be used: {loaded}", f"mend or uninstall {first.distribution}")
+    return Unusable(f"`{name}`, {first}, cannot be used: {loaded}", f"fix or uninstall {first.distribution}")
 
 
 def find_op(name: str) -> EpilogueOp:
@@ -132,7 +132,7 @@ def _load(offer: Offer) -> EpilogueOp | str:
     except (Exception, SystemExit) as error:
         return describe_error(error)
     if not isinstance(op, EpilogueOp):
-        return "it is no class derived from cutegen.epilogue.EpilogueOp"
+        return "it is not a class derived from cutegen.epilogue.EpilogueOp"
     try:
         return next(_faults(op, offer.name), op)
     except Exception as error:
@@ -223,7 +223,7 @@ def _reference_fault(text: str, sums: str, count: int) -> str | None:
     try:
         node = ast.parse(text, mode="eval").body
     except SyntaxError:
-        return "is no expression"
+        return "is not an expression"
     known = {"torch", *(f"x{i}" for i in range(count))}
     if unknown := sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - known):
         return f"reads `{unknown[0]}`; it may read torch and its arguments"

@@ -26,8 +26,8 @@ CONDITION = declare(
     "condition",
     "conditions choose, and values are f32",
     "`where(condition, x, y)` is x where the condition holds and y elsewhere; both are computed. A condition compares "
-    "values (< <= > >= == !=, or a chain such as 0 < x < 1) or joins conditions by and, or and not. It is no value: it "
-    "has no place outside of `where`. A comparison with NaN is false, but for `!=`, which is true.",
+    "values (< <= > >= == !=, or a chain such as 0 < x < 1) or joins conditions by and, or and not. It is not a value: "
+    "it has no place outside of `where`. A comparison with NaN is false, but for `!=`, which is true.",
     "d: where(acc > 0 and acc < 6, acc, 0)",
 )
 NUMBER = declare(

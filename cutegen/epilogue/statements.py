@@ -215,5 +215,5 @@ def _bad_constants(expr: Expr, constants: Mapping[str, float]) -> Iterator[tuple
     elif isinstance(expr, Call):
         for index in find_op(expr.op).numbers:
             if fold(expr.args[index], constants) is None:
-                said = f"argument {index + 1} of `{expr.op}` is no number"
+                said = f"argument {index + 1} of `{expr.op}` is not a number"
                 yield expr.args[index], said, f"`{expr.op}`: {find_op(expr.op).doc}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
+from cutegen import elsewhere
 from cutegen.diagnostics import suggest
 from cutegen.epilogue.installed import find_installed
 from cutegen.epilogue.ops import OPS
@@ -37,34 +38,6 @@ CALLS = FORMS | {
 ALLOWED = "write names, numbers, + - * /, parentheses and calls such as relu(acc)"
 CHOICE = "choose between two values: where(acc > 0, acc, 0)"
 SLICES = "write acc[:, 0::2] and acc[:, 1::2], or acc[:, :{n}/2] and acc[:, {n}/2:]"
-_PRODUCT = "the product is written a @ b, under `mainloop`, and is acc in `epilogue`"
-_GATED = "write it out, into an output with n/2 columns: {}(acc[:, :n/2]) * acc[:, n/2:]"
-_CAST = "values are f32, and outputs are rounded when they are stored; round_bf16(x) and round_f16(x) round in between"
-_WHOLE_ROW = "no tile has a whole row: store what the next kernel needs of it, such as s: sum(square(d), n)"
-# What is said about ops that others have, by another name or at all.
-ELSEWHERE = {
-    **dict.fromkeys(("matmul", "mm", "bmm", "dot", "linear", "einsum"), _PRODUCT),
-    **dict.fromkeys(("swiglu", "silu_and_mul"), _GATED.format("silu")),
-    **dict.fromkeys(("geglu", "gelu_and_mul", "gelu_tanh_and_mul"), _GATED.format("gelu_tanh")),
-    "reglu": _GATED.format("relu"),
-    "glu": "write it out, into an output with n/2 columns: acc[:, :n/2] * sigmoid(acc[:, n/2:])",
-    **dict.fromkeys(("to", "type", "cast", "float", "half", "bfloat16"), _CAST),
-    **dict.fromkeys(("softmax", "rms_norm", "rmsnorm", "layer_norm", "layernorm"), _WHOLE_ROW),
-    "pow": "write square(x) or x * x * x",
-    "quick_gelu": "write x * sigmoid(1.702 * x)",
-    "relu6": "write clamp(x, 0, 6)",
-    **{
-        name: f"did you mean `{op}`?"
-        for name, op in (
-            ("swish", "silu"),
-            ("clip", "clamp"),
-            ("logistic", "sigmoid"),
-            ("gelu_new", "gelu_tanh"),
-            ("amax", "max_abs"),
-            ("absmax", "max_abs"),
-        )
-    },
-}
 
 
 def find_unpaired(text: str) -> tuple[int, str] | None:
@@ -97,8 +70,8 @@ def list_ops() -> str:
 
 def write_instead(name: str) -> str:
     """What to write in place of an op that there is not: what others mean by it, else the ops, those like it first."""
-    if name in ELSEWHERE:
-        return ELSEWHERE[name]
+    if name in elsewhere.OPS:
+        return elsewhere.OPS[name]
     installed = find_installed()
     names = (*OPS, *CALLS, *installed.offers)
     variants = " or ".join(f"`{op}`" for op in names if op.startswith(f"{name}_"))
@@ -131,4 +104,4 @@ def refuse_syntax(node: ast.expr) -> tuple[str, ast.expr, str, str]:
             return EXPRESSION, node, "names have no attributes", "call ops by their plain name: tanh(x)"
         case ast.Starred():
             return EXPRESSION, node, "arguments are written one by one, without a star", ALLOWED
-    return EXPRESSION, node, "this is no part of the expression language", ALLOWED
+    return EXPRESSION, node, "this is not part of the expression language", ALLOWED

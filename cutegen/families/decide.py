@@ -137,7 +137,7 @@ def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str
     kept = DEVICES.get(value) if isinstance(value, str) else None
     if kept and kept.arch == spec.arch:
         return kept, ("lock", reason), []
-    notes = [f"device: {json.dumps(value)} of the lock is no device of {spec.arch}; decided anew"] if value else []
+    notes = [f"device: {json.dumps(value)} of the lock is not a device of {spec.arch}; decided anew"] if value else []
     return default, ("auto", f"the default of {spec.arch}"), notes
 
 

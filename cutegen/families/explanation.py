@@ -105,7 +105,7 @@ def read_extents(dims: Iterable[Extent], shape: Mapping[str, int]) -> list[int]:
     for name in shape:
         if name not in names:
             hint = suggest(name, names) or f"the dims are {', '.join(names)}"
-            raise CutegenError(f"the shape gives `{name}`, which is no dim of this kernel", hint, exit_code=2)
+            raise CutegenError(f"the shape gives `{name}`, which is not a dim of this kernel", hint, exit_code=2)
     extents = []
     for dim in dims:
         extent = shape.get(dim.name, dim.lo if dim.lo == dim.hi else None)

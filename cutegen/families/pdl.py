@@ -10,7 +10,7 @@ Trigger: TypeAlias = Literal["last_tile", "none"]
 PDL_TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 # What `auto` decides, in every family.
 PDL_WAIT, PDL_TRIGGER = True, "last_tile"
-WHY_WAIT = "sets up while the kernel before this one ends, if that one triggers; touches no memory before"
+WHY_WAIT = "overlaps its setup with the tail of the preceding kernel, if that one triggers; no memory access before"
 
 
 def why_trigger(gain: str) -> str:
@@ -28,6 +28,6 @@ class Pdl(Section):
     )
     trigger: Trigger | Auto = knob(
         "When the next kernel may start: `last_tile` when every CTA has asked for its last operands, `none` when this "
-        "one has ended. Write `none` in front of kernels that are launched with programmatic dependent launch and, "
+        "one has ended. Write `none` before kernels that are launched with programmatic dependent launch and, "
         "before they wait (`griddepcontrol.wait`), read outputs of this one or write what it uses."
     )

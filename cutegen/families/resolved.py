@@ -63,7 +63,8 @@ class Role:
         return f"{first}..{last}" if last > first else f"{first}"
 
 
-IDLE = "idle: a warpgroup gives registers up as a whole"  # what warps of a producer warpgroup do that have no role
+# What warps of a producer warpgroup do that have no role.
+IDLE = "idle; present because setmaxnreg acts on a whole warpgroup"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""`explain --why-not`: what stands against other values of some knobs, or what they would give."""
+"""`explain --why-not`: why other values of some knobs are rejected, or what they would give."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from cutegen.diagnostics import CutegenError, suggest
@@ -27,23 +27,26 @@ def answer_wish(
     written knobs fixed. complete: fills up a short list of numbers. CutegenError (exit 2): unreadable."""
     wished = read_wish(knobs, wish, complete)
     kept = {knob.field: getattr(now, knob.field) for knob in knobs if knob.part == "core"}
-    lines: list[str] = []
+    lines: dict[str, None] = {}  # each once: knobs may be refused beside the core, and for the same reason without it
     for fixed, said in (
         ({**written, **kept, **wished}, "legal"),
-        ({**written, **wished}, "legal, with other choices beside it"),
+        ({**written, **wished}, "legal, with other choices changed as well"),
     ):
         result = choose(fixed, device)
         if isinstance(result, Choice):
             then = result.candidate
             changes = [(k.key, show(getattr(now, k.field)), show(getattr(then, k.field))) for k in knobs]
             rows = tuple(row for row in (*changes, *compare(now, then)) if row[1] != row[2])
-            lines.append(
-                f"{said}; what it would change:" if rows else "nothing stands against it: the kernel is like that"
-            )
-            return Section(f"Why not {wish}?", tuple(lines), ("", "now", "then") if rows else (), rows)
-        refused = [line for r in result for line in (f"refused[{r.rule}]: {r.reason}", f"  = help: {r.remedy}")]
-        lines += refused if refused != lines else []
-    return Section(f"Why not {wish}?", tuple(lines))
+            same = "nothing to change: the kernel already uses these values"
+            lines[f"{said}; what it would change:" if rows else same] = None
+            return _show(wish, lines, rows)
+        lines |= dict.fromkeys(f"refused[{r.rule}]: {r.reason}\n  = help: {r.remedy}" for r in result)
+    return _show(wish, lines, ())
+
+
+def _show(wish: str, texts: Iterable[str], rows: tuple[tuple[str, str, str], ...]) -> Section:
+    lines = tuple(line for text in texts for line in text.split("\n"))
+    return Section(f"Why not {wish}?", lines, ("", "now", "then") if rows else (), rows)
 
 
 def read_wish(knobs: Sequence[Knob], wish: str, complete: Complete) -> dict[str, Any]:
@@ -56,9 +59,10 @@ def read_wish(knobs: Sequence[Knob], wish: str, complete: Complete) -> dict[str,
         name, _, text = part.partition("=")
         knob = names.get(name)
         if knob is None or not text:
-            hint = suggest(name, names) if text else ""
-            remedy = hint or 'write it like "KNOB=VALUE KNOB=VALUE"; knobs: ' + ", ".join(sorted(names))
-            raise CutegenError(f"`{part}` names no knob and value", remedy, exit_code=2)
+            said = f"there is no knob `{name}`" if knob is None else f"`{part}` gives `{name}` no value"
+            known = ", ".join(sorted({knob.key for knob in knobs}))
+            listed = f'write "KNOB=VALUE KNOB=VALUE", such as "tile=128x256 stages=3"; knobs: {known}'
+            raise CutegenError(said, (suggest(name, names) if knob is None else "") or listed, exit_code=2)
         if knob.field in values:
             raise CutegenError(f"`{name}` is given twice", "keep one of them", exit_code=2)
         values[knob.field] = _read(knob, text, complete)
@@ -78,7 +82,7 @@ def _read(knob: Knob, text: str, complete: Complete) -> Any:
         return knob.read(value)
     except ValueError as error:
         hint = "join the numbers with x, such as 2x1" if "integers" in str(error) else ""
-        raise CutegenError(f"`{text}` is no value of `{knob.field}`: it takes {error}", hint, exit_code=2) from None
+        raise CutegenError(f"`{text}` is not a value of `{knob.field}`: it takes {error}", hint, exit_code=2) from None
 
 
 def _names(knobs: Sequence[Knob]) -> dict[str, Knob]:

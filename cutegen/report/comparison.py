@@ -166,15 +166,17 @@ def comparison_header() -> tuple[str, ...]:
     return ("problem", "kernel", "us then", "us now", "speed now / then", "relative to", "verdict")
 
 
-def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """The wrong and the slower ones first, then as measured."""
+def comparison_rows(comparison: Comparison, equal: bool) -> Iterator[tuple[str, ...]]:
+    """The wrong and the slower ones first, then as measured. equal: those that did not change, too."""
     order = {WRONG: 0, SLOWER: 1, EQUAL: 2, FASTER: 2}
-    for r in sorted(comparison.rows, key=lambda r: order[r.verdict]):
+    shown = (r for r in comparison.rows if equal or r.verdict != EQUAL)
+    for r in sorted(shown, key=lambda r: order[r.verdict]):
         times = (f"{us:.2f}" for us in r.us)
         yield (r.problem, r.kernel, *times, ratio_text(r.ratio), r.against or "time alone", r.verdict)
 
 
-def describe_comparison(comparison: Comparison) -> Iterator[str]:
+def describe_comparison(comparison: Comparison, more: str = "") -> Iterator[str]:
+    """more: what to add to the line that counts them."""
     yield from comparison.lost
     if not comparison.complete:
         yield "the new result is not complete: its run was stopped; measure again"
@@ -187,7 +189,7 @@ def describe_comparison(comparison: Comparison) -> Iterator[str]:
         coverage = min(r.ratio.coverage for r in comparison.rows)
         yield (
             f"{len(comparison.rows)} compared, beyond {comparison.margin:.1%}: {counted}; "
-            f"in brackets, the furthest ends of two intervals of {coverage:.1%}"
+            f"in brackets, the furthest ends of two intervals of {coverage:.1%}{more}"
         )
     if alone := sum(not r.against for r in comparison.rows):
         yield f"note: {alone} by their times alone, which clocks and temperature change: no reference in both results"

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
 from cutegen.render.environment import render_markup, render_template
-from cutegen.report.chart import draw_chart
+from cutegen.report.chart import NARROW, WIDE, Layout, draw_chart
 from cutegen.report.result import CandidateResult, IntervalResult, Result
 from cutegen.report.table import RIGHT, clock, describe_run, describe_skipped, rates
 from cutegen.run.intervals import ratio_text
@@ -21,13 +21,16 @@ from cutegen.run.intervals import ratio_text
 
 @dataclass(frozen=True, slots=True)
 class Cell:
+    """detail: a second line, in smaller letters."""
+
     text: str
     number: bool = False
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """kind: "kernel", "wrong", or "" for a baseline."""
+    """kind: "kernel", "wrong", "" for a baseline, or "group" for the title of the rows below it."""
 
     cells: tuple[Cell, ...]
     kind: str = ""
@@ -35,11 +38,13 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
+    """charts: for wide and for narrow windows."""
+
     title: str
     lines: tuple[str, ...] = ()
     header: tuple[Cell, ...] = ()
     rows: tuple[TableRow, ...] = ()
-    chart: str = ""
+    charts: tuple[str, ...] = ()
     command: str = ""
 
 
@@ -66,10 +71,10 @@ def _style() -> Markup:
     return Markup(render_template("report/style.css.jinja"))
 
 
-def _chart(result: Result, style: Markup) -> str:
+def _chart(result: Result, style: Markup, layout: Layout = WIDE) -> str:
     if not any(True for p in result.problems for _ in p.kernels()):
         raise CutegenError("the result holds no kernel: there is nothing to draw", exit_code=2)
-    return render_markup("report/chart.svg.jinja", c=draw_chart(result), style=style)
+    return render_markup("report/chart.svg.jinja", c=draw_chart(result, layout), style=style)
 
 
 def _page(result: Result) -> Page:
@@ -99,7 +104,7 @@ def _sections(result: Result, run: Sequence[str]) -> Iterator[PageSection]:
     ]
     if rows:
         yield PageSection("Speeds over all problems", (), *_as_table(header, rows))
-    yield PageSection("Each problem", chart=Markup(_chart(result, Markup())))
+    yield PageSection("Each problem", charts=tuple(Markup(_chart(result, Markup(), x)) for x in (WIDE, NARROW)))
     yield PageSection("Times", tuple(run), _heads(_columns(result)), tuple(_candidates(result)))
     skipped = list(describe_skipped(result))
     if skipped:
@@ -110,36 +115,31 @@ def _sections(result: Result, run: Sequence[str]) -> Iterator[PageSection]:
 
 def _columns(result: Result) -> tuple[str, ...]:
     libraries = (f"x {library}" for library in result.libraries())
-    return (
-        "problem",
-        "candidate",
-        "what",
-        "us",
-        "interval",
-        "TFLOP/s",
-        "TB/s",
-        "of floor",
-        *libraries,
-        "MHz",
-        "result",
-    )
+    return ("candidate", "us", "TFLOP/s", "TB/s", "of floor", *libraries, "MHz", "result")
 
 
 def _candidates(result: Result) -> Iterator[TableRow]:
+    """The candidates of each problem below its title. Intervals are second lines: so the columns of many libraries fit
+    side by side."""
     libraries = result.libraries()
     for problem in result.problems:
+        yield TableRow((Cell(problem.title),), "group")
         for c in problem.candidates:
             us, *others = rates(c)
             figures = (
-                us,
-                _microseconds(c.seconds),
-                *others,
-                *(ratio_text(c.speeds[library]) if library in c.speeds else "" for library in libraries),
-                clock(c),
+                Cell(us, True, _microseconds(c.seconds)),
+                *(Cell(text, True) for text in others),
+                *(_ratio(c.speeds.get(library)) for library in libraries),
+                Cell(clock(c), True),
             )
-            texts = (problem.title, c.name, c.tiling or c.does)
-            cells = (*map(Cell, texts), *(Cell(f, number=True) for f in figures), Cell(RIGHT[c.right]))
-            yield TableRow(cells, _kind(c))
+            yield TableRow((Cell(c.name, detail=c.tiling or c.does), *figures, Cell(RIGHT[c.right])), _kind(c))
+
+
+def _ratio(speed: IntervalResult | None) -> Cell:
+    if speed is None:
+        return Cell("", True)
+    median, _, interval = ratio_text(speed).partition(" ")
+    return Cell(median, True, interval)
 
 
 def _kind(c: CandidateResult) -> str:

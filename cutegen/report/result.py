@@ -147,7 +147,7 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
     """`gpu` is the only entry that anything is read from."""
     gpu = data.get("gpu")
     if not isinstance(gpu, dict | None):
-        raise ValueError("gpu is no map")
+        raise ValueError("gpu is not a map")
     if isinstance(watts := (gpu or {}).get("power_limit_watts"), int | float) and not 0 <= watts < MAX_WATTS:
         raise ValueError(f"a power limit is from 0 to {MAX_WATTS} W")
     return data
@@ -201,7 +201,9 @@ def read_json(path: Path) -> object:
     except OSError as error:
         raise CutegenError(f"{path}: {error.strerror or error}", REMEDY, exit_code=2) from error
     except UnicodeDecodeError as error:
-        raise CutegenError(f"{path} is no text: no result of `cutegen bench`", REMEDY, exit_code=2) from error
+        raise CutegenError(
+            f"{path} is not text, so it is not a result of `cutegen bench`", REMEDY, exit_code=2
+        ) from error
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -252,7 +254,7 @@ def describe_fault(error: ValidationError) -> str:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no time")
+    raise ValueError(f"{name} is not a time")
 
 
 def _is_old(data: object) -> bool:

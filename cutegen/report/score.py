@@ -122,7 +122,9 @@ def load_timed(path: Path) -> tuple[TimedProblem, ...]:
         try:
             return tuple(_tuned_problems(_Tuned.model_validate(data)))
         except ValidationError as error:
-            raise CutegenError(f"{path} is no result of `tune --json`: {describe_fault(error)}", exit_code=2) from error
+            raise CutegenError(
+                f"{path} is not a result of `tune --json`: {describe_fault(error)}", exit_code=2
+            ) from error
     problems = []
     for p in load_result(path).problems:
         kernels = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.diagnostics import CutegenError, SpecError, raised_together
 from cutegen.families.decide import WRITTEN
 from cutegen.families.family import Family
 from cutegen.families.knobs import plain
@@ -52,8 +52,9 @@ def resolve_file(
     lock is replaced. drop_winners: those that no call runs leave the lock.
     """
     document = load_document(path, raw)
-    lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
-    resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade, drop_winners=drop_winners)
+    with raised_together(document.faults):
+        lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
+        resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade, drop_winners=drop_winners)
     if lock or not upgrade or not lock_path(path).exists():  # another process may have written it by now
         return resolution
     lost = f"{lock_path(path)} could not be read: nothing that it held is kept, winners among it"

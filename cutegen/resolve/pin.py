@@ -132,4 +132,4 @@ def _refuse(resolution: Resolution, key: str, open_keys: list[str]) -> None:
     last_steps = " or ".join(f"`{known}`" for known in open_keys if known.endswith(f".{key}"))
     near = f"did you mean {last_steps}?" if last_steps else suggest(key, open_keys)
     hint = near or f"open decisions: {', '.join(open_keys) or 'none'}"
-    raise CutegenError(f"`{key}` is no decision of this spec", hint, exit_code=2)
+    raise CutegenError(f"`{key}` is not a decision of this spec", hint, exit_code=2)

@@ -64,7 +64,7 @@ class Winner:
 def read_winner(entry: object, tilings: Mapping[str, object]) -> Winner:
     """A winner from its plain data. ValueError: what is wrong with it."""
     if not isinstance(entry, dict):
-        raise ValueError("is no map")
+        raise ValueError("is not a map")
     entry = dict(entry)
     winner = Winner(
         device=_text(entry, "device"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -13,14 +14,19 @@ from cutegen.run.cases import CaseResult
 from cutegen.run.judge import OutputError
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.run.worker import OnCase, run_cases
+from cutegen.runtime.accuracy import Tolerance
 
 # A file may decline strides it does not take, and what needs a GPU is skipped for kernels that run on the CPU.
 ACCEPTABLE = ("pass", "refused", "skipped")
+# Without a GPU: torch without CUDA says "Torch not compiled with CUDA enabled"; with CUDA but no driver, "Found no
+# NVIDIA driver on your system"; with a driver, "No CUDA GPUs are available"; Triton, "0 active drivers ([])".
+NO_GPU = re.compile(r"CUDA|NVIDIA driver|active drivers")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Every case and its result. not_run: why nothing was run, "" when something was."""
+    """Every case and its result. not_run: why nothing was run, "" when something was. allowed: the tolerance, where one
+    was given instead of that which follows from dtypes and problem."""
 
     name: str
     path: Path
@@ -28,6 +34,7 @@ class CheckReport:
     environment: dict[str, Any] | None = None
     results: tuple[CaseResult, ...] = ()
     not_run: str = ""
+    allowed: Tolerance | None = None
 
     @property
     def ok(self) -> bool:
@@ -76,7 +83,8 @@ class CheckReport:
         for e in (e for r in self.results for e in r.errors):
             if e.name not in largest or _terms(e) > _terms(largest[e.name]):
                 largest[e.name] = e
-        return tuple(f"{e.name}: |error| <= {e.tolerance}" for e in largest.values())
+        origin = ", as given" if self.allowed else ""
+        return tuple(f"{e.name}: |error| <= {e.tolerance}{origin}" for e in largest.values())
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -86,6 +94,7 @@ class CheckReport:
             "ok": self.ok,
             "not_run": self.not_run or None,
             "summary": self.summary(),
+            "given_tolerance": asdict(self.allowed) if self.allowed else None,
             "environment": self.environment,
             "cases": [asdict(r) for r in self.results],
         }
@@ -97,18 +106,25 @@ def check_kernel(
     timeout: float = CASE_SECONDS,
     on_case: OnCase | None = None,
     given: Path | None = None,
+    allowed: Tolerance | None = None,
 ) -> CheckReport:
     """Checks the generated package or Python file at `path`, in another process.
 
     shapes: problems to add to the edge shapes. timeout: seconds per case, after which it counts as hung. given: the
-    path that the report names, where it is another one.
+    path that the report names, where it is another one. allowed: the tolerance of every output, instead of the one that
+    follows from dtypes and problem.
     CutegenError: it cannot be loaded or compiled.
     """
-    setup, results = run_cases(path, shapes, timeout, on_case)
-    if setup["environment"]["gpu"] is None and all(any("CUDA" in text for text in r.detail) for r in results):
+    setup, results = run_cases(path, shapes, timeout, on_case, allowed)
+    if setup["environment"]["gpu"] is None and all(map(_lacks_gpu, results)):
         # Nothing ran for lack of a GPU: that is the reason, not the kernel.
         return CheckReport(setup["name"], given or path, not_run=f"no CUDA device; {results[0].detail[0]}")
-    return CheckReport(setup["name"], given or path, setup["digest"], setup["environment"], tuple(results))
+    environment = setup["environment"]
+    return CheckReport(setup["name"], given or path, setup["digest"], environment, tuple(results), allowed=allowed)
+
+
+def _lacks_gpu(result: CaseResult) -> bool:
+    return any(NO_GPU.search(text) for text in result.detail)
 
 
 def _terms(error: OutputError) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.run.subject import Subject, as_tuple
-from cutegen.runtime.accuracy import Comparison, Tolerance, compare, tolerance
+from cutegen.runtime.accuracy import HALF_ULP, Comparison, Tolerance, compare, tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,16 @@ class OutputError:
 def judge(
     output: int, result: Any, reference: Any, inputs: tuple[Any, ...], subject: Subject, shape: Mapping[str, int]
 ) -> tuple[OutputError, Comparison]:
-    """Compares an output with its reference, at the tolerance that follows from their dtypes and from the problem."""
-    if subject.plan:
+    """Compares an output with its reference, at the given tolerance, or that which follows from their dtypes and from
+    the problem. RuntimeError: none follows."""
+    if subject.allowed:
+        allowed = subject.allowed
+    elif subject.plan:
         allowed = subject.plan.output_tolerance(output, inputs, dtype_name(reference))
     else:
+        for dtype in map(dtype_name, (result, reference)):
+            if dtype not in HALF_ULP:
+                raise RuntimeError(f"no tolerance follows from dtype {dtype}: give --rtol and --atol")
         allowed = tolerance(dtype_name(result), subject.reduction(shape, inputs), 0.0, dtype_name(reference))
     free = subject.plan.free_elements(output, inputs) if subject.plan else None
     found = compare(result, reference, allowed, free)

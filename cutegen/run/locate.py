@@ -1,4 +1,5 @@
-"""Where a wrong element lies, in the words of the kernel: CTA tile, warpgroup, epilogue subtile."""
+"""Where a wrong element lies, in the words of the kernel: CTA tile, warpgroup, epilogue subtile; of a file that is not
+known to be a product, by its index."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ def describe(subject: Subject, output: int, name: str, found: Comparison, shape:
         place = subject.proving.locate(subject.plan, output, shape, found.first, tiling)
     else:
         labels, place = _locate_product(subject, output, found.first, tiling)
-    index = ", ".join(f"{label}={i}" for label, i in zip(labels, found.first))
+    index = ", ".join(f"{label}={i}" if label else str(i) for label, i in zip(labels, found.first))
     text = f"{name}[{index}] is {found.actual:.6g}, reference {found.expected:.6g}" + f" ({place})" * bool(place)
     box = ", ".join(
-        f"{label} {lo}..{hi} of {size}" if lo != hi else f"{label} {lo} of {size}"
-        for label, lo, hi, size in zip(labels, found.low, found.high, shape)
+        f"{label or f'axis {axis}'} {lo}..{hi} of {size}" if lo != hi else f"{label or f'axis {axis}'} {lo} of {size}"
+        for axis, (label, lo, hi, size) in enumerate(zip(labels, found.low, found.high, shape))
     )
     return f"{found.mismatches} of {found.elements} wrong, all within {box}; first {text}"
 
@@ -30,14 +31,15 @@ def _locate_product(subject: Subject, output: int, index: tuple[int, ...], tilin
     m_axis, n_axis, *batch = _axes(subject, output, len(index))
     labels = {m_axis: "m", n_axis: "n", **dict.fromkeys(batch, "batch")}
     place = _place(index[m_axis], index[n_axis], tiling) if m_axis is not None else ""
-    return [labels.get(axis, str(axis)) for axis in range(len(index))], place
+    return [labels.get(axis, "") for axis in range(len(index))], place
 
 
 def _axes(subject: Subject, output: int, rank: int) -> tuple[Any, ...]:
     if subject.plan:
         axes = subject.plan.outputs[output].axes
         return axes if len(axes) >= 2 else (None, None)  # of a reduction: every tile of a row has a part in it
-    return (rank - 2, rank - 1, *range(rank - 2)) if rank >= 2 else (None, None)
+    product = rank >= 2 and subject.roles.m and subject.roles.n
+    return (rank - 2, rank - 1, *range(rank - 2)) if product else (None, None)
 
 
 def _place(m: int, n: int, tiling: Any) -> str:

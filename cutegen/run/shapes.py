@@ -49,7 +49,7 @@ def read_shape(text: str) -> Shape:
             raise CutegenError(f"--shape {text}: `{part.strip()}` is too large", remedy, exit_code=2)
         if not digits:
             raise CutegenError(
-                f"--shape {text}: `{part.strip()}` is no dim and extent",
+                f"--shape {text}: `{part.strip()}` is not a dim and extent",
                 "write dims and extents from 1 on, such as m=4096,n=4096,k=4096 or batch=8,heads=16,kv_len=4096",
                 exit_code=2,
             )

@@ -15,6 +15,7 @@ from typing import Any
 from cutegen.diagnostics import CutegenError
 from cutegen.families.proving import Proving
 from cutegen.families.registry import load_proving
+from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Extent, step_of
 from cutegen.runtime.base import BasePlan
 from cutegen.runtime.plan import KernelPlan
@@ -43,7 +44,8 @@ class Subject:
     bound is unknown: (1, None). defaults: a file's default extents. steps: what each dim is varied in. kernel_fn
     allocates its outputs; launch_fn, where there is one, writes into given ones. tilings: CTA tile and more, by key;
     None stands for the subject's own choice. deterministic: bitwise repeatable, so it promises. proving: of the plan's
-    family (families/proving.py); None: a product, which has `roles`.
+    family (families/proving.py); None: a product, which has `roles`. allowed: the tolerance of every output, where
+    somebody gave one; else it follows from dtypes and the problem.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Subject:
     shapes: tuple[Mapping[str, int], ...] = ()
     digest: str = ""
     proving: Proving | None = None
+    allowed: Tolerance | None = None
 
     def launcher(self, tiling: str | None) -> Callable[..., None] | None:
         return self.plan.make_launch(tiling) if self.plan and tiling else self.launch_fn

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, register, suggest
+from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, raised_together, register, suggest
 from cutegen.dtypes import DTYPES
 from cutegen.epilogue import parse_expression
 from cutegen.epilogue.tree import Name, Slice, Span, Stored, walk
@@ -81,7 +81,7 @@ def _find_slips(text: str, known: Container[str]) -> Iterator[tuple[Span, str, s
     yield from found
     for node in walk(tree) if tree else ():
         if isinstance(node, Name | Stored | Slice) and not (node.name in known or _OPERAND.fullmatch(node.name)):
-            yield node.span, f"`{node.name}` is no operand", f"names are acc, {', '.join(KINDS)}, and locals before"
+            yield node.span, f"`{node.name}` is not an operand", f"names are acc, {', '.join(KINDS)}, and locals before"
 
 
 class Problem(Section):
@@ -219,8 +219,9 @@ def load_suite(name: str, folder: Path) -> Suite:
     if path is None:
         raise CutegenError(*_missing(name, folder), exit_code=2)
     document = load_document(path)
-    suite = Suite(document, parse_section(document, SuiteFile))
-    suite.check()
+    with raised_together(document.faults):
+        suite = Suite(document, parse_section(document, SuiteFile))
+        suite.check()
     return suite
 
 

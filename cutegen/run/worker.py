@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from cutegen.run.cases import CaseResult, Status, run_case
 from cutegen.run.environment import describe_environment
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import load_subject
+from cutegen.runtime.accuracy import Tolerance
 
 SETUP_SECONDS = 300.0  # imports, compiling every tiling
 MAX_LOST = 3  # workers lost to hangs and faults before the rest is skipped
@@ -25,16 +27,17 @@ OnCase = Callable[[int, int, Case], None]
 
 
 def run_cases(
-    path: Path, shapes: Sequence[Shape], timeout: float, on_case: OnCase | None
+    path: Path, shapes: Sequence[Shape], timeout: float, on_case: OnCase | None, allowed: Tolerance | None = None
 ) -> tuple[Setup, list[CaseResult]]:
     """Runs every case of the subject at `path`. CutegenError: it cannot be loaded or compiled.
 
     Setup: name, digest and environment. timeout: seconds one case may take (compiling a file's kernel included).
+    allowed: the tolerance, instead of the one that follows from the problem.
     """
     results: list[CaseResult] = []
     lost = 0
     while True:
-        worker = _Worker(path, shapes)
+        worker = _Worker(path, shapes, allowed)
         try:
             cases: list[Case] = worker.setup["cases"]
             for index in range(len(results), len(cases)):
@@ -65,10 +68,10 @@ class _LostError(Exception):
 class _Worker:
     """A process with the subject loaded. What its kernels print is shown."""
 
-    def __init__(self, path: Path, shapes: Sequence[Shape]) -> None:
+    def __init__(self, path: Path, shapes: Sequence[Shape], allowed: Tolerance | None) -> None:
         self.child = Child("cutegen.run.worker", shown=True)
         try:
-            answer = self._ask((path, shapes), SETUP_SECONDS)
+            answer = self._ask((path, shapes, allowed), SETUP_SECONDS)
             if isinstance(answer, CutegenError):
                 raise answer
         except BaseException as error:
@@ -102,9 +105,9 @@ def main(handle: int) -> None:
     """The worker: loads and compiles a subject, then runs the cases it is asked for, until the other end is closed."""
     warnings.simplefilter("ignore")  # torch's, about settings of the check itself; findings go through the pipe
     connection = Connection(handle)
-    path, shapes = connection.recv()
+    path, shapes, allowed = connection.recv()
     try:
-        subject = load_subject(path)
+        subject = replace(load_subject(path), allowed=allowed)
         cases = list(list_cases(subject, shapes))
         if subject.plan:
             subject.plan.warm_up()

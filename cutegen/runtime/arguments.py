@@ -282,7 +282,9 @@ def _tensor_faults(
         if (value.element_size(), _bytes(arg.dtype)) == (1, 2):
             cast = "dequantise it first, as a cast knows no scales"
         yield fault(f"has dtype {have}, needs {arg.dtype}: {ALLOCATE if written else cast}", TypeError)
-    if value.device.type != device:
+    if value.device.type == "meta":
+        yield fault(f"is a meta tensor, which has no data, needs {device}: make it on {device!r}")
+    elif value.device.type != device:
         move = ALLOCATE if written else f"pass {arg.name}.to({device!r})"
         yield fault(f"is on {value.device}, needs {device}: {move}")
     elif value.device != place[1]:

@@ -15,14 +15,25 @@ from cutegen.runtime.base import BasePlan
 def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = None) -> int:
     """Runs the command line of a plan. Returns 0, 1 (wrong result) or 2 (usage, no device it can run on)."""
     free = [d for d, extent in plan.dims.items() if not isinstance(extent, int)]
-    parser = argparse.ArgumentParser(prog=f"python -m {_package(plan)}", description=f"{plan.name}, {plan.arch}")
+    flags = " ".join(f"--{dim} {dim.upper()}" for dim in free)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {_package(plan)}",
+        usage=f"%(prog)s {flags} [options]",
+        description=f"{plan.name}, {plan.arch}",
+        allow_abbrev=False,  # --s is not --sms, nor --b --batch
+    )
     for dim in free:
-        parser.add_argument(f"--{dim}", type=int, required=True, help=f"extent of {dim}")
+        parser.add_argument(f"--{dim}", type=int, help=f"extent of {dim}, required")
     parser.add_argument("--check", action="store_true", help="compare with the reference, computed in float64")
     parser.add_argument("--prof_type", choices=("disabled", "annotation", "ncu"), default="disabled")
     parser.add_argument("--sms", type=int, metavar="N", help="run on at most N SMs (default: all)")
     parser.add_argument("--iterations", type=int, default=100, help="timed launches (default 100)")
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        named = [word.partition("=")[0] for word in unknown if word.startswith("-")] or unknown
+        parser.error(f"unknown option {', '.join(named)}; the dims are {flags}")
+    if missing := [f"--{dim}" for dim in free if getattr(options, dim) is None]:
+        parser.error(f"{', '.join(missing)} missing; the dims are {flags}")
     if options.iterations < 1:
         parser.error("--iterations is at least 1")
     try:

@@ -134,7 +134,7 @@ def _misfit(driver: Driver, arch: str) -> str:
 
 def _torch_fault(torch: Torch, driver: Driver) -> str:
     if torch.version is None:
-        return "torch is not installed: pip install torch"
+        return "torch is not installed: pip install torch numpy"
     if torch.cuda is None:
         return f"torch {torch.version} is a CPU build: install a CUDA build (https://pytorch.org/get-started)"
     if driver.cuda and int(torch.cuda.partition(".")[0]) > driver.cuda[0]:

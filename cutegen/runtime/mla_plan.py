@@ -73,7 +73,7 @@ from cutegen.runtime.mla_inputs import EQUAL, LATENT_DIM, QUERY_DIM, ROPE_DIM, D
 from cutegen.runtime.mla_reference import attend
 from cutegen.runtime.overlap import find_overlaps
 from cutegen.runtime.scratch import OwnScratch
-from cutegen.runtime.slots import make_memory_check
+from cutegen.runtime.slots import make_layout_check, make_memory_check
 
 _OPEN: Extent = (1, None)
 
@@ -294,9 +294,9 @@ class MlaPlan(MeasuredPlan):
     # -- launching --
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """Work per call: types of tensors, promised ranges, the merge of rows, sizes of the scratch, and the compiled
-        call, which checks shapes, strides, dtypes, devices and alignment itself. Only when something fails are the
-        reasons looked for."""
+        """Work per call: types of tensors, layouts of outputs, promised ranges, the merge of rows, sizes of scratch and
+        the compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only when something fails
+        are the reasons looked for."""
         kernels, sizes, sm_counts, choose = self._kernels, self._sizes, self._sm_counts, self.choose
         args = (*self.inputs, *self.outputs, *self.scratch)
         cache = len(self.queries)
@@ -304,11 +304,12 @@ class MlaPlan(MeasuredPlan):
         (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
         merged, split = (*range(cache), out), self.split_q
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
-        check_memory = make_memory_check()
+        check_memory, check_layouts = make_memory_check(), make_layout_check(args, [o.name for o in self.outputs])
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
                 check_memory(values)
+                check_layouts(values)
                 q, factor = values[0], values[scale]
                 batch, query_len, heads, _ = q.shape
                 rows = query_len * heads

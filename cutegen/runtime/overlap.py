@@ -1,20 +1,25 @@
-"""Outputs that lie where other arguments of a call do. Nothing here runs on the hot path of a launch."""
+"""Outputs that lie where other arguments of a call do, or on themselves. Nothing here runs on the hot path of a launch,
+but for `lies_apart` once for each layout of an output."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutegen.runtime.arguments import Argument, Fault, TensorArg
+from cutegen.runtime.arguments import ALLOCATE, Argument, Fault, TensorArg
 
 
 def find_overlaps(
     args: Sequence[Argument], values: Sequence[Any], outputs: Sequence[str], aliases: Mapping[str, str]
 ) -> Iterator[Fault]:
-    """Outputs that share elements with another argument, other than the one that they may lie on exactly."""
+    """Outputs that share elements with another argument, other than the one that they may lie on exactly, and those
+    with several elements at one address."""
     tensors = [(a.name, v) for a, v in zip(args, values) if isinstance(a, TensorArg) and v is not None and v.numel()]
     written = [(name, value) for name, value in tensors if name in outputs]
     for i, (name, value) in enumerate(written):
+        if not lies_apart(value.shape, value.stride()):
+            said = f"has several elements at one address (shape {tuple(value.shape)}, strides {value.stride()})"
+            yield Fault(ValueError, f"{name}: {said}, and each would be written: {ALLOCATE}")
         for other, tensor in tensors:
             if other == name or other in [n for n, _ in written[:i]] or not _may_share(value, tensor):
                 continue
@@ -25,6 +30,25 @@ def find_overlaps(
             else:
                 said = f"shares storage with {other}, which may be read after that is written: pass another tensor"
             yield Fault(ValueError, f"{name}: {said}")
+
+
+def lies_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether every element has an address of its own. Strides are at least 0, as torch has them."""
+    axes = sorted(((s, n - 1) for n, s in zip(shape, strides) if n > 1), reverse=True)
+    if 0 in shape or not axes:
+        return True
+    return axes[-1][0] > 0 and not _meet(axes, 0, False)
+
+
+def _meet(axes: Sequence[tuple[int, int]], offset: int, moved: bool) -> bool:
+    """Whether steps along axes, (stride, most steps) by falling strides, can come back from `offset` to 0. moved: the
+    way so far had a step; without any it leads nowhere."""
+    if not axes:
+        return moved and offset == 0
+    (stride, most), rest = axes[0], axes[1:]
+    reach = sum(s * n for s, n in rest)
+    low, high = max(-most if moved else 0, -((reach + offset) // stride)), min(most, (reach - offset) // stride)
+    return any(_meet(rest, offset + step * stride, moved or step != 0) for step in range(low, high + 1))
 
 
 def _may_share(x: Any, y: Any) -> bool:

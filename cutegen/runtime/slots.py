@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cutegen.runtime.arguments import Argument, Extent, TensorArg, divided, lacks_memory, slack
+from cutegen.runtime.base import Table
+from cutegen.runtime.overlap import lies_apart
+
+# Layouts of outputs that a plan remembers.
+MOST_LAYOUTS = 1024
 
 
 def find_dims(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tuple[str, int, int], ...]:
@@ -48,18 +53,20 @@ def find_parts(
 def make_storage_check(
     args: Sequence[Argument], outputs: Sequence[str], aliases: Mapping[str, str]
 ) -> Callable[[Sequence[Any]], None]:
-    """A check of the storage of a call's tensors, which raises a ValueError: each has memory; no output is passed as
-    another argument or, with the same dims, begins where one does, unless it may lie there and has its strides."""
+    """A check of the storage of a call's tensors, which raises a ValueError: each has memory; no output has several
+    elements at one address, is passed as another argument or, with the same dims, begins where one does, unless it may
+    lie there and has its strides."""
     positions = {arg.name: i for i, arg in enumerate(args)}
     written = [positions[name] for name in outputs]
     together = [(positions[output], positions[name]) for output, name in aliases.items()]
     dims = {i: set(arg.dims) for i, arg in enumerate(args) if isinstance(arg, TensorArg)}
     apart = [(i, j) for i in written for j in dims if j != i and (i, j) not in together and (j not in written or j > i)]
     alike = [(i, j) for i, j in apart if dims[i] == dims[j]]
-    check_memory = make_memory_check()
+    check_memory, check_layouts = make_memory_check(), make_layout_check(args, outputs)
 
     def check(values: Sequence[Any]) -> None:
         check_memory(values)
+        check_layouts(values)
         for i, j in apart:
             if values[i] is values[j]:
                 raise ValueError(f"arguments {i} and {j}")  # named by who looks for faults
@@ -71,6 +78,21 @@ def make_storage_check(
                 continue
             if values[i].stride() != other.stride():
                 raise ValueError(f"arguments {i} and {j}")
+
+    return check
+
+
+def make_layout_check(args: Sequence[Argument], outputs: Sequence[str]) -> Callable[[Sequence[Any]], None]:
+    """A check that no output of a call has several elements at one address, which raises a ValueError. The compiled
+    kernel takes any strides that are aligned, 0 among them."""
+    written = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and a.name in outputs and len(a.dims) > 1]
+    apart = Table(lambda layout: lies_apart(*layout), MOST_LAYOUTS)
+
+    def check(values: Sequence[Any]) -> None:
+        for i in written:
+            value = values[i]
+            if not (value.is_contiguous() or apart[value.shape, value.stride()]):
+                raise ValueError(f"argument {i}")  # named by who looks for faults
 
     return check
 

@@ -25,6 +25,9 @@ DISTRIBUTIONS = ("nvidia_cutlass_dsl", "apache_tvm_ffi")
 FEATURES = {"avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "bmi1", "bmi2", "fma", "movbe"}
 FEATURES |= {"asimd", "atomics", "sve", "sve2"}
 VERSIONED = ("cutlass", "cuda")  # packages whose code the versions of distributions stand for
+LINE_INFO = "CUTE_DSL_LINEINFO"  # puts file lines into the cubin
+# By these a module can read its own text, docstrings or lines: then all of its text counts.
+SELF_READING = ("__doc__", "getsource", "getdoc", "lineno", "currentframe", "_getframe", "__file__", "inspect")
 
 
 @functools.cache
@@ -74,10 +77,12 @@ def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, op
     """Hash of a kernel instance. text: the kernel module's source; module, path: where its imports are resolved from.
 
     Changing anything that can change the compiled code changes the key, but for what packages of epilogue ops take from
-    packages beside the DSL; where the module lies does not change it.
+    packages beside the DSL. Where the module lies does not change it, and neither do comments, docstrings and layout,
+    unless the cubin gets line information.
     """
+    read = str if os.environ.get(LINE_INFO) else code_text
     parts = {
-        "sources": [text, *(_imported(text, module, path))],
+        "sources": [read(text), *map(read, _imported(text, module, path))],
         "tiling": repr(tiling),
         "arch": arch,
         "options": options,
@@ -87,6 +92,30 @@ def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, op
         "environment": {k: v for k, v in os.environ.items() if k.startswith("CUTE_DSL_") and k != OWN_VARIABLE},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def code_text(source: str) -> str:
+    """What of a module's source can reach compiled code: its syntax tree without positions and docstrings. All of the
+    source where the module may read that, and where it does not parse."""
+    if any(word in source for word in SELF_READING):
+        return source
+    try:
+        return ast.dump(_parse(source))
+    except SyntaxError:
+        return source
+
+
+@functools.lru_cache(maxsize=64)
+def _parse(source: str) -> ast.Module:
+    """The syntax tree without docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.body:
+            first = node.body[0].value if isinstance(node.body[0], ast.Expr) else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                del node.body[0]
+    return tree
 
 
 def _imported(text: str, module: str, path: Path) -> list[str]:
@@ -130,7 +159,7 @@ def _foreign_roots(names: set[str]) -> dict[str, Path]:
 @functools.lru_cache(maxsize=64)
 def _import_names(source: str, module: str, is_package: bool) -> tuple[str, ...]:
     names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

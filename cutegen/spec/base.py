@@ -25,7 +25,7 @@ EMPTY_RANGE = register(Rule(
 UNKNOWN_DIM = register(Rule(
     "unknown-dim", "dims named outside `tensors` occur in a tensor's shape",
     "A dim exists because some tensor has it. A name in `dims`, `instances` or a list of shapes that no tensor uses is "
-    "a slip of the pen, and the value beside it would steer nothing.",
+    "a typo, and the value beside it would steer nothing.",
     "dims: {nn: 4096}",
 ))  # fmt: skip
 UNKNOWN_TENSOR = register(Rule(
@@ -148,7 +148,9 @@ Shape: TypeAlias = dict[str, Positive]
 class Check(Section):
     """What `cutegen check` runs; no effect on the kernel."""
 
-    shapes: list[Shape] = Field(default=[], description="Problems beside the edge shapes that follow from alignment.")
+    shapes: list[Shape] = Field(
+        default=[], description="Problems to check next to the edge shapes that follow from alignment."
+    )
 
 
 class Bench(Section):
@@ -156,7 +158,7 @@ class Bench(Section):
 
     suite: Name | None = Field(default=None, description="A named list of shapes, `specs/suites/NAME.yaml`.")
     shapes: list[Shape] = Field(default=[], description="Problems to measure.")
-    baselines: list[str] = Field(default=[], description="What to measure beside the kernel.")
+    baselines: list[str] = Field(default=[], description="What to measure against the kernel.")
 
 
 class KernelSpec(Section):

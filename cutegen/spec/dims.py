@@ -81,7 +81,7 @@ def parse_dim(text: str, offset: int = 0) -> Dim | Finding:
         return refuse("a dim is missing")
     form = _FORM.fullmatch(stripped)
     if form is None:
-        said = f"`{stripped}` is no dim"
+        said = f"`{stripped}` is not a dim"
         if chain := _CHAIN.fullmatch(stripped):  # n/2/128, blocks of half the columns, or n//2
             divisor = math.prod(map(int, _DIVISOR.findall(chain[2])))
             if 1 < divisor <= MAX_EXTENT:

@@ -29,13 +29,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class SpecDocument:
-    """name: the spec's name, an identifier. path: as shown to the user. data: dicts, lists and scalars only."""
+    """name: the spec's name, an identifier unless `faults` say otherwise. path: as shown to the user. data: dicts,
+    lists and scalars only. faults: findings about the file, reported together with those about its content."""
 
     name: str
     path: str
     text: str
     root: Node
     line_starts: tuple[int, ...]
+    faults: tuple[Diagnostic, ...] = ()
 
     @property
     def data(self) -> dict[str, Data]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -25,7 +26,7 @@ from cutegen.diagnostics import CutegenError, Diagnostic, SpecError
 from cutegen.files import LOCK_SUFFIX
 from cutegen.spec import text_rules as rules
 from cutegen.spec.document import Data, Node, SpecDocument
-from cutegen.spec.names import name_problem
+from cutegen.spec.names import kernel_name, name_problem, propose_name
 from cutegen.spec.text_rules import MAX_BYTES, MAX_DEPTH, MAX_DIGITS
 
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -40,7 +41,7 @@ _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000
 
 def load_document(path: Path, raw: bytes | None = None) -> SpecDocument:
     """Read a spec file; raw: what to read in its place, as an editor has it. CutegenError when it cannot be read,
-    SpecError with every finding about its text."""
+    SpecError with every finding about its text; those about its name are the document's `faults`."""
     shown = path.as_posix()
     try:
         if raw is None:
@@ -50,10 +51,18 @@ def load_document(path: Path, raw: bytes | None = None) -> SpecDocument:
         raise CutegenError(f"{shown}: cannot be read: {error.strerror or error}", exit_code=2) from None
     if path.name.endswith(LOCK_SUFFIX):
         raise CutegenError(f"{shown} is a lock, not a spec", "give the .yaml beside it", exit_code=2)
-    problem = name_problem(path.stem)
-    if problem:
+    faults: tuple[Diagnostic, ...] = ()
+    if problem := name_problem(kernel_name(path.stem)):
         message = f"{shown}: the file name is the kernel's name, and `{path.stem}` {problem}"
-        raise SpecError([Diagnostic(rules.SPEC_NAME.id, message, None, "rename the file, such as gemm_bf16.yaml")])
+        remedy = f"rename the file, for example to {propose_name(path.stem)}.yaml"
+        faults = (Diagnostic(rules.SPEC_NAME.id, message, None, remedy),)
+    try:
+        return replace(_decode(raw, path, shown), faults=faults)
+    except SpecError as error:
+        raise SpecError((*faults, *error.diagnostics)) from None
+
+
+def _decode(raw: bytes, path: Path, shown: str) -> SpecDocument:
     if len(raw) > MAX_BYTES:
         message = f"{shown}: larger than {MAX_BYTES // 1024} KiB"
         raise SpecError([Diagnostic(rules.FILE_SIZE.id, message, None, "a spec is a page of text; split it")])
@@ -62,7 +71,7 @@ def load_document(path: Path, raw: bytes | None = None) -> SpecDocument:
     except UnicodeDecodeError as error:
         message = f"{shown}: byte {error.start} is not UTF-8"
         raise SpecError([Diagnostic(rules.FILE_ENCODING.id, message, None, "save the file as UTF-8 text")]) from None
-    return load_text(text, path.stem, shown)
+    return load_text(text, kernel_name(path.stem), shown)
 
 
 def load_text(text: str, name: str, path: str = "<text>") -> SpecDocument:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import unicodedata
 
 from cutegen.dtypes import DTYPES
 from cutegen.epilogue.ops import FUNCTIONS, OPS
@@ -49,12 +50,24 @@ MODULE_NAMES = frozenset(
 DERIVED = ("m_{}", "s_{}", "s_{}_layout", "tma_{}", "p_{}")
 
 
+def kernel_name(stem: str) -> str:
+    """The name of the kernel of a file: hyphens, which names of packages cannot have, become underscores."""
+    return stem.replace("-", "_")
+
+
+def propose_name(stem: str) -> str:
+    """A kernel's name that is like `stem`."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode())
+    name = name.strip("_")[: MAX_NAME - len("kernel_")]
+    return name if name and not name_problem(name) else f"kernel_{name}".rstrip("_")
+
+
 def name_problem(name: str) -> str | None:
     """Why `name` cannot be a name in a spec, as the end of a sentence, or None."""
     if len(name) > MAX_NAME:
         return f"has {len(name)} characters; {MAX_NAME} is the most"
     if not IDENTIFIER.fullmatch(name):
-        return "is no identifier (ASCII letters, digits and _, a letter first)"
+        return "is not an identifier (ASCII letters, digits and _, a letter first)"
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         return "is a Python keyword"
     return None

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from cutegen import elsewhere
 from cutegen.diagnostics import Diagnostic, Rule, SpecError, register, suggest
 from cutegen.epilogue.rules import MAX_EXPRESSION, SPLIT
 from cutegen.spec import schema as schemas
@@ -23,7 +24,7 @@ from cutegen.spec.text_rules import QUOTE_EXPRESSION
 
 UNKNOWN_KEY = register(Rule(
     "unknown-key", "every key is known where it stands",
-    "An unknown key is a slip of the pen or a knob of another family; ignored, it would change nothing silently.",
+    "An unknown key is a typo or a knob of another family; ignored, it would change nothing silently.",
     "pipeline: {stage: 4}",
 ))  # fmt: skip
 MISSING_KEY = register(Rule(
@@ -83,8 +84,10 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
         known = f"kernel families: {', '.join(registry.FAMILIES)}"
         if "kernel" not in doc.data:
             raise SchemaError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
-        remedy = _join(suggest(str(family), registry.FAMILIES), known)
-        message = f"`kernel` names no family: {_describe(family)}"
+        message, remedy = f"`kernel` must name a family, not {_describe(family)}", known
+        if isinstance(family, str):
+            message = f"unknown kernel family `{_cut(family)}`"
+            remedy = elsewhere.answer_family(family, registry.FAMILIES)
         raise SchemaError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
     model: type[KernelSpec] = registry.load_spec_model(family)
     findings = list(_check_names(doc.data))
@@ -223,12 +226,6 @@ def _walk(data: Any, path: KeyPath) -> Data:
     return data  # type: ignore[no-any-return]
 
 
-# What is no key of a spec, and where it is told instead.
-ELSEWHERE = {
-    "sms": "a budget of SMs is a call's: `sms=` of launch_fn, kernel_fn, plan and Plan, or `--sms` of `cutegen bench`",
-}
-
-
 def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
     parent = schemas.find_schema(root, path[:-1]) or {}
     key, known = str(path[-1]), schemas.keys(parent, root)
@@ -236,8 +233,9 @@ def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
     if kind == "missing":
         expected = schemas.words(schemas.find_schema(root, path) or {}, root)
         return Finding(MISSING_KEY.id, f"`{key}` is missing{where}", f"it is {expected}", path[:-1])
-    if key in ELSEWHERE:
-        remedy = ELSEWHERE[key]
+    instead = elsewhere.KEYS.get(_dotted(path)) or elsewhere.KEYS.get(key)
+    if instead:
+        remedy = instead
     elif path[0] != "tune" and (places := places_of(key, root)):  # it has names of its own for knobs
         named = (f"under `{place}`" if place else "at the top level" for place in places)
         remedy = f"write it {' or '.join(named)}"
@@ -255,6 +253,8 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
     expected = schemas.words(schema, root)
     rule = BAD_VALUE if _kind(value) in schemas.kinds(schema, root) else WRONG_TYPE
     remedy = suggest(value, schemas.choices(schema, root)) if isinstance(value, str) else ""
+    if (table := elsewhere.VALUES.get(_dotted(path))) is not None:
+        remedy = table.get(str(value).lower()) or table.get("") or remedy
     if value in _YAML_1_1 and "boolean" in schemas.kinds(schema, root):
         remedy = "YAML 1.2 knows true and false only"
     if isinstance(value, str) and _NOT_DECIMAL.fullmatch(value) and "integer" in schemas.kinds(schema, root):
@@ -277,7 +277,7 @@ def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
         remedy = SPLIT
     if rule is BAD_VALUE and isinstance(value, int) and value > MAX_EXTENT:
         remedy = f"an integer is at most {MAX_EXTENT}"
-    found = "but is empty" if value is None else f"not {_describe(value)}"
+    found = "but is empty" if value is None else f"not {_describe(value, as_text=rule is WRONG_TYPE)}"
     return Finding(rule.id, f"`{_dotted(path)}` must be {expected}, {found}", remedy, path)
 
 
@@ -286,17 +286,24 @@ def _kind(value: Data) -> str:
     return names.get(type(value), "null")
 
 
-def _describe(value: Data) -> str:
+def _describe(value: Data, as_text: bool = True) -> str:
+    """A value in a message. as_text: that it is text is what matters."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, str):
-        return f"the text `{value}`" if len(value) <= 40 else f"a text of {len(value)}"
+        if len(value) > 40:
+            return f"a text of {len(value)} characters"
+        return "the text " * as_text + f"`{value}`"
     if isinstance(value, (list, dict)):
         kind = "list" if isinstance(value, list) else "map"
         return f"a {kind} of {len(value)}" if value else f"an empty {kind}"
     return f"{value}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _join(*parts: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cutegen import elsewhere
 from cutegen.diagnostics import Rule, register, suggest
 from cutegen.dtypes import DTYPES, DType
 from cutegen.spec.dims import Dim, parse_dim
@@ -72,14 +73,15 @@ def parse_tensor(text: str) -> TensorDecl:
     form = _FORM.fullmatch(text)
     if form is None:
         shown = text if len(text) <= 40 else f"{text[:37]}..."
-        raise FieldError([Finding(TENSOR_SYNTAX.id, f"`{shown}` is no tensor declaration",
+        raise FieldError([Finding(TENSOR_SYNTAX.id, f"`{shown}` is not a tensor declaration",
                                "write dtype[dims], such as bf16[m, k], bf16[m, k]@m, f32[n] or f32")])  # fmt: skip
     findings: list[Finding] = []
     dtype = DTYPES.get(form["dtype"])
     if dtype is None:
         near = _ALIASES.get(form["dtype"].lower())
-        hint = f"did you mean `{near}`?" if near else suggest(form["dtype"], DTYPES)
-        findings.append(Finding(UNKNOWN_DTYPE.id, f"`{form['dtype']}` is no element type",
+        instead = elsewhere.DTYPES.get(form["dtype"].lower(), "")
+        hint = f"did you mean `{near}`?" if near else instead or suggest(form["dtype"], DTYPES)
+        findings.append(Finding(UNKNOWN_DTYPE.id, f"unknown dtype `{form['dtype']}`",
                                 hint or f"one of {', '.join(DTYPES)}", span=form.span("dtype")))  # fmt: skip
     dims: list[Dim] | None = None
     if form["shape"] is not None:
@@ -96,7 +98,7 @@ def parse_tensor(text: str) -> TensorDecl:
     names = [d.text for d in dims or () if d.kind == "name"]
     if form["at"] and form["at"] not in names and not findings:
         have = f"its dims are {', '.join(names)}" if names else "a scalar has no dims"
-        findings.append(Finding(CONTIGUOUS_DIM.id, f"`{form['at']}` is no dim of this tensor", have,
+        findings.append(Finding(CONTIGUOUS_DIM.id, f"`{form['at']}` is not a dim of this tensor", have,
                                 span=form.span("at")))  # fmt: skip
     if findings or dtype is None:
         raise FieldError(findings)

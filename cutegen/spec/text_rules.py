@@ -7,9 +7,10 @@ MAX_DEPTH = 32
 MAX_DIGITS = 18  # any such number fits 64 bits
 
 SPEC_NAME = register(Rule(
-    "spec-name", "the file name is an identifier",
-    "The stem of the file is the name of the kernel and of the generated Python package.",
-    "specs/gemm-bf16.yaml",
+    "spec-name", "the file name is an identifier, but for hyphens",
+    "The stem of the file, with an underscore for each hyphen, is the name of the kernel and of the generated Python "
+    "package.",
+    "specs/gemm.v2.yaml",
 ))  # fmt: skip
 FILE_SIZE = register(Rule(
     "file-size", f"a spec has at most {MAX_BYTES // 1024} KiB",

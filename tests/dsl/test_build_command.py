@@ -16,6 +16,7 @@ import pytest
 from gemm_specs import EDGES, FUSED, PINGPONG, PLAIN
 from mla_specs import PAIRED
 
+from cutegen.build.doctor import COMPILER_REMEDY
 from cutegen.build.facts import find_nvdisasm
 from cutegen.render import render_package
 from cutegen.resolve import resolve_file
@@ -135,7 +136,7 @@ def test_without_the_dsl_it_says_what_to_install(folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CUTEGEN_CACHE_DIR": str(folder / "cache")},
     )  # fmt: skip
     assert process.returncode == 2
-    assert "pip install 'cutegen[dsl]'" in process.stderr
+    assert f"  = help: {COMPILER_REMEDY}\n" in process.stderr
 
 
 # More interpreters, each with another version of the DSL. This one builds every kernel that is shipped, the others

@@ -330,13 +330,13 @@ def test_shapes_of_the_command_line_and_the_spec(subject: Subject) -> None:
     [
         ("m=8", "n, k missing"),
         ("m=8,n=16,k=24,l=2", "plain has no dim l"),
-        ("m=8,n=x,k=8", "`n=x` is no dim and extent"),
+        ("m=8,n=x,k=8", "`n=x` is not a dim and extent"),
         ("m=8,n=9,k=8", "n must be a multiple of 8"),
-        ("8x8x8", "`8x8x8` is no dim and extent"),
-        ("m=0,n=8,k=8", "`m=0` is no dim and extent"),
+        ("8x8x8", "`8x8x8` is not a dim and extent"),
+        ("m=0,n=8,k=8", "`m=0` is not a dim and extent"),
         ("m=2147483648,n=8,k=8", "`m=2147483648` is too large"),
         ("m=" + "9" * 5000, "is too large"),
-        ("m=9" * 2000, "is no dim and extent"),
+        ("m=9" * 2000, "is not a dim and extent"),
         ("m=8,m=9,n=8,k=8", "`m` is given twice"),
     ],
 )

@@ -109,7 +109,7 @@ def test_new_spec_validates_and_is_never_overwritten(
     assert path.read_text() == "my work"
 
 
-@pytest.mark.parametrize(("family", "name"), [("gem", "x"), ("gemm", "my-gemm"), ("gemm", "../x"), ("gemm", "class")])
+@pytest.mark.parametrize(("family", "name"), [("gem", "x"), ("gemm", "my.gemm"), ("gemm", "../x"), ("gemm", "class")])
 def test_new_refuses_bad_names(family: str, name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(folder.rglob("*"))
     assert main(["new", family, name, "-o", "made"]) == 2
@@ -217,7 +217,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_what_is_no_spec_is_called_what_it_is(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("package").mkdir()
     Path("package/plan.py").write_text("")
-    for path, said in (("package", "is a generated package"), ("package/plan.py", "is Python, no spec")):
+    for path, said in (("package", "is a generated package"), ("package/plan.py", "is a Python file, not a spec")):
         assert main([command, path]) == 2
         assert f"error: {path} {said}" in capsys.readouterr().err
 

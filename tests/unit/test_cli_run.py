@@ -66,7 +66,7 @@ def test_check_without_a_gpu_says_why(target: Path, capsys: pytest.CaptureFixtur
 def test_a_shape_is_read_before_anything_else(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, str(SPEC), "--shape", "m=8,n=x,k=8"]) == 2
     out, err = capsys.readouterr()
-    assert (out, "`n=x` is no dim and extent" in err, "GPU" in err) == ("", True, False)
+    assert (out, "`n=x` is not a dim and extent" in err, "GPU" in err) == ("", True, False)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -229,7 +229,7 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (["--sms", "1"], "--sms 1: a cluster of gemm_bf16_sm90a has 2 CTAs", "use at least 2"),
         (["--sms", "9", str(RIGHT)], "--sms: right is a Python file, which takes no SM budget", "generated packages"),
         (["--compare", "no.json"], "no.json: No such file", "measure again"),
-        (["--slice", "nan"], "nan is no number", "--slice"),
+        (["--slice", "nan"], "nan is not a number", "--slice"),
     ],
 )
 def test_unknown_names_are_told_before_a_gpu_is_looked_for(

@@ -171,7 +171,7 @@ def test_refused_shapes(plans: list[Causal]) -> None:
         get_mla_metadata(lengths, 8, 1, topk=2048)
     with pytest.raises(ValueError, match="num_heads_k is 2"):
         get_mla_metadata(lengths, 8, 2)
-    with pytest.raises(TypeError, match="is no plan of MLA decode"):
+    with pytest.raises(TypeError, match="is not a plan of MLA decode"):
         flash_mla.use(math)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs q: joined"):
         flash_mla.use(type("Split", (Causal,), {"split_q": True})())

@@ -19,6 +19,7 @@ LAYERS = (
     (
         "cutegen.config",
         "cutegen.defaults",
+        "cutegen.elsewhere",
         "cutegen.dtypes",
         "cutegen.files",
         "cutegen.child",

@@ -112,7 +112,10 @@ def test_no_package_is_read_for_built_in_ops(folder: Path) -> None:
     [
         ("softsin(acc + bias)", ("unknown-op", "there is no op `softsin`", "did you mean `softsign`? ops: min, max")),
         ("bias + softsign(acc, 1)", ("op-arity", "`softsign` takes one argument, not 2", "`softsign`: x / (1 + |x|).")),
-        ("bias + blend(acc, 1, acc)", ("constant-expression", "argument 3 of `blend` is no number", "`blend`: x + t")),
+        (
+            "bias + blend(acc, 1, acc)",
+            ("constant-expression", "argument 3 of `blend` is not a number", "`blend`: x + t"),
+        ),
         (
             "bias + softsign * acc",
             ("undefined-name", "`softsign` is an op and needs its arguments", "write softsign(x)"),
@@ -140,7 +143,7 @@ def test_names_of_the_spec_and_of_the_package_stay_apart(folder: Path) -> None:
     [
         ("class Softsign", "import nowhere\nclass Softsign", "ModuleNotFoundError: No module named 'nowhere'"),
         ("class Softsign", "raise SystemExit(3)\nclass Softsign", "SystemExit: 3"),
-        ("Softsign(EpilogueOp)", "Softsign", "it is no class derived from cutegen.epilogue.EpilogueOp"),
+        ("Softsign(EpilogueOp)", "Softsign", "it is not a class derived from cutegen.epilogue.EpilogueOp"),
         ("class Softsign", "class Softsine", "AttributeError: module 'acme_ops.ops' has no attribute 'Softsign'"),
         ('    name = "softsign"\n', "", "it has no `name`"),
         ('name = "softsign"', 'name = "softsin"', "its name is 'softsin', that of its entry point 'softsign'"),
@@ -158,7 +161,7 @@ def test_names_of_the_spec_and_of_the_package_stay_apart(folder: Path) -> None:
         ("torch.nn.functional.softsign({0})", "({0} / (1 + torch.abs({0})))", "that is neither one of a call nor in"),
         ("torch.nn.functional.softsign({0})", "open({0})", "reads `open`; it may read torch and its arguments"),
         ("torch.nn.functional.softsign({0})", "torch.abs({1})", "IndexError"),
-        ("torch.nn.functional.softsign({0})", "torch.abs({0}", "is no expression"),
+        ("torch.nn.functional.softsign({0})", "torch.abs({0}", "is not an expression"),
     ],
 )
 def test_what_is_wrong_with_a_package_is_told_at_the_call(folder: Path, old: str, new: str, reason: str) -> None:
@@ -168,7 +171,7 @@ def test_what_is_wrong_with_a_package_is_told_at_the_call(folder: Path, old: str
     assert (rule, column) == ("op-package", len("bias + "))
     assert message.startswith("`softsign`, acme_ops.ops:Softsign of acme-ops 1.2, cannot be used: ")
     assert reason in message
-    assert remedy == "mend or uninstall acme-ops 1.2"
+    assert remedy == "fix or uninstall acme-ops 1.2"
 
 
 def test_a_name_is_of_one_package_and_never_a_built_in_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

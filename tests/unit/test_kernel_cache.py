@@ -115,7 +115,7 @@ def test_key_follows_what_reaches_the_code(kernels: Kernels, monkeypatch: pytest
     monkeypatch.setattr(sources, "distribution_versions", lambda: {"nvidia_cutlass_dsl": "4.7.1"})
     others.append(kernels.key())
     monkeypatch.undo()
-    kernels.path.write_text(KERNEL + "\n")
+    kernels.path.write_text(KERNEL + "\nMORE = 1\n")
     others.append(kernels.key())
     assert len({first, *others}) == 6
 
@@ -301,7 +301,7 @@ def test_a_package_that_is_rendered_anew_meanwhile_stays_what_it_was(
     monkeypatch.setattr(compile_module, "_imported", {})
     first = kernels.key(Tiling((1, 1)))
     assert compile_module.load_kernel("fake_kernel", Tiling((1, 1)), "sm_90a") == first
-    then, now = kernels.key(Tiling((2, 2))), kernels.path.write_text(KERNEL + "# anew\n")
+    then, now = kernels.key(Tiling((2, 2))), kernels.path.write_text(KERNEL + "MORE = 1\n")
     assert now
     assert compile_module.load_kernel("fake_kernel", Tiling((2, 2)), "sm_90a") == then  # what is imported, by its key
     assert kernels.cache.find(then)

@@ -282,7 +282,7 @@ def test_a_merge_conflict_is_told_as_one(spec: Path) -> None:
         ("pipeline.stages: {value: 4", "pipeline.stages: {value: -4", "is not a positive integer"),
         ('scheduler: {value: "static_persistent"', "scheduler: {value: [1]", "is not one of"),
         ("pdl.wait: {value: true", "pdl.wait: {value: 1", "is not true or false"),
-        ('device: {value: "h200"', 'device: {value: "b200"', "no device of sm_90a"),
+        ('device: {value: "h200"', 'device: {value: "b200"', "not a device of sm_90a"),
     ],
 )
 def test_a_mistyped_decision_is_decided_anew(spec: Path, old: str, new: str, said: str) -> None:

@@ -359,3 +359,9 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "query_len is 9; this kernel is promised 1 <= query_len <= 3" in capsys.readouterr().err
     assert benchmark_kernel_argparse(CpuMla(), ["--batch", str(2**62), *arguments[2:]]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+    with pytest.raises(SystemExit, match="2"):
+        benchmark_kernel_argparse(CpuMla(), ["--b=32", "--s=1", "--t=4096"])
+    said = (
+        "unknown option --b, --s, --t; the dims are --batch BATCH --query_len QUERY_LEN --heads HEADS --kv_len KV_LEN"
+    )
+    assert said in capsys.readouterr().err

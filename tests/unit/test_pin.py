@@ -160,13 +160,13 @@ def test_the_tune_section_of_an_mla_decode_keeps_its_say() -> None:
     ("key", "said", "remedy"),
     [
         ("tiling.raster.order", "is written in the spec already", ""),
-        ("tiling.cluser", "is no decision", "did you mean `tiling.cluster`?"),
+        ("tiling.cluser", "is not a decision", "did you mean `tiling.cluster`?"),
         (
             "registers",
-            "is no decision",
+            "is not a decision",
             "did you mean `warpgroups.producer.registers` or `warpgroups.consumer.registers`?",
         ),
-        ("pipeline.load_stages", "is no decision", ""),
+        ("pipeline.load_stages", "is not a decision", ""),
     ],
 )
 def test_only_open_decisions_can_be_pinned(key: str, said: str, remedy: str) -> None:

@@ -96,12 +96,12 @@ def test_what_cannot_run_any_more_or_is_wrong_fails() -> None:
         "gemm on m=64 n=64 k=64 cannot run any more: gemm: RuntimeError: smem", "gemm on m=32 n=64 k=64 is wrong now",
     )  # fmt: skip
     assert [r.verdict for r in found.rows] == [EQUAL, WRONG]
-    assert next(comparison_rows(found))[-1] == WRONG
+    assert next(comparison_rows(found, equal=False))[-1] == WRONG
     assert "2 compared, beyond 1.0%: 1 wrong, 0 slower, 1 equal, 0 faster; " in list(describe_comparison(found))[2]
 
 
 def test_problems_of_the_same_extents_are_told_apart_by_name() -> None:
-    """A layer in two dtypes: a kernel is for one of them, which is no loss; and each of two layers is compared."""
+    """A layer in two dtypes: a kernel is for one of them, which is not a loss; and each of two layers is compared."""
     shape = {"m": 16, "n": 64, "k": 64}
     other = [{"shape": shape, "name": "qkv fp8", "reasons": {"gemm": "operands are bf16, not e4m3"}}]
     one = parsed(problem(8.0, name="qkv bf16"), left_out=other)
@@ -208,9 +208,9 @@ GOOD = json.dumps(result(problem(8.0)))
         (json.dumps({"rates": 1, "problems": [], "summaries": {}}), "was written before results had a version"),
         (GOOD.replace('"version": 2', '"version": 9'), "is a result of version 9; this cutegen reads versions 2 and 3"),
         (GOOD.replace('"rounds": 9', '"rounds": -9'), "is damaged: rounds: Input should be greater than"),
-        (GOOD.replace(json.dumps(GPU), '"H200"'), "is damaged: environment: Value error, gpu is no map"),
+        (GOOD.replace(json.dumps(GPU), '"H200"'), "is damaged: environment: Value error, gpu is not a map"),
         (GOOD.replace("700.0", "1" + "0" * 400), "is damaged: environment: Value error, a power limit is from 0 to"),
-        (GOOD.replace('"flops": 1000000000', '"flops": NaN'), "NaN is no time"),
+        (GOOD.replace('"flops": 1000000000', '"flops": NaN'), "NaN is not a time"),
         (GOOD.replace('"candidates": [{', '"candidates": [7, {'), r"is damaged: problems\.0\.candidates\.0"),
         (json.dumps(result(problem(8.0, samples=[8e-6] * 8))), "candidates have 8 and 9 samples, and each has one of"),
     ],
@@ -227,7 +227,7 @@ def test_files_that_are_no_result(tmp_path: Path, text: str, message: str) -> No
 
 def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(CutegenError, match="is no text"):
+    with pytest.raises(CutegenError, match="is not text"):
         load_result(tmp_path / "binary.json")
     with pytest.raises(CutegenError, match="No such file"):
         load_result(tmp_path / "none.json")

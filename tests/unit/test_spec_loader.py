@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gemm_specs import PLAIN
 
 from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.resolve import resolve_file
 from cutegen.spec import KeyPath, SpecDocument, load_document, load_text
+from cutegen.spec.names import name_problem
 from cutegen.spec.text_rules import MAX_BYTES
 
 
@@ -80,13 +83,52 @@ def test_tabs() -> None:
     assert rules("a: \t1\n") == ["yaml-tab"]
 
 
-@pytest.mark.parametrize("stem", ["my-gemm", "1gemm", "class", "a b", "größe", "_x"])
-def test_file_name_is_an_identifier(stem: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stem", "proposed"),
+    [
+        ("1gemm", "kernel_1gemm"),
+        ("class", "kernel_class"),
+        ("a b", "a_b"),
+        ("größe", "groe"),
+        ("_x", "x"),
+        ("gemm.v2", "gemm_v2"),
+        ("-", "kernel"),
+        ("x" * 60, "x" * 41),
+    ],
+)
+def test_file_name_is_an_identifier(stem: str, proposed: str, tmp_path: Path) -> None:
     path = tmp_path / f"{stem}.yaml"
     path.write_text("a: 1\n")
+    (fault,) = load_document(path).faults
+    assert (fault.rule, fault.remedy) == ("spec-name", f"rename the file, for example to {proposed}.yaml")
+    assert name_problem(proposed) is None
+
+
+def test_hyphens_of_a_file_name_are_underscores_of_the_kernels(tmp_path: Path) -> None:
+    (tmp_path / "my-big-gemm.yaml").write_text("a: 1\n")
+    document = load_document(tmp_path / "my-big-gemm.yaml")
+    assert (document.name, document.faults) == ("my_big_gemm", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a: &x 1\nb: !t 2\n", ["spec-name", "yaml-tag", "yaml-anchor"]),
+        (PLAIN.replace("k]", "k").replace("cutegen: 1", "cutegen: 2"), ["spec-name", "bad-value", "tensor-syntax"]),
+        (PLAIN + "tiling: {tile: [64, 24, 30]}\n", ["spec-name", "tile-k"]),
+        (PLAIN, ["spec-name"]),
+    ],
+    ids=["text", "keys", "rules", "name"],
+)
+def test_a_wrong_file_name_is_reported_with_all_other_findings(text: str, found: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "gemm.v2.yaml"
+    path.write_text(text)
     with pytest.raises(SpecError) as caught:
-        load_document(path)
-    assert caught.value.diagnostics[0].rule == "spec-name"
+        resolve_file(path)
+    rules = [d.rule for d in caught.value.diagnostics]
+    assert rules[0] == "spec-name"
+    assert set(found) <= set(rules)
+    assert (len(found) > 1) == (len(rules) > 1)
 
 
 def test_missing_file_and_folder_and_lock(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def refuse_alias(
         both = name if name in program.updated else other
         return f"`{both}` is updated in place: it is input and output already", "drop the alias"
     if name not in outputs:
-        return f"`{name}` is no output with rows and columns", _PAIR
+        return f"`{name}` is not an output with rows and columns", _PAIR
     if other not in inputs:
         what = "an output" if other in outputs else "an operand of the mainloop, which other tiles read later"
         return f"`{other}` is {what}", _PAIR

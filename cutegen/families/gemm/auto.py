@@ -272,7 +272,7 @@ def _ahead(
         if finding := refuse(problem, sooner, arch):
             return False, finding.reason
     if c.gather == COPIED:
-        return False, "the kernel in front copies rows, and is short"
+        return False, "the preceding kernel copies rows, and is short"
     if not shapes:
         return False, f"{MANY_ROWS} where no shape is known, and then it costs up to 3%"
     few = max(shape.n if field == "load_ahead_a" else shape.m for shape in shapes) <= AHEAD_ROWS

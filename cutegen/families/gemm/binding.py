@@ -215,7 +215,7 @@ class Binder:
         for name in names:
             if name not in own:
                 remedy = "drop the `?`; a spec of its own does without it"
-                self.report(OPTIONAL, ("tensors", name), f"`{name}` is no input of the epilogue alone", remedy)
+                self.report(OPTIONAL, ("tensors", name), f"`{name}` is not an input of the epilogue alone", remedy)
             elif (others := len(names)) > MAX_OPTIONAL and name == names[MAX_OPTIONAL]:
                 said = f"{others} optional operands are {2**others} kernels for each tiling; at most {2**MAX_OPTIONAL}"
                 self.report(OPTIONAL, ("tensors", name), said, "drop the `?` of some of them")
@@ -226,7 +226,7 @@ class Binder:
         return names
 
     def check_group_epilogue(self, program: EpilogueProgram, roles: Roles) -> None:
-        """What the epilogue of a grouped product has not got yet."""
+        """What the epilogue of a grouped product does not support yet."""
         for r in program.reductions:
             if r.kept != "m":
                 said = (

@@ -54,7 +54,7 @@ def place_block_scales(
         for role, divisor, up in ((SIDES[scale.side], placed.rows, placed.up[0]), ("k", placed.depth, placed.up[1])):
             dim = dims[role]
             if not up and dim.value is not None and dim.value % divisor:
-                said = f"`{scale.name}`: {dim.name} = {dim.value} is no multiple of {divisor}"
+                said = f"`{scale.name}`: {dim.name} = {dim.value} is not a multiple of {divisor}"
                 report(rules.EXACT_DIVISION, scale.span, said, f"write ceil({dim.name}/{divisor})")
         sides[scale.side], depth = placed, placed.depth
     return sides[0], sides[1]
@@ -68,5 +68,5 @@ def check_halves(scale: BlockScale, n: ProblemDim, span: Span, report: ReportAt)
         said = f"`{scale.name}`: each half of {n.name} consists of whole blocks of {scale.rows} columns"
         report(rules.SCALE, span, said, f"write {n.name}/{scale.rows}")
     elif n.value is not None and n.value % both:
-        said = f"`{scale.name}`: half of {n.name} = {n.value} is no multiple of {scale.rows} columns"
+        said = f"`{scale.name}`: half of {n.name} = {n.value} is not a multiple of {scale.rows} columns"
         report(rules.EXACT_DIVISION, span, said, f"use a multiple of {both}, or pairs 2 i and 2 i + 1: acc[:, 0::2]")

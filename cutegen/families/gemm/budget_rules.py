@@ -79,7 +79,7 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
 @BOOK.declare_fit(
     Rule(
         "accumulator-registers",
-        f"the accumulators leave a consumer thread {OTHER_REGISTERS} registers, more with split-K or blocks",
+        f"a consumer thread has {OTHER_REGISTERS} registers besides its accumulators, more with split-K or blocks",
         "The accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
         "thread and warpgroup; where sums are promoted, tile n / 2 more for the 64 rows that the tensor core is at. "
         "Descriptors, loop state and the epilogue need the rest; with less, the compiler spills. Where outputs need "

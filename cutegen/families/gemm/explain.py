@@ -119,7 +119,7 @@ def _copies(resolved: ResolvedGemm) -> Iterator[str]:
     copying = [t.name for t in resolved.tilings if t.candidate.gather == COPIED]
     if copying:
         whose = "the kernel" if len(copying) == len(resolved.tilings) else ", ".join(copying)
-        yield f"a launch in front copies those rows to scratch, in order, for {whose}: TMA loads the copy"
+        yield f"a preceding launch copies those rows to scratch, in order, for {whose}: TMA loads the copy"
 
 
 def _layout(p: GemmProblem, t: Operand | Output) -> str:

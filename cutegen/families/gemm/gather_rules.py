@@ -27,7 +27,7 @@ _EXAMPLE = "mainloop: a[rows] @ b\n"
         "the rows of a tile are a multiple of what the gather warps copy at once",
         "A thread copies 16 bytes, so 8 threads copy a row of 128 bytes, and two warps 8 such rows. There is one warp "
         "where another hands out tiles and a third one loads tiles of the epilogue. A narrower tile k has shorter "
-        "rows, of which more are copied at once; 4 or 2 threads copy a row that is no multiple of 128 bytes.",
+        "rows, of which more are copied at once; 4 or 2 threads copy a row that is not a multiple of 128 bytes.",
         _EXAMPLE + "tiling: {swap_ab: true, tile: [128, 16, 16]}",
     ),
     "tile",
@@ -41,7 +41,7 @@ def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | 
     if rows % step == 0:
         return None
     copied = f"{warps} warp{'s' * (warps > 1)} copy {step} rows of tile k = {c.tile[2]} at once"
-    reason = f"{copied}, tile {problem.gather.along} = {rows} is no multiple of that"
+    reason = f"{copied}, tile {problem.gather.along} = {rows} is not a multiple of that"
     return reason, f"use a multiple of {step}, or a wider tile k"
 
 
@@ -49,8 +49,8 @@ def rows_at_once(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | 
     Rule(
         "gather-way",
         "how gathered rows come to shared memory is said where rows are gathered, and nowhere else",
-        "`cp_async`: threads copy them into the ring of A and B. `copy`: a launch in front copies them to scratch, and "
-        "the kernel is that of rows in order.",
+        "`cp_async`: threads copy them into the ring of A and B. `copy`: a preceding launch copies them to scratch, "
+        "and the kernel is that of rows in order.",
         _EXAMPLE + "tma: {a: {gather: copy}}",
     ),
     "gather",

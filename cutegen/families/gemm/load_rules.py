@@ -127,25 +127,25 @@ def _load_ahead(problem: GemmProblem, c: Candidate, side: str) -> Objection | No
         return None
     rows = problem.gather or problem.copied
     if rows and side == {"m": "a", "n": "b"}[rows.along]:
-        return f"the rows of `{name}` are gathered, by an index that kernels in front may write", "drop load_ahead"
+        return f"the rows of `{name}` are gathered, by an index that preceding kernels may write", "drop load_ahead"
     if c.pdl_wait and ready:
         return None
-    reason = f"pdl.ready does not name `{name}`: it may be written while the kernel in front runs"
+    reason = f"pdl.ready does not name `{name}`: it may be written while the preceding kernel runs"
     if ready:
         reason = f"pdl.wait is false: there is no wait that `{name}` could be loaded before"
     needed = [
         *(["wait: true"] if not c.pdl_wait else []),
         *([] if ready else [write_ready(problem, name)]),
     ]
-    condition = "" if ready else f" if `{name}` was written before the kernel in front could start"
+    condition = "" if ready else f" if `{name}` was written before the preceding kernel could start"
     return reason, f"write `pdl: {{{', '.join(needed)}}}`{condition}, or drop load_ahead"
 
 
 LOAD_AHEAD = Rule(
     "load-ahead",
-    "only what was written before the kernel in front could start is loaded before the wait for it",
+    "only what was written before the preceding kernel could start is loaded before the wait for it",
     "`pdl: {ready: [b]}` promises that of an operand; no lock and no tuner assumes it. Where rows are gathered, the "
-    "kernel in front may write the index; and without `pdl.wait` a kernel starts when that one has ended.",
+    "preceding kernel may write the index; and without `pdl.wait` a kernel starts when that one has ended.",
     "tma: {b: {load_ahead: true}}",
 )
 
@@ -164,7 +164,7 @@ def load_ahead_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | 
 def grouped_ahead(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     if problem.groups is None or not (c.load_ahead_a or c.load_ahead_b):
         return None
-    what = "which tiles a grouped product has is written by kernels in front: loading ahead of the wait"
+    what = "which tiles a grouped product has is written by preceding kernels: loading ahead of the wait"
     return f"{what} is not yet supported", "drop load_ahead"
 
 

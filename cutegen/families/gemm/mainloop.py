@@ -96,13 +96,13 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
         return None
     if not isinstance(tree, Binary) or tree.op != "@":
         beside = "; what becomes of the product stands under `epilogue`" * (not isinstance(tree, Name))
-        said = "the mainloop is no product of two tensors"
+        said = "the mainloop is not a product of two tensors"
         refuse(rules.MAINLOOP, tree.span, said, rules.WRITE_MAINLOOP + beside)
         return None
     for index, at in dict.fromkeys((node.index, node.at) for node in walk(tree) if isinstance(node, Gather)):
         if index not in tensors:
             remedy = suggest(index, tensors) or "declare it, such as rows: i32[m]"
-            refuse(rules.UNDEFINED_NAME, at, f"the mainloop reads `{index}`, which is no tensor", remedy)
+            refuse(rules.UNDEFINED_NAME, at, f"the mainloop reads `{index}`, which is not a tensor", remedy)
     sides = [_factors(side, tensors, refuse) for side in (tree.left, tree.right)]
     matrices = [_matrix(factors, tensors, refuse) for factors in sides]
     a, b = matrices
@@ -174,7 +174,7 @@ def refuse_scale(
     if along_k is None:
         return (f"`{scale.name}` has blocks along {rows} and none along {roles.k}", remedy) if in_blocks else None
     if not along_k.divided:
-        return f"`{scale.name}` varies with every {roles.k}: that is no scale", remedy
+        return f"`{scale.name}` varies with every {roles.k}: that is not a scale", remedy
     if along_rows is None or in_blocks != bool(scale.side):
         have = "all rows" if along_rows is None else "each block of rows" if in_blocks else "each row"
         wants = "each block of rows" if scale.side else "each row"
@@ -205,7 +205,7 @@ def _factors(tree: Expr, tensors: Mapping[str, TensorDecl], refuse: ReportAt) ->
         case Gather(name, _, span) | Name(name, span):
             if name in tensors:
                 return [tree]
-            said = f"the mainloop reads `{name}`, which is no tensor"
+            said = f"the mainloop reads `{name}`, which is not a tensor"
             remedy = suggest(name, tensors) or "declare it, or name others: `mainloop: x @ y`"
             refuse(rules.UNDEFINED_NAME, span, said, remedy)
             return []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
+from cutegen import elsewhere
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
 from cutegen.epilogue.tree import Pairing, Reduce, Span
@@ -57,7 +58,7 @@ class Placement:
             role = roles.role_of(dim.base)
             if role not in ("m", "n", "batch") or role in axes:
                 have = ", ".join(d for d in (roles.batch, roles.m, roles.n) if d)
-                said = f"`{dim}` is no block of a dim of the product that `{name}` has not yet: acc has [{have}]"
+                said = f"`{dim}` is not a block of a dim of the product that `{name}` has not yet: acc has [{have}]"
                 self.refuse(rules.EPILOGUE_SHAPE, name, said, rules.SHAPES, axis)
                 return None
             if dim.divided and (role == "batch" or dim.factor % BLOCK_STEP):
@@ -85,7 +86,7 @@ class Placement:
         places = dict(zip(operand.present, operand.axes))
         for dim, size, up, axis in zip((m, n), operand.block, operand.up, map(places.get, "mn")):
             if dim.value is not None and dim.value % size and not up:
-                said = f"{dim.name} = {dim.value} is no multiple of {size}"
+                said = f"{dim.name} = {dim.value} is not a multiple of {size}"
                 self.refuse(rules.EXACT_DIVISION, operand.name, said, f"write ceil({dim.name}/{size})", axis)
         what = "a gated product" if program.pairing else "outputs that are computed from values of blocks"
         if program.pairing or program.block:
@@ -250,7 +251,7 @@ class Placement:
             dim = f"ceil({n.name}/{whole})" if output.up else f"{n.name}/{whole}"
             self.report(rules.COLUMNS, ("epilogue", output.name), said, f"declare it with {dim}", span=span)
         elif not output.up and n.value is not None and n.value % whole:
-            said, remedy = f"{n.name} = {n.value} is no multiple of {whole}", f"write ceil({n.name}/{whole})"
+            said, remedy = f"{n.name} = {n.value} is not a multiple of {whole}", f"write ceil({n.name}/{whole})"
             self.refuse(rules.EXACT_DIVISION, output.name, said, remedy, output.axes[1])
 
     def let_pad(
@@ -271,7 +272,11 @@ class Placement:
         mma = MMAS.get((a.dtype.name, b.dtype.name))
         if mma is None:
             works = "there are bf16 @ bf16, f16 @ f16, e4m3 or e5m2 @ e4m3 or e5m2, i8 @ i8"
-            self.refuse(rules.MMA_DTYPES, b.name, f"sm_90a has no MMA for {a.dtype} @ {b.dtype}", works)
+            if a.dtype.bits != b.dtype.bits:
+                works = f"{elsewhere.MIXED}; {works}"
+            elif {a.dtype.name, b.dtype.name} == {"f32"}:
+                works = f"{elsewhere.TF32}; {works}"
+            self.refuse(rules.MMA_DTYPES, b.name, f"there is no product {a.dtype} @ {b.dtype}", works)
             return
         for operand in (a, b):
             if mma.k_major_only and operand.major not in ("k", None):

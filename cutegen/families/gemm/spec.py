@@ -64,7 +64,7 @@ class Tiling(Section):
     tile: Triple | Auto = knob("CTA tile [m, n, k] in elements.")
     cluster: Pair | Auto = knob("CTAs [m, n] of one cluster, which share loads by multicast.")
     raster: Raster = Raster()
-    split_k: Positive | Auto = knob("Parts of the K dim that CTAs work on side by side, for problems of few tiles.")
+    split_k: Positive | Auto = knob("CTAs that share the K dimension of one tile, for problems of few tiles.")
     split_k_sum: SplitKSum | Auto = knob(
         "How the parts become one sum. ordered_turnstile: each adds to those before it; ordered_parallel: each has a "
         "place of its own, and the last adds all; ordered_cluster: the parts are a cluster, and meet in shared memory; "
@@ -119,10 +119,10 @@ class Tma(Section):
     swizzle: Annotated[Literal[32, 64, 128], Exactly] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
     gather: GatherWay | Auto = knob(
         "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
-        "time; copy: a launch in front copies them to scratch, in order, where TMA loads them and can multicast them."
+        "time; copy: a preceding launch copies them to scratch, in order, where TMA loads them and can multicast them."
     )
     load_ahead: bool | Auto = knob(
-        "Load this operand into the ring's free slots before the wait for the kernel in front (`pdl.wait`), where "
+        "Load this operand into the ring's free slots before the wait for the preceding kernel (`pdl.wait`), where "
         "`pdl.ready` names it."
     )
     store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
@@ -140,7 +140,7 @@ class GemmPdl(Pdl):
     ready: list[Name] = Field(
         default=[],
         description="Operands of the mainloop, weights mostly, that the caller promises to have been written before "
-        "the kernel in front could start. Kernels may load them before they wait for that one.",
+        "the preceding kernel could start. Kernels may load them before they wait for that one.",
     )
 
 
@@ -176,7 +176,7 @@ class GemmBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
     baselines: list[Literal["torch", "nvmath", "quack", "cutlass_operators", "deep_gemm"]] = Field(  # type: ignore[assignment]
-        default=[], description="What to measure beside the kernel; not listed: all that fit. `torch` is cuBLAS."
+        default=[], description="What to measure against the kernel; not listed: all that fit. `torch` is cuBLAS."
     )
 
 

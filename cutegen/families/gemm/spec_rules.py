@@ -42,8 +42,8 @@ TMA_KNOB = register(
 READY_OPERAND = register(
     Rule(
         "ready-operand",
-        "what is ready before the kernel in front starts is an operand of the mainloop, named once",
-        "`pdl: {ready: [b]}` lets kernels load `b` before they wait for the kernel in front. Of what the epilogue "
+        "what is ready before the preceding kernel starts is an operand of the mainloop, named once",
+        "`pdl: {ready: [b]}` lets kernels load `b` before they wait for the preceding kernel. Of what the epilogue "
         "reads nothing is loaded that early, and outputs are written after the wait.",
         "pdl: {ready: [d]}",
     )
@@ -94,7 +94,7 @@ def _shapes(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator
     for path, name, value in _listed_extents(spec, problem):
         step, tensor = steps.get(name, (1, ""))
         if value % step:
-            message = f"{name} = {value} is no multiple of {step} elements, as `{tensor}` needs"
+            message = f"{name} = {value} is not a multiple of {step} elements, as `{tensor}` needs"
             remedy = f"use a multiple of {step}, such as {_up(value, step)}"
             yield doc.diagnostic(problem_rules.TMA_ALIGNMENT, path, message, remedy)
 

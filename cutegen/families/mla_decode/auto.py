@@ -31,7 +31,7 @@ MEASURED: dict[str, tuple[object, str]] = {
     "join_ratio": (100, "a pair of key blocks takes about as long as joining 100 parts; 25 was up to 5% slower"),
     "pdl_wait": (
         PDL_WAIT,
-        "sets up, and guesses its work, while the kernel before this one ends, if that one triggers",
+        "overlaps its setup and a guess of its work with the tail of the preceding kernel, if that one triggers",
     ),
     "pdl_trigger": (PDL_TRIGGER, why_trigger("2%")),
 }
@@ -115,7 +115,10 @@ def _ahead(problem: MlaProblem, fixed: Mapping[str, Any]) -> dict[str, tuple[boo
     }
     missing = [name for name in KEYS if name not in problem.ready]
     if missing:
-        found["pdl_load_ahead"] = False, f"pdl.ready does not name {', '.join(missing)}, which may be written in front"
+        found["pdl_load_ahead"] = (
+            False,
+            f"pdl.ready does not name {', '.join(missing)}, which may be written by preceding kernels",
+        )
     if not fixed.get("pdl_schedule_ahead", True):
         found["pdl_load_ahead"] = False, "pdl.schedule_ahead is false"
     return found

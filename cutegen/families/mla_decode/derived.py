@@ -36,7 +36,7 @@ NAMED_BARRIERS = (
     NamedBarrier(3, "BOTH", CONSUMING, "both consumers are done with a request, or with a step of joining its parts"),
     NamedBarrier(4, "OWN_0", WARPGROUP_THREADS, "warpgroup 0 on its own: zeroed keys, or O staged for its TMA store"),
     NamedBarrier(5, "OWN_1", WARPGROUP_THREADS, "warpgroup 1 on its own: zeroed keys, or O staged for its TMA store"),
-    NamedBarrier(6, "FOUND", CONSUMING + WARP_THREADS, "the kernel in front has ended, and the CTA's part is found"),
+    NamedBarrier(6, "FOUND", CONSUMING + WARP_THREADS, "the preceding kernel has ended, and the CTA's part is found"),
     NamedBarrier(
         7, "MET", CONSUMING + WARP_THREADS, "the meet warp knows who shares requests, and whether all started"
     ),

@@ -68,9 +68,9 @@ def page_size(problem: MlaProblem, key: str) -> Fault | None:
 @_declare(
     Rule(
         "ready-argument",
-        "what is ready before the kernel in front starts is named once",
+        "what is ready before the preceding kernel starts is named once",
         "`pdl: {ready: [block_table, kv_cache]}` lets kernels load the first keys of their part before they "
-        "wait for the kernel in front. Queries are what that one writes; of lengths nothing needs to be promised.",
+        "wait for the preceding kernel. Queries are what that one writes; of lengths nothing needs to be promised.",
         "pdl: {ready: [kv_cache, kv_cache]}",
     ),
     ("pdl", "ready"),

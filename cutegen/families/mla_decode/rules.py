@@ -116,7 +116,7 @@ def split_columns(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | 
     Rule(
         "schedule-ahead",
         "parts are found ahead of the wait only if there is a wait",
-        "Without `pdl.wait` a kernel starts when the one in front has ended, and there is nothing to be ahead of. No "
+        "Without `pdl.wait` a kernel starts when the preceding one has ended, and there is nothing to be ahead of. No "
         "promise is needed: a part that is found ahead is a guess, and behind the wait lengths are looked at again.",
         "pdl: {wait: false, schedule_ahead: true}",
     ),
@@ -135,7 +135,7 @@ def schedule_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection |
 @BOOK.declare_form(
     Rule(
         "keys-ahead",
-        "keys are loaded before the wait only if they were written before the kernel in front could start",
+        "keys are loaded before the wait only if they were written before the preceding kernel could start",
         "`pdl: {ready: [block_table, kv_cache]}` promises that of the table and of all keys but the new tokens; no "
         "lock and no tuner assumes it. Which keys are loaded first, a CTA knows when it has found its part.",
         "pdl: {load_ahead: true}",
@@ -152,7 +152,7 @@ def load_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | Non
         names, written = " and ".join(f"`{name}`" for name in missing), ["wait: true"] * (not c.pdl_wait)
         written.append(f"ready: [{', '.join(KEYS)}]")
         return (
-            f"pdl.ready does not name {names}, which may be written in front",
+            f"pdl.ready does not name {names}, which may be written by preceding kernels",
             f"write `pdl: {{{', '.join(written)}}}` if it holds, or drop load_ahead",
         )
     if not c.pdl_wait:
@@ -173,7 +173,7 @@ def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | 
 @BOOK.declare_fit(
     Rule(
         "attention-registers",
-        f"O, S and P leave a consumer thread {OTHER_REGISTERS} registers",
+        f"a consumer thread has {OTHER_REGISTERS} registers besides O, S and P",
         f"A consumer warpgroup holds {ROW_BLOCK} rows x 256 columns of O, the scores S of one {ROW_BLOCK} x "
         f"{KEY_BLOCK} block and its P in 16 bits. Descriptors, row statistics and loop state need the rest; with less, "
         "the compiler spills.",

@@ -62,7 +62,7 @@ class Scheduler(Section):
         "64-key blocks that parts of a request are a multiple of: 2, or 1 for parts half as long where requests are "
         "few and short; any, with seesaw or both: what suits the rows and batch of a call."
     )
-    overhead: Overhead | Auto = knob("What a request costs beside its keys, in pairs of 64-key blocks.")
+    overhead: Overhead | Auto = knob("What a request costs in addition to its keys, in pairs of 64-key blocks.")
     join_ratio: JoinRatio | Auto = knob(
         "Cost of a pair of key blocks over that of joining one more part: bounds how finely a request is cut."
     )
@@ -85,7 +85,7 @@ class MlaPdl(Pdl):
 
     ready: list[Ready] = Field(
         default=[],
-        description="Arguments that the caller promises to have been written before the kernel in front of this one "
+        description="Arguments that the caller promises to have been written before the preceding kernel "
         "could start: of block_table the entries within a length, of kv_cache all but the slots of the new tokens, the "
         "last query_len of each request.",
     )
@@ -121,7 +121,7 @@ class MlaBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
     baselines: list[Literal["flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd", "paged_read", "torch"]] = Field(  # type: ignore[assignment]
-        default=[], description="What to measure beside the kernel; not listed: all that fit."
+        default=[], description="What to measure against the kernel; not listed: all that fit."
     )
 
 

@@ -145,10 +145,10 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
         roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
     first = WARPS_PER_WARPGROUP * CONSUMERS
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
-    load += "; the first before the wait for the kernel in front" if c.pdl_load_ahead else ""
+    load += "; the first before the wait for the preceding kernel" if c.pdl_load_ahead else ""
     roles.append(Role("K warp", (first, first), c.producer_registers, load))
     roles.append(Role("Q warp", (first + 1, first + 1), c.producer_registers, "loads Q by TMA, independently of K"))
-    meet = "finds out who shares the part's requests, and whether they have started, so that it may wait for them"
+    meet = "rendezvous: finds which CTAs share this CTA's requests, and whether they are resident"
     roles.append(Role("meet warp", (first + 2, first + 2), c.producer_registers, meet))
     roles.append(Role("idle warp", (first + 3, first + 3), c.producer_registers, IDLE))
     return tuple(roles)

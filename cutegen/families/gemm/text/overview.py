@@ -33,7 +33,7 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: AheadText | N
         yield "thread holds both accumulators of a pair and computes one result of them."
         yield ""
     if ahead:
-        yield f"Ahead: the ring's first slots get their {ahead.tiles} before the kernel in front has ended; all of"
+        yield f"Ahead: the ring's first slots get their {ahead.tiles} before the preceding kernel has ended; all of"
         yield "that was written before it could start."
         yield ""
     yield from gather_overview(problem)
