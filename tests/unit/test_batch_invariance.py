@@ -78,7 +78,7 @@ def test_winners_with_another_tile_k_are_dropped() -> None:
     ]
     for text, kept in ((PLAIN, 2), (INVARIANT, 1)):
         lock = resolve_text(text).lock.with_winners(tilings, won)
-        resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+        resolution = resolve_document(load_text(text, "product", "product.yaml"), lock)
         assert len(resolution.lock.winners) == kept
         assert len(resolution.notes) == 2 - kept
     assert "`invariance: batch` wants one for all" in resolution.notes[0]

@@ -49,11 +49,11 @@ DEFAULT_KEY = "t128x256x64"
 def with_winners(*winners: Winner, tilings: Any = None, text: str = PLAIN) -> Any:
     """PLAIN resolved with a lock that has these winners."""
     lock = resolve_text(text).lock.with_winners(tilings or TILINGS, winners)
-    return resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+    return resolve_document(load_text(text, "product", "product.yaml"), lock)
 
 
 def test_a_lock_with_winners_reads_back(tmp_path: Path) -> None:
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_text(PLAIN)
     resolution = with_winners(*WINNERS)
     assert resolution.notes == ()
@@ -81,7 +81,7 @@ def test_what_a_winner_contradicts_is_not_pinned() -> None:
         pin_decisions(before, ["tiling.tile"])
     assert "flat is dropped: tiling.tile: the spec now says [128, 256, 64]" in caught.value.message
     assert "turns is dropped" in caught.value.message
-    assert "all winners agree with (--key): scheduler; or take `winners` out of kernel.lock" in caught.value.remedy
+    assert "all winners agree with (--key): scheduler; or take `winners` out of product.lock" in caught.value.remedy
     assert pin_decisions(before, ["scheduler"])[1].lock.winners == WINNERS
 
 
@@ -224,7 +224,7 @@ def test_winners_change_the_digest_but_not_the_default_kernel() -> None:
 )
 def test_a_tiling_that_rules_refuse_is_dropped_and_told(knobs: dict[str, object], reason: str) -> None:
     lock = resolve_text(PLAIN).lock.with_winners({**TILINGS, "bad": knobs}, [winner(1, 16, "bad"), *WINNERS[1:]])
-    document = load_text(PLAIN, "kernel", "kernel.yaml")
+    document = load_text(PLAIN, "product", "product.yaml")
     resolution = resolve_document(document, lock)
     (note,) = resolution.notes
     assert note.startswith("winners: bad is dropped: ")
@@ -238,7 +238,7 @@ def test_a_tiling_that_rules_refuse_is_dropped_and_told(knobs: dict[str, object]
 def test_what_the_spec_writes_now_wins_over_winners() -> None:
     text = PLAIN + "warpgroups: {schedule: cooperative}\n"
     lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
-    resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+    resolution = resolve_document(load_text(text, "product", "product.yaml"), lock)
     dropped = [n for n in resolution.notes if n.startswith("winners")]
     assert dropped == [
         'winners: turns is dropped: warpgroups.schedule: the spec now says "cooperative", it has "pingpong"'
@@ -280,7 +280,7 @@ def test_that_the_default_stands_is_an_answer_like_any_other(first: Winner, seco
 
 def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
     lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_text(PLAIN)
     lock_path(spec).write_text(replace(lock, evidence=("old",)).to_text())
     upgraded = resolve_file(spec, upgrade=True)
@@ -306,7 +306,7 @@ def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
 def test_a_damaged_winner_is_an_error(tmp_path: Path, old: str, new: str, reason: str) -> None:
     text = with_winners(*WINNERS).lock.to_text()
     assert old in text
-    path = tmp_path / "kernel.lock.yaml"
+    path = tmp_path / "product.lock.yaml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(CutegenError) as error:
         read_lock(path)

@@ -142,4 +142,5 @@ def _resolved(
         dispatch=dispatch,
         decisions=decisions,
         digest=kernel_digest(spec, doc.name, described, decisions, *instances, *dispatch),
+        function=spec.function or doc.name,
     )

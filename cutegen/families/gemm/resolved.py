@@ -65,6 +65,7 @@ class ResolvedGemm:
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
+    function: str
 
     @property
     def dims(self) -> dict[str, Extent]:
