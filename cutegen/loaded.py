@@ -111,5 +111,10 @@ def _temporary_folder() -> str:
     if process not in _temporary:
         folder = tempfile.mkdtemp(prefix="cutegen-packages-")
         _temporary[process] = folder
-        atexit.register(lambda: process == os.getpid() and shutil.rmtree(folder, ignore_errors=True))
+        atexit.register(_remove, process, folder)
     return _temporary[process]
+
+
+def _remove(process: int, folder: str) -> None:
+    if process == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
