@@ -7,8 +7,13 @@ A standalone package finds it where it is installed beside it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
 from typing import TYPE_CHECKING, Any
+
+from cutegen.runtime.arguments import torch_dtype
+from cutegen.runtime.epilogue import ceil_pow2, divide
 
 if TYPE_CHECKING:
     from cutegen.runtime.base import BasePlan
@@ -49,6 +54,83 @@ def make_autograd(plan: BasePlan) -> tuple[Callable[..., None], Callable[..., An
         return results if len(results) > 1 else results[0]
 
     return setup, backward
+
+
+@dataclass(frozen=True)
+class GradientKernel:
+    """operator: the torch operator of a kernel, which is rendered when it is first asked for. operands: names of its
+    values, each with the axis that has to be contiguous, or None for what is passed as the call had it. results: names
+    of what it computes."""
+
+    operator: Callable[[], Any]
+    operands: tuple[tuple[str, int | None], ...]
+    results: tuple[str, ...]
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        given = (values[name] if axis is None else _laid_out(values[name], axis) for name, axis in self.operands)
+        computed = self.operator()(*given)
+        return dict(zip(self.results, computed if isinstance(computed, (tuple, list)) else (computed,)))
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """How the gradients of some inputs are computed.
+
+    reads: inputs that they are computed from. grads: names of the gradients of the outputs. code: statements of torch
+    that compute some values from these, as source compiled; None: there is nothing to. local: a kernel that computes
+    the others. parts: names of the values that are the gradient of the product; pairing: which columns each of two has.
+    products: by operand of the product, the kernel that multiplies that by the other one, whose operand "acc" it is.
+    results: by input, the name of its value. dtypes: of inputs, in torch.
+    """
+
+    reads: tuple[str, ...]
+    grads: tuple[str, ...]
+    code: CodeType | None
+    local: GradientKernel | None
+    parts: tuple[str, ...]
+    pairing: str | None
+    products: Mapping[str, GradientKernel]
+    results: Mapping[str, str]
+    dtypes: Mapping[str, str]
+
+    def compute(self, values: Mapping[str, Any], grads: Sequence[Any]) -> dict[str, Any]:
+        """By input. values: of `reads`; grads: with respect to the outputs."""
+        held = {**values, **dict(zip(self.grads, grads))}
+        found: dict[str, Any] = {}
+        if self.code is not None:
+            found |= _execute(self.code, held)
+        if self.local is not None:
+            found |= self.local.run(held)
+        results = {name: found[value].to(torch_dtype(self.dtypes[name])) for name, value in self.results.items()}
+        for name, product in self.products.items():
+            held["acc"] = self._join([found[part] for part in self.parts]).to(torch_dtype(self.dtypes[name]))
+            (results[name],) = product.run(held).values()
+        return results
+
+    def _join(self, parts: Sequence[Any]) -> Any:
+        """The gradient of the product from those of its columns."""
+        import torch
+
+        if len(parts) == 1:
+            return parts[0]
+        return (
+            torch.cat(list(parts), -1) if self.pairing == "concatenated" else torch.stack(list(parts), -1).flatten(-2)
+        )
+
+
+def _laid_out(tensor: Any, axis: int) -> Any:
+    """The tensor, or a dense copy, with this axis contiguous: gradients may have any strides."""
+    order = [i for i in range(tensor.dim()) if i != axis] + [axis]
+    return tensor.permute(order).contiguous().permute([order.index(i) for i in range(len(order))])
+
+
+def _execute(code: CodeType, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that statements of a reference leave: rendered from a spec, as those of a plan are."""
+    import torch
+
+    scope = {"torch": torch, **{f.__name__: f for f in (divide, ceil_pow2)}, **values}
+    exec(code, scope)
+    return scope
 
 
 def find_gradient(plan: BasePlan, wanted: frozenset[str], omitted: frozenset[str]) -> Any:

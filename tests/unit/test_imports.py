@@ -25,7 +25,7 @@ LAYERS = (
     ("cutegen.families",),
     ("cutegen.resolve",),
     ("cutegen.render",),
-    ("cutegen.loaded", "cutegen.api"),
+    ("cutegen.loaded", "cutegen.api", "cutegen.gradients"),
     ("cutegen.build",),
     ("cutegen.compat",),
     ("cutegen.run",),
