@@ -237,8 +237,8 @@ def test_normal_cdf_keeps_its_bounds(in_python: Any) -> None:
         assert error <= 2.0**-20
         if -4.0 < x < 0.0:
             assert error <= 2.0**-13 * phi(x)
-    assert in_python.normal_cdf(math.inf) == 1.0
-    assert in_python.normal_cdf(-math.inf) <= 2.0**-50
+    assert in_python.normal_cdf(math.inf) >= 1.0 - 2.0**-49
+    assert in_python.normal_cdf(-math.inf) <= 2.0**-49
     assert math.isnan(in_python.normal_cdf(math.nan))
 
 
