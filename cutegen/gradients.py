@@ -87,12 +87,16 @@ def _declare(arg: Argument) -> str:
 
 
 def _gradient(plan: BasePlan, text: GradientText) -> Gradient:
-    code = compile("\n".join(text.lines), f"<gradient of {plan.name}>", "exec") if text.lines else None
+    code, after = (
+        compile("\n".join(lines), f"<gradient of {plan.name}>", "exec") if lines else None
+        for lines in (text.lines, text.after)
+    )
     return Gradient(
         reads=text.reads,
         grads=text.grads,
         code=code,
         local=_kernel(plan, text.local) if text.local else None,
+        after=after,
         parts=text.parts,
         pairing=text.pairing,
         products={name: _kernel(plan, kernel) for name, kernel in text.products.items()},

@@ -78,15 +78,17 @@ class Gradient:
 
     reads: inputs that they are computed from. grads: names of the gradients of the outputs. code: statements of torch
     that compute some values from these, as source compiled; None: there is nothing to. local: a kernel that computes
-    the others. parts: names of the values that are the gradient of the product; pairing: which columns each of two has.
-    products: by operand of the product, the kernel that multiplies that by the other one, whose operand "acc" it is.
-    results: by input, the name of its value. dtypes: of inputs, in torch.
+    the others; after: statements that sum some of these. parts: names of the values that are the gradient of the
+    product; pairing: which columns each of two has. products: by operand of the product, the kernel that multiplies
+    that, which its operand "acc" is, by the other one. results: by input, the name of its value. dtypes: of inputs, in
+    torch.
     """
 
     reads: tuple[str, ...]
     grads: tuple[str, ...]
     code: CodeType | None
     local: GradientKernel | None
+    after: CodeType | None
     parts: tuple[str, ...]
     pairing: str | None
     products: Mapping[str, GradientKernel]
@@ -101,6 +103,8 @@ class Gradient:
             found |= _execute(self.code, held)
         if self.local is not None:
             found |= self.local.run(held)
+        if self.after is not None:
+            found |= _execute(self.after, found)
         results = {name: found[value].to(torch_dtype(self.dtypes[name])) for name, value in self.results.items()}
         for name, product in self.products.items():
             held["acc"] = self._join([found[part] for part in self.parts]).to(torch_dtype(self.dtypes[name]))

@@ -124,8 +124,9 @@ def test_what_bends_computes_the_product_again(kernels: dict[str, Any]) -> None:
 def test_gates(first: Any, second: Any, epilogue: str, kernels: dict[str, Any]) -> None:
     silu = torch.nn.functional.silu
     compare(
-        f'tensors: {PRODUCT}c: "bf16[m, n/2]", d: "bf16[m, n/2]"}}\nepilogue: {{d: "{epilogue} + c"}}\n',
-        lambda a, b, c: silu(first(a @ b.mT)) * second(a @ b.mT) + c,
+        f'tensors: {PRODUCT}c: "bf16[m, n/2]", u: "f32[n/2]", v: "f32[m]", d: "bf16[m, n/2]"}}\n'
+        f'epilogue: {{d: "{epilogue} * v * u + c"}}\n',
+        lambda a, b, c, u, v: silu(first(a @ b.mT)) * second(a @ b.mT) * v[:, None] * u + c,
     )
     assert len(kernels) == 3
 
@@ -142,12 +143,28 @@ def test_batches_and_several_outputs() -> None:
     )
 
 
-def test_a_bias_that_a_batch_shares() -> None:
+@pytest.mark.parametrize("bends", [False, True])
+def test_a_bias_that_a_batch_shares(bends: bool) -> None:
+    text = "silu(acc + u)" if bends else "acc + u"
     compare(
-        'tensors: {a: "bf16[l, m, k]", b: "bf16[l, n, k]", u: "f32[n]", d: "bf16[l, m, n]"}\nepilogue: {d: acc + u}\n',
-        lambda a, b, u: a @ b.mT + u,
+        'tensors: {a: "bf16[l, m, k]", b: "bf16[l, n, k]", u: "f32[n]", d: "bf16[l, m, n]"}\n'
+        f"epilogue: {{d: {text}}}\n",
+        lambda a, b, u: torch.nn.functional.silu(a @ b.mT + u) if bends else a @ b.mT + u,
         l=3,
     )
+
+
+def test_vectors_alone(kernels: dict[str, Any]) -> None:
+    """A kernel needs an output with rows and columns beside what it sums."""
+    plan = loaded(f'tensors: {PRODUCT}u: "f32[n]", v: "f32[m]", d: "bf16[m, n]"}}\nepilogue: {{d: acc * u * v}}\n')
+    op = plan.register_torch_op()
+    a, b, u, v = plan.prepare_inputs(m=M, n=N, k=K)
+    found = torch.autograd.grad(op(a, b, u.requires_grad_(), v.requires_grad_()).float().sum(), [u, v])
+    acc = a.double() @ b.double().mT
+    for one, other in zip(found, ((acc * v[:, None]).sum(0), (acc * u).sum(1))):
+        assert (one - other).abs().max() < 2.0**-6 * other.abs().max()
+    (local,) = kernels.values()
+    assert sorted(o.dims for o in local.outputs) == [("m",), ("m", "n")]
 
 
 def test_optional_operands() -> None:

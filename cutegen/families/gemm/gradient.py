@@ -32,16 +32,21 @@ class KernelText:
 
 @dataclass(frozen=True, slots=True)
 class GradientText:
-    """reads: inputs of the call that the gradient is computed from. grads: names of the gradients of its outputs.
-    lines: statements of torch, on all of these, that leave some `results` in a name each. local: the kernel that leaves
-    the others, and computes the product again. products: by operand of the product, the kernel that multiplies the
-    gradient of acc, which is called "acc", by the other one. results: by other inputs, the name of the value. parts:
-    names of the gradient of acc, or of both of a pair of columns; pairing: of these. dtypes: of tensors, in torch."""
+    """What cutegen.runtime.autograd.Gradient holds, as text.
+
+    reads: inputs of the call that the gradient is computed from. grads: names of the gradients of its outputs. lines:
+    statements of torch, on all of these, that leave some `results` in a name each. local: the kernel that leaves the
+    others, and computes the product again; after: statements of torch that sum what it left. products: by operand of
+    the product, the kernel that multiplies the gradient of acc, which is called "acc", by the other one. results: by
+    other inputs, the name of the value. parts: names of the gradient of acc, or of both of a pair of columns; pairing:
+    of these. dtypes: of tensors, in torch.
+    """
 
     reads: tuple[str, ...]
     grads: tuple[str, ...]
     lines: tuple[str, ...]
     local: KernelText | None
+    after: tuple[str, ...]
     products: dict[str, KernelText]
     results: dict[str, str]
     parts: tuple[str, ...]
@@ -102,6 +107,9 @@ class _Gradient:
         results = {by_name[name].tensor: self.results[name, part] for name, part in self.results if name != "acc"}
         local = self.local(others) if others else None
         products = {factor.name: self.product(factor is self.problem.a) for factor in self.factors if parts}
+        by_leaf: dict[Leaf, Operand] = {(o.name, None): o for o in self.operands}
+        after = [f"{self.results[leaf]} = {self.results[leaf]}{self.summed(by_leaf[leaf])}"
+                 for leaf in self.whole(others)]  # fmt: skip
         lines = tuple(self.lines(direct)) if direct else ()
         read = set().union(*(self.adjoints.reads(self.adjoints.results[leaf]) for leaf in direct))
         read |= {name for kernel in (local, *products.values()) if kernel for name, _ in kernel.operands}
@@ -112,6 +120,7 @@ class _Gradient:
             grads=tuple(self.grads[o.name] for o in self.program.outputs),
             lines=lines,
             local=local,
+            after=tuple(after),
             products=products,
             results=results,
             parts=tuple(parts),
@@ -170,23 +179,32 @@ class _Gradient:
                 tensors[grad] = self.declared(output)
                 operands.append((grad, self.shapes[output].contiguous))
         epilogue = {name: write(expr) for name, expr in self.adjoints.needed(leaves).items()}
+        whole = self.whole(leaves)
         for leaf in leaves:
-            tensor, text = self.result(leaf)
+            tensor, text = self.result(leaf, leaf in whole)
             tensors[self.results[leaf]], epilogue[self.results[leaf]] = tensor, text
         return self.kernel(f"{p.a.name} @ {p.b.name}", tensors, operands, [self.results[x] for x in leaves], epilogue)
 
-    def result(self, leaf: Leaf) -> tuple[str, str]:
+    def whole(self, leaves: Sequence[Leaf]) -> list[Leaf]:
+        """Results for a vector or a scalar that the kernel leaves element by element: it sums over no batch, and needs
+        one output with rows and columns."""
+        by_leaf: dict[Leaf, Operand] = {(o.name, None): o for o in self.operands if o.kind in SUMMED}
+        vectors = [leaf for leaf in leaves if leaf in by_leaf]
+        shared = [leaf for leaf in vectors if self.problem.batch and not by_leaf[leaf].batched]
+        return shared or (vectors[:1] if len(vectors) == len(leaves) else [])
+
+    def result(self, leaf: Leaf, whole: bool) -> tuple[str, str]:
         """Declaration and expression of a result of the kernel."""
         p, text = self.problem, write(self.adjoints.results[leaf])
-        batch = [p.batch.name] if p.batch else []
+        columns = f"{p.n.name}/2" if self.program.pairing else p.n.name
+        dims = ", ".join((*([p.batch.name] if p.batch else []), p.m.name, columns))
         if leaf[0] == "acc":
-            columns = p.n.name if leaf[1] is None else f"{p.n.name}/2"
-            return f"{p.a.dtype}[{', '.join((*batch, p.m.name, columns))}]", text
+            return f"{p.a.dtype}[{dims}]", text
+        if whole:
+            return f"f32[{dims}]", text
         operand = next(o for o in self.operands if o.name == leaf[0])
         if operand.kind not in SUMMED:
             return self.declared(operand.tensor), text
-        if batch and not operand.batched:
-            raise NotDifferentiable(f"`{operand.name}` is one for all members of the batch: no gradient kernel")
         over = ", ".join({"m": p.m.name, "n": p.n.name}[role] for role in SUMMED[operand.kind])
         dims = ", ".join(d.name for d in self.shapes[operand.tensor].dims)
         return f"f32[{dims}]", f"sum({text}, {over})"
