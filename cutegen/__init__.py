@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cutegen.api import Spec, load
     from cutegen.diagnostics import CutegenError, Diagnostic, Location, SpecError
+    from cutegen.runtime.autograd import NotDifferentiable
 
 __version__ = "0.1.0"
-__all__ = ["CutegenError", "Diagnostic", "Location", "Spec", "SpecError", "__version__", "load"]
+__all__ = [
+    "CutegenError", "Diagnostic", "Location", "NotDifferentiable", "Spec", "SpecError", "__version__", "load",
+]  # fmt: skip
 _HOMES = {
     **dict.fromkeys(("Spec", "load"), "cutegen.api"),
     **dict.fromkeys(("CutegenError", "Diagnostic", "Location", "SpecError"), "cutegen.diagnostics"),
+    "NotDifferentiable": "cutegen.runtime.autograd",
 }
 
 
