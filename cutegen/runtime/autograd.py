@@ -35,6 +35,7 @@ def make_autograd(plan: BasePlan) -> tuple[Callable[..., None], Callable[..., An
         wanted = frozenset(name for name, need in zip(names, ctx.needs_input_grad) if need)
         omitted = frozenset(name for name, value in given.items() if value is None)
         ctx.gradient = ctx.reason = None
+        ctx.forms = {name: (given[name].shape, given[name].dtype) for name in wanted}
         try:
             ctx.gradient = find_gradient(plan, wanted, omitted)
         except NotDifferentiable as error:
@@ -48,12 +49,18 @@ def make_autograd(plan: BasePlan) -> tuple[Callable[..., None], Callable[..., An
     def backward(ctx: Any, *grads: Any) -> Any:
         if ctx.reason is not None:
             raise NotDifferentiable(ctx.reason)
+        if not any(grad.numel() for grad in grads):  # kernels compute no product over no elements
+            zeros = {name: grads[0].new_zeros(shape, dtype=dtype) for name, (shape, dtype) in ctx.forms.items()}
+            return _in_order(zeros, names)
         values = {**ctx.numbers, **dict(zip(ctx.kept, ctx.saved_tensors))}
-        found = ctx.gradient.compute(values, grads)
-        results = tuple(found.get(name) for name in names)
-        return results if len(results) > 1 else results[0]
+        return _in_order(ctx.gradient.compute(values, grads), names)
 
     return setup, backward
+
+
+def _in_order(found: Mapping[str, Any], names: Sequence[str]) -> Any:
+    results = tuple(found.get(name) for name in names)
+    return results if len(results) > 1 else results[0]
 
 
 @dataclass(frozen=True)

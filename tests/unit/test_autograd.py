@@ -186,6 +186,30 @@ def test_only_what_is_wanted_is_computed(kernels: dict[str, Any]) -> None:
     assert b.grad is None
 
 
+def test_no_rows_at_all(kernels: dict[str, Any]) -> None:
+    plan = loaded(f'tensors: {PRODUCT}u: "f32[n]", d: "bf16[m, n]"}}\nepilogue: {{d: relu(acc + u)}}\n')
+    op = plan.register_torch_op()
+    a, b, u = (v.requires_grad_() for v in plan.prepare_inputs(m=M, n=N, k=K))
+    op(a[:0], b, u).sum().backward()
+    assert [(v.grad.shape, v.grad.dtype, bool(v.grad.any())) for v in (b, u)] == [
+        ((N, K), torch.bfloat16, False),
+        ((N,), torch.float32, False),
+    ]
+    assert kernels == {}
+
+
+def test_gradients_of_gradients() -> None:
+    """Gradient kernels are operators, which have gradients as far as their specs do."""
+    plan = loaded(f'tensors: {PRODUCT}d: "bf16[m, n]"}}\n')
+    op = plan.register_torch_op()
+    a, b = (v.requires_grad_() for v in plan.prepare_inputs(m=M, n=N, k=K))
+    grad = torch.randn(M, N).bfloat16()
+    (first,) = torch.autograd.grad(op(a, b), a, grad, create_graph=True)
+    (second,) = torch.autograd.grad(first, b, torch.ones_like(first))
+    expected = grad.double().sum(0)[:, None].expand(N, K)
+    assert (second.double() - expected).abs().max() < 2.0**-6 * expected.abs().max()
+
+
 def test_a_training_step_through_torch_compile(kernels: dict[str, Any]) -> None:
     plan = loaded(f'tensors: {PRODUCT}u: "f32[n]", d: "bf16[m, n]"}}\nepilogue: {{d: gelu_tanh(acc + u)}}\n')
     op = plan.register_torch_op()
