@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from gemm_specs import resolve_text
 
 from cutegen.render import render_package, write_package
+from cutegen.runtime import torch_op
 from cutegen.runtime.plan import KernelPlan
 
 
@@ -52,3 +54,17 @@ def import_package(text: str, name: str, folder: Path, monkeypatch: pytest.Monke
     for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
         monkeypatch.delitem(sys.modules, module)
     return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def own_operators() -> Iterator[None]:
+    """Torch operators that are registered meanwhile go at the end: their libraries are destroyed."""
+    before = set(torch_op._registered)
+    try:
+        yield
+    finally:
+        import torch
+
+        for name in set(torch_op._registered) - before:
+            torch_op._registered.pop(name)[1]._destroy()
+            vars(torch.ops.cutegen).pop(name, None)

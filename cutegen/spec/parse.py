@@ -144,7 +144,7 @@ def _check_function(doc: SpecDocument) -> Iterator[Finding]:
         if problem := call_problem(written):
             yield Finding(FUNCTION_NAME.id, f"`{written}` {problem}", "choose another name", ("function",))
     elif written is None and (problem := call_problem(doc.name)):
-        message = f"`{doc.name}`, after which the package's function is named, {problem}"
+        message = f"the package's function would be named `{doc.name}`, which {problem}"
         yield Finding(FUNCTION_NAME.id, message, f"write `function: run_{doc.name}`, or rename the file")
 
 

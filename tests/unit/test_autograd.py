@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cpu_plans import on_cpu
+from cpu_plans import on_cpu, own_operators
 from mla_specs import MLA
 
 import cutegen
 from cutegen import gradients
-from cutegen.runtime import torch_op
 from cutegen.runtime.autograd import NotDifferentiable, find_gradient
 
 torch = pytest.importorskip("torch")
@@ -29,14 +28,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     monkeypatch.setattr(gradients, "_found", {})
     monkeypatch.setattr(gradients, "_plans", plans)
     monkeypatch.setattr(gradients, "load_plan", lambda text, name: on_cpu(cutegen.Spec.from_text(text, name).load()))
-    before = dict(torch_op._registered)
-    yield plans
-    for name, (_, held) in list(torch_op._registered.items()):
-        if name not in before:
-            held._destroy()
-            del torch_op._registered[name]
-            if name in vars(torch.ops.cutegen):
-                delattr(torch.ops.cutegen, name)
+    with own_operators():
+        yield plans
 
 
 def loaded(text: str, name: str = "product") -> Any:

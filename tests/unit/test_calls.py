@@ -70,7 +70,7 @@ def test_names_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("plain", "function: kernel_swap_ab\n", r"`kernel_swap_ab` is the name of something else in the generated"),
         ("plain", "function: class\n", r"error\[function-name\]: `class` is a Python keyword"),
         ("plain", "function: 'x(); import os'\n", r"error\[bad-value\]|error\[bad-name\]"),
-        ("plan", "", r"`plan`, after which the package's function is named,[^~]*help: write `function: run_plan`"),
+        ("plan", "", r"the package's function would be named `plan`, which is[^~]*help: write `function: run_plan`"),
         ("kernel", "function: product\n", None),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cpu_plans import on_cpu
+from cpu_plans import on_cpu, own_operators
 from gemm_specs import PLAIN, resolve_text
 from test_in_place import UpdatingPlan
 from test_optional_operands import OptionalPlan
@@ -17,7 +17,6 @@ from test_plan import SHAPE, CpuPlan
 
 import cutegen
 from cutegen.render import make_standalone, render_package
-from cutegen.runtime import torch_op
 
 torch = pytest.importorskip("torch")
 
@@ -38,16 +37,9 @@ epilogue: {h: h + acc}
 
 
 @pytest.fixture(autouse=True)
-def names() -> Iterator[None]:
-    """Operators go with the test: their libraries are destroyed."""
-    before = dict(torch_op._registered)
-    yield
-    for name, (_, held) in list(torch_op._registered.items()):
-        if name not in before:
-            held._destroy()
-            del torch_op._registered[name]
-            if name in vars(torch.ops.cutegen):
-                delattr(torch.ops.cutegen, name)
+def operators() -> Iterator[None]:
+    with own_operators():
+        yield
 
 
 def loaded(text: str, name: str) -> Any:
