@@ -17,6 +17,7 @@ from cutegen.runtime.autograd import NotDifferentiable, find_gradient
 torch = pytest.importorskip("torch")
 
 HEAD = "cutegen: 1\nkernel: gemm\narch: sm_90a\n"
+TILE = "tiling: {tile: [128, 128, 64]}\n"  # nothing is left to choose
 PRODUCT = '{a: "bf16[m, k]", b: "bf16[n, k]", '
 M, N, K = 40, 48, 32
 
@@ -27,13 +28,17 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     plans: dict[str, Any] = {}
     monkeypatch.setattr(gradients, "_found", {})
     monkeypatch.setattr(gradients, "_plans", plans)
-    monkeypatch.setattr(gradients, "load_plan", lambda text, name: on_cpu(cutegen.Spec.from_text(text, name).load()))
+    monkeypatch.setattr(gradients, "load_plan", load)
     with own_operators():
         yield plans
 
 
+def load(text: str, name: str) -> Any:
+    return on_cpu(cutegen.Spec.from_text(text + TILE, name).load())  # type: ignore[arg-type]
+
+
 def loaded(text: str, name: str = "product") -> Any:
-    return on_cpu(cutegen.Spec.from_text(HEAD + text, name).load())  # type: ignore[arg-type]
+    return load(HEAD + text, name)
 
 
 def compare(text: str, maths: Any, *, omit: tuple[str, ...] = (), count: int | None = None, **dims: int) -> Any:

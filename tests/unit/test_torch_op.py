@@ -24,7 +24,7 @@ from mla_cpu import CpuMla  # noqa: E402
 from torch import library  # noqa: E402
 
 SMALL = {"m": 24, "n": 16, "k": 32}
-HEAD = "cutegen: 1\nkernel: gemm\narch: sm_90a\n"
+HEAD = "cutegen: 1\nkernel: gemm\narch: sm_90a\ntiling: {tile: [128, 128, 64]}\n"
 # Outputs of two layouts, and one value a row.
 LAYOUTS = """\
 tensors: {a: "bf16[m, k]", b: "bf16[n, k]@n", bias: "f32[n]?", d: "bf16[m, n]@m", h: "f32[m, n]", r: "f32[m]"}
