@@ -269,12 +269,12 @@ EDGE_SHAPES = (
 SM90, H200 = ARCHS["sm_90a"], DEVICES["h200"]
 
 
-def resolve_text(text: str, lock: Lock | None = None, name: str = "kernel", **flags: bool) -> Resolution:
+def resolve_text(text: str, lock: Lock | None = None, name: str = "product", **flags: bool) -> Resolution:
     return resolve_document(load_text(text, name, f"{name}.yaml"), lock, **flags)
 
 
 def bind_text(text: str) -> GemmProblem:
-    document = load_text(text, "kernel", "kernel.yaml")
+    document = load_text(text, "product", "product.yaml")
     return bind(parse_spec(document), document)  # type: ignore[arg-type]
 
 

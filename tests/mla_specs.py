@@ -52,7 +52,7 @@ EDGES = {
 
 
 def bind_mla(text: str) -> MlaProblem:
-    document = load_text(text, "kernel", "kernel.yaml")
+    document = load_text(text, "product", "product.yaml")
     return bind(parse_spec(document), document)  # type: ignore[arg-type]
 
 

@@ -45,7 +45,7 @@ def lock_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A spec with its lock, and a cache directory of its own."""
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(tuning, "explore", explore_once)
-    path = tmp_path / "specs" / "kernel.yaml"
+    path = tmp_path / "specs" / "product.yaml"
     path.parent.mkdir()
     path.write_text(PLAIN)
     assert main(["lock", str(path)]) == 0

@@ -158,6 +158,10 @@ def _faults(op: EpilogueOp, name: str) -> Iterator[str]:
         yield f"`flops` is {op.flops!r}: a whole number"
     if not isinstance(op.error, float | int) or not 0 <= op.error < 1:
         yield f"`error` is {op.error!r}: a number from 0 to 1"
+    for name in ("derivative", "derivative_constant"):
+        texts = getattr(op, name)
+        if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts) or len(texts) > count:
+            yield f"`{name}` is {texts!r}: a tuple with an expression for each of its {count} arguments"
     yield from _device_faults(op)
     for constant in ([False] * count, [i in op.numbers or i > 0 for i in range(count)]):
         text, sums = (

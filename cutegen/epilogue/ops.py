@@ -18,6 +18,8 @@ class EpilogueOp:
     name: what specs write. device: its function, in `module`. arguments: how many; None: two or more, applied two at a
     time. numbers: which arguments have to be constants. torch: its reference on f32 tensors, `{0}`, `{1}` being the
     arguments, each written once; torch_constant: the same where `{1}` is a number. method: whether it is one of `{0}`.
+    derivative: with respect to each argument, as an expression of specs in x, y and z, which are the arguments;
+    derivative_constant: the same where the second is a number. (): there is none, and gradients through it are refused.
     flops: arithmetic instructions per element, the special-function unit counting as one.
     error: the largest absolute error of the device function over the root mean square of its results, for normally
     distributed arguments of any scale up to 6 standard deviations; 0: a few ulp of f32.
@@ -31,6 +33,8 @@ class EpilogueOp:
     torch: ClassVar[str]
     torch_constant: ClassVar[str]
     method: ClassVar[bool] = False
+    derivative: ClassVar[tuple[str, ...]] = ()
+    derivative_constant: ClassVar[tuple[str, ...]] = ()
     flops: ClassVar[int]
     error: ClassVar[float] = 0.0
 
@@ -70,6 +74,8 @@ class Minimum(EpilogueOp):
     arguments = None
     torch = "torch.minimum({0}, {1})"
     torch_constant = "torch.clamp({0}, max={1})"
+    derivative = ("where(x < y, 1, where(x == y, 0.5, 0))", "where(y < x, 1, where(x == y, 0.5, 0))")
+    derivative_constant = ("where(x <= y, 1, 0)",)
     flops = 1
 
 
@@ -81,6 +87,8 @@ class Maximum(EpilogueOp):
     arguments = None
     torch = "torch.maximum({0}, {1})"
     torch_constant = "torch.clamp({0}, min={1})"
+    derivative = ("where(x > y, 1, where(x == y, 0.5, 0))", "where(y > x, 1, where(x == y, 0.5, 0))")
+    derivative_constant = ("where(x >= y, 1, 0)",)
     flops = 1
 
 
@@ -90,6 +98,7 @@ class Relu(EpilogueOp):
     name = "relu"
     device = "relu"
     torch = "torch.relu({0})"
+    derivative = ("where(x > 0, 1, 0)",)
     flops = 1
 
 
@@ -99,6 +108,10 @@ class GeluTanh(EpilogueOp):
     name = "gelu_tanh"
     device = "gelu_tanh"
     torch = 'torch.nn.functional.gelu({0}, approximate="tanh")'
+    derivative = (
+        "0.5 * (1 + tanh(0.7978845608028654 * x * (1 + 0.044715 * x * x))) + 0.3989422804014327 * x "
+        "* (1 + 0.134145 * x * x) * (1 - square(tanh(0.7978845608028654 * x * (1 + 0.044715 * x * x))))",
+    )
     flops = 6
     error = 6 * 2.0**-11
 
@@ -109,8 +122,20 @@ class GeluErf(EpilogueOp):
     name = "gelu_erf"
     device = "gelu_erf"
     torch = "torch.nn.functional.gelu({0})"
+    derivative = ("normal_cdf(x) + 0.3989422804014327 * x * exp(-0.5 * x * x)",)
     flops = 12
     error = 2.0**-17
+
+
+class NormalCdf(EpilogueOp):
+    """Phi(x) = 0.5 (1 + erf(x / sqrt(2))), the distribution function of the normal distribution."""
+
+    name = "normal_cdf"
+    device = "normal_cdf"
+    torch = "torch.special.ndtr({0})"
+    derivative = ("0.3989422804014327 * exp(-0.5 * x * x)",)
+    flops = 12
+    error = 2.0**-19
 
 
 class Silu(EpilogueOp):
@@ -119,6 +144,7 @@ class Silu(EpilogueOp):
     name = "silu"
     device = "silu"
     torch = "torch.nn.functional.silu({0})"
+    derivative = ("sigmoid(x) * (1 + x * (1 - sigmoid(x)))",)
     flops = 3
     error = 6 * 2.0**-11
 
@@ -129,6 +155,7 @@ class Sigmoid(EpilogueOp):
     name = "sigmoid"
     device = "sigmoid"
     torch = "torch.sigmoid({0})"
+    derivative = ("sigmoid(x) * (1 - sigmoid(x))",)
     flops = 3
     error = 2.0**-11
 
@@ -139,6 +166,7 @@ class Tanh(EpilogueOp):
     name = "tanh"
     device = "tanh"
     torch = "torch.tanh({0})"
+    derivative = ("1 - square(tanh(x))",)
     flops = 1
     error = 6 * 2.0**-11
 
@@ -149,6 +177,7 @@ class Exp(EpilogueOp):
     name = "exp"
     device = "exp"
     torch = "torch.exp({0})"
+    derivative = ("exp(x)",)
     flops = 2
 
 
@@ -158,6 +187,7 @@ class Abs(EpilogueOp):
     name = "abs"
     device = "absolute"
     torch = "torch.abs({0})"
+    derivative = ("where(x > 0, 1, where(x < 0, -1, 0))",)
     flops = 1
 
 
@@ -167,6 +197,7 @@ class Square(EpilogueOp):
     name = "square"
     device = "square"
     torch = "torch.square({0})"
+    derivative = ("2 * x",)
     flops = 1
 
 
@@ -176,6 +207,11 @@ class Clamp(EpilogueOp):
     name = "clamp"
     device = "clamp"
     arguments = 3
+    derivative = (
+        "where(x < y, 0, where(x > z, 0, 1))",
+        "where(x < y, where(y > z, 0, 1), 0)",
+        "where(max(x, y) > z, 1, 0)",
+    )
     flops = 2
 
     def torch_text(self, args: Sequence[str], constant: Sequence[bool]) -> str:
@@ -193,6 +229,7 @@ class LeakyRelu(EpilogueOp):
     arguments = 2
     numbers = (1,)
     torch = "torch.nn.functional.leaky_relu({0}, {1})"
+    derivative = ("where(x > 0, 1, y)",)
     flops = 3
 
 
@@ -202,6 +239,7 @@ class Elu(EpilogueOp):
     name = "elu"
     device = "elu"
     torch = "torch.nn.functional.elu({0})"
+    derivative = ("where(x > 0, 1, exp(x))",)
     flops = 5
 
 
@@ -211,6 +249,7 @@ class Softplus(EpilogueOp):
     name = "softplus"
     device = "softplus"
     torch = "torch.nn.functional.softplus({0})"
+    derivative = ("sigmoid(x)",)
     flops = 8
 
 
@@ -220,6 +259,7 @@ class Mish(EpilogueOp):
     name = "mish"
     device = "mish"
     torch = "torch.nn.functional.mish({0})"
+    derivative = ("tanh(softplus(x)) + x * sigmoid(x) * (1 - square(tanh(softplus(x))))",)
     flops = 8
 
 
@@ -229,6 +269,7 @@ class HardSigmoid(EpilogueOp):
     name = "hardsigmoid"
     device = "hardsigmoid"
     torch = "torch.nn.functional.hardsigmoid({0})"
+    derivative = ("where(abs(x) < 3, 0.16666666666666666, 0)",)
     flops = 4
 
 
@@ -238,6 +279,7 @@ class HardSwish(EpilogueOp):
     name = "hardswish"
     device = "hardswish"
     torch = "torch.nn.functional.hardswish({0})"
+    derivative = ("where(x < -3, 0, where(x <= 3, x * 0.3333333333333333 + 0.5, 1))",)
     flops = 5
 
 
@@ -247,6 +289,7 @@ class Log(EpilogueOp):
     name = "log"
     device = "log"
     torch = "torch.log({0})"
+    derivative = ("1 / x",)
     flops = 2
 
 
@@ -256,6 +299,7 @@ class Sqrt(EpilogueOp):
     name = "sqrt"
     device = "sqrt"
     torch = "torch.sqrt({0})"
+    derivative = ("0.5 * rsqrt(x)",)
     flops = 1
 
 
@@ -265,6 +309,7 @@ class Rsqrt(EpilogueOp):
     name = "rsqrt"
     device = "rsqrt"
     torch = "torch.rsqrt({0})"
+    derivative = ("-0.5 * rsqrt(x) / x",)
     flops = 1
 
 
@@ -284,6 +329,7 @@ class RoundBf16(EpilogueOp):
     device = "round_bf16"
     torch = "{0}.to(torch.bfloat16).to(acc.dtype)"
     method = True
+    derivative = ("1",)  # as that of a cast
     flops = 1
     error = 6 * 2.0**-7
 
@@ -295,6 +341,7 @@ class RoundF16(EpilogueOp):
     device = "round_f16"
     torch = "{0}.to(torch.float16).to(acc.dtype)"
     method = True
+    derivative = ("1",)  # as that of a cast
     flops = 1
     error = 6 * 2.0**-10
 
@@ -302,8 +349,8 @@ class RoundF16(EpilogueOp):
 OPS: dict[str, EpilogueOp] = {
     op.name: op
     for op in (
-        Minimum(), Maximum(), Clamp(), Relu(), LeakyRelu(), Elu(), GeluTanh(), GeluErf(), Silu(), Mish(), Softplus(),
-        HardSigmoid(), HardSwish(), Sigmoid(), Tanh(), Exp(), Log(), Sqrt(), Rsqrt(), Abs(), Square(),
+        Minimum(), Maximum(), Clamp(), Relu(), LeakyRelu(), Elu(), GeluTanh(), GeluErf(), NormalCdf(), Silu(), Mish(),
+        Softplus(), HardSigmoid(), HardSwish(), Sigmoid(), Tanh(), Exp(), Log(), Sqrt(), Rsqrt(), Abs(), Square(),
         CeilPow2(), RoundBf16(), RoundF16(),
     )
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cutegen.dtypes import DType
@@ -301,6 +301,12 @@ def torch_lines(program: EpilogueProgram) -> tuple[str, ...]:
         for r in program.reductions
     )
     return (*_TorchWriter(program).lines, *stores, *blocks, *reduced)
+
+
+def write_torch(program: EpilogueProgram, statements: Mapping[str, Expr]) -> tuple[str, ...]:
+    """Statements on tensors for other expressions over the values of a program."""
+    writer = _TorchWriter(program)
+    return tuple(f"{name} = {writer.text(expr)}" for name, expr in statements.items())
 
 
 def _stored(output: Output) -> str:

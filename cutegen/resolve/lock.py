@@ -14,7 +14,7 @@ from cutegen.families.tuned import TunedRow
 from cutegen.files import LOCK_SUFFIX
 from cutegen.resolve.winners import DEFAULT, MAX_REASON, Winner, read_winner
 from cutegen.spec import SpecDocument, load_text
-from cutegen.spec.base import RUN_SECTIONS
+from cutegen.spec.base import IDLE_KEYS
 from cutegen.spec.document import Data
 
 VERSION = 1
@@ -200,7 +200,7 @@ def meaning(doc: SpecDocument) -> str:
 
     The order of `tensors` is the order of a call's arguments, so it counts.
     """
-    data: dict[str, object] = {key: value for key, value in doc.data.items() if key not in RUN_SECTIONS}
+    data: dict[str, object] = {key: value for key, value in doc.data.items() if key not in IDLE_KEYS}
     tensors = data.get("tensors")
     if isinstance(tensors, dict):
         data["tensors"] = [[name, text] for name, text in tensors.items()]

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg, complete_dims
+from cutegen.runtime.calls import call_plan
+from cutegen.runtime.torch_op import register_plan
 
 # Metadata of a field that digests leave out where it has its default: kernels without a feature keep theirs.
 SILENT = {"silent": True}
@@ -275,6 +277,19 @@ class BasePlan:
         """The output (a tuple when there are several), computed on the current stream: newly allocated, or the input
         that is updated in place."""
         raise NotImplementedError
+
+    def launch_into(self, inputs: Sequence[Any], outputs: Sequence[Any], sms: int | None = None) -> None:
+        """A launch into given fresh_outputs, with the plan's own scratch."""
+        self.launch_fn(*inputs, *outputs, sms=sms)
+
+    def __call__(self, *inputs: Any, out: Any = None, sms: int | None = None, **named: Any) -> Any:
+        """kernel_fn with operands by position or by name, and results in `out` where that is given: see calls.py."""
+        return call_plan(self, inputs, named, out, sms)
+
+    def register_torch_op(self, name: str | None = None) -> Any:
+        """torch.ops.cutegen.NAME, by default named as the plan: what torch.compile and torch.export take as one node;
+        see torch_op.py. ValueError: the name or the plan is taken."""
+        return register_plan(self, name or self.name)
 
     def _refuse(
         self, args: Sequence[Argument], values: Sequence[Any], cause: Exception | None = None, sms: int | None = None

@@ -1,4 +1,5 @@
-"""The disk cache of compiled kernels: one directory per key, published whole, checked when it is read.
+"""The disk cache of compiled kernels, and of rendered packages: one directory per key, published whole, checked when
+it is read.
 
 A cache never makes a compile fail: a broken entry is a miss and is replaced, a full or read-only disk is a warning.
 """
@@ -58,10 +59,10 @@ def default_root() -> Path | None:
 
 
 class KernelCache:
-    """Entries under `root`; with root None nothing is found and nothing is kept."""
+    """Entries in a folder of `root`; with root None nothing is found and nothing is kept."""
 
-    def __init__(self, root: Path | None) -> None:
-        self.root = root
+    def __init__(self, root: Path | None, folder: str = "kernels") -> None:
+        self.root, self.folder = root, folder
 
     def find(self, key: str) -> Entry | None:
         """The entry of `key` if it is whole: manifest readable, and every file of the hash it tells."""
@@ -194,7 +195,7 @@ class KernelCache:
 
     def _entry(self, key: str) -> Path:
         assert self.root is not None
-        return self.root / "kernels" / key
+        return self.root / self.folder / key
 
     def _sweep(self, parent: Path) -> None:
         for path in parent.iterdir():

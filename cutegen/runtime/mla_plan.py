@@ -210,6 +210,10 @@ class MlaPlan(MeasuredPlan):
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> tuple[Any, Any]:
         """(out, lse), newly allocated, computed on the current stream; the module docstring tells about scratch."""
         outputs = self.allocate_outputs(*inputs)
+        self.launch_into(inputs, outputs, sms)
+        return outputs  # type: ignore[return-value]
+
+    def launch_into(self, inputs: Sequence[Any], outputs: Sequence[Any], sms: int | None = None) -> None:
         try:
             device = inputs[0].device
             scratch = self._own_scratch.find(device, self._own_sizes(device))
@@ -217,7 +221,6 @@ class MlaPlan(MeasuredPlan):
             self._refuse(self.inputs, inputs, error)
             raise
         self.launch_fn(*inputs, *outputs, *scratch, sms=sms)
-        return outputs  # type: ignore[return-value]
 
     def _own_sizes(self, device: Any) -> tuple[int, int]:
         """Elements of workspace and semaphores that suffice for every promised problem."""

@@ -54,6 +54,8 @@ GIVEN_TWICE = register(Rule(
 
 # Sections that steer nothing that is generated; `tune` lists candidates, it chooses none.
 RUN_SECTIONS = ("check", "bench", "tune")
+# Keys that change no kernel, so that decisions and winners hold whatever they say.
+IDLE_KEYS = (*RUN_SECTIONS, "function")
 
 
 def drop_absent(data: Any) -> Any:
@@ -172,6 +174,11 @@ class KernelSpec(Section):
     cutegen: Version = Field(description="Version of the spec language.")
     kernel: str = Field(description="The kernel family.")
     arch: str = Field(description="The architecture to generate for.")
+    function: Name | None = Field(
+        default=None,
+        description="Name of the function that the generated package offers, with the operands as its parameters; "
+        "default the name of the spec.",
+    )
     device: Product | None = Field(
         default=None, description="The product whose SM count, caches and rates steer the cost model; default per arch."
     )

@@ -18,6 +18,7 @@ RESERVED = frozenset(
     {
         *("acc", "stored", "auto", "self", "cute", "cutlass", "pipeline", "stream", "tiling", "sm_count", "torch"),
         *("plan", "kernel", "help", "check", "prof_type", "iterations", "sms", "make_fake_stream", "make_fake_tensor"),
+        "PLAN",
         *(dtype.cutlass for dtype in DTYPES.values()),
         *("abs", "bool", "dict", "enumerate", "float", "getattr", "int", "isinstance", "len", "list", "max", "min"),
         *("object", "print", "range", "str", "sum", "super", "tuple", "type", "zip"),
@@ -44,6 +45,13 @@ MODULE_NAMES = frozenset(
         *("accumulator", "annotations", "compile_kernel", "direct_store", "epilogue", "epilogue_layout", "reduction"),
         *("fake_arguments", "pipeline_state", "row_groups", "staged_layout", "vector", "warpgroup"),
         *("EPILOGUE", "TURN", "TILE_TURN", "GROUPS", "Gemm", "GemmTiling", "GroupedRaster"),
+    }
+)
+# Names in the front module of a package, beside the function of the spec, and of its other modules.
+PACKAGE_NAMES = frozenset(
+    {
+        *("PLAN", "Plan", "get_inputs", "kernel_fn", "launch_fn", "plan", "reference_fn", "main", "copy_rows"),
+        *("annotations", "TYPE_CHECKING", "torch", "float", "int", "tuple", "kernel"),
     }
 )
 # What kernel source makes of the name of a tensor.
@@ -76,6 +84,13 @@ def name_problem(name: str) -> str | None:
 def function_problem(name: str) -> str | None:
     """Why a function of that name cannot be imported into generated source, or None."""
     return "is a name of generated source" if name in MODULE_NAMES else reserved_problem(name)
+
+
+def call_problem(name: str) -> str | None:
+    """Why the function of a package, which its front module defines, cannot have that name, or None."""
+    if name in PACKAGE_NAMES or re.match("kernel_[A-Za-z]", name):
+        return "is the name of something else in the generated package"
+    return name_problem(name)
 
 
 def reserved_problem(name: str, *, dim: bool = False) -> str | None:

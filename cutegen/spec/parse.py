@@ -18,7 +18,7 @@ from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.finding import FieldError, Finding
 from cutegen.spec.keys import places_of
-from cutegen.spec.names import DERIVED, name_problem, reserved_problem
+from cutegen.spec.names import DERIVED, IDENTIFIER, call_problem, name_problem, reserved_problem
 from cutegen.spec.tensors import parse_tensor
 from cutegen.spec.text_rules import QUOTE_EXPRESSION
 
@@ -59,6 +59,14 @@ NAME_COLLISION = register(Rule(
 ))  # fmt: skip
 
 
+FUNCTION_NAME = register(Rule(
+    "function-name", "the function of a package has a name that nothing else in it has",
+    "A generated package offers a function named as its spec, or as `function` says. Beside it stand PLAN, kernel_fn, "
+    "launch_fn, reference_fn, get_inputs and the modules of the package.",
+    "function: kernel_fn",
+))  # fmt: skip
+
+
 Model = TypeVar("Model", bound=Section)
 
 
@@ -90,7 +98,7 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
             remedy = elsewhere.answer_family(family, registry.FAMILIES)
         raise SchemaError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
     model: type[KernelSpec] = registry.load_spec_model(family)
-    findings = list(_check_names(doc.data))
+    findings = [*_check_function(doc), *_check_names(doc.data)]
     try:
         spec = model.model_validate(doc.data)
         findings += spec.cross_check()
@@ -130,6 +138,17 @@ def _validate_rest(model: type[KernelSpec], data: dict[str, Data], findings: lis
         return model.model_validate({key: value for key, value in data.items() if key not in wrong})
     except ValidationError:
         return None
+
+
+def _check_function(doc: SpecDocument) -> Iterator[Finding]:
+    """The name of the package's function: what `function` says, else that of the spec."""
+    written = doc.data.get("function")
+    if isinstance(written, str) and IDENTIFIER.fullmatch(written):
+        if problem := call_problem(written):
+            yield Finding(FUNCTION_NAME.id, f"`{written}` {problem}", "choose another name", ("function",))
+    elif written is None and (problem := call_problem(doc.name)):
+        message = f"the package's function would be named `{doc.name}`, which {problem}"
+        yield Finding(FUNCTION_NAME.id, message, f"write `function: run_{doc.name}`, or rename the file")
 
 
 def _check_names(data: dict[str, Data]) -> Iterator[Finding]:

@@ -39,6 +39,7 @@ EXPECTED = {
     "silu": "mul.f32 tanh.approx.f32 fma.rn.f32",
     "gelu_tanh": "mul.f32 mul.f32 fma.rn.f32 mul.f32 tanh.approx.f32 fma.rn.f32",
     "gelu_erf": f"abs.f32 min.NaN.f32 {'fma.rn.f32 ' * 6} ex2.approx.ftz.f32 max.NaN.f32 mul.f32 sub.f32",
+    "normal_cdf": f"abs.f32 min.NaN.f32 {'fma.rn.f32 ' * 6} ex2.approx.ftz.f32 setp.gt.f32 sub.f32 selp.f32",
     "leaky_relu": "max.NaN.f32 min.NaN.f32 fma.rn.f32",
     "elu": "max.NaN.f32 min.NaN.f32 mul.f32 ex2.approx.ftz.f32 add.f32 add.f32",
     "softplus": "max.NaN.f32 abs.f32 mul.f32 ex2.approx.ftz.f32 add.f32 lg2.approx.ftz.f32 fma.rn.f32",
@@ -105,7 +106,17 @@ def test_compiles_to_few_instructions(name: str, tmp_path: Path) -> None:
 
 def test_every_op_has_a_device_function() -> None:
     assert {op.device for op in OPS.values()} | {"divide", "where", "exact_inverse", "exact_quotient"} == set(EXPECTED)
-    others = {"minimum", "maximum", "clamp", "where", "leaky_relu", "gelu_erf", "divide", *EXACT_ARITHMETIC}
+    others = {
+        "minimum",
+        "maximum",
+        "clamp",
+        "where",
+        "leaky_relu",
+        "gelu_erf",
+        "normal_cdf",
+        "divide",
+        *EXACT_ARITHMETIC,
+    }
     assert {*EXACT, *POSITIVE} | others == set(EXPECTED)
 
 
@@ -137,6 +148,7 @@ def in_python(monkeypatch: pytest.MonkeyPatch) -> Any:
     )
     monkeypatch.setattr(activation, "cute", SimpleNamespace(arch=arch, math=functions))
     monkeypatch.setattr(activation, "Float32", float)
+    monkeypatch.setattr(activation, "where", lambda condition, x, y: x if condition else y)
     return activation
 
 
@@ -216,6 +228,18 @@ def test_gelu_erf_keeps_its_bounds(in_python: Any) -> None:
         assert error <= min(2.0**-22, abs(x) * 2.0**-20.9)
         if -4.0 < x < 0.0:
             assert error <= 2.0**-13 * abs(x * phi(x))
+
+
+def test_normal_cdf_keeps_its_bounds(in_python: Any) -> None:
+    for i in range(-20000, 20001):
+        x = i / 2000.0
+        error = abs(in_python.normal_cdf(x) - phi(x))
+        assert error <= 2.0**-20
+        if -4.0 < x < 0.0:
+            assert error <= 2.0**-13 * phi(x)
+    assert in_python.normal_cdf(math.inf) >= 1.0 - 2.0**-49
+    assert in_python.normal_cdf(-math.inf) <= 2.0**-49
+    assert math.isnan(in_python.normal_cdf(math.nan))
 
 
 def test_special_values(in_python: Any) -> None:

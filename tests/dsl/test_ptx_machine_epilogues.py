@@ -10,12 +10,14 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from gemm_specs import DYNAMIC, resolve_text
+from gemm_specs import DYNAMIC, bind_text, resolve_text
 from op_packages import install, on_path
 from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
 
+from cutegen.families.gemm.gradient import gradient_text
 from cutegen.run.case_list import list_cases
+from cutegen.spec.yaml_text import write_yaml
 
 pytestmark = [
     pytest.mark.dsl,
@@ -340,3 +342,22 @@ def test_reductions_have_equal_bits_in_any_order_of_events() -> None:
     simulation = Simulation(sm_count=4)
     text = HEAD + SPECS["scalars_by_batch_index_and_reductions"]
     assert_equal_bits(load_resolution(resolve_text(text), simulation), simulation, m=136, n=200, k=72, l=2)
+
+
+def test_the_kernels_of_a_gradient() -> None:
+    """A product with a bias, an activation and a residual: the product again with the chain rule, in which the bias is
+    summed, and the products with transposed operands."""
+    spec = """\
+  a: bf16[m, k]
+  b: bf16[n, k]
+  bias: f32[n]
+  c: bf16[m, n]
+  d: bf16[m, n]
+epilogue: {d: gelu_erf(acc + bias) + c * silu(acc)}
+"""
+    text = gradient_text(bind_text(HEAD + spec), ("a", "b", "bias", "c"))
+    assert text.local
+    for kernel in (text.local, *text.products.values()):
+        resolution = resolve_text(write_yaml(kernel.data) + "tiling: {tile: [128, 64, 64]}\n")
+        subject = load_resolution(resolution, Simulation(sm_count=2))
+        assert_passes(subject, {"m": 72, "n": 72, "k": 72})

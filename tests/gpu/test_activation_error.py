@@ -73,6 +73,7 @@ BOUNDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     "silu": (lambda x: x * torch.sigmoid(x), lambda x, f: 2.0**-11.9 * x.abs()),
     "gelu_tanh": (gelu_tanh, lambda x, f: 2.0**-11.9 * x.abs()),
     "gelu_erf": (lambda x: x * phi(x), lambda x, f: torch.minimum(x.abs() * 2.0**-20, 2.0**-21 + 2.0**-23 * x.abs())),
+    "normal_cdf": (phi, lambda x, f: 2.0**-20 + 0.0 * f),
     "elu": (lambda x: torch.where(x > 0.0, x, torch.expm1(x)), lambda x, f: 2.0**-22 + 2.0**-23 * f.abs()),
     "softplus": (torch.nn.functional.softplus, lambda x, f: 2.0**-21 + 2.0**-22 * f),
     "mish": (torch.nn.functional.mish, lambda x, f: (2.0**-20 + 2.0**-23 * x.abs()) * f.abs()),

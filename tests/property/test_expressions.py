@@ -132,6 +132,7 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "relu": lambda x: max(x, 0.0),
     "gelu_tanh": lambda x: 0.5 * x * (1.0 + math.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
     "gelu_erf": lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2.0)),
+    "normal_cdf": lambda x: 0.5 * math.erfc(-x / math.sqrt(2.0)),
     "silu": lambda x: x * logistic(x),
     "sigmoid": logistic,
     "tanh": math.tanh,

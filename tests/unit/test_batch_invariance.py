@@ -79,7 +79,7 @@ def test_winners_with_another_tile_k_are_run_by_no_call() -> None:
     ]
     for text, kept in ((PLAIN, 2), (INVARIANT, 1)):
         lock = resolve_text(text).lock.with_winners(tilings, bound(won, tilings, text))
-        resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+        resolution = resolve_document(load_text(text, "product", "product.yaml"), lock)
         assert [w.tiling for w in resolution.lock.winners if not w.unused] == ["same", "deep"][:kept]
         assert len(resolution.notes) == 2 - kept
     assert "`invariance: batch` wants one for all" in resolution.notes[0]

@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "explain"
 @pytest.fixture
 def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     def run(text: str, *options: str, code: int = 0) -> str:
-        path = tmp_path / "kernel.yaml"
+        path = tmp_path / "product.yaml"
         path.write_text(text)
         assert main(["explain", str(path), *options]) == code
         captured = capsys.readouterr()
@@ -83,7 +83,7 @@ def test_a_knob_that_is_as_wished(explain: Callable[..., str]) -> None:
 def test_what_a_wish_leaves_alone_of_the_core_stays_as_the_lock_has_it(
     explain: Callable[..., str], tmp_path: Path
 ) -> None:
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_text(PLAIN)
     assert main(["lock", str(spec)]) == 0
     text = lock_path(spec).read_text()

@@ -34,6 +34,7 @@ LAYERS = (
     ("cutegen.families",),
     ("cutegen.resolve",),
     ("cutegen.render",),
+    ("cutegen.loaded", "cutegen.api", "cutegen.gradients"),
     ("cutegen.build",),
     ("cutegen.compat",),
     ("cutegen.run",),
@@ -82,7 +83,7 @@ def imports(path: Path, top_level: bool = False) -> Iterator[str]:
                 yield full if full in MODULES else str(node.module)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "cutegen"])
 def test_imports_point_down(name: str) -> None:
     ours = {i for i in imports(MODULES[name]) if prefixed(i, "cutegen")}
     alone = next((p for p in STANDALONE if prefixed(name, p)), None)
@@ -91,6 +92,14 @@ def test_imports_point_down(name: str) -> None:
         return
     below = {i for i in ours if not any(prefixed(i, p) for p in STANDALONE)}
     assert {i for i in below if layer(i) > layer(name)} == set()
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    """Every module of it imports the package first; what it offers comes when it is asked for."""
+    loaded = loaded_after("import cutegen, sys; assert not [m for m in sys.modules if m.startswith('cutegen.')]")
+    assert not loaded & {"pydantic", "jinja2", "click", "ruamel", *HEAVY}
+    code = "import cutegen\nassert {'load', 'Spec', 'SpecError'} <= set(dir(cutegen))\ncutegen.load"
+    assert not loaded_after(code) & {*HEAVY, "click", "rich"}
 
 
 @pytest.mark.parametrize("name", MODULES)

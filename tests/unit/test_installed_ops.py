@@ -150,6 +150,7 @@ def test_names_of_the_spec_and_of_the_package_stay_apart(folder: Path) -> None:
         ('    """x / (1 + |x|)."""\n', "", "it has no docstring"),
         ("flops = 4", "flops = 0.5", "`flops` is 0.5: a whole number"),
         ("flops = 4", "flops = 4\n    error = 2", "`error` is 2: a number from 0 to 1"),
+        ("flops = 4", "flops = 4\n    derivative = '1'", "`derivative` is '1': a tuple with an expression for each of"),
         ("flops = 4", "flops = 4\n    arguments = 0", "`arguments` is 0"),
         ("flops = 4", "flops = 4\n    numbers = (1,)", "`numbers` is (1,): indices of its 1 arguments"),
         ('device = "softsign"', 'device = "silu"', "`device` is 'silu', which is built in"),

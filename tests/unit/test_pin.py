@@ -125,7 +125,7 @@ def test_any_layout_survives(tail: str) -> None:
 
 def test_a_value_that_no_text_can_be_put_behind_is_named() -> None:
     text = SPEC.split("tiling:")[0] + "pipeline:\n  ? stages\n"
-    with pytest.raises(CutegenError, match=r"kernel.yaml:12:5: `pipeline.stages` cannot be written") as caught:
+    with pytest.raises(CutegenError, match=r"product.yaml:12:5: `pipeline.stages` cannot be written") as caught:
         pin_decisions(resolve_text(text), ())
     assert "`key: value`" in caught.value.remedy
 
@@ -195,7 +195,7 @@ def test_the_command_moves_decisions_from_lock_to_spec(tmp_path: Path, capsys: p
 
 
 def test_windows_line_ends_stay(tmp_path: Path) -> None:
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_bytes(b"\xef\xbb\xbf" + SPEC.replace("\n", "\r\n").encode())
     assert main(["pin", str(spec)]) == 0
     (tmp_path / "plain.yaml").write_text(SPEC)

@@ -119,6 +119,8 @@ def test_standalone(folder: Path) -> None:
     texts = {path.name: path.read_text() for path in (folder / "alone" / "plain").rglob("*.py")}
     assert {"plan.py", "kernel.py", "activation.py" if "activation" in texts["kernel.py"] else "tma.py"} <= set(texts)
     assert not [name for name, text in texts.items() if re.search(r"^\s*(from|import) cutegen\b", text, re.MULTILINE)]
+    copies = {path.parent.name for path in (folder / "alone" / "plain").rglob("*.py")}
+    assert copies == {"plain", "_cutegen", "runtime", "device"}
     assert main(["render", "--standalone", "--check", "plain.yaml", "-o", "alone"]) == 0
 
 

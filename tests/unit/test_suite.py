@@ -134,7 +134,7 @@ def test_a_suite_of_other_dims_is_a_finding(
      gathered(OFFSETS), MLA, MLA.replace("heads: [16, 128]", "heads: 16")],
 )  # fmt: skip
 def test_dims_of_a_resolved_kernel_are_those_of_its_plan(tmp_path: Path, text: str) -> None:
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_text(text)
     target = open_target(spec, tmp_path / "scratch")
     assert resolve_file(spec).resolved.dims == load_subject(target.path).dims

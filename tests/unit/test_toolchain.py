@@ -29,7 +29,7 @@ def test_winners_of_another_toolchain_are_noted(
     """They hold: the exit code is that of a lock without them."""
     versions = {"nvidia_cutlass_dsl": installed} if installed else {}
     monkeypatch.setattr("cutegen.resolve.toolchain.distribution_versions", lambda: versions)
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_text(PLAIN)
     for tiling, again in (("flat", " --confirm"), (DEFAULT, "")):
         tools = f"{toolchain}, kernels {KERNELS}"

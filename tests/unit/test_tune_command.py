@@ -56,7 +56,7 @@ def test_a_winner_goes_into_the_lock_and_its_kernel_into_the_dispatch(
     assert dispatch(rows, {"m": 65, "n": 4096, "k": 4096}, GPU) == "t128x256x64"
     assert dispatch(rows, {"m": 64, "n": 4096, "k": 4096}, "another") == "t128x256x64"
     assert main(["render", str(spec), "-o", str(spec.parent / "out")]) == 0
-    assert f'"{winner.tiling}"' in (spec.parent / "out" / "kernel" / "plan.py").read_text()
+    assert f'"{winner.tiling}"' in (spec.parent / "out" / "product" / "plan.py").read_text()
 
 
 def test_a_second_tune_costs_nothing(spec: Path, measuring: Any, tmp_path: Path) -> None:

@@ -37,11 +37,11 @@ def with_winners(*winners: Winner, tilings: Any = None, text: str = PLAIN) -> An
     """PLAIN resolved with a lock that has these winners, bound to it."""
     own = bound(winners, tilings or TILINGS, text)
     lock = resolve_text(text).lock.with_winners(tilings or TILINGS, own)
-    return resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+    return resolve_document(load_text(text, "product", "product.yaml"), lock)
 
 
 def test_a_lock_with_winners_reads_back(tmp_path: Path) -> None:
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_text(PLAIN)
     resolution = with_winners(*WINNERS)
     assert resolution.notes == ()
@@ -70,7 +70,7 @@ def test_what_a_winner_contradicts_is_not_pinned() -> None:
     said = "flat) are in the lock, and no call runs them: tiling.tile: the spec now says [128, 256, 64]"
     assert said in caught.value.message
     assert "(turns) are in the lock" in caught.value.message
-    assert "all winners agree with (--key): scheduler; or take `winners` out of kernel.lock" in caught.value.remedy
+    assert "all winners agree with (--key): scheduler; or take `winners` out of product.lock" in caught.value.remedy
     assert pin_decisions(before, ["scheduler"])[1].lock.winners == bound(WINNERS, tilings)
 
 
@@ -235,7 +235,7 @@ def test_that_the_default_stands_is_an_answer_like_any_other(first: Winner, seco
 
 def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
     lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_text(PLAIN)
     lock_path(spec).write_text(lock.to_text())
     assert resolve_file(spec, upgrade=True).lock.winners == WINNERS
@@ -259,7 +259,7 @@ def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
 def test_a_damaged_winner_is_an_error(tmp_path: Path, old: str, new: str, reason: str) -> None:
     text = with_winners(*WINNERS).lock.to_text()
     assert old in text
-    path = tmp_path / "kernel.lock.yaml"
+    path = tmp_path / "product.lock.yaml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(CutegenError) as error:
         read_lock(path)

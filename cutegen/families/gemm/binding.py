@@ -30,7 +30,7 @@ from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.block_scales import check_halves, place_block_scales
 from cutegen.families.gemm.gathering import see_gathered
 from cutegen.families.gemm.grouping import Grouping
-from cutegen.families.gemm.made_names import check_made_names
+from cutegen.families.gemm.made_names import check_call_names, check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
 from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.omission import MAX_OPTIONAL
@@ -96,6 +96,7 @@ class Binder:
         self.check_program(program, written, placement, extents, (a, b), batch is not None and not roles.flat)
         gathered = (mainloop.gather.name, *mainloop.gathered) if mainloop.gather else ()
         check_made_names(self.spec, program, gathered, self.report)
+        check_call_names(self.spec, written.outputs, written.updated, self.report)
         aliases = self.aliases(program)
         optional = self.optional(program, set(written.inputs).difference(mainloop.reads))
         if groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from cutegen.epilogue import Assign, EpilogueProgram, Report, old_name, pair_names
@@ -57,3 +57,11 @@ def check_made_names(spec: GemmSpec, program: EpilogueProgram, gathered: Iterabl
             if name in made and not (section == "epilogue" and name in spec.tensors):
                 said = f"`{name}` is what generated source makes of `{made[name]}`"
                 report(NAME_COLLISION, (section, name), said, "choose another name", key=True)
+
+
+def check_call_names(spec: GemmSpec, outputs: Iterable[str], updated: Collection[str], report: Report) -> None:
+    """No operand is named as the parameter that takes the results."""
+    fresh = [name for name in outputs if name not in updated]
+    if fresh and "out" in spec.tensors and "out" not in fresh:
+        said = f"`out` is the parameter of the package's function that takes `{fresh[0]}`"
+        report(NAME_COLLISION, ("tensors", "out"), said, "choose another name", key=True)

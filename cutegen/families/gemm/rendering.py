@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.gemm.text.call import gemm_call_text
 from cutegen.families.gemm.text.copy_rows import copy_rows_text
 from cutegen.families.gemm.text.kernel import kernel_text
 from cutegen.families.gemm.text.plan import plan_text
@@ -13,7 +14,7 @@ def render(resolved: ResolvedGemm) -> dict[str, str]:
     """The text of the package's modules, by file name."""
     plan, copy = plan_text(resolved), copy_rows_text(resolved)
     return {
-        "__init__.py": render_template("_shared/init.py.jinja", p=plan),
+        "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=gemm_call_text(resolved)),
         "__main__.py": render_template("_shared/main.py.jinja", p=plan),
         **({"copy_rows.py": render_template("gemm/sm90/copy_rows.py.jinja", c=copy)} if copy else {}),
         **{

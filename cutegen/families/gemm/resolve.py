@@ -151,6 +151,7 @@ def _resolved(
         dispatch=dispatch,
         decisions=decisions,
         digest=kernel_digest(spec, doc.name, described, decisions, *instances, *dispatch, *chosen),
+        function=spec.function or doc.name,
         picks=picks,
         model=held.portfolio.model if held.portfolio else MODEL,
         why_picks=held.portfolio.reason if held.portfolio else "",

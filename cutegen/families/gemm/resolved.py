@@ -67,6 +67,7 @@ class ResolvedGemm:
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
+    function: str
     picks: tuple[str, ...] = ()
     model: int = MODEL
     why_picks: str = ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cutegen.families.call_text import CallText, OperandText, call_text
 from cutegen.families.mla_decode.derived import QUERY_BOXES, TILE_COLUMNS
-from cutegen.families.mla_decode.problem import promise_text
+from cutegen.families.mla_decode.problem import MlaTensor, promise_text
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla
 from cutegen.families.plan_text import (
     DeviceText,
@@ -169,11 +170,25 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
     )
 
 
+def mla_call_text(resolved: ResolvedMla) -> CallText:
+    """The function of the package: its operands and results in words."""
+    problem = resolved.problem
+    inputs = [_operand_text(t) for t in problem.inputs]
+    return call_text(
+        resolved.function, inputs, [_operand_text(t) for t in problem.outputs], [t.name for t in problem.outputs]
+    )
+
+
+def _operand_text(tensor: MlaTensor) -> OperandText:
+    shape = f"{tensor.dtype}[{', '.join(tensor.dims)}], " if tensor.dims else ""
+    return OperandText(tensor.name, shape + tensor.is_, scalar=not tensor.dims)
+
+
 def render(resolved: ResolvedMla) -> dict[str, str]:
     """The text of the package's modules, by file name."""
     plan = plan_text(resolved)
     return {
-        "__init__.py": render_template("_shared/init.py.jinja", p=plan),
+        "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=mla_call_text(resolved)),
         "__main__.py": render_template("_shared/main.py.jinja", p=plan),
         "kernel.py": render_template("mla_decode/sm90/kernel.py.jinja", k=kernel_text(resolved)),
         "plan.py": render_template("mla_decode/plan.py.jinja", p=plan),

@@ -85,6 +85,7 @@ def _assemble(
         dispatch=(*measured, *_default_rows(c, names, problem.rows)),
         decisions=decided.decisions,
         digest=kernel_digest(spec, doc.name, asdict(problem), decided.decisions, *numbers, *measured),
+        function=spec.function or doc.name,
     )
 
 

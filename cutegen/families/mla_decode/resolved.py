@@ -63,6 +63,7 @@ class ResolvedMla:
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
+    function: str
 
     @property
     def dims(self) -> dict[str, Extent]:

@@ -1,0 +1,70 @@
+"""Rendered plans on the CPU: every kernel computes the reference, and all around it is the plan's own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import resolve_text
+
+from cutegen.render import render_package, write_package
+from cutegen.runtime import torch_op
+from cutegen.runtime.plan import KernelPlan
+
+
+def on_cpu(plan: KernelPlan) -> Any:
+    """A plan of the same spec that launches on the CPU. launched: the keys of its launches."""
+
+    class OnCpu(type(plan)):  # type: ignore[misc]
+        device = "cpu"
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self.launched: list[str] = []
+            super().__init__(*args, **options)
+
+        def sm_count(self, index: int) -> int:
+            return 132
+
+        def compile(self, key: str) -> Callable[..., None]:
+            gone = self._shorter[key][1] if key in self._shorter else frozenset()
+
+            def kernel(*values: Any) -> None:
+                given = iter(values)
+                inputs = [None if i in gone else next(given) for i in range(len(self.inputs))]
+                outputs = self.gather_results(inputs, [next(given) for _ in self.fresh_outputs])
+                wide = [v.double() if hasattr(v, "double") else v for v in inputs]
+                for output, result in zip(outputs, self._reference(*wide)):
+                    output.copy_(result)
+                self.launched.append(key)
+
+            return kernel
+
+    return OnCpu()
+
+
+def import_package(text: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The package that a spec renders to, imported from `folder`."""
+    write_package(render_package(resolve_text(text, name=name).resolved), folder)
+    monkeypatch.syspath_prepend(str(folder))
+    for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
+        monkeypatch.delitem(sys.modules, module)
+    return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def own_operators() -> Iterator[None]:
+    """Torch operators that are registered meanwhile go at the end: their libraries are destroyed."""
+    before = set(torch_op._registered)
+    try:
+        yield
+    finally:
+        import torch
+
+        for name in set(torch_op._registered) - before:
+            torch_op._registered.pop(name)[1]._destroy()
+            vars(torch.ops.cutegen).pop(name, None)
