@@ -79,13 +79,14 @@ class _Task:
 def build_kernels(
     kernels: Sequence[Any],
     *,
+    sample: bool = False,
     workers: int | None = None,
     keep: Path | None = None,
     timeout_s: float = KERNEL_SECONDS,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_current: Callable[[Sequence[str]], None] = lambda names: None,
 ) -> tuple[KernelReport, ...]:
-    """Every tiling of every resolved kernel, in order. keep: folder that gets PTX, cubin, SASS and object of each.
+    """Every tiling of every resolved kernel, in order; sample: one of each kernel module. keep: folder that gets PTX, cubin, SASS and object of each.
 
     on_progress(done, total) counts those that need a process; on_current(names) tells which have one now.
     CutegenError: there is no compiler or no disassembler.
@@ -96,7 +97,7 @@ def build_kernels(
         tasks = [
             _Task(resolved, tiling, _key(packages[resolved.name].files, root, resolved, tiling))
             for resolved in kernels
-            for tiling in resolved.built
+            for tiling in (resolved.sample if sample else resolved.built)
         ]
         outcomes = dict(enumerate(_from_cache(task, keep) for task in tasks))
         missing = [i for i, outcome in outcomes.items() if outcome is None]

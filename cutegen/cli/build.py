@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @console.specs_argument
+@click.option("--all", "everything", is_flag=True,
+              help="Every tiling, not one of each kernel module: the others differ from it in numbers alone.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1), help="Compile processes; by default one per CPU.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Put PTX, cubin, SASS, object and compiler remarks of each kernel under DIR.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=console.FiniteRange(0, 86_400, min_open=True), metavar="SECONDS",
               default=KERNEL_SECONDS, show_default=True, help="Give up on one kernel after this long.")  # fmt: skip
 @console.format_option
-def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: float, as_json: bool) -> int:
+def build(
+    specs: list[Path], everything: bool, jobs: int | None, keep: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """Compile the kernels of specs and compare the code with the plan. Needs no GPU.
 
     What was compiled before is read from the cache. Exit code 1 when a kernel does not compile or its code is not what
@@ -49,6 +53,7 @@ def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: flo
     with show_bar("compiling") as bar:
         reports = build_kernels(
             list(kernels.values()),
+            sample=not everything,
             workers=jobs,
             keep=keep,
             timeout_s=timeout_s,
@@ -61,7 +66,8 @@ def build(specs: list[Path], jobs: int | None, keep: Path | None, timeout_s: flo
         else:
             for text in result.notes:
                 console.note(f"{path}: {text}")
-    report_builds(reports, as_json, time.perf_counter() - start, errors)
+    left = sum(len(k.built) for k in kernels.values()) - len(reports)
+    report_builds(reports, as_json, time.perf_counter() - start, errors, left)
     specs_of = {r.resolved.name: path for path, r in results.items() if not isinstance(r, CutegenError)}
     console.mark(annotation(_fault(report), specs_of[report.spec]) for report in reports if not report.ok)
     return console.worst(errors.values(), int(not all(r.ok for r in reports)))
@@ -76,9 +82,10 @@ def _fault(report: KernelReport) -> str:
 
 
 def report_builds(
-    reports: Sequence[KernelReport], as_json: bool, seconds: float, errors: dict[Path, CutegenError]
+    reports: Sequence[KernelReport], as_json: bool, seconds: float, errors: dict[Path, CutegenError], left: int = 0
 ) -> None:
-    """The reports on stdout: JSON, or a row per kernel and the whole comparison where it is one kernel or it failed."""
+    """The reports on stdout: JSON, or a row per kernel and the whole comparison where it is one kernel or it failed.
+    left: tilings that were not built."""
     from cutegen.runtime.gpu import probe_gpu
     from cutegen.runtime.sources import distribution_versions
 
@@ -107,6 +114,8 @@ def report_builds(
     held, cached = sum(r.ok for r in reports), sum(r.outcome.cached for r in reports)
     count = f"{len(reports)} kernel{'s' * (len(reports) != 1)}"
     console.note(f"\n{count} in {seconds:.1f} s ({cached} from the cache), {held} as planned; {ran}")
+    if left:
+        console.note(f"{left} more tilings of these modules are not built: --all builds them")
 
 
 HEADER = ("kernel", "tiling", "contract", "registers", "stack B", "smem B", "MMA", "TMA in/out", "SASS", "compiled in")

@@ -107,7 +107,7 @@ _GIVEN = click.core.ParameterSource.COMMANDLINE
 
 def _draw_winners(words: Sequence[str], page: Path, root: Path) -> str:
     """Words: specs, folders of them, and --below for the rows whose speed is below 1."""
-    from cutegen.cli.console import specs_in
+    from cutegen.config import Config
     from cutegen.report.winners import read_locks, slower_table, summary_table
     from cutegen.resolve.lock import lock_path
 
@@ -116,7 +116,7 @@ def _draw_winners(words: Sequence[str], page: Path, root: Path) -> str:
     given = [root / word for word in words if not word.startswith("-")]
     if missing := [path for path in given if not path.exists()]:
         raise ValueError(f"{missing[0]} does not exist")
-    specs = [spec for path in given for spec in (specs_in(path) if path.is_dir() else [path])]
+    specs = [spec for path in given for spec in (Config(path).find_specs(path) if path.is_dir() else [path])]
     locks = read_locks([(spec, _link(lock_path(spec), page)) for spec in specs])
     return "\n".join(slower_table(locks) if "--below" in words else summary_table(locks))
 

@@ -214,7 +214,7 @@ def _build(steps: _Steps, resolved: Any) -> bool:
     from cutegen.cli.progress import show_bar
 
     with show_bar("compiling") as bar:
-        reports = build_kernels([resolved], on_progress=bar.progress, on_current=bar.name)
+        reports = build_kernels([resolved], sample=True, on_progress=bar.progress, on_current=bar.name)
     ok = all(r.ok for r in reports)
     checks = [c for r in reports for c in r.checks]
     kept = sum(c.ok is not False for c in checks)

@@ -39,6 +39,10 @@ class TuningSpace(Protocol):
         """What the spec's `tune` section lists, by dotted key."""
         ...
 
+    def settle(self, device: str) -> None:
+        """Proposals and defaults are from now on those of a GPU that the driver calls so, if it is known."""
+        ...
+
     def find_default(self, problem: Mapping[str, int]) -> Any:
         """The candidate that runs the problem where nothing was tuned."""
         ...

@@ -5,11 +5,13 @@ Importing this module imports neither torch nor cutlass.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, ClassVar, Literal
 
+from cutegen.runtime.ahead import can_compile_ahead, compile_ahead
 from cutegen.runtime.base import Table
 from cutegen.runtime.cost_model import Rates
 from cutegen.runtime.device_rates import RATES, find_rates
@@ -56,7 +58,7 @@ class DispatchedPlan(MeasuredPlan):
         return self.rank_tilings(device, m, *others)[0]  # type: ignore[arg-type]
 
     def rank_tilings(
-        self, device: int | None, m: int, n: int, k: int, batch: int = 1, keys: Sequence[str] = ()
+        self, device: int | None, m: int, n: int, k: int, batch: int = 1, *, keys: Sequence[str] = ()
     ) -> list[str]:
         """Keys, by default those of the portfolio, by the cost model's time for a problem on a device."""
         assert self.portfolio
@@ -100,6 +102,29 @@ class DispatchedPlan(MeasuredPlan):
         import torch
 
         return bool(torch.cuda.is_current_stream_capturing())
+
+    def warm_up(
+        self,
+        keys: Sequence[str] | None = None,
+        *,
+        processes: int | None = None,
+        **ranges: int | tuple[int, int] | Sequence[int],
+    ) -> None:
+        """Compiles (or loads from the cache) the kernels of `keys`, or of all that calls of such extents can run, by
+        default of any, so that no launch has to.
+
+        ranges: of each dim an extent, a list of extents, or an inclusive range as a tuple of two, such as m=(1, 4096);
+        see pick_keys. processes: how many compile at once, by default one for each CPU; 1: this one compiles. TypeError,
+        ValueError: they are no dims of this plan, or keys are given as well."""
+        if keys is not None and ranges:
+            raise TypeError(f"{self.name}: warm_up takes keys, or extents of dims, not both")
+        wanted = self.pick_keys(**ranges) if ranges else self.get_warmup_keys() if keys is None else tuple(keys)
+        missing = [key for key in wanted if key not in self._kernels]
+        count = min(len(missing), processes or os.cpu_count() or 1)
+        module = type(self).__module__
+        if count > 1 and can_compile_ahead(module, self):
+            compile_ahead(module, missing, count)
+        super().warm_up(wanted)
 
     def pick_keys(self, **ranges: int | tuple[int, int] | Sequence[int]) -> tuple[str, ...]:
         """The keys that dispatch chooses on the current device for calls of these extents: of each dim one, several in

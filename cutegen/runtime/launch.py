@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutegen.runtime.arguments import TensorArg, divided, normalise_strides
@@ -16,17 +17,18 @@ from cutegen.runtime.slots import find_constants, find_dims, find_parts, make_st
 if TYPE_CHECKING:
     from cutegen.runtime.plan import KernelPlan
 
+SHAPE = attrgetter("shape")
 MOST_FORMS = 1024  # of calls that a plan remembers: then it begins anew
 
 
 class Call(NamedTuple):
     """What follows from the shapes of a call, its device and its SM budget. kernel: None where nothing is to be
-    computed. count: SMs; budget: the same where the call has one. extents, k: of the product, where the tiling takes
+    computed. sms: that it runs on; budget: the same where the call has one. extents, k: of the product, where the tiling takes
     scratch."""
 
     kernel: Callable[..., None] | None
     key: str = ""
-    count: int = 0
+    sms: int = 0
     budget: int | None = None
     extents: tuple[int, ...] | None = None
     k: int = 0
@@ -44,7 +46,7 @@ def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]
     positions = {a.name: i for i, a in enumerate(args)}
     outputs = {o.name: positions[o.name] for o in plan.outputs}
     shaped = [i for i, a in enumerate(args) if isinstance(a, TensorArg)]
-    optional = bool(plan.optional_endings)
+    optional, tensors = bool(plan.optional_endings), len(shaped) == len(args)
     whole, end = len(args), len(args) + len(scratch)
     check_storage = make_storage_check(args, list(outputs), plan.aliases)
     prepare = Preparation(plan, key, check_storage)
@@ -54,9 +56,11 @@ def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]
     def launch_fn(*values: Any, sms: int | None = None) -> None:
         try:
             budget = plan.sms if sms is None else sms
-            form = (values[probe].get_device(), budget, *[values[i].shape for i in shaped if values[i] is not None])
-            if optional:
-                form += tuple(values[i] is None for i in shaped)
+            if tensors and not optional:
+                form = (values[probe].get_device(), budget, *map(SHAPE, values))
+            else:
+                shapes = [value.shape if (value := values[i]) is not None else None for i in shaped]
+                form = (values[probe].get_device(), budget, *shapes)
             call = seen.get(form) if budget is None or type(budget) is int else None
             if call is None:
                 call, kept = prepare(values, sms)  # checks storage before anything is compiled
@@ -82,11 +86,11 @@ def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]
                         copy = plan.copy_kernel  # compiled, if it has to be, before others wait
                         with row_copy.turn:
                             given = row_copy.run(copy, given, fitting[own:], call.extents[0], call.k, call.budget)
-                            kernel(*(v for v in given if v is not None), *fitting[:own], call.count)
+                            kernel(*(v for v in given if v is not None), *fitting[:own], call.sms)
                         return
                 if optional:
                     given = tuple(v for v in given if v is not None)
-                kernel(*given, *fitting, call.count)
+                kernel(*given, *fitting, call.sms)
                 return
         except Exception as error:
             plan._refuse(args if len(values) <= whole else (*args, *scratch), values, error)

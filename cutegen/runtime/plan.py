@@ -120,9 +120,15 @@ class KernelPlan(DispatchedPlan):
     def copy_kernel(self) -> Callable[..., None]:
         return self.compile_copy()
 
-    def warm_up(self, keys: Sequence[str] | None = None) -> None:
-        super().warm_up(keys)
-        if not set(self.get_warmup_keys() if keys is None else keys).isdisjoint(self.copied_tilings):
+    def warm_up(
+        self,
+        keys: Sequence[str] | None = None,
+        *,
+        processes: int | None = None,
+        **ranges: int | tuple[int, int] | Sequence[int],
+    ) -> None:
+        super().warm_up(keys, processes=processes, **ranges)
+        if not self._kernels.keys().isdisjoint(self.copied_tilings):
             _ = self.copy_kernel
 
     def _kept_dims(self) -> dict[str, str]:

@@ -96,11 +96,12 @@ class Session:
         plain = resolve_tuned(self.resolution, ()).resolved
         self.space, self.beside = tuning_space(replace(self.resolution, resolved=plain)), plain.digest[:12]
         self.device, self.software = measuring.identify(plain.arch)
+        self.space.settle(self.device)
         self.report = TuneReport(spec, self.device, describe_toolchain(self.software))
         self.report.notes += [*self.resolution.notes, *filter(None, [store.unusable])]
         self._searched: list[Shape] = []  # of the problems asked for: a result, or an error
         self._planned: list[int] = []  # slices of each problem, without a budget
-        self._measured: dict[str, set[tuple[str, str]]] = {}  # by problem: kernels and stages of this tune
+        self._kernels_measured: dict[str, set[tuple[str, str]]] = {}  # by problem: kernels and stages of this tune
 
     @property
     def answers(self) -> list[Winner]:
@@ -346,7 +347,7 @@ class Session:
         return Search(
             station, self.store, attempt.report.problem, place, attempt.beside,
             fresh=self.options.confirm or self.options.fresh, clock=self.options.clock, on_sample=on_sample, keep=keep,
-            measured=self._measured.setdefault(place.problem, set()),
+            measured=self._kernels_measured.setdefault(place.problem, set()),
         )  # fmt: skip
 
     def _note(self, attempt: Attempt) -> None:

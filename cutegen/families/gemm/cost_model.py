@@ -90,12 +90,12 @@ def form_of(problem: GemmProblem) -> Form:
 
 
 def _moved(problem: GemmProblem) -> Iterator[tuple[int, int, int, int, str]]:
-    for operand, free in ((problem.a, (1, 0)), (problem.b, (0, 1))):
-        yield operand.dtype.bytes, *free, 1, "matrix" if operand.batched else ""
-    for scale, along_m in ((problem.a_scale, True), (problem.b_scale, False)):
+    for operand, along_m in ((problem.a, 1), (problem.b, 0)):
+        yield operand.dtype.bytes, along_m, 1 - along_m, 1, "matrix" if operand.batched else ""
+    for scale, along_m in ((problem.a_scale, 1), (problem.b_scale, 0)):
         if scale:
-            rows = (scale.rows, 0) if along_m else (0, scale.rows)
-            yield scale.dtype.bytes, *rows, scale.depth, "matrix" if scale.batched else ""
+            each = "matrix" if scale.batched else ""
+            yield scale.dtype.bytes, scale.rows * along_m, scale.rows * (1 - along_m), scale.depth, each
     extra = cost(problem.epilogue)
     for t in (*extra.reads, *extra.writes):
         rows, columns = t.rows * ("m" in t.dims), t.divisor * (2 if t.half else 1) * ("n" in t.dims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from cutegen.epilogue import Operand, Output
@@ -23,13 +24,13 @@ from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, tra
 from cutegen.families.gemm.derived import derive, promoted_k
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.gemm.ranking import explain_ranking
+from cutegen.families.gemm.ranking import explain_ranking, rank_picks
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.gemm.text.gather import explain_gather
 from cutegen.families.gemm.text.groups import explain_groups
 from cutegen.families.refusal import kib
-from cutegen.families.resolved import dispatch, product_name
+from cutegen.families.resolved import DeviceRow, dispatch, product_name
 from cutegen.hardware import ARCHS, DEVICES
 from cutegen.hardware.arch import WARPGROUP_THREADS
 from cutegen.runtime.gathered_rows import copied_name
@@ -51,19 +52,42 @@ SCRATCH_IS = {
 
 def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
     """The plan section by section; tiles, waves and roofline as well with a shape (dim name -> extent), or where all
-    dims are constant."""
-    sections = [_problem(resolved)]
-    if len(resolved.tilings) > 1:
-        sections.append(explain_dispatch(resolved.dispatch, "the first that holds"))
-    for make in (explain_roles, explain_pipelines, partial(explain_smem, resolved.arch), partial(_registers, resolved)):
-        sections += of_each(resolved.tilings, make)
-    if any(tiling.candidate.dynamic or tiling.candidate.split_k > 1 for tiling in resolved.tilings):
-        sections += of_each(resolved.tilings, _work)
+    dims are constant. Of several tilings the one that runs the shape, without one the default."""
     problem = resolved.problem
     constant = all(dim.value is not None for dim in (problem.m, problem.n, problem.k, problem.batch) if dim)
-    if shape is not None or constant:
-        sections += _shape(resolved, read_shape(problem, shape or {}))
+    extents = read_shape(problem, shape or {}) if shape is not None or constant else None
+    shown, how = _choose(resolved, extents) if extents else (resolved.default, ())
+    sections = [_problem(resolved)]
+    if len(resolved.tilings) > 1:
+        sections.append(_dispatch(resolved))
+    several = f", {shown.name}" * (len(resolved.tilings) > 1)
+    for make in (explain_roles, explain_pipelines, partial(explain_smem, resolved.arch), partial(_registers, resolved)):
+        sections += [replace(section, title=section.title + several) for section in of_each([shown], make)]
+    if shown.candidate.dynamic or shown.candidate.split_k > 1:
+        sections += of_each([shown], _work)
+    if extents:
+        sections += _shape(resolved, extents, shown, how)
     return (*sections, explain_decisions(resolved.decisions))
+
+
+def _choose(resolved: ResolvedGemm, shape: Shape) -> tuple[ResolvedGemmTiling, tuple[tuple[str, str], ...]]:
+    """The tiling that runs a shape on the GPU that the spec is for, and rows that say how it was chosen."""
+    problem, device = resolved.problem, DEVICES[resolved.device]
+    dims = {problem.m.name: shape.m, problem.n.name: shape.n, problem.k.name: shape.k}
+    call = {**dims, **({problem.batch.name: shape.batch} if problem.batch else {})}
+    product = product_name(resolved.dispatch, resolved.device)
+    measured = any(isinstance(row, DeviceRow) and row.holds(call, product) for row in resolved.dispatch)
+    if measured or len(resolved.picks) == 1:
+        name = dispatch(resolved.dispatch, call, product)
+        said = ("instance", name + ", measured fastest" * measured)
+        rows: tuple[tuple[str, str], ...] = (said,) if len(resolved.tilings) > 1 else ()
+    else:
+        (name, first), (second, then), *_ = rank_picks(resolved, shape, device)
+        rows = (
+            ("instance", f"{name}, the pick of {len(resolved.picks)} by the cost model: {first:.4g} us"),
+            ("runner-up", f"{second}: {then:.4g} us"),
+        )
+    return next(t for t in resolved.tilings if t.name == name), rows
 
 
 def read_shape(problem: GemmProblem, shape: Mapping[str, int]) -> Shape:
@@ -164,12 +188,11 @@ def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
     )
 
 
-def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
+def _shape(
+    resolved: ResolvedGemm, shape: Shape, tiling: ResolvedGemmTiling, how: tuple[tuple[str, str], ...]
+) -> tuple[Section, ...]:
+    """how: rows that say why it is this tiling."""
     problem, device = resolved.problem, DEVICES[resolved.device]
-    dims = {problem.m.name: shape.m, problem.n.name: shape.n, problem.k.name: shape.k}
-    call = {**dims, **({problem.batch.name: shape.batch} if problem.batch else {})}
-    name = dispatch(resolved.dispatch, call, product_name(resolved.dispatch, resolved.device))
-    tiling = next(t for t in resolved.tilings if t.name == name)
     c = tiling.candidate
     flops, moved = traffic(problem, shape)
     work = describe_work(problem, shape, device)
@@ -177,7 +200,7 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
     tiles = e.tiles // c.split_k
     inside = work.shape.m * shape.n * work.shape.batch / (tiles * c.tile[0] * c.tile[1])
     rows = (
-        *((("instance", name),) if len(resolved.tilings) > 1 else ()),
+        *how,
         ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
         ("waves", f"{e.waves} of {e.slots} CTAs; the last has {e.last} ({100 * e.last / e.slots:.0f}%)"),
         ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}" + f", in {c.split_k} parts" * (c.split_k > 1)),
@@ -186,6 +209,24 @@ def _shape(resolved: ResolvedGemm, shape: Shape) -> tuple[Section, ...]:
     )
     extents = Section(f"{shape.name(problem)} on {device.name} (data-sheet rates)", header=("", ""), rows=rows)
     return extents, explain_ranking(resolved, shape, c)
+
+
+def _dispatch(resolved: ResolvedGemm) -> Section:
+    """Which tiling runs which calls: winners first, then what the cost model picks of the portfolio."""
+    if len(resolved.picks) == 1:
+        return explain_dispatch(resolved.dispatch, "the first that holds")
+    measured = [row for row in resolved.dispatch if isinstance(row, DeviceRow)]
+    rows = [(row.text, row.tiling) for row in measured]
+    candidates = {t.name: t.candidate for t in resolved.tilings}
+    for name in resolved.picks:
+        c = candidates[name]
+        kind = f"{c.schedule}, cluster {c.cluster[0]} x {c.cluster[1]}" + ", transposed" * c.swap_ab
+        rows.append((kind + f", k in {c.split_k} parts" * (c.split_k > 1), name))
+    lines = (
+        "the first row that was measured and holds; else the fastest of the portfolio by the cost model, at run time",
+        resolved.why_picks,
+    )
+    return Section("Dispatch", lines, ("calls, or kind", "tiling"), tuple(rows))
 
 
 def _scratch_bytes(problem: GemmProblem, tiling: ResolvedGemmTiling, shape: Shape) -> Iterator[tuple[str, str]]:

@@ -105,12 +105,12 @@ def _listed(
     found: dict[Candidate, None] = {}
     findings = []
     for index, entry in enumerate(spec.portfolio if isinstance(spec.portfolio, list) else []):
-        fixed = entry.fixed(knobs)
+        fixed = entry.fixed(knobs)  # type: ignore[attr-defined]
         result = choose({**written, **fixed}, decided.device)
         refusals = (r,) if isinstance(result, Choice) and (r := refuse(result.candidate)) else ()
         for refusal in refusals if isinstance(result, Choice) else result[:1]:
             blamed = next((keys[k] for k in refusal.knobs if k in fixed), None)
-            path = ("portfolio", index, *([blamed] if blamed else []))
+            path: tuple[str | int, ...] = ("portfolio", index, *([blamed] if blamed else []))
             findings.append(doc.diagnostic(refusal.rule, path, refusal.reason, refusal.remedy))
         if isinstance(result, Choice) and result.candidate != decided.candidate:
             found[result.candidate] = None

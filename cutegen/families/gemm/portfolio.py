@@ -227,11 +227,10 @@ class _Judge:
         left = base
         while len(picked) < most - 1 and sum(left) > AIM * len(columns):
             gains = {core: gain(core, left) for core in near if core not in picked}
-            core = max(gains, key=lambda x: gains[x], default=None)
-            if core is None or gains[core] <= 0:
+            if not gains or gains[best := max(gains, key=lambda x: gains[x])] <= 0:
                 break
-            picked.append(core)
-            modules[structure(self.legal[core])] = 1  # type: ignore[arg-type]
+            picked.append(best)
+            modules[structure(self.legal[best])] = 1  # type: ignore[arg-type]
             left = left_by(picked)
         for place in range(len(picked)):
             others = [core for core in picked if core != picked[place]]

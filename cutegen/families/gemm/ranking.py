@@ -13,9 +13,18 @@ from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, est
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.section import Section
-from cutegen.hardware import ARCHS, DEVICES
+from cutegen.hardware import ARCHS, DEVICES, Device
 
 SHOWN = 5
+
+
+def rank_picks(resolved: ResolvedGemm, shape: Shape, device: Device) -> list[tuple[str, float]]:
+    """(tiling, microseconds by the model) of the portfolio: the first is what runs a call that nobody measured."""
+    work = describe_work(resolved.problem, shape, device)
+    candidates = {t.name: t.candidate for t in resolved.tilings}
+    timed = [(estimate(candidates[name], work, device), place, name) for place, name in enumerate(resolved.picks)]
+    timed.sort(key=lambda item: (item[0].clocks, item[0].from_l2, item[0].busy, item[1]))
+    return [(name, 1e6 * e.clocks / device.clock_hz) for e, _, name in timed]
 
 
 def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Section:

@@ -99,6 +99,11 @@ class ResolvedGemm:
         return RowCopyKernel(any(t.candidate.pdl_wait for t in copying)) if copying else None
 
     @property
+    def sample(self) -> tuple[ResolvedGemmTiling | RowCopyKernel, ...]:
+        """One kernel of each module, the default among them: the others differ from it in numbers alone."""
+        return (*(kernel.tilings[0] for kernel in self.kernels), *([self.row_copy] if self.row_copy else []))
+
+    @property
     def built(self) -> tuple[ResolvedGemmTiling | RowCopyKernel, ...]:
         """All kernels of the package."""
         return (*self.instances, *([self.row_copy] if self.row_copy else []))

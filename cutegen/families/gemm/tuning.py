@@ -13,6 +13,7 @@ from cutegen.families.gemm.auto import choose
 from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.invariance import other_sum
+from cutegen.families.gemm.ranking import rank_picks
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.search_space import explore
 from cutegen.families.knobs import Knob, plain, show
@@ -29,6 +30,7 @@ class GemmSpace:
 
     def __init__(self, spec: GemmSpec, resolved: ResolvedGemm) -> None:
         self.spec, self.problem, self.default = spec, resolved.problem, resolved.default.candidate
+        self.resolved = resolved
         self.device, self.arch = DEVICES[resolved.device], ARCHS[spec.arch]
 
     @property
@@ -51,12 +53,21 @@ class GemmSpace:
     def _written(self) -> dict[str, Any]:
         return written_knobs(self.spec, self._knobs)
 
+    def settle(self, device: str) -> None:
+        self.device = next((d for name, d in DEVICES.items() if name in device.lower().split()), self.device)
+
     def find_default(self, problem: Mapping[str, int]) -> Candidate:
-        return self.default
+        if len(self.resolved.picks) < 2:
+            return self.default
+        name, _ = rank_picks(self.resolved, self._shape(problem), self.device)[0]
+        return next(t.candidate for t in self.resolved.tilings if t.name == name)
+
+    def _shape(self, problem: Mapping[str, int]) -> Shape:
+        p = self.problem
+        return Shape(*(problem[d.name] for d in (p.m, p.n, p.k, p.batch) if d))
 
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
-        p = self.problem
-        shape = Shape(*(problem[d.name] for d in (p.m, p.n, p.k, p.batch) if d))
+        shape = self._shape(problem)
         listed = {k.field: self.listed[k.key] for k in self._knobs if k.key in self.listed}
         seen: set[Candidate] = set()
         for proposal in self._combinations(listed, shape) if listed else self._ranked(shape, unordered):

@@ -82,3 +82,8 @@ class ResolvedMla:
     def built(self) -> tuple[ResolvedMlaTiling, ...]:
         """All that are built."""
         return self.tilings
+
+    @property
+    def sample(self) -> tuple[ResolvedMlaTiling, ...]:
+        """Those that prove the package: each tiling is code of its own."""
+        return self.tilings

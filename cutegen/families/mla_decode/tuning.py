@@ -45,6 +45,9 @@ class MlaSpace:
     def listed(self) -> Mapping[str, Sequence[object]]:
         return {k.key: values for k in KNOBS if k.field in SEARCH and (values := getattr(self.spec.tune, k.field))}
 
+    def settle(self, device: str) -> None:
+        """The order of candidates is that of all devices."""
+
     def find_default(self, problem: Mapping[str, int]) -> Candidate:
         rows = problem["query_len"] * problem["heads"]
         name = dispatch(self.resolved.dispatch, {**problem, "rows": rows})
