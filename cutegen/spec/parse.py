@@ -17,7 +17,7 @@ from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.finding import FieldError, Finding
 from cutegen.spec.keys import places_of
-from cutegen.spec.names import DERIVED, name_problem, reserved_problem
+from cutegen.spec.names import name_problem, reserved_problem
 from cutegen.spec.tensors import parse_tensor
 from cutegen.spec.text_rules import QUOTE_EXPRESSION
 
@@ -132,8 +132,6 @@ def _validate_rest(model: type[KernelSpec], data: dict[str, Data], findings: lis
 def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
     """Dims, tensors and locals: well-formed, not reserved, one meaning each. Works on sections that do not validate."""
     sections = [(s, section) for s in ("tensors", "dims", "epilogue") if isinstance(section := data.get(s), dict)]
-    tensors = data.get("tensors")
-    tensors = tensors if isinstance(tensors, dict) else {}
     meaning: dict[str, str] = {}
     for section, content in sections:
         what = {"tensors": "a tensor", "dims": "a dim", "epilogue": "a local"}[section]
@@ -145,11 +143,8 @@ def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
                 cut = section == "epilogue" and content[name] is None  # what follows a comma inside { }
                 remedy = QUOTE_EXPRESSION if cut else ""
                 yield Finding(BAD_NAME.id, f"`{name}` {problem}", remedy, path, key=True)
-            elif problem := reserved_problem(name, dim=section == "dims"):
+            elif problem := reserved_problem(name):
                 yield Finding(RESERVED_NAME.id, f"`{name}` {problem}", "choose another name", path, key=True)
-            elif original := next((t for t in tensors for form in DERIVED if form.format(t) == name), None):
-                message = f"`{name}` is what generated source makes of `{original}`"
-                yield Finding(NAME_COLLISION.id, message, "choose another name", path, key=True)
             elif meaning.setdefault(name, what) != what:
                 message = f"`{name}` is {meaning[name]} already and cannot be {what}, too"
                 yield Finding(NAME_COLLISION.id, message, "choose another name", path, key=True)
@@ -168,7 +163,7 @@ def _check_shape_names(tensors: dict[str, Data], meaning: dict[str, str]) -> Ite
             if dim.name is None:
                 continue
             assert isinstance(text, str)
-            if problem := reserved_problem(dim.name, dim=True):
+            if problem := reserved_problem(dim.name):
                 yield _dim_finding(RESERVED_NAME, f"`{dim.name}` {problem}", tensor, text, dim)
             elif meaning.setdefault(dim.name, "a dim") != "a dim":
                 message = f"`{dim.name}` is {meaning[dim.name]} already and cannot be a dim, too"
