@@ -71,7 +71,10 @@ def read_table(family: str) -> Table:
             else:
                 scopes[kinds[0]][form].add(number)
                 fixed[kinds[0]] |= {m[1]: name for name in scope["fixed"] if (m := pattern.fullmatch(name))}
-    plain = {kind: {form: frozenset(p) for form, p in forms.items()} for kind, forms in scopes.items()}
+    plain = {
+        kind: {form: frozenset(forms[form]) for form in sorted(forms, key=len)}  # first what the spec itself calls it
+        for kind, forms in scopes.items()
+    }
     return Table(plain, fixed, {key: frozenset(places) for key, places in opened.items()})
 
 

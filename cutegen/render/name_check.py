@@ -61,8 +61,9 @@ def _lost(function: str, body: Iterable[ast.stmt], unread: set[str], watched: fr
     for statement in body:
         unread = unread - {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         if isinstance(statement, ast.Assign):
-            bound = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)} - {"_"}
-            bound = bound if watched is None else bound & watched
+            every = [n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name) and n.id != "_"]
+            yield from (f"`{name}` gets two values in {function}" for name in _repeated(every))
+            bound = set(every) if watched is None else watched.intersection(every)
             yield from (f"`{name}` gets two values in {function}" for name in sorted(bound & unread))
             unread |= bound
 
