@@ -54,7 +54,7 @@ def rename(text: str) -> str:
 
 
 def with_names(text: str, names: Mapping[str, str]) -> str:
-    """The spec with other names, by old one; without comments, and without the sections that have no effect on names."""
+    """The spec with other names, by old one; without comments and what has no effect on names."""
     if not names:
         return text
     pattern = re.compile(rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})\b")

@@ -12,7 +12,8 @@ import click
 
 from cutegen import __version__
 from cutegen.cli.console import findings, note, print_json
-from cutegen.diagnostics import CutegenError, describe_error, suggest
+from cutegen.cli.trust import add_trust_options
+from cutegen.diagnostics import CutegenError, describe_error, printable, suggest
 
 # command -> module:function; a module is imported when its command is asked for
 COMMANDS = {
@@ -59,7 +60,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
-        return command
+        return add_trust_options(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The first sentence of each command, whole."""
@@ -90,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(error.report())
         return error.exit_code
     except click.ClickException as error:
+        error.message = printable(error.message)  # it quotes arguments
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -100,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{printable(str(error.filename))}: " if error.filename else ""
         note(f"error: {where}{error.strerror or error}")
         if remedy := _REMEDIES.get(error.errno or 0):
             note(f"  = help: {remedy}")

@@ -129,7 +129,7 @@ def new(family: str, name: str, folder: Path) -> None:
     if os.path.lexists(path):
         raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2)
     starter = Path(__file__).parent.parent / "families" / family / "starter.yaml"
-    write_text(path, starter.read_text(encoding="utf-8"))
+    write_text(path, starter.read_text(encoding="utf-8"), folder)
     console.say(str(path))
     console.note(f"next: cutegen validate {path}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cutegen.cli.console import findings, json_option, note, print_json, say, specs_argument, written_files
-from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.diagnostics import CutegenError, SpecError, printable
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
 
@@ -76,7 +76,7 @@ def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, options: str) -> No
     if not drifts:
         say(f"{path}: up to date")
     for drift in drifts:
-        say(f"{path}: {drift.path} is {drift.kind}")
+        say(f"{path}: {printable(str(drift.path))} is {drift.kind}")
         if diff and drift.diff:
             say(drift.diff)
     if drifts and not diff:

@@ -1,6 +1,7 @@
 """Findings, their places, their rules, and how they are shown."""
 
 from cutegen.diagnostics.diagnostic import CutegenError, Diagnostic, Location, SpecError, describe_error, suggest
+from cutegen.diagnostics.printable import printable, printable_data, printable_lines
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
@@ -13,6 +14,9 @@ __all__ = [
     "SpecError",
     "declare",
     "describe_error",
+    "printable",
+    "printable_data",
+    "printable_lines",
     "register",
     "suggest",
 ]

@@ -23,8 +23,8 @@ _ROLES = {"updated": ("updated", "output", "input")}
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A name of a spec that cannot stand: generated source has `made` for it, and for `other`, a name of the spec, or ""
-    where `made` is a name of generated source."""
+    """A name of a spec that cannot stand: generated source makes `made` of it, and of `other`, a name of the spec; ""
+    where `made` is a name of generated source itself."""
 
     name: str
     made: str
@@ -101,8 +101,13 @@ def find_clashes(family: str, names: Iterable[tuple[str, str]]) -> Iterator[Clas
 
 
 def _clash(
-    table: Table, name: str, kind: str, made: Mapping[str, list[tuple[str, frozenset[int]]]], known: Mapping[str, set[str]]
+    table: Table,
+    name: str,
+    kind: str,
+    made: Mapping[str, list[tuple[str, frozenset[int]]]],
+    known: Mapping[str, set[str]],
 ) -> Clash | None:
+    """made: what is made of the names, each with (name, scopes). known: the names of each kind."""
     if name in table.fixed.get(kind, {}):
         return Clash(name, table.fixed[kind][name], "")
     for form, scopes in table.scopes.get(kind, {}).items():

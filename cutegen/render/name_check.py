@@ -1,7 +1,7 @@
 """The last look at a rendered module: it parses, and no name of the spec hides, or is hidden by, another name in it.
 
-`bind` refuses names that clash by a table of what modules bind. This looks at the module itself, so that a name which the
-table lacks ends a render, and not a kernel.
+`bind` refuses names that clash by a table of what modules bind. This looks at the module itself, so that a name that
+the table lacks ends a render, and not a kernel.
 """
 
 from __future__ import annotations
@@ -82,9 +82,7 @@ def _defined(body: Iterable[ast.stmt]) -> Iterator[str]:
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
-        elif isinstance(node, ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Import):
+        elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from (alias.asname or alias.name for alias in node.names)
         elif isinstance(node, ast.Assign):
             yield from (t.id for t in node.targets if isinstance(t, ast.Name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -23,6 +24,7 @@ from ruamel.yaml.events import (
 
 from cutegen.diagnostics import CutegenError, Diagnostic, SpecError
 from cutegen.files import LOCK_SUFFIX
+from cutegen.roots import read_file
 from cutegen.spec import text_rules as rules
 from cutegen.spec.document import Data, Node, SpecDocument
 from cutegen.spec.names import name_problem
@@ -34,21 +36,25 @@ _WORDS: dict[str, Data] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
+# A line that only specs and suites have.
+OWN_LINE = re.compile(r"""^\s*(?:\{\s*)?["']?(?:cutegen|kernel)["']?\s*:""", re.MULTILINE)
 # What YAML calls printable; anything else is the mark of a binary file.
 _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def load_document(path: Path) -> SpecDocument:
-    """Read a spec file. CutegenError when it cannot be read, SpecError with every finding about its text."""
+def load_document(path: Path, *, within: Path | None = None) -> SpecDocument:
+    """Read a spec file; within: the folder that links stay in, by default its own. CutegenError when it cannot be read,
+    SpecError with every finding about its text."""
     shown = path.as_posix()
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+        raw = read_file(path, MAX_BYTES, within)
     except OSError as error:
         raise CutegenError(f"{shown}: cannot be read: {error.strerror or error}", exit_code=2) from None
     if path.name.endswith(LOCK_SUFFIX):
         raise CutegenError(f"{shown} is a lock, not a spec", "give the .yaml beside it", exit_code=2)
     problem = name_problem(path.stem)
+    if not shown.isprintable():
+        problem = "lies in a folder whose name has characters that are not printed"
     if problem:
         message = f"{shown}: the file name is the kernel's name, and `{path.stem}` {problem}"
         raise SpecError([Diagnostic(rules.SPEC_NAME.id, message, None, "rename the file, such as gemm_bf16.yaml")])
@@ -60,7 +66,23 @@ def load_document(path: Path) -> SpecDocument:
     except UnicodeDecodeError as error:
         message = f"{shown}: byte {error.start} is not UTF-8"
         raise SpecError([Diagnostic(rules.FILE_ENCODING.id, message, None, "save the file as UTF-8 text")]) from None
-    return load_text(text, path.stem, shown)
+    try:
+        return load_text(text, path.stem, shown)
+    except SpecError as error:
+        if OWN_LINE.search(text):
+            raise
+        raise SpecError(_without_text(error, shown)) from None
+
+
+def _without_text(error: SpecError, shown: str) -> list[Diagnostic]:
+    """What is said of a file that is no spec: nothing that quotes it."""
+    kept = [replace(d, source_line="") for d in error.diagnostics if d.rule in rules.QUOTE_NOTHING]
+    return kept or [not_a_spec(shown)]
+
+
+def not_a_spec(shown: str) -> Diagnostic:
+    message = f"{shown}: this is not a spec: no line begins with `cutegen:` or `kernel:`"
+    return Diagnostic(rules.NOT_A_SPEC.id, message, None, "a spec begins with `cutegen: 1`, `kernel:` and `arch:`")
 
 
 def load_text(text: str, name: str, path: str = "<text>") -> SpecDocument:

@@ -17,6 +17,7 @@ from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.finding import FieldError, Finding
 from cutegen.spec.keys import places_of
+from cutegen.spec.load import not_a_spec
 from cutegen.spec.names import name_problem, reserved_problem
 from cutegen.spec.tensors import parse_tensor
 from cutegen.spec.text_rules import QUOTE_EXPRESSION
@@ -81,6 +82,8 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
     family = doc.data.get("kernel")
     if not isinstance(family, str) or family not in registry.FAMILIES:
         known = f"kernel families: {', '.join(registry.FAMILIES)}"
+        if not {"cutegen", "kernel"} & doc.data.keys():
+            raise SchemaError([not_a_spec(doc.path)])
         if "kernel" not in doc.data:
             raise SchemaError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
         remedy = _join(suggest(str(family), registry.FAMILIES), known)

@@ -1,4 +1,4 @@
-"""`python -m tests.attacks NAME --count 5000 --seed 7`: runs an attack and prints each case in which cutegen fell short.
+"""`python -m tests.attacks NAME --count 5000 --seed 7`: runs an attack, prints the cases where cutegen fell short.
 
 A module of this folder that has `attack(count, seed)`, which yields a line for each such case, is an attack.
 """

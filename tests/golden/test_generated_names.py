@@ -42,8 +42,12 @@ COLLISIONS = {
     "function_of_the_reference_as_a_local": (BLOCKS + "epilogue: {x: acc + 1, d: x}\n", "x", "spread_blocks", "11:12"),
     "blocks_rounded_up": (BLOCKS, "m", "k_over_128_up", "5:11"),
     "blocks_of_columns": (BLOCKS.replace("ceil(n/128)", "n/128"), "m", "n_over_128", "5:11"),
-    "blocks_of_pairs_of_columns": (PLAIN.replace("m, n]", "m, n/2]") + "epilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\n",
-                                   "m", "n_over_2", "5:11"),  # fmt: skip
+    "blocks_of_pairs_of_columns": (
+        PLAIN.replace("m, n]", "m, n/2]") + "epilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\n",
+        "m",
+        "n_over_2",
+        "5:11",
+    ),
     "tile_of_an_output": (FUSED, "bias", "tma_d", "7:3"),
     "half_of_a_pair": (FUSED, "bias", "residual_0", "7:3"),
     "value_before": (FUSED.replace("+ residual", "+ residual + d"), "bias", "d_old", "7:3"),
@@ -73,10 +77,12 @@ def test_a_name_that_two_others_make_together_is_refused() -> None:
 def test_what_is_common_in_specs_is_free() -> None:
     """The table refuses what clashes, not what merely occurs somewhere in generated source."""
     dims = ("m", "n", "k", "l", "b", "e", "batch", "groups", "rows", "columns", "tokens", "hidden", "experts", "heads")
-    tensors = ("a", "b", "c", "d", "x", "y", "w", "q", "v", "bias", "scale", "residual", "weight", "group", "gate", "up",
-               "index", "mask", "alpha", "beta", "r", "s", "out", "output", "input", "norm", "row", "column", "amax")  # fmt: skip
+    tensors = (
+        "a b c d x y w q v r s bias scale residual weight group gate up index mask alpha beta out output input norm"
+    )
+    tensors = (*tensors.split(), "row", "column", "amax")
     names = [*((dim, "dim") for dim in dims if dim not in tensors), *((name, "updated") for name in tensors)]
-    assert [clash for clash in find_clashes("gemm", names)] == []
+    assert list(find_clashes("gemm", names)) == []
 
 
 @pytest.mark.parametrize("form", [PLAIN, FUSED, LABELS, COUNTS, OFFSETS, BLOCKS, group_scaled(LABELS), COPIED])
