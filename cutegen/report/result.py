@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from cutegen.diagnostics import CutegenError
+from cutegen.diagnostics import CutegenError, printable_data
 from cutegen.roots import read_file
 from cutegen.run.measured import FORMAT, VERSION
 from cutegen.run.shapes import problem_title, shape_text
@@ -181,7 +181,7 @@ def parse_result(data: object) -> Result:
 
 
 def read_json(path: Path) -> object:
-    """The data in a file. CutegenError (exit 2): it cannot be read, or is torn."""
+    """The data in a file, each text a line. CutegenError (exit 2): it cannot be read, or is torn."""
     try:
         raw = read_file(path, MAX_BYTES)
         text = raw.decode("utf-8")
@@ -192,7 +192,7 @@ def read_json(path: Path) -> object:
     if len(raw) > MAX_BYTES:
         raise CutegenError(f"{path} is larger than {MAX_BYTES >> 20} MiB: no result", REMEDY, exit_code=2)
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return printable_data(json.loads(text, parse_constant=_refuse_constant))
     except (ValueError, RecursionError) as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise CutegenError(f"{path} is torn or no JSON ({why})", REMEDY, exit_code=2) from error
