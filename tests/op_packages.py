@@ -82,7 +82,7 @@ def on_path(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
         installed.package_folders = folders
         forget()
-        tops = {path.stem for path in folder.iterdir()}
+        tops = {"acme_ops", *(path.stem for path in folder.iterdir())}
         for name in set(sys.modules) - before:
             if name.partition(".")[0] in tops:
                 del sys.modules[name]

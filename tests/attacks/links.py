@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attacks.commands import SECRET, call, fault, inside
+from gemm_specs import PLAIN
 
 SHIPPED = Path(__file__).parents[2] / "specs"
 COMMANDS = (
     ["validate", "specs"], ["validate", "specs/x.yaml"], ["resolve", "specs/x.yaml"], ["explain", "specs/x.yaml"],
     ["lock", "specs/x.yaml"], ["lock", "--upgrade", "specs/x.yaml"], ["lock", "--check", "specs"], ["pin", "specs/x.yaml"],
     ["render", "specs"], ["render", "specs/x.yaml", "-o", "out"], ["render", "--check", "specs/x.yaml"],
-    ["render", "--diff", "specs/x.yaml"], ["report", "results/r.json"], ["report", "results/r.json", "-o", "results/page.html"],
+    ["render", "--diff", "specs/x.yaml"], ["report", "results/r.json"], ["report", "results/r.json", "--html", "results/page.html"],
     ["new", "gemm", "y"], ["new", "gemm", "x"],
 )  # fmt: skip
 PLACES = (
@@ -32,7 +33,8 @@ def attack(count: int, seed: int) -> Iterator[str]:
     for case in range(count):
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder).resolve()
-            arguments, what = rng.choice(COMMANDS), prepare(place, rng)
+            arguments = rng.choice(COMMANDS)
+            what = prepare(place, [name for name in PLACES if _concerns(name, arguments)], rng)
             if said := judge(place, list(arguments)):
                 yield f"case {case}: {' '.join(arguments)} with {what}: {said}"
 
@@ -46,17 +48,24 @@ def judge(place: Path, arguments: list[str]) -> str:
     return fault(code, output, arguments)
 
 
-def prepare(place: Path, rng: random.Random) -> str:
+def _concerns(name: str, arguments: list[str]) -> bool:
+    """Whether a command reads or writes at a place."""
+    top = name.partition("/")[0]
+    return top == {"report": "results"}.get(arguments[0], "specs") or (
+        arguments[0] == "render" and top == ("out" if "out" in arguments else "generated")
+    )
+
+
+def prepare(place: Path, places: list[str], rng: random.Random) -> str:
     """A checkout with one or two links in it; what they are."""
     outside, checkout = place / "outside", place / "checkout"
     for folder in (outside / "x", outside / "suites", checkout / "specs" / "suites", checkout / "results"):
         folder.mkdir(parents=True)
-    text = (SHIPPED / "gemm_bf16_sm90a.yaml").read_text(encoding="utf-8") + "bench: {suite: own}\n"
-    (checkout / "specs" / "x.yaml").write_text(text)
+    (checkout / "specs" / "x.yaml").write_text(PLAIN + rng.choice(("", "bench: {suite: own}\n")))
     (checkout / "specs" / "suites" / "own.yaml").write_text("cutegen: 1\nshapes: [{m: 64, n: 64, k: 64}]\n")
     if rng.random() < 0.5:
         shutil.copy(SHIPPED / "gemm_bf16_sm90a.lock.yaml", checkout / "specs" / "x.lock.yaml")
-    (checkout / "results" / "r.json").write_text("{}")
+    shutil.copy(SHIPPED.parent / "docs" / "measurements" / "gemm_h200.json", checkout / "results" / "r.json")
     (outside / "secret").write_text(f"user: someone\npassword: {SECRET}\n")
     (outside / "x.yaml").write_text(f"cutegen: 1\npassword: {SECRET}\n")
     (outside / "kernel.py").write_text(f"{MARK}password = '{SECRET}'\n")
@@ -71,7 +80,7 @@ def prepare(place: Path, rng: random.Random) -> str:
         outside / "suites",
     ]
     return " and ".join(
-        _link(checkout, rng.choice(PLACES), rng.choice(targets), rng) for _ in range(rng.choice((1, 1, 2)))
+        _link(checkout, rng.choice(places), rng.choice(targets), rng) for _ in range(rng.choice((1, 1, 2)))
     )
 
 
