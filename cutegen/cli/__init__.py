@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(error.report())
         return error.exit_code
     except click.ClickException as error:
-        error.message = printable(error.message)  # it quotes arguments
+        vars(error)["message"] = printable(error.message)  # it quotes arguments
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Text from outside, as a terminal may show it: one line, and nothing that moves the cursor or turns the writing around."""
+"""Text from outside as a terminal may show it: a line, with nothing that moves the cursor or turns the writing."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Ops that installed distributions add, through the entry point group `cutegen.epilogue_ops`.
 
 A spec that calls built-in ops alone costs nothing here: metadata is read when a name is none of theirs, and a package
-is imported when one of its ops is called or explained. A package cannot change what a built-in name means. Ops come from
-distributions that an installer has put into a folder for packages, and from nowhere else on sys.path: not from the
-working directory, and not from a checkout that is being worked on.
+is imported when one of its ops is called or explained. A package cannot change what a built-in name means. Ops come
+from distributions that an installer has put into a folder for packages, and from nowhere else on sys.path: not from the
+working directory, and not from the checkout that a spec lies in.
 """
 
 from __future__ import annotations

@@ -213,7 +213,8 @@ def load_suite(name: str, folder: Path) -> Suite:
     path = _find(name, folder)
     if path is None:
         raise CutegenError(*_missing(name, folder), exit_code=2)
-    document = load_document(path, within=path.parent.parent)  # a suite that another folder of specs has, too, may be a link
+    # A link may lead to the suite of another folder of specs.
+    document = load_document(path, within=path.parent.parent)
     suite = Suite(document, parse_section(document, SuiteFile))
     suite.check()
     return suite

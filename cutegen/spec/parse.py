@@ -48,13 +48,15 @@ UNKNOWN_FAMILY = register(Rule(
 ))  # fmt: skip
 RESERVED_NAME = register(Rule(
     "reserved-name", "names with a meaning elsewhere are not given to dims, tensors or locals",
-    "`acc` and `stored` mean something in expressions, the names of epilogue operations are functions there, and a few "
-    "names are used by generated source.",
+    "`acc` and `stored` mean something in expressions, and the names of epilogue operations are functions there. Other "
+    "names are those of generated source where the dim, tensor or local would stand, such as `stream`, or would be made "
+    "of it: `s_ticket` of `ticket`.",
     "tensors: {acc: f32[m, n]}",
 ))  # fmt: skip
 NAME_COLLISION = register(Rule(
     "name-collision", "dims, tensors and locals share one namespace",
-    "One name means one thing in the whole spec.",
+    "One name means one thing in the whole spec, and in generated source, which makes names of others: `tma_d` of a "
+    "tensor `d`, `k_over_128` of a dim `k`.",
     "tensors: {m: bf16[m, k]}",
 ))  # fmt: skip
 

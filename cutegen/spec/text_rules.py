@@ -30,8 +30,8 @@ NOT_A_MAP = register(Rule(
 ))  # fmt: skip
 NOT_A_SPEC = register(Rule(
     "not-a-spec", "a spec says that it is one",
-    "A file in which no line begins with `cutegen:` or `kernel:` is something else, whatever its name is. Nothing of it "
-    "is printed: a link may have led to it.",
+    "A file in which no line begins with `cutegen:` or `kernel:` is something else, whatever its name is. None of it "
+    "is printed: a spec is not the only file that a command may be pointed at.",
     "password: x",
 ))  # fmt: skip
 YAML_SYNTAX = register(Rule(

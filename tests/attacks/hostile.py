@@ -20,10 +20,13 @@ MARK = "hostile_code_ran"
 CODE = f"__import__('builtins').__dict__.__setitem__('{MARK}', 1)"
 # What other languages would run, what terminals and workflows obey, and what leads out of a folder.
 PAYLOADS = (
-    CODE, f"{{{{ {CODE} }}}}", f"{{% set x = {CODE} %}}", f'"""\n{CODE}\n"""', f"'); {CODE}; ('", f"${{{{{CODE}}}}}", f"#{{{CODE}}}",
+    CODE, f"{{{{ {CODE} }}}}", f"{{% set x = {CODE} %}}", f'"""\n{CODE}\n"""', f"'); {CODE}; ('", f"${{{{{CODE}}}}}",
+    f"#{{{CODE}}}",
     f"!!python/object/apply:eval ['{CODE}']", "!!python/name:os.system x", "%s%n", "{0.__class__.__init__.__globals__}",
-    "\x1b]0;title\x07", "\x1b[2J", "\u202egnp.exe", "a\n::error::taken over", "a\r::set-output name=x::y", "\u2066x\u2069",
-    "\x9b31m", "::warning file=x::y", "../../../outside", "/etc/passwd", "~/.bashrc", "$(touch outside)", "`touch outside`",
+    "\x1b]0;title\x07", "\x1b[2J", "\u202egnp.exe", "a\n::error::taken over", "a\r::set-output name=x::y",
+    "\u2066x\u2069",
+    "\x9b31m", "::warning file=x::y", "../../../outside", "/etc/passwd", "~/.bashrc", "$(touch outside)",
+    "`touch outside`",
     "x\x00y", "\ud800", "nice_relu(acc)", "\u2028::error::x",
 )  # fmt: skip
 EVIL = f"import builtins\nbuiltins.{MARK} = 1\nclass NiceRelu:\n    pass\n"
@@ -31,7 +34,8 @@ COMMANDS = (
     ["validate", "x.yaml"], ["validate", "--json", "x.yaml"], ["validate", "--no-ops", "x.yaml"], ["resolve", "x.yaml"],
     ["lock", "x.yaml"], ["lock", "--upgrade", "x.yaml"], ["lock", "--check", "x.yaml"], ["pin", "x.yaml"],
     ["render", "x.yaml"], ["render", "--check", "x.yaml"], ["render", "--diff", "x.yaml"], ["explain", "x.yaml"],
-    ["explain", "--why-not", "tile=256x256", "x.yaml"], ["report", "result.json"], ["report", "result.json", "result.json"],
+    ["explain", "--why-not", "tile=256x256", "x.yaml"], ["report", "result.json"],
+    ["report", "result.json", "--compare", "result.json"],
     ["render", "--locked", "x.yaml"], ["validate", "."], ["list"], ["explain", "nice_relu"],
 )  # fmt: skip
 

@@ -20,12 +20,15 @@ from cutegen.spec import load_text
 SHIPPED = [path for path in sorted((Path(__file__).parents[2] / "specs").glob("*.yaml")) if ".lock" not in path.name]
 MOST_CPU_S = 5.0
 NO_PLACE = {"empty-spec", "file-size", "not-a-spec"}
-WORDS = """
-    auto true false null ~ yes 0 -1 1 2 8 16 63 64 128 255 256 4096 2147483647 2147483648 999999999999999999 1e400 .nan 1.5
-    bf16 f16 f32 e4m3 i8 i32 f64 m n k l g acc stored a b d x m/2 m*2 ceil(n/128) n/0 m+1 f32[] bf16[m,k]@m bf16[n]?
-    relu(acc) max(acc,m) sum(acc,n) acc[:,0::2] where(a<b,a,b) silu round_bf16 (( )) [] {} "" '' ' " : - ? | > * & ! % @ `
-    !!python/object:os.system &x *x <<: {{x}} {%x%} ${x} \\x00 \\u202e é 漢 cooperative pingpong static_persistent never
-""".split()
+WORDS = (
+    "auto", "true", "false", "null", "~", "yes", "0", "-1", "1", "2", "8", "16", "63", "64", "128", "255", "256",
+    "4096", "2147483647", "2147483648", "999999999999999999", "1e400", ".nan", "1.5", "bf16", "f16", "f32", "e4m3",
+    "i8", "i32", "f64", "m", "n", "k", "l", "g", "acc", "stored", "a", "b", "d", "x", "m/2", "m*2", "ceil(n/128)",
+    "n/0", "m+1", "f32[]", "bf16[m,k]@m", "bf16[n]?", "relu(acc)", "max(acc,m)", "sum(acc,n)", "acc[:,0::2]",
+    "where(a<b,a,b)", "silu", "round_bf16", "((", "))", "[]", "{}", '""', "''", "'", '"', ":", "-", "?", "|", ">",
+    "*", "&", "!", "%", "@", "`", "!!python/object:os.system", "&x", "*x", "<<:", "{{x}}", "{%x%}", "${x}", "\\x00",
+    "\\u202e", "é", "漢", "cooperative", "pingpong", "static_persistent", "never",
+)  # fmt: skip
 
 
 _NAME, _NUMBER = re.compile(r"[A-Za-z_]\w*"), re.compile(r"-?\d+")

@@ -248,8 +248,11 @@ def test_file_names_are_printed_escaped(name: str, checkout: Path, capsys: pytes
     folder.mkdir()
     (folder / "x.yaml").write_text(PLAIN)
     Path(f"specs/{name}.yaml").write_text(PLAIN)
-    for command in (["validate", "specs"], ["validate", str(folder)], ["validate", f"{name}/none.yaml"],
-                    ["render", str(folder)], ["explain", f"specs/{name}"], ["report", name], ["validate", f"--{name}"]):  # fmt: skip
+    commands = (
+        ["validate", "specs"], ["validate", str(folder)], ["validate", f"{name}/none.yaml"], ["render", str(folder)],
+        ["explain", f"specs/{name}"], ["report", name], ["validate", f"--{name}"],
+    )  # fmt: skip
+    for command in commands:
         assert main(command) in (1, 2)
         said = "".join(capsys.readouterr())
         assert not any(c in said for c in "\x1b\x07\u202e\r"), command
