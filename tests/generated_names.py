@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,8 @@ import name_probes
 import cutegen.runtime
 from cutegen.epilogue.ops import FUNCTIONS
 from cutegen.render import render_package
-from cutegen.resolve import resolve_document
+from cutegen.resolve import Lock, Resolution, resolve_document
+from cutegen.resolve.winners import Winner
 from cutegen.spec import SpecDocument, load_text, parse_spec
 
 SPECS = Path(__file__).parent.parent / "specs"
@@ -33,18 +35,32 @@ Scopes = dict[str, set[str]]
 def collect(family: str) -> Scopes:
     """For each scope the names in it; what is made of a name of the spec with the name's kind in its place."""
     found: Scopes = {}
-    for scope, names in (*_runtime_scopes(), *(s for text in probes(family) for s in render_scopes(text))):
+    for scope, names in (*_runtime_scopes(), *(s for probe in probes(family) for s in render_scopes(probe))):
         found.setdefault(scope, set()).update(names)
     return found
 
 
-def probes(family: str) -> Iterator[str]:
-    """Specs of the family in every form, with names that nothing else can have."""
+@functools.cache
+def probes(family: str) -> tuple[Resolution, ...]:
+    """Specs of the family in every form, with names that nothing else can have; one of them with winners."""
     shipped = [path.read_text(encoding="utf-8") for path in sorted(SPECS.glob("*.yaml")) if ".lock" not in path.name]
     others = {"gemm": [*gemm_specs.EDGES.values(), *gemm_specs.CONSTANTS.values(), *name_probes.GEMM],
               "mla_decode": name_probes.MLA_DECODE}[family]  # fmt: skip
     texts = (*(text for text in shipped if f"kernel: {family}\n" in text), *others)
-    return map(rename, dict.fromkeys(texts))
+    resolved = [_resolve(rename(text)) for text in dict.fromkeys(texts)]
+    return (*resolved, *([_with_winners(_resolve(rename(gemm_specs.PLAIN)))] if family == "gemm" else []))
+
+
+def _resolve(text: str, lock: Lock | None = None) -> Resolution:
+    return resolve_document(load_text(text, "zqs_probe_qz"), lock)
+
+
+def _with_winners(plain: Resolution) -> Resolution:
+    m, n, k = (dim.name for dim in plain.resolved.problem.dims)
+    calls = {m: (1, 16), n: 4096, k: 4096}
+    winner = Winner("NVIDIA H200", calls, "won", 8.25, (1.1, 1.2, 1.3), "torch.mm", None, "abc123", "dsl 4.8.1 cu13")
+    knobs = {"warpgroups.schedule": "pingpong", "tiling.tile": [128, 128, 64]}
+    return _resolve(plain.document.text, plain.lock.with_winners({"won": knobs}, [winner]))
 
 
 def rename(text: str) -> str:
@@ -57,7 +73,7 @@ def with_names(text: str, names: Mapping[str, str]) -> str:
     """The spec with other names, by old one; without comments and what has no effect on names."""
     if not names:
         return text
-    pattern = re.compile(rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})\b")
+    pattern = re.compile(rf"(?<![\w.-])(?!^m:)({'|'.join(sorted(names, key=len, reverse=True))})\b", re.MULTILINE)
     kept = "\n".join(line.partition(" #")[0] for line in _lines_with_names(text))
     product = "" if "\nmainloop:" in text else f"mainloop: {names.get('a', 'a')} @ {names.get('b', 'b')}\n"
     return pattern.sub(lambda match: names[match[1]], kept) + "\n" + product
@@ -68,7 +84,7 @@ def _lines_with_names(text: str) -> Iterator[str]:
     kept = False
     for line in text.splitlines():
         if line[:1].strip():
-            kept = not line.startswith(("m:", "bench:", "check:", "tune:", "#"))
+            kept = not line.startswith(("bench:", "check:", "tune:", "#"))
         if kept:
             yield line
 
@@ -88,10 +104,10 @@ def spec_kinds(document: SpecDocument) -> dict[str, str]:
     return kinds | {name: "l" for name in epilogue if name not in spec.tensors}
 
 
-def render_scopes(text: str) -> Iterator[tuple[str, set[str]]]:
+def render_scopes(probe: Resolution) -> Iterator[tuple[str, set[str]]]:
     """The scopes of the modules that a spec renders to."""
-    package = render_package(resolve_document(load_text(text, "zqs_probe_qz"), None).resolved)
-    numbers = set(_DIVISOR.findall(text))
+    package = render_package(probe.resolved)
+    numbers = set(_DIVISOR.findall(probe.document.text))
     modules = {Path(file).stem for file in package.files}
     for file, source in package.files.items():
         for scope, names in _scopes(ast.parse(source)):

@@ -184,3 +184,40 @@ GROUPED = [
 ]
 GEMM += [*GATHERED, *GROUPED, *spec_variety.BLOCK_VALUES]
 MLA_DECODE = [mla_specs.MLA, mla_specs.SINGLE, mla_specs.WIDE, *mla_specs.EDGES.values()]
+# What none of these has, by the line of the template that it is for.
+HALVES = "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+GATED_BLOCKS = gemm_specs.BLOCKS.replace("m, n]", "m, n/2]").replace("ceil(n/128)", "n/128") + HALVES
+SWAPPED = "tiling: {swap_ab: true, tile: [128, 32, 128], cluster: [1, 1]}\n"
+ALIASED = gemm_specs.FUSED + "alias: {d: residual}\n"
+LONG = "a_name_that_makes_a_list_of_results_too_long_for_a_li"[:40]
+WIDE_BLOCKS = (
+    spec_variety.BLOCK_VALUES[0].replace("  s:", f"  {LONG}:").replace("/ s)", f"/ {LONG})"),
+    spec_variety.BLOCK_VALUES[0].replace("  q:", f"  {LONG}: bf16[m, n]\n  q:", 1) + f"  {LONG}: acc * 2\n",
+)
+OF_ROWS = (
+    gemm_specs.PLAIN.replace("  d:", "  w: f32[m]\n  s: f32[m, n/64]\n  d:")
+    + "epilogue:\n  x: acc * w\n  s: max_abs(x, n, 64) / (448 + w)\n  d: x / s\n"
+)
+TILE_BEFORE = (
+    gemm_specs.PLAIN.replace("  d:", "  c: bf16[m, n]\n  s: f32[m, n/64]\n  d:")
+    + "epilogue:\n  x: acc + c\n  s: max_abs(x, n, 64) / 448\n  d: x / s\n"
+)
+SWITCHED = BOXED.replace("  d: bf16[l", "  beta: f32\n  d: bf16[l").replace("acc + c", "acc + beta * c")
+GEMM += [gemm_specs.PLAIN + "invariance: batch\n", ALIASED, GATED_BLOCKS, GATED_BLOCKS + SWAPPED, OF_ROWS, TILE_BEFORE]
+GEMM += [form + "tiling: {tile: [128, 64, 64], swap_ab: true}\n" for form in (OF_ROWS, TILE_BEFORE, *WIDE_BLOCKS)]
+GEMM += [*WIDE_BLOCKS, *(SWITCHED.replace("SCHEDULE", schedule) for schedule in ("cooperative", "pingpong"))]
+GEMM += [gemm_specs.gathered(gemm_specs.PLAIN) + "tiling: {split_k: 2, tile: [128, 128, 64], cluster: [1, 1]}\n"]
+GEMM += [
+    gemm_specs.OFFSETS.replace("  d:", "  r: f32[m]\n  d:") + "epilogue: {d: acc, r: 'sum(acc * acc, n)'}\n",
+    gemm_specs.PLAIN.replace("m, n]", "m, n/2]")
+    + HALVES
+    + "tiling: {cluster: [1, 1], split_k: 2, split_k_sum: ordered_cluster}\n",
+]
+TOP = "a_name_that_makes_the_list_of_the_results_too_long"[:36]
+WIDE_REDUCTION = (
+    gemm_specs.PLAIN.replace("  d:", "  s: f32[m, n/64]\n  u: f32[m, n/64]\n  d:")
+    + f"epilogue:\n  {TOP}: relu(acc)\n  {TOP}_2: acc + 1\n  s: max_abs({TOP}, n, 64) / 448\n"
+    + f"  u: max_abs({TOP}_2, n, 64) / 448\n  d: acc / s\n"
+)
+GEMM += [WIDE_REDUCTION, WIDE_REDUCTION + "tiling: {tile: [128, 64, 64], swap_ab: true}\n"]
+GEMM += [GATED_BLOCKS.replace("sa: f32[m, ceil(k/128)]@m", "sa: f32[]")]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 # What `click.style` writes for the colours of a report: it changes how text looks, and nothing else.
-_STYLE = re.compile(r"(\n|\t|\x1b\[(?:0|1|4|3[0-7])m)")
+_COLOURS = r"\x1b\[(?:0|1|4|3[0-7])m"
+# How a line begins that a workflow's runner takes for a command.
+_COMMAND = re.compile(rf"^((?:\s|{_COLOURS})*)(:|#)(?=:|#\[)", re.MULTILINE)
+_STYLE = re.compile(rf"(\n|\t|{_COLOURS})")
 
 
 def printable(text: str) -> str:
@@ -14,8 +17,9 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for text of several lines, which may have colours."""
-    return "".join(part if i % 2 else printable(part) for i, part in enumerate(_STYLE.split(text)))
+    """The same for text of several lines, which may have colours. None of them is a command for a workflow."""
+    shown = "".join(part if i % 2 else printable(part) for i, part in enumerate(_STYLE.split(text)))
+    return _COMMAND.sub(lambda begin: f"{begin[1]}\\x{ord(begin[2]):02x}", shown)
 
 
 def printable_data(data: object) -> object:

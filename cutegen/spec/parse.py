@@ -48,9 +48,9 @@ UNKNOWN_FAMILY = register(Rule(
 ))  # fmt: skip
 RESERVED_NAME = register(Rule(
     "reserved-name", "names with a meaning elsewhere are not given to dims, tensors or locals",
-    "`acc` and `stored` mean something in expressions, and the names of epilogue operations are functions there. Other "
-    "names are those of generated source where the dim, tensor or local would stand, such as `stream`, or would be made "
-    "of it: `s_ticket` of `ticket`.",
+    "`acc` and `stored` mean something in expressions, and the names of epilogue operations are functions there. Some "
+    "are names of generated source where the dim, tensor or local would stand, such as `stream`, or where something is "
+    "made of it: `s_ticket` of `ticket`.",
     "tensors: {acc: f32[m, n]}",
 ))  # fmt: skip
 NAME_COLLISION = register(Rule(

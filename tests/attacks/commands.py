@@ -67,6 +67,6 @@ def fault(code: int, output: str, arguments: list[str]) -> str:
     strange = [c for c in shown if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
     if strange:
         return f"prints {strange[0]!r}"
-    if "github" not in arguments and any(line.lstrip().startswith("::") for line in shown.splitlines()):
+    if "github" not in arguments and any(line.lstrip().startswith(("::", "##[")) for line in shown.splitlines()):
         return "prints a command for a workflow"
     return ""
