@@ -11,7 +11,7 @@ from op_packages import DEVICE, FILES, OPS, POINTS, install, on_path
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.families.gemm import made_names
 from cutegen.render import render_package
-from cutegen.render.name_check import check_module
+from cutegen.render.name_check import check_modules
 
 
 def test_adversarial_names() -> None:
@@ -51,7 +51,7 @@ def test_a_module_whose_names_clash_is_not_rendered(said: str, monkeypatch: pyte
 
 def test_a_module_that_is_no_python_is_not_rendered() -> None:
     with pytest.raises(CutegenError, match=r"line 2 of plan\.py is not Python"):
-        check_module("kernel", "plan.py", "a = 1\nb = = 2\n", ("a", "b"))
+        check_modules("kernel", {"plan.py": "a = 1\nb = = 2\n"}, ("a", "b"))
 
 
 @pytest.mark.parametrize("device", ["cute", "Gemm", "epilogue", "kernel_fn", "acc", "Float32", "d"])
