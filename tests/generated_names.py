@@ -110,10 +110,12 @@ def render_scopes(probe: Resolution) -> Iterator[tuple[str, set[str]]]:
     numbers = set(_DIVISOR.findall(probe.document.text))
     modules = {Path(file).stem for file in package.files}
     for file, source in package.files.items():
+        module = "kernel" if file.startswith("kernel") else Path(file).stem
         for scope, names in _scopes(ast.parse(source)):
             names |= modules if (file, scope) == ("__init__.py", "module") else set()
             seen = {_generalise(name, numbers) for name in names if not name.startswith("_")}
-            yield scope, seen if scope[0].islower() or "." in scope else seen - {"{op}"}  # methods are no functions
+            # Methods are no functions.
+            yield f"{module}: {scope}", seen if scope[0].islower() or "." in scope else seen - {"{op}"}
 
 
 def _generalise(name: str, numbers: Iterable[str]) -> str:
@@ -139,7 +141,7 @@ def _scopes(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
             if isinstance(child, ast.FunctionDef | ast.ClassDef):
                 scope = _MADE.sub("NAME", inner[:-1])
                 yield scope, set(_names(child, whole=isinstance(child, ast.FunctionDef)))
-            if isinstance(child, ast.FunctionDef) and child.args.kwarg:
+            if isinstance(child, ast.FunctionDef) and child.args.kwarg and child.args.kwarg.arg == "dims":
                 keywords = {argument.arg for argument in (*child.args.args, *child.args.kwonlyargs)}
                 yield f"keywords of {inner[:-1]}", {"{dim}", *keywords}
 
