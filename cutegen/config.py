@@ -124,7 +124,7 @@ def find_config(start: Path) -> Config:
 
 def read_config(path: Path, start: Path) -> Config | None:
     """None: the file has no such section. start: what paths are shown relative to."""
-    raw = path.read_bytes()[:MAX_BYTES]
+    raw = read_file(path, MAX_BYTES)[:MAX_BYTES]
     if b"cutegen" not in raw:  # nothing here is for us, whatever it is
         return None
     text = raw.decode("utf-8", "replace").replace("\r\n", "\n")

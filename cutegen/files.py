@@ -8,23 +8,28 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from cutegen.roots import read_file, stay_inside
+
 LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies beside NAME.yaml
 
 
-def write_text(path: Path, text: str) -> bool:
-    """Replace `path` by `text` in one step, so that no reader sees a torn file. False when it reads so already."""
+def write_text(path: Path, text: str, within: Path | None = None) -> bool:
+    """Replace `path` by `text` in one step, so that no reader sees a torn file. False when it reads so already. within:
+    see `write_texts`."""
+    new = text.encode()
     with suppress(OSError):
-        if not _is_stream(path) and path.read_bytes() == text.encode():
+        if not _is_stream(path) and read_file(path, len(new), within) == new:
             return False
-    write_texts({path: text})
+    write_texts({path: text}, within)
     return True
 
 
-def write_texts(texts: Mapping[Path, str]) -> None:
+def write_texts(texts: Mapping[Path, str], within: Path | None = None) -> None:
     """Replace each path by its text. All texts are on the disk before the first one takes its place.
 
     A link stays, and the file that it names is replaced. A device or pipe, such as /dev/stdout, is written to. A file
-    that must not be written is refused: OSError.
+    that must not be written is refused: OSError; so is a link that leaves the folder `within`, by default the one that
+    it lies in, or else leads into no root: CutegenError.
     """
     temporaries: dict[Path, tuple[Path, Path]] = {}  # of a path: the text on the disk, and the place for it
     path = Path()
@@ -32,7 +37,8 @@ def write_texts(texts: Mapping[Path, str]) -> None:
         for path, text in texts.items():
             if _is_stream(path):
                 continue
-            target = Path(os.path.realpath(path)) if path.is_symlink() else path
+            real = stay_inside(path, within)
+            target = real if path.is_symlink() else path
             target.parent.mkdir(parents=True, exist_ok=True)
             exists = target.exists()
             if exists and not os.access(target, os.W_OK):
@@ -68,4 +74,4 @@ def keep_style(text: str, old: bytes) -> str:
 def _is_stream(path: Path) -> bool:
     """Whether there is no file to replace: it is a device, pipe or socket, or names what this process has open."""
     opened = str(path) in ("/dev/stdout", "/dev/stderr") or path.parent in (Path("/dev/fd"), Path("/proc/self/fd"))
-    return opened or (path.exists() and not (path.is_file() or path.is_dir()))
+    return opened or (path.exists() and not (path.is_file() or path.is_dir()) and bool(stay_inside(path)))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from cutegen.epilogue import find_installed, load_op
+from cutegen.epilogue import installed
 
 OPS = '''\
 from cutegen.epilogue import EpilogueOp
@@ -71,16 +71,18 @@ def install(
 
 @contextlib.contextmanager
 def on_path(folder: Path) -> Iterator[None]:
-    """The folder on sys.path; what was read and imported of it is forgotten at the end."""
-    before = set(sys.modules)
+    """The folder on sys.path, as one for packages; what was read and imported of it is forgotten at the end."""
+    before, folders = set(sys.modules), installed.package_folders
     sys.path.insert(0, str(folder))
+    installed.package_folders = lambda: (str(folder), *folders())
     forget()
     try:
         yield
     finally:
         sys.path.remove(str(folder))
+        installed.package_folders = folders
         forget()
-        tops = {path.stem for path in folder.iterdir()}
+        tops = {"acme_ops", *(path.stem for path in folder.iterdir())}
         for name in set(sys.modules) - before:
             if name.partition(".")[0] in tops:
                 del sys.modules[name]
@@ -88,5 +90,5 @@ def on_path(folder: Path) -> Iterator[None]:
 
 def forget() -> None:
     importlib.invalidate_caches()
-    find_installed.cache_clear()
-    load_op.cache_clear()
+    installed._find_installed.cache_clear()
+    installed._load_installed.cache_clear()

@@ -15,7 +15,8 @@ from cutegen import __version__, elsewhere
 from cutegen.cli.annotations import annotate
 from cutegen.cli.commands import COMMANDS, GROUPS, describe_examples
 from cutegen.cli.console import COLOURS, INTERRUPTED, choose_colour, findings, note, print_json
-from cutegen.diagnostics import CutegenError, describe_error, suggest
+from cutegen.cli.trust import add_trust_options
+from cutegen.diagnostics import CutegenError, describe_error, printable, suggest
 
 TRACEBACK = "CUTEGEN_TRACEBACK"
 _REMEDIES = {
@@ -48,7 +49,7 @@ class LazyGroup(click.Group):
         command.epilog = describe_examples(entry)
         if COLOUR not in command.params:
             command.params.append(COLOUR)
-        return command
+        return add_trust_options(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The first sentence of each command, whole, by group; imports none of them."""
@@ -100,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             click.echo(line)
         return error.exit_code
     except click.ClickException as error:
+        vars(error)["message"] = printable(error.message)  # it quotes arguments
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -110,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{printable(str(error.filename))}: " if error.filename else ""
         note(f"error: {where}{error.strerror or error}")
         if remedy := _REMEDIES.get(error.errno or 0):
             note(f"  = help: {remedy}")

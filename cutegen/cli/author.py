@@ -54,8 +54,8 @@ def _is_foreign(path: Path) -> bool:
     text = typed_text(path)
     if text is None:
         try:
-            text = path.read_bytes()
-        except OSError:
+            text = read_file(path, MAX_BYTES)
+        except (OSError, CutegenError):
             return False
     return bool(text.strip()) and not re.search(rb"^\s*[{\"']*cutegen\b", text, re.MULTILINE)
 

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from cutegen.cli.annotations import annotate
 from cutegen.cli.stdin import STDIN, read_stdin
 from cutegen.config import FILE, INCLUDE, SECTION, find_config
-from cutegen.diagnostics import CutegenError, SpecError, suggest
+from cutegen.diagnostics import CutegenError, SpecError, printable_lines, suggest
 from cutegen.files import LOCK_SUFFIX
 
 _MARKS = (
@@ -191,14 +191,14 @@ def keep_apart(written: Mapping[str, Path | None], read: Iterable[Path | None]) 
 
 def say(text: str = "") -> None:
     """A line of the result, on stdout."""
-    click.echo(text, color=_colour())
+    click.echo(printable_lines(text), color=_colour())
 
 
 def note(text: str) -> None:
     """A line about the run, on stderr; the marks of an error report are coloured."""
     for pattern, colour in _MARKS:
         text = pattern.sub(click.style(r"\g<0>", fg=colour, bold=True), text)
-    click.echo(text, err=True, color=_colour())
+    click.echo(printable_lines(text), err=True, color=_colour())
 
 
 def report(error: CutegenError, spec: Path | None = None, end: str = "") -> None:
@@ -249,7 +249,7 @@ def verdict(ok: bool, word: str = "") -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Columns aligned by blanks; columns whose cells are all numbers are aligned to the right. On a terminal, text that
     does not fit goes on below, in its column."""
-    cells = [[str(c) for c in row] for row in rows]
+    cells = [[str(c).replace("\n", "\\n") for c in row] for row in rows]
     columns = list(zip(header, *cells))
     right = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
     folds = [not r and click.unstyle("".join(c)) == "".join(c) for r, c in zip(right, columns)]

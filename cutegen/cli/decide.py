@@ -104,13 +104,15 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
     from cutegen.families.knobs import show
     from cutegen.files import keep_style, write_text
     from cutegen.resolve import pin_decisions, resolve_file, save_lock, tunable_keys
+    from cutegen.roots import read_file
+    from cutegen.spec.text_rules import MAX_BYTES
 
     resolution = resolve_file(spec)
     left = () if keys else tunable_keys(resolution)
     notes = (*resolution.notes, *(f"{key}: left open: `tune` lists other values for it" for key in left))
     print_notes(notes)
     text, pinned = pin_decisions(resolution, keys)
-    changed = write_text(spec, keep_style(text, spec.read_bytes()))
+    changed = write_text(spec, keep_style(text, read_file(spec, MAX_BYTES)))
     save_lock(pinned, spec)
     before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}
     added = {d.key: d.value for d in pinned.resolved.decisions if d.origin == "spec" and d.key not in before}

@@ -22,7 +22,7 @@ from cutegen.cli.console import (
     written_files,
 )
 from cutegen.cli.stdin import READERS, stdin_option, typed_text
-from cutegen.diagnostics import CutegenError
+from cutegen.diagnostics import CutegenError, printable
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
 
@@ -102,7 +102,7 @@ def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, remedy: str) -> Non
     if not drifts:
         say(f"{path}: up to date")
     for drift in drifts:
-        say(f"{path}: {drift.path} is {drift.kind}")
+        say(f"{path}: {printable(str(drift.path))} is {drift.kind}")
         if diff and drift.diff:
             say(drift.diff)
     if drifts and not diff:

@@ -58,7 +58,7 @@ def new(words: tuple[str, ...], origin: str | None, folder: Path, no_schema: boo
         raise CutegenError(f"{path} exists", "choose another name or folder", exit_code=2)
     schema = None if no_schema else _place_schema(folder, family)
     texts = {path: name_schema(text, os.path.relpath(schema[0], folder) if schema else "")}
-    write_texts(texts | ({schema[0]: schema[1]} if schema and schema[1] else {}))
+    write_texts(texts | ({schema[0]: schema[1]} if schema and schema[1] else {}), folder)
     console.say(str(path))
     if origin:
         console.note("  note: what it leaves open is decided anew; locks and winners are not copied")

@@ -9,6 +9,7 @@ from cutegen.diagnostics.diagnostic import (
     raised_together,
     suggest,
 )
+from cutegen.diagnostics.printable import printable, printable_data, printable_lines
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
@@ -21,6 +22,9 @@ __all__ = [
     "SpecError",
     "declare",
     "describe_error",
+    "printable",
+    "printable_data",
+    "printable_lines",
     "raised_together",
     "register",
     "suggest",

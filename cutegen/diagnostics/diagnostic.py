@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from cutegen.diagnostics.printable import printable
 from cutegen.diagnostics.rules import RULES
 
 # A terminal line; longer source lines are cut around the caret.
@@ -25,7 +26,7 @@ class Location:
     end_column: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{printable(self.file)}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ class Diagnostic:
     def render(self) -> str:
         """`file:line:col: error[rule]: message`, the source line with a caret underline, and the remedy."""
         head = f"{self.location}: " if self.location else ""
-        lines = [f"{head}error[{self.rule}]: {_printable(self.message)}"]
+        lines = [f"{head}error[{self.rule}]: {printable(self.message)}"]
         if self.location and self.source_line:
             lines += _excerpt(self.source_line, self.location)
         if self.remedy:
-            lines.append(f"  = help: {_printable(self.remedy)}")
+            lines.append(f"  = help: {printable(self.remedy)}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
@@ -64,11 +65,6 @@ class Diagnostic:
         }
 
 
-def _printable(text: str) -> str:
-    """One line for a terminal: names quoted in a message may hold anything."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def _excerpt(source: str, place: Location) -> list[str]:
     start = place.column - 1
     width = max(1, min(place.end_column, len(source) + 1) - place.column)
@@ -82,12 +78,13 @@ def _excerpt(source: str, place: Location) -> list[str]:
 
 
 class CutegenError(Exception):
-    """Something the user can mend. message: what is wrong, in numbers; remedy: what to do; exit_code: the process's."""
+    """Something the user can mend. message: what is wrong, in numbers; details: lines below it; remedy: what to do;
+    exit_code: the process's. Each is a line that may quote anything."""
 
-    def __init__(self, message: str, remedy: str = "", exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+    def __init__(self, message: str, remedy: str = "", exit_code: int = 1, details: Iterable[str] = ()) -> None:
+        self.message = "\n  ".join(map(printable, (message, *details)))
+        super().__init__(self.message)
+        self.remedy = printable(remedy)
         self.exit_code = exit_code
 
     def __str__(self) -> str:
@@ -108,7 +105,8 @@ class SpecError(CutegenError):
         shown = [d.render() for d in self.diagnostics[:MAX_SHOWN]]
         if len(self.diagnostics) > MAX_SHOWN:
             shown.append(f"... and {len(self.diagnostics) - MAX_SHOWN} more findings")
-        super().__init__("\n".join(shown))
+        super().__init__("")
+        self.message = "\n".join(shown)
 
     def report(self) -> str:
         return str(self)

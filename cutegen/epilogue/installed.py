@@ -1,14 +1,18 @@
 """Ops that installed distributions add, through the entry point group `cutegen.epilogue_ops`.
 
 A spec that calls built-in ops alone costs nothing here: metadata is read when a name is none of theirs, and a package
-is imported when one of its ops is called or explained. A package cannot change what a built-in name means.
+is imported when one of its ops is called or explained. A package cannot change what a built-in name means. Ops come
+from distributions that an installer has put into a folder for packages, and from nowhere else on sys.path: not from the
+working directory, and not from the checkout that a spec lies in.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import json
 import keyword
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,17 +23,20 @@ from cutegen.diagnostics import describe_error
 from cutegen.epilogue.ops import BUILT_IN_MODULE, FUNCTIONS, OPS, EpilogueOp
 
 GROUP = "cutegen.epilogue_ops"
+NO_OPS = "CUTEGEN_NO_OPS"
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An entry point: the op's name, `module:Class`, and the distribution, such as `acme-ops 1.2`."""
+    """An entry point: the op's name, `module:Class`, and the distribution, such as `acme-ops 1.2`. folders: where its
+    modules lie."""
 
     name: str
     target: str
     distribution: str
+    folders: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.target} of {self.distribution}"
@@ -51,15 +58,35 @@ class Installed:
     unreadable: tuple[str, ...]
 
 
-@functools.cache
+def refuses_ops() -> bool:
+    """Whether no op of another package may be imported."""
+    return os.environ.get(NO_OPS, "") not in ("", "0")
+
+
+def package_folders() -> tuple[str, ...]:
+    """The folders that installers put packages into."""
+    import site
+    import sysconfig
+
+    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    folders += [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return tuple(dict.fromkeys(map(os.path.realpath, folders)))
+
+
 def find_installed() -> Installed:
     """What the installed distributions offer, by their metadata; no package is imported."""
+    return Installed(MappingProxyType({}), ()) if refuses_ops() else _find_installed()
+
+
+@functools.cache
+def _find_installed() -> Installed:
     from importlib import metadata
 
     offers: dict[str, list[Offer]] = {}
     unreadable: list[str] = []
     seen: set[str] = set()
-    for distribution in metadata.distributions():
+    here = package_folders()
+    for distribution in metadata.distributions(path=list(here)):
         try:
             points = [point for point in distribution.entry_points if point.group == GROUP]
         except Exception as error:
@@ -70,9 +97,23 @@ def find_installed() -> Installed:
             continue
         seen.add(title.partition(" ")[0])
         for point in points:
-            offers.setdefault(point.name, []).append(Offer(point.name, point.value, title))
+            folders = (*here, *_source_folders(distribution))
+            offers.setdefault(point.name, []).append(Offer(point.name, point.value, title, folders))
     listed = {name: tuple(found) for name, found in sorted(offers.items())}
     return Installed(MappingProxyType(listed), tuple(unreadable))
+
+
+def _source_folders(distribution: object) -> tuple[str, ...]:
+    """Where somebody has installed a distribution from, to work on it: pip notes it in direct_url.json."""
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname
+
+    try:
+        data = json.loads(distribution.read_text("direct_url.json") or "{}")  # type: ignore[attr-defined]
+        url = urlparse(data["url"] if data["dir_info"]["editable"] is True else "")
+    except Exception:
+        return ()
+    return (os.path.realpath(url2pathname(url.path)),) if url.scheme == "file" else ()
 
 
 def _title(distribution: object) -> str:
@@ -84,11 +125,13 @@ def _title(distribution: object) -> str:
     return f"{name or 'a distribution without a name'} {version or ''}".strip()
 
 
-@functools.cache
 def load_op(name: str) -> EpilogueOp | Unusable | None:
     """The op of that name, its package imported; None: nothing offers it. Built-in names are the built-in ops."""
-    if name in OPS:
-        return OPS[name]
+    return OPS[name] if name in OPS else None if refuses_ops() else _load_installed(name)
+
+
+@functools.cache
+def _load_installed(name: str) -> EpilogueOp | Unusable | None:
     offers = find_installed().offers.get(name, ())
     if not offers:
         return None
@@ -126,6 +169,8 @@ def _load(offer: Offer) -> EpilogueOp | str:
 
     if _taken(offer.name):
         return "the name is built in"
+    if elsewhere := _elsewhere(offer.target, offer.folders):
+        return elsewhere
     try:
         found = EntryPoint(offer.name, offer.target, GROUP).load()
         op = found() if isinstance(found, type) and issubclass(found, EpilogueOp) else found
@@ -134,9 +179,27 @@ def _load(offer: Offer) -> EpilogueOp | str:
     if not isinstance(op, EpilogueOp):
         return "it is not a class derived from cutegen.epilogue.EpilogueOp"
     try:
-        return next(_faults(op, offer.name), op)
+        return next(_faults(op, offer.name), _elsewhere(op.module, offer.folders) or op)
     except Exception as error:
         return describe_error(error)
+
+
+def _elsewhere(module: str, folders: tuple[str, ...]) -> str:
+    """Why a module, or `module:Class`, is not what an installer put into these folders, "" where it is: another one of
+    the name may come first on sys.path, such as one of the working directory. Looking imports nothing."""
+    from importlib.util import find_spec
+
+    top = module.partition(":")[0].partition(".")[0].strip()
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError) as error:
+        return describe_error(error)
+    places = [*([spec.origin] if spec and spec.has_location and spec.origin else []),
+              *((spec.submodule_search_locations or ()) if spec else ())]  # fmt: skip
+    for place in map(os.path.realpath, places):
+        if not any(place.startswith(folder + os.sep) for folder in folders):
+            return f"Python would import `{top}` from {place}, where it is not installed"
+    return ""
 
 
 def _faults(op: EpilogueOp, name: str) -> Iterator[str]:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from cutegen.diagnostics import CutegenError
+from cutegen.diagnostics import CutegenError, printable_data
 from cutegen.report.stored import unpack
+from cutegen.roots import read_file
 from cutegen.run.measured import FORMAT, STORED_VERSION, VERSION
 from cutegen.run.preceding import Behind
 from cutegen.run.shapes import problem_title, shape_text
@@ -193,19 +194,20 @@ def parse_result(data: object) -> Result:
 
 
 def read_json(path: Path) -> object:
-    """The data in a file. CutegenError (exit 2): it cannot be read, or is torn."""
+    """The data in a file, each text a line. CutegenError (exit 2): it cannot be read, or is torn."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise CutegenError(f"{path} is larger than {MAX_BYTES >> 20} MiB: no result", REMEDY, exit_code=2)
-        text = path.read_text(encoding="utf-8")
+        raw = read_file(path, MAX_BYTES)
+        text = raw.decode("utf-8")
     except OSError as error:
         raise CutegenError(f"{path}: {error.strerror or error}", REMEDY, exit_code=2) from error
     except UnicodeDecodeError as error:
         raise CutegenError(
             f"{path} is not text, so it is not a result of `cutegen bench`", REMEDY, exit_code=2
         ) from error
+    if len(raw) > MAX_BYTES:
+        raise CutegenError(f"{path} is larger than {MAX_BYTES >> 20} MiB, so it is not a result", REMEDY, exit_code=2)
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return printable_data(json.loads(text, parse_constant=_refuse_constant))
     except (ValueError, RecursionError) as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise CutegenError(f"{path} is torn or no JSON ({why})", REMEDY, exit_code=2) from error

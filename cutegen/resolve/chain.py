@@ -187,6 +187,6 @@ def _check_locked(doc: SpecDocument, lock: Lock | None, digest: str, notes: list
     if lock is None:
         raise CutegenError(f"{doc.path} has no lock", remedy)
     if notes:
-        raise CutegenError(f"the lock of {doc.path} does not hold:\n  " + "\n  ".join(notes), remedy)
+        raise CutegenError(f"the lock of {doc.path} does not hold:", remedy, details=notes)
     if lock.spec != digest:
         raise CutegenError(f"the lock of {doc.path} is stale: the spec has changed since it was written", remedy)

@@ -7,15 +7,18 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.diagnostics import CutegenError, SpecError, printable_data
 from cutegen.families.resolved import Portfolio
 from cutegen.families.tuned import TunedRow
 from cutegen.files import LOCK_SUFFIX
 from cutegen.resolve.winners import DEFAULT, MAX_REASON, Winner, read_winner
+from cutegen.roots import read_file
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.base import IDLE_KEYS
 from cutegen.spec.document import Data
+from cutegen.spec.text_rules import MAX_BYTES
 
 VERSION = 1
 _KEYS = ("cutegen", "spec", "decisions", "written", "portfolio", "dsl", "tilings", "winners")
@@ -114,9 +117,10 @@ def lock_path(spec: Path) -> Path:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """The lock at `path`, None when there is none; CutegenError when it is torn, of another version or mistyped."""
+    """The lock at `path`, None when there is none; CutegenError when it is torn, of another version or mistyped, or a
+    link out of its folder."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path, MAX_BYTES).decode("utf-8")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -129,7 +133,8 @@ def read_lock(path: Path) -> Lock | None:
         remedy = f"take one side of it, then run `cutegen lock {_spec_path(path)}`"
         raise CutegenError(f"{path} has a merge conflict", remedy)
     try:
-        data = load_text(text, "lock", path.as_posix()).data
+        # What it says is printed in many places; nothing in it is more than a line.
+        data: Any = printable_data(load_text(text, "lock", path.as_posix()).data)
     except SpecError as error:
         found = error.diagnostics[0]
         line = f"line {found.location.line}: " if found.location else ""

@@ -218,7 +218,8 @@ def load_suite(name: str, folder: Path) -> Suite:
     path = _find(name, folder)
     if path is None:
         raise CutegenError(*_missing(name, folder), exit_code=2)
-    document = load_document(path)
+    # A link may lead to the suite of another folder of specs.
+    document = load_document(path, within=path.parent.parent)
     with raised_together(document.faults):
         suite = Suite(document, parse_section(document, SuiteFile))
         suite.check()

@@ -24,6 +24,7 @@ from ruamel.yaml.events import (
 
 from cutegen.diagnostics import CutegenError, Diagnostic, SpecError
 from cutegen.files import LOCK_SUFFIX
+from cutegen.roots import read_file
 from cutegen.spec import text_rules as rules
 from cutegen.spec.document import Data, Node, SpecDocument
 from cutegen.spec.names import kernel_name, name_problem, propose_name
@@ -35,18 +36,20 @@ _WORDS: dict[str, Data] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
+# A line that only specs and suites have.
+OWN_LINE = re.compile(r"""^\s*(?:\{\s*)?["']?(?:cutegen|kernel)["']?\s*:""", re.MULTILINE)
 # What YAML calls printable; anything else is the mark of a binary file.
 _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def load_document(path: Path, raw: bytes | None = None) -> SpecDocument:
-    """Read a spec file; raw: what to read in its place, as an editor has it. CutegenError when it cannot be read,
-    SpecError with every finding about its text; those about its name are the document's `faults`."""
+def load_document(path: Path, raw: bytes | None = None, *, within: Path | None = None) -> SpecDocument:
+    """Read a spec file; raw: what to read in its place, as an editor has it; within: the folder that links stay in, by
+    default its own. CutegenError when it cannot be read, SpecError with every finding about its text; those about its
+    name are the document's `faults`."""
     shown = path.as_posix()
     try:
         if raw is None:
-            with path.open("rb") as stream:
-                raw = stream.read(MAX_BYTES + 1)
+            raw = read_file(path, MAX_BYTES, within)
     except OSError as error:
         raise CutegenError(f"{shown}: cannot be read: {error.strerror or error}", exit_code=2) from None
     if path.name.endswith(LOCK_SUFFIX):
@@ -56,6 +59,9 @@ def load_document(path: Path, raw: bytes | None = None) -> SpecDocument:
         message = f"{shown}: the file name is the kernel's name, and `{path.stem}` {problem}"
         remedy = f"rename the file, for example to {propose_name(path.stem)}.yaml"
         faults = (Diagnostic(rules.SPEC_NAME.id, message, None, remedy),)
+    if not shown.isprintable():
+        message = f"{shown}: the path has characters that are not printed"
+        faults += (Diagnostic(rules.SPEC_NAME.id, message, None, "rename the folder, or the file"),)
     try:
         return replace(_decode(raw, path, shown), faults=faults)
     except SpecError as error:
@@ -71,7 +77,23 @@ def _decode(raw: bytes, path: Path, shown: str) -> SpecDocument:
     except UnicodeDecodeError as error:
         message = f"{shown}: byte {error.start} is not UTF-8"
         raise SpecError([Diagnostic(rules.FILE_ENCODING.id, message, None, "save the file as UTF-8 text")]) from None
-    return load_text(text, kernel_name(path.stem), shown)
+    try:
+        return load_text(text, kernel_name(path.stem), shown)
+    except SpecError as error:
+        if OWN_LINE.search(text):
+            raise
+        raise SpecError(_without_text(error, shown)) from None
+
+
+def _without_text(error: SpecError, shown: str) -> list[Diagnostic]:
+    """What is said of a file that is not a spec: nothing that quotes it."""
+    kept = [replace(d, source_line="") for d in error.diagnostics if d.rule in rules.QUOTE_NOTHING]
+    return kept or [not_a_spec(shown)]
+
+
+def not_a_spec(shown: str) -> Diagnostic:
+    message = f"{shown}: this is not a spec: no line begins with `cutegen:` or `kernel:`"
+    return Diagnostic(rules.NOT_A_SPEC.id, message, None, "a spec begins with `cutegen: 1`, `kernel:` and `arch:`")
 
 
 def load_text(text: str, name: str, path: str = "<text>") -> SpecDocument:

@@ -18,7 +18,8 @@ from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.finding import FieldError, Finding
 from cutegen.spec.keys import places_of
-from cutegen.spec.names import DERIVED, IDENTIFIER, call_problem, name_problem, reserved_problem
+from cutegen.spec.load import not_a_spec
+from cutegen.spec.names import IDENTIFIER, name_problem, reserved_problem
 from cutegen.spec.tensors import parse_tensor
 from cutegen.spec.text_rules import QUOTE_EXPRESSION
 
@@ -48,13 +49,15 @@ UNKNOWN_FAMILY = register(Rule(
 ))  # fmt: skip
 RESERVED_NAME = register(Rule(
     "reserved-name", "names with a meaning elsewhere are not given to dims, tensors or locals",
-    "`acc` and `stored` mean something in expressions, the names of epilogue operations are functions there, and a few "
-    "names are used by generated source.",
+    "`acc` and `stored` mean something in expressions, and the names of epilogue operations are functions there. Some "
+    "are names of generated source where the dim, tensor or local would stand, such as `stream`, or where something is "
+    "made of it: `s_ticket` of `ticket`.",
     "tensors: {acc: f32[m, n]}",
 ))  # fmt: skip
 NAME_COLLISION = register(Rule(
     "name-collision", "dims, tensors and locals share one namespace",
-    "One name means one thing in the whole spec.",
+    "One name means one thing in the whole spec, and in generated source, which makes names of others: `tma_d` of a "
+    "tensor `d`, `k_over_128` of a dim `k`.",
     "tensors: {m: bf16[m, k]}",
 ))  # fmt: skip
 
@@ -90,6 +93,8 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
     family = doc.data.get("kernel")
     if not isinstance(family, str) or family not in registry.FAMILIES:
         known = f"kernel families: {', '.join(registry.FAMILIES)}"
+        if not {"cutegen", "kernel"} & doc.data.keys():
+            raise SchemaError([not_a_spec(doc.path)])
         if "kernel" not in doc.data:
             raise SchemaError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
         message, remedy = f"`kernel` must name a family, not {_describe(family)}", known
@@ -98,7 +103,7 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
             remedy = elsewhere.answer_family(family, registry.FAMILIES)
         raise SchemaError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
     model: type[KernelSpec] = registry.load_spec_model(family)
-    findings = [*_check_function(doc), *_check_names(doc.data)]
+    findings = [*_check_function(doc, family), *_check_names(doc.data)]
     try:
         spec = model.model_validate(doc.data)
         findings += spec.cross_check()
@@ -140,13 +145,15 @@ def _validate_rest(model: type[KernelSpec], data: dict[str, Data], findings: lis
         return None
 
 
-def _check_function(doc: SpecDocument) -> Iterator[Finding]:
+def _check_function(doc: SpecDocument, family: str) -> Iterator[Finding]:
     """The name of the package's function: what `function` says, else that of the spec."""
+    from cutegen.families.generated_names import function_problem
+
     written = doc.data.get("function")
     if isinstance(written, str) and IDENTIFIER.fullmatch(written):
-        if problem := call_problem(written):
+        if problem := name_problem(written) or function_problem(family, written):
             yield Finding(FUNCTION_NAME.id, f"`{written}` {problem}", "choose another name", ("function",))
-    elif written is None and (problem := call_problem(doc.name)):
+    elif written is None and (problem := function_problem(family, doc.name)):
         message = f"the package's function would be named `{doc.name}`, which {problem}"
         yield Finding(FUNCTION_NAME.id, message, f"write `function: run_{doc.name}`, or rename the file")
 
@@ -154,8 +161,6 @@ def _check_function(doc: SpecDocument) -> Iterator[Finding]:
 def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
     """Dims, tensors and locals: well-formed, not reserved, one meaning each. Works on sections that do not validate."""
     sections = [(s, section) for s in ("tensors", "dims", "epilogue") if isinstance(section := data.get(s), dict)]
-    tensors = data.get("tensors")
-    tensors = tensors if isinstance(tensors, dict) else {}
     meaning: dict[str, str] = {}
     for section, content in sections:
         what = {"tensors": "a tensor", "dims": "a dim", "epilogue": "a local"}[section]
@@ -167,11 +172,8 @@ def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
                 cut = section == "epilogue" and content[name] is None  # what follows a comma inside { }
                 remedy = QUOTE_EXPRESSION if cut else ""
                 yield Finding(BAD_NAME.id, f"`{name}` {problem}", remedy, path, key=True)
-            elif problem := reserved_problem(name, dim=section == "dims"):
+            elif problem := reserved_problem(name):
                 yield Finding(RESERVED_NAME.id, f"`{name}` {problem}", "choose another name", path, key=True)
-            elif original := next((t for t in tensors for form in DERIVED if form.format(t) == name), None):
-                message = f"`{name}` is what generated source makes of `{original}`"
-                yield Finding(NAME_COLLISION.id, message, "choose another name", path, key=True)
             elif meaning.setdefault(name, what) != what:
                 message = f"`{name}` is {meaning[name]} already and cannot be {what}, too"
                 yield Finding(NAME_COLLISION.id, message, "choose another name", path, key=True)
@@ -190,7 +192,7 @@ def _check_shape_names(tensors: dict[str, Data], meaning: dict[str, str]) -> Ite
             if dim.name is None:
                 continue
             assert isinstance(text, str)
-            if problem := reserved_problem(dim.name, dim=True):
+            if problem := reserved_problem(dim.name):
                 yield _dim_finding(RESERVED_NAME, f"`{dim.name}` {problem}", tensor, text, dim)
             elif meaning.setdefault(dim.name, "a dim") != "a dim":
                 message = f"`{dim.name}` is {meaning[dim.name]} already and cannot be a dim, too"

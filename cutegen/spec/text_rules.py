@@ -29,6 +29,12 @@ NOT_A_MAP = register(Rule(
     "The top level of a spec is `key: value` lines; a list or a single value has no meaning there.",
     "- cutegen: 1\n- kernel: gemm",
 ))  # fmt: skip
+NOT_A_SPEC = register(Rule(
+    "not-a-spec", "a spec says that it is one",
+    "A file in which no line begins with `cutegen:` or `kernel:` is something else, whatever its name is. None of it "
+    "is printed: a spec is not the only file that a command may be pointed at.",
+    "password: x",
+))  # fmt: skip
 YAML_SYNTAX = register(Rule(
     "yaml-syntax", "the file parses as YAML 1.2",
     "Reading stops at the first syntax error. The usual cause inside `{ }` is a declaration with brackets: in flow "
@@ -92,3 +98,5 @@ DUPLICATE_KEY = register(Rule(
     "Many YAML readers keep the last of two equal keys and say nothing.",
     "pipeline: {stages: 4, stages: 5}",
 ))  # fmt: skip
+# Rules whose findings quote nothing of the text.
+QUOTE_NOTHING = frozenset(rule.id for rule in (FILE_SIZE, FILE_ENCODING, EMPTY_SPEC, NOT_A_MAP, YAML_DEPTH))

@@ -1,193 +1,111 @@
-"""Names of a spec stand beside names of generated source; the spec language refuses those that would clash."""
+"""Names of a spec stand beside names of generated source: the table of these is what modules bind, and what it has is
+refused with its place."""
 
 from __future__ import annotations
 
 import ast
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
+from pathlib import Path
 
+import generated_names
 import pytest
+from gemm_specs import BLOCKS, COUNTS, FUSED, LABELS, OFFSETS, PLAIN, gathered, group_scaled, resolve_text
+from template_branches import all_branches, visited_branches
 
 from cutegen.diagnostics import SpecError
+from cutegen.families.generated_names import find_clashes, table_path
+from cutegen.families.registry import FAMILIES
 from cutegen.render import render_package
-from cutegen.resolve import resolve_document
 from cutegen.spec import load_text
-from cutegen.spec.names import function_problem, reserved_problem
 
-PROBE = """\
-cutegen: 1
-kernel: gemm
-arch: sm_90a
-tensors:
-  zqt_a: bf16[{batch}zqd_m, zqd_k]@{major_a}
-  zqt_b: bf16[{batch}zqd_n, zqd_k]@{major_b}
-  zqt_row: f32[zqd_n]
-  zqt_column: bf16[zqd_m]
-  zqt_tile: bf16[{batch}zqd_m, zqd_n]
-  zqt_host: f32
-  zqt_device: f32[]
-  zqt_d: bf16[{batch}zqd_m, zqd_n]
-  zqt_e: f32[{batch}zqd_m, zqd_n]@{major_d}
-mainloop: zqt_a @ zqt_b
-epilogue:
-  zql_x: max(gelu_tanh(acc + zqt_row), silu(zqt_host), 0)
-  zqt_d: zql_x + zqt_tile * zqt_device
-  zqt_e: stored(zqt_d) + zqt_column
-warpgroups: {{schedule: {schedule}}}
-tiling: {{swap_ab: {swap_ab}{split}}}
-scheduler: {scheduler}
-"""
-VARIANTS = [
-    PROBE.format(
-        schedule=schedule,
-        swap_ab=swap_ab,
-        split=split,
-        scheduler=scheduler,
-        batch=batch,
-        major_a=a,
-        major_b=b,
-        major_d=d,
-    )
-    for (schedule, split, scheduler), swap_ab, batch, (a, b, d) in itertools.product(
-        (
-            ("cooperative", "", "static_persistent"),
-            ("pingpong", "", "dynamic_persistent"),
-            ("cooperative", ", split_k: 4, split_k_sum: unordered_atomic", "dynamic_persistent"),
-            ("pingpong", ", split_k: 2", "static_persistent"),
-            ("cooperative", ", cluster: [1, 1], split_k: 2, split_k_sum: ordered_cluster", "static_persistent"),
-        ),
-        ("false", "true"),
-        ("", "zqd_l, "),
-        (("zqd_k", "zqd_k", "zqd_n"), ("zqd_m", "zqd_n", "zqd_m")),
-    )
-]
-
-# What the probe has not got: pairs of columns and reductions.
-GATED = """\
-cutegen: 1
-kernel: gemm
-arch: sm_90a
-tensors:
-  zqt_a: bf16[zqd_m, zqd_k]
-  zqt_b: bf16[zqd_n, zqd_k]
-  zqt_row: f32[zqd_n]
-  zqt_half: f32[zqd_n/2]
-  zqt_e: bf16[zqd_m, zqd_n]
-  zqt_r: f32[zqd_m]
-  zqt_d: bf16[zqd_m, zqd_n/2]
-mainloop: zqt_a @ zqt_b
-epilogue:
-  zqt_e: acc + zqt_row
-  zqt_d: silu(zqt_e[:, 0::2]) * zqt_e[:, 1::2] + zqt_half
-  zqt_r: sum(zqt_d2, zqd_n)
-  zqt_d2: where(acc[:, 0::2] > 0, acc[:, 1::2], zqt_row[1::2])
-warpgroups: {schedule: SCHEDULE}
-"""
-VARIANTS += [GATED.replace("SCHEDULE", schedule) for schedule in ("cooperative", "pingpong")]
-
-# Neither of them has outputs that are read, inputs with blocks, and such that may be None.
-UPDATED = """\
-cutegen: 1
-kernel: gemm
-arch: sm_90a
-tensors:
-  zqt_a: bf16[zqd_m, zqd_k]
-  zqt_b: bf16[zqd_n, zqd_k]
-  zqt_s: f32[zqd_m, zqd_n/128]
-  zqt_v: f32[ceil(zqd_n/16)]
-  zqt_row: f32[zqd_n]?
-  zqt_e: f32[zqd_m, zqd_n]
-  zqt_d: bf16[zqd_m, zqd_n]
-mainloop: zqt_a @ zqt_b
-epilogue:
-  zqt_e: acc + zqt_e
-  zqt_d: (zqt_d + acc + zqt_row) * zqt_s - zqt_v
-warpgroups: {schedule: SCHEDULE}
-tma: {zqt_e: {store: reduce_add}}
-"""
-VARIANTS += [UPDATED.replace("SCHEDULE", schedule) for schedule in ("cooperative", "pingpong")]
-
-# A last tile that is loaded and stored in stages of A.
-BOXED = """\
-cutegen: 1
-kernel: gemm
-arch: sm_90a
-tensors:
-  zqt_a: bf16[zqd_l, zqd_m, zqd_k]
-  zqt_b: bf16[zqd_n, zqd_k]
-  zqt_c: bf16[zqd_l, zqd_m, zqd_n]
-  zqt_d: bf16[zqd_l, zqd_m, zqd_n]
-mainloop: zqt_a @ zqt_b
-epilogue:
-  zqt_d: acc + zqt_c
-warpgroups: {schedule: SCHEDULE}
-"""
-VARIANTS += [BOXED.replace("SCHEDULE", schedule) for schedule in ("cooperative", "pingpong")]
+ROOT = Path(__file__).parents[2]
 
 
-def render(text: str) -> dict[str, str]:
-    return dict(render_package(resolve_document(load_text(text, "probe"), None).resolved).files)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_table_is_what_modules_bind(family: str, golden: Callable[[Path, str], None]) -> None:
+    golden(table_path(family), generated_names.table_text(family))
 
 
-def scopes(tree: ast.Module) -> Iterator[set[str]]:
-    """The names bound or read in each scope, with those of scopes inside a function."""
-    for scope in ast.walk(tree):
-        if isinstance(scope, (ast.FunctionDef, ast.ClassDef, ast.Lambda)):
-            yield set(names(scope, whole=not isinstance(scope, ast.ClassDef)))
+# Of a table of comparisons that no spec makes today, and of calls that a lock has winners for: both of extents alone.
+NO_NAMES = {
+    "gemm": {"gemm/plan.py.jinja:127"},
+    "mla_decode": {"mla_decode/plan.py.jinja:24", "mla_decode/plan.py.jinja:50"},
+}
 
 
-def names(node: ast.AST, whole: bool) -> Iterator[str]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Name):
-            yield child.id
-        elif isinstance(child, ast.arg):
-            yield child.arg
-        elif isinstance(child, (ast.Import, ast.ImportFrom)):
-            yield from ((alias.asname or alias.name).partition(".")[0] for alias in child.names)
-        elif isinstance(child, (ast.FunctionDef, ast.ClassDef)):
-            yield child.name
-            if not whole:
-                continue
-        yield from names(child, whole)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_branch_of_a_template_is_among_what_the_table_is_collected_from(family: str) -> None:
+    missed = all_branches(family) - visited_branches(generated_names.probes(family))
+    assert missed == NO_NAMES[family]
 
 
-def test_names_that_would_clash_are_refused() -> None:
-    free: dict[str, set[str]] = {"dim": set(), "tensor": set()}
-    for files in map(render, VARIANTS):
-        for scope in (s for text in files.values() for s in scopes(ast.parse(text))):
-            generated = {name for name in scope if "zq" not in name}
-            for kind, prefixes in (("dim", ("zqd_",)), ("tensor", ("zqt_", "zql_"))):
-                if any(name.startswith(prefixes) for name in scope):
-                    free[kind] |= {name for name in generated if not reserved_problem(name, dim=kind == "dim")}
-    # The two of a pair are refused in gated products alone: problems/gated_tensors.yaml; `out` where it is an operand.
-    assert free == {"dim": set(), "tensor": {"acc_0", "acc_1", "out"}}
+REDUCED = (ROOT / "specs" / "gemm_bf16_rms_sm90a.yaml").read_text(encoding="utf-8")
+COPIED = gathered(LABELS, "copy")
+# A spec, one of its names, another name, and the line and column that the finding names.
+COLLISIONS = {
+    "layout_of_an_output": (FUSED, "bias", "d_layout", "7:3"),
+    "ticket_of_a_reduction": (REDUCED, "residual", "ticket", "8:3"),
+    "ctas_of_the_copy": (COPIED, "a", "ctas", "5:3"),
+    "threads_of_the_copy": (COPIED, "a", "THREADS", "5:3"),
+    "module_of_groups": (OFFSETS, "a", "row_groups", "5:3"),
+    "members_tensor": (LABELS, "group", "members", "7:3"),
+    "members_local": (LABELS + "epilogue: {x: acc + 1, d: x}\n", "x", "members", "10:12"),
+    "function_of_the_reference_of_groups": (LABELS, "group", "multiply_members", "7:3"),
+    "function_of_the_reference_of_blocks": (BLOCKS, "sa", "spread_blocks", "7:3"),
+    "function_of_the_reference_of_gathered_rows": (COPIED, "rows", "take_rows", "6:3"),
+    "function_of_the_reference_as_a_local": (BLOCKS + "epilogue: {x: acc + 1, d: x}\n", "x", "spread_blocks", "11:12"),
+    "blocks_rounded_up": (BLOCKS, "m", "k_over_128_up", "5:11"),
+    "blocks_of_columns": (BLOCKS.replace("ceil(n/128)", "n/128"), "m", "n_over_128", "5:11"),
+    "blocks_of_pairs_of_columns": (
+        PLAIN.replace("m, n]", "m, n/2]") + "epilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\n",
+        "m",
+        "n_over_2",
+        "5:11",
+    ),
+    "tile_of_an_output": (FUSED, "bias", "tma_d", "7:3"),
+    "half_of_a_pair": (FUSED, "bias", "residual_0", "7:3"),
+    "value_before": (FUSED.replace("+ residual", "+ residual + d"), "bias", "d_old", "7:3"),
+    "copy_of_gathered_rows": (COPIED, "rows", "copied_a", "6:3"),
+}
 
 
-def test_functions_of_packages_hide_no_name_of_a_kernel_module() -> None:
-    for files in map(render, VARIANTS):
-        for node in ast.parse(files["kernel.py"]).body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                found = {node.name}
-            elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                found = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-            else:
-                found = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-            assert {name for name in found if not function_problem(name)} == set()
-
-
-@pytest.mark.parametrize("extra", ["m_d", "s_d", "tma_d", "s_d_layout"])
-def test_names_that_are_made_from_others_are_refused(extra: str) -> None:
-    text = VARIANTS[0].replace("zqt_d", "d").replace("zqt_host", extra)
+@pytest.mark.parametrize("case", COLLISIONS)
+def test_collisions_are_refused_where_they_stand(case: str) -> None:
+    text, old, new, place = COLLISIONS[case]
+    generated = generated_names.with_names(text, {old: new})
+    resolve_text(generated_names.with_names(text, {old: f"free_{old}"}))
     with pytest.raises(SpecError) as caught:
-        render(text)
-    assert [d.rule for d in caught.value.diagnostics] == ["name-collision"]
+        resolve_text(generated)
+    found = caught.value.diagnostics
+    assert {d.rule for d in found} <= {"reserved-name", "name-collision"}
+    assert new in found[0].message
+    assert str(found[0].location) == f"kernel.yaml:{place}"
 
 
+def test_a_name_that_two_others_make_together_is_refused() -> None:
+    names = [("x", "input"), ("y", "input"), ("x_without_y", "input")]
+    assert [clash.name for clash in find_clashes("gemm", names)] == ["x_without_y"]
+    assert not list(find_clashes("gemm", names[:2]))
+
+
+def test_what_is_common_in_specs_is_free() -> None:
+    """The table refuses what clashes, not what merely occurs somewhere in generated source."""
+    dims = ("m", "n", "k", "l", "b", "e", "batch", "groups", "rows", "columns", "tokens", "hidden", "experts", "heads")
+    tensors = (
+        "a b c d x y w q v r s bias scale residual weight group gate up index mask alpha beta out output input norm"
+    )
+    tensors = (*tensors.split(), "row", "column", "amax")
+    names = [*((dim, "dim") for dim in dims if dim not in tensors), *((name, "updated") for name in tensors)]
+    assert list(find_clashes("gemm", names)) == []
+
+
+@pytest.mark.parametrize("form", [PLAIN, FUSED, LABELS, COUNTS, OFFSETS, BLOCKS, group_scaled(LABELS), COPIED])
 @pytest.mark.parametrize("names", ["abcdefg", "ABCDEFG", "dcbaefg", "mnkldxy"])
-def test_short_names_never_clash(names: str) -> None:
+def test_short_names_never_clash(form: str, names: str) -> None:
     """Operands may have each other's usual names; every file still compiles."""
-    text = VARIANTS[15].replace("zqd_", "dim_")
-    for tensor, name in zip(("a", "b", "row", "column", "tile", "host", "device"), names):
-        text = text.replace(f"zqt_{tensor}", name)
-    for file, source in render(text).items():
-        compile(source, file, "exec")
+    kinds = generated_names.spec_kinds(load_text(form, "probe"))
+    dims = {name: f"dim_{name}" for name, kind in kinds.items() if kind == "d"}
+    tensors = dict(zip((name for name, kind in kinds.items() if kind != "d"), names))
+    package = render_package(resolve_text(generated_names.with_names(form, dims | tensors)).resolved)
+    for file, source in package.files.items():
+        compile(ast.parse(source), file, "exec")

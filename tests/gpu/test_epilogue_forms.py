@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from gemm_specs import PLAIN, resolve_text
-from op_packages import install
+from op_packages import install, on_path
 
-from cutegen.epilogue import find_installed, load_op
 from cutegen.render import render_package, write_package
 from cutegen.run.check import check_kernel
 
@@ -85,11 +84,9 @@ def test_form(name: str, schedule: str, tmp_path: Path) -> None:
 
 def test_an_op_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    find_installed.cache_clear()
-    load_op.cache_clear()
-    check(OPERANDS + "  d: bf16[m, n]\nepilogue: {d: 'softsign(acc) + blend(acc, relu(acc), 0.25)'}\n", tmp_path)
+    with on_path(tmp_path):
+        check(OPERANDS + "  d: bf16[m, n]\nepilogue: {d: 'softsign(acc) + blend(acc, relu(acc), 0.25)'}\n", tmp_path)
 
 
 def check(text: str, folder: Path) -> None:

@@ -61,7 +61,7 @@ def write(package: RenderedPackage, folder: Path) -> None:
 
 
 def test_bytes_do_not_depend_on_the_process() -> None:
-    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+    path = os.pathsep.join([str(ROOT), str(Path(__file__).parents[1])])
     outputs = {
         subprocess.run(
             [sys.executable, "-c", HASHES], check=True, capture_output=True, text=True,

@@ -56,7 +56,7 @@ def test_cold_render(tmp_path: Path) -> None:
 
 def test_many_specs_in_one_process() -> None:
     assert len({varied_spec(number) for number in range(200)}) == 200
-    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+    path = os.pathsep.join([str(ROOT), str(Path(__file__).parents[1])])
     unit = statistics.median(processor_seconds(LIBRARIES) for _ in range(5))
     seconds = processor_seconds(MANY_SPECS, PYTHONPATH=path)
     print(f"200 specs: {seconds:.2f} s processor time; imports of the libraries: {unit:.3f} s")

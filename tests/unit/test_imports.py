@@ -22,11 +22,12 @@ LAYERS = (
         "cutegen.elsewhere",
         "cutegen.dtypes",
         "cutegen.files",
+        "cutegen.roots",
         "cutegen.child",
         "cutegen.diagnostics",
         "cutegen.hardware",
     ),
-    ("cutegen.families.registry",),
+    ("cutegen.families.registry", "cutegen.families.generated_names"),
     ("cutegen.epilogue",),
     ("cutegen.spec",),
     # The engine that families render with; packages and files come later.

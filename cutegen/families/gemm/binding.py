@@ -62,6 +62,7 @@ class Binder:
 
     def bind(self) -> GemmProblem | None:
         """The problem, or None with findings."""
+        check_made_names(self.spec, self.doc, self.report)
         mainloop = self.mainloop()
         operands: tuple[str, ...] = mainloop.operands if mainloop else ()
         grouping = Grouping(self.spec, self.report)
@@ -94,8 +95,6 @@ class Binder:
         fitting = replace(written, inputs=tuple(name for name in written.inputs if name not in refused))
         program = self.program(fitting, placement, roles, extents, (a, b))
         self.check_program(program, written, placement, extents, (a, b), batch is not None and not roles.flat)
-        gathered = (mainloop.gather.name, *mainloop.gathered) if mainloop.gather else ()
-        check_made_names(self.spec, program, gathered, self.report)
         check_call_names(self.spec, written.outputs, written.updated, self.report)
         aliases = self.aliases(program)
         optional = self.optional(program, set(written.inputs).difference(mainloop.reads))

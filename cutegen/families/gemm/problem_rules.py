@@ -6,12 +6,13 @@ from cutegen.diagnostics import declare
 from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, UNDEFINED_NAME
 from cutegen.spec import parse
 
-__all__ = ["COLUMNS", "NAME_COLLISION", "NOT_YET_SUPPORTED", "UNDEFINED_NAME"]
+__all__ = ["COLUMNS", "NAME_COLLISION", "NOT_YET_SUPPORTED", "RESERVED_NAME", "UNDEFINED_NAME"]
 
 EPILOGUE_DTYPES = ("bf16", "f16", "f32")
 OUTPUT_DTYPES = (*EPILOGUE_DTYPES, "e4m3", "e5m2")
 
 NAME_COLLISION = parse.NAME_COLLISION.id
+RESERVED_NAME = parse.RESERVED_NAME.id
 WRITE_MAINLOOP = "write a @ b, with the names of two tensors"
 WRITE_SCALED = "such as (a * sa) @ (b * sb), where a and b have 8 or 16 bits and sa and sb are f32"
 WRITE_PRODUCT = "such as a: bf16[m, k], b: bf16[n, k], d: bf16[m, n]"

@@ -78,6 +78,11 @@ class ResolvedGemm:
         return {d.name: (d.lo, d.hi) if d.value is None else d.value for d in self.problem.dims}
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Tensors, dims and locals of the spec."""
+        return (*self.problem.arguments, *self.dims, *(s.name for s in self.problem.epilogue.statements))
+
+    @property
     def default(self) -> ResolvedGemmTiling:
         """The instance of the last row of the dispatch table; the decisions are its knobs."""
         return self.kernels[0].tilings[0]

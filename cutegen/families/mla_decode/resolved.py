@@ -73,6 +73,11 @@ class ResolvedMla:
         return dict(zip((*CALL_DIMS, LENGTH), ((1, None), query_len, heads, (0, None))))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """None: what a call takes has the same names in every spec."""
+        return ()
+
+    @property
     def decided(self) -> Candidate:
         """The candidate of the decisions, which may stand for several kernels."""
         values = {d.key: d.value for d in self.decisions}

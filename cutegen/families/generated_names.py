@@ -1,0 +1,131 @@
+"""Names that generated source has beside those of a spec, by family, and where names of a spec would clash with them.
+
+generated_names.json lists them by scope of the generated modules: `made`, what stands there of a spec, with the kind of
+name in braces (`m_{input}`), and `fixed`, the names that could be one of these. A test collects it from rendered
+modules of every form; nothing is entered by hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_NUMBER = "{number}"
+_KIND = re.compile(r"\{(input|output|updated|local|dim|op|spec)\}")
+# An output that its own expression reads is an argument before it is a result.
+_ROLES = {"updated": ("updated", "output", "input")}
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A name of a spec that cannot stand: generated source makes `made` of it, and of `other`, a name of the spec; ""
+    where `made` is a name of generated source itself."""
+
+    name: str
+    made: str
+    other: str
+
+    def words(self) -> str:
+        """What is said of it."""
+        if self.other:
+            if self.made == self.name:
+                return f"`{self.name}` is what generated source makes of `{self.other}`"
+            return f"generated source makes `{self.made}` of both `{self.name}` and `{self.other}`"
+        if self.made == self.name:
+            return f"`{self.name}` is a name of generated source"
+        return f"generated source makes `{self.made}` of `{self.name}`, and has that name already"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """scopes: where each form such as `s_{output}_layout` stands, by kind. fixed: names that a name of a kind cannot
+    be, with what would be made of it. open: forms with a number of the spec, or with several names, as expressions,
+    with the kinds of their groups."""
+
+    scopes: Mapping[str, Mapping[str, frozenset[int]]]
+    fixed: Mapping[str, Mapping[str, str]]
+    open: Mapping[tuple[re.Pattern[str], tuple[str, ...]], frozenset[int]]
+
+
+def table_path(family: str) -> Path:
+    """Where the table of a family lies."""
+    return Path(__file__).parent / family / "generated_names.json"
+
+
+@functools.cache
+def read_table(family: str) -> Table:
+    """The names of generated source of a family."""
+    scopes: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    opened: dict[tuple[re.Pattern[str], tuple[str, ...]], set[int]] = defaultdict(set)
+    fixed: dict[str, dict[str, str]] = defaultdict(dict)
+    for number, scope in enumerate(json.loads(table_path(family).read_text(encoding="utf-8")).values()):
+        for form in scope["made"]:
+            kinds, pattern = tuple(_KIND.findall(form)), _pattern(form)
+            if len(kinds) > 1 or _NUMBER in form:
+                opened[pattern, kinds].add(number)
+            else:
+                scopes[kinds[0]][form].add(number)
+                fixed[kinds[0]] |= {m[1]: name for name in scope["fixed"] if (m := pattern.fullmatch(name))}
+    plain = {
+        kind: {form: frozenset(forms[form]) for form in sorted(forms, key=len)}  # first what the spec itself calls it
+        for kind, forms in scopes.items()
+    }
+    return Table(plain, fixed, {key: frozenset(places) for key, places in opened.items()})
+
+
+def _pattern(form: str) -> re.Pattern[str]:
+    """What is made by a form; its groups are the names."""
+    return re.compile(_KIND.sub("(.+)", form).replace(_NUMBER, "[0-9]+"))
+
+
+def function_problem(family: str, name: str) -> str | None:
+    """Why the function of a package, which its front module defines, cannot have that name, or None. Modules of
+    tilings stand beside it, as many as there are tilings."""
+    if name in read_table(family).fixed.get("spec", {}) or re.match("kernel_[A-Za-z]", name):
+        return "is the name of something else in the generated package"
+    return None
+
+
+def find_clashes(family: str, names: Iterable[tuple[str, str]]) -> Iterator[Clash]:
+    """names: (name, kind), each once. Names with a clash, in their order."""
+    table = read_table(family)
+    given = [(name, role) for name, kind in names for role in _ROLES.get(kind, (kind,))]
+    known: dict[str, set[str]] = defaultdict(set)  # of a kind
+    made: dict[str, list[tuple[str, frozenset[int]]]] = defaultdict(list)
+    for name, kind in given:
+        known[kind].add(name)
+        for form, scopes in table.scopes.get(kind, {}).items():
+            made[_KIND.sub(name, form)].append((name, scopes))
+    told: set[str] = set()
+    for name, kind in given:
+        if name not in told and (clash := _clash(table, name, kind, made, known)):
+            told.add(name)
+            yield clash
+
+
+def _clash(
+    table: Table,
+    name: str,
+    kind: str,
+    made: Mapping[str, list[tuple[str, frozenset[int]]]],
+    known: Mapping[str, set[str]],
+) -> Clash | None:
+    """made: what is made of the names, each with (name, scopes). known: the names of each kind."""
+    if name in table.fixed.get(kind, {}):
+        return Clash(name, table.fixed[kind][name], "")
+    for form, scopes in table.scopes.get(kind, {}).items():
+        text = _KIND.sub(name, form)
+        for other, places in made[text]:
+            # Of two names that make the same one, the longer is to blame: it is, or ends in, what is made of the other.
+            if other != name and (len(other), other) < (len(name), name) and scopes & places:
+                return Clash(name, text, other)
+        for (pattern, kinds), places in table.open.items():
+            match = pattern.fullmatch(text)
+            if match and scopes & places and all(n in known[k] for n, k in zip(match.groups(), kinds)):
+                return Clash(name, text, match[1])
+    return None

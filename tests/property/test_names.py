@@ -1,0 +1,68 @@
+"""Names of an accepted spec change nothing but names: what is rendered, and what the reference computes."""
+
+from __future__ import annotations
+
+import pytest
+from attacks import names
+from gemm_specs import BLOCKS, FUSED, LABELS, gathered, resolve_text
+from generated_names import with_names
+from op_packages import DEVICE, FILES, OPS, POINTS, install, on_path
+
+from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.families.gemm import made_names
+from cutegen.render import render_package
+from cutegen.render.name_check import check_modules
+
+
+def test_adversarial_names() -> None:
+    assert list(names.attack(30, seed=20)) == []
+
+
+@pytest.mark.parametrize(
+    ("form", "given"),
+    [
+        (FUSED, {"d": "smem_tensor", "m": "tiling", "n": "object", "bias": "out"}),
+        (LABELS, {"group": "credits", "a": "plan", "k": "seed"}),
+        (BLOCKS, {"sa": "kernel", "sb": "len", "m": "device"}),
+    ],
+)
+def test_names_that_merely_occur_elsewhere_are_taken(form: str, given: dict[str, str]) -> None:
+    assert names.judge(form, given) in ("", "refused")
+
+
+# What the table refuses, the last look at the module finds as well, where it can be seen there.
+SEEN = {
+    "ctas": (gathered(LABELS, "copy"), {"a": "ctas"}),
+    "k_over_128_up": (BLOCKS, {"m": "k_over_128_up"}),
+    "multiply_members": (LABELS, {"group": "multiply_members"}),
+    "tma_d": (FUSED, {"bias": "tma_d"}),
+}
+
+
+@pytest.mark.parametrize("said", SEEN)
+def test_a_module_whose_names_clash_is_not_rendered(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    form, given = SEEN[said]
+    with pytest.raises(SpecError):
+        resolve_text(with_names(form, given))
+    monkeypatch.setattr(made_names, "find_clashes", lambda *_: iter(()))
+    with pytest.raises(CutegenError, match=f"names of kernel clash in generated source: .*`{said}`"):
+        render_package(resolve_text(with_names(form, given)).resolved)
+
+
+def test_a_module_that_is_no_python_is_not_rendered() -> None:
+    with pytest.raises(CutegenError, match=r"line 2 of plan\.py is not Python"):
+        check_modules("kernel", {"plan.py": "a = 1\nb = = 2\n"}, ("a", "b"))
+
+
+@pytest.mark.parametrize("device", ["cute", "Gemm", "epilogue", "kernel_fn", "acc", "Float32", "d"])
+def test_functions_of_packages_hide_no_name_of_a_module(device: str, tmp_path: object) -> None:
+    files = {
+        **FILES,
+        "acme_ops/ops.py": OPS.replace('device = "softsign"', f'device = "{device}"'),
+        "acme_ops/device.py": DEVICE.replace("def softsign", f"def {device}"),
+    }
+    with on_path(tmp_path):  # type: ignore[arg-type]
+        install(tmp_path, POINTS, files)  # type: ignore[arg-type]
+        with pytest.raises(SpecError) as caught:
+            resolve_text(FUSED.replace("gelu_tanh(", "softsign("))
+    assert {d.rule for d in caught.value.diagnostics} <= {"op-package", "name-collision"}
