@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, targets_argument
 from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
+from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from cutegen.run.check import CheckReport
@@ -32,8 +32,8 @@ def check(targets: list[Path], shapes: tuple[str, ...], timeout: float, as_json:
     Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. Exit
     code 1: a case failed; 2: not run, the reason is printed.
     """
-    with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
-        reports = [_check(path, Path(scratch) / str(i), shapes, timeout) for i, path in enumerate(targets)]
+    with temporary_folder() as scratch:
+        reports = [_check(path, scratch / str(i), shapes, timeout) for i, path in enumerate(targets)]
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -156,8 +156,8 @@ def _run_steps(steps: _Steps) -> None:
             steps.add("check", f"compiled, not run: {status.reason}", code=None)
             return
         step = "check"
-        with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
-            target = open_target(steps.spec, Path(scratch))
+        with temporary_folder() as scratch:
+            target = open_target(steps.spec, scratch)
             report = check_target(target)
             steps.add(step, report.summary(), code=report.exit_code, details=report.to_json())
             if not report.ok:

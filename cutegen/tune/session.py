@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_t
 from cutegen.resolve.toolchain import describe_toolchain
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
+from cutegen.runtime.temporary import temporary_folder
 from cutegen.tune.attempt import Attempt, begin, compose_rest, recall
 from cutegen.tune.between import middles
 from cutegen.tune.pool import Pool, TuningPackage, gather, gather_known
@@ -220,12 +220,12 @@ class Session:
         self.on_progress(f"{self._where(first, len(problems))}: candidates", 0, 0)
         pools = [self.pool(dict(p), self._affordable(share)) for p in problems]
         attempts, package = self._prepare(problems, pools)
-        with tempfile.TemporaryDirectory(prefix="cutegen-tune-", ignore_cleanup_errors=True) as scratch:
+        with temporary_folder() as scratch:
             if package:
                 self._build(attempts, package, self._where(first, len(problems)))
-                write_package(package.rendered, Path(scratch))
+                write_package(package.rendered, scratch)
             built = (self.options.clock() - begun) / len(problems)
-            folder = Path(scratch) / self.resolution.resolved.name
+            folder = scratch / self.resolution.resolved.name
             station = self.measuring.station(folder) if package else None
             try:
                 for number, attempt in enumerate(attempts):
