@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies beside NAME.yaml
+TEMPORARY_SUFFIX = ".cutegen"  # of files that are being written; version control may ignore them
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}" + re.escape(TEMPORARY_SUFFIX))
+STALE_S = 3600.0  # a temporary file this old belongs to a process that died
 
 
 def write_text(path: Path, text: str) -> bool:
     """Replace `path` by `text` in one step, so that no reader sees a torn file. False when it reads so already."""
     with suppress(OSError):
         if not _is_stream(path) and path.read_bytes() == text.encode():
+            sweep_temporaries(path.parent)
             return False
     write_texts({path: text})
     return True
@@ -34,15 +40,18 @@ def write_texts(texts: Mapping[Path, str]) -> None:
                 continue
             target = Path(os.path.realpath(path)) if path.is_symlink() else path
             target.parent.mkdir(parents=True, exist_ok=True)
-            exists = target.exists()
-            if exists and not os.access(target, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            sweep_temporaries(target.parent)
+            mode = 0o644
+            with suppress(FileNotFoundError):
+                mode = target.stat().st_mode & 0o777
+                if not os.access(target, os.W_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             # Named before it exists: an interrupt may come as soon as it does.
-            temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+            temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
             temporaries[path] = temporary, target
             with open(temporary, "x", encoding="utf-8", newline="\n") as stream:
                 stream.write(text)
-            os.chmod(temporary, target.stat().st_mode & 0o777 if exists else 0o644)
+            os.chmod(temporary, mode)
         for path, text in texts.items():
             if path in temporaries:
                 os.replace(*temporaries[path])
@@ -56,6 +65,16 @@ def write_texts(texts: Mapping[Path, str]) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)  # and not the temporary one, or none
         raise
+
+
+def sweep_temporaries(folder: Path) -> None:
+    """Deletes what processes that were killed have left in a folder."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for item in found:
+            if _TEMPORARY.fullmatch(item.name):
+                with suppress(OSError):
+                    if item.is_file(follow_symlinks=False) and time.time() - item.stat().st_mtime > STALE_S:
+                        os.unlink(item.path)
 
 
 def keep_style(text: str, old: bytes) -> str:

@@ -13,6 +13,7 @@ import click
 from cutegen import __version__
 from cutegen.cli.console import findings, note, print_json
 from cutegen.diagnostics import CutegenError, describe_error, suggest
+from cutegen.interrupts import EXIT_CODE, count_dropped, is_interrupt
 
 # command -> module:function; a module is imported when its command is asked for
 COMMANDS = {
@@ -94,10 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         note("interrupted")
-        return 130
+        return EXIT_CODE
     except BrokenPipeError:
         # The reader went away (`cutegen list | head`); keep the interpreter from complaining when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            os.dup2(nowhere, stream.fileno())
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -112,6 +115,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    """The exit code of one command. KeyboardInterrupt: it was interrupted, whatever became of that."""
+    try:
+        with count_dropped() as dropped:
+            code = _call(arguments)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
+    if dropped.count:
+        raise KeyboardInterrupt
+    return code
+
+
+def _call(arguments: Sequence[str] | None) -> int:
     try:
         result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
     except click.Abort as abort:

@@ -311,7 +311,7 @@ def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str
 @contextmanager
 def _status_line() -> Iterator[Callable[[str], None]]:
     """One changing line on a terminal's stderr, nothing elsewhere."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda text: None
         return
     from rich.console import Console

@@ -188,7 +188,7 @@ def _widths(columns: Sequence[Sequence[str]], folds: Sequence[bool]) -> list[int
 
 def _terminal_width() -> int:
     """Characters that fit beside each other; lines that do not go to a terminal stay whole."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         return sys.maxsize
     import shutil  # late: a render prints no table
 

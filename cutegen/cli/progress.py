@@ -11,7 +11,7 @@ from typing import Any
 @contextlib.contextmanager
 def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A function (done, total) that draws a bar on stderr until the block ends; it does nothing off a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda done, total: None
         return
     with _bar() as progress:
@@ -22,7 +22,7 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
 @contextlib.contextmanager
 def show_stages() -> Iterator[Callable[[str, int, int], None]]:
     """A function (what, done, total) that draws one bar after the other, a new one for each `what`."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
     with _bar() as progress:

@@ -170,10 +170,11 @@ class KernelCache:
 
     def discard(self, key: str) -> None:
         """Takes an entry out of the way in one step, then deletes it."""
-        if self.root is not None and (path := self._entry(key)).exists():
+        if self.root is not None:
             folder = make_folder(self.root, STAGE)
-            with tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder, ignore_cleanup_errors=True) as trash:
-                os.rename(path, Path(trash) / "entry")
+            trash = tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder, ignore_cleanup_errors=True)
+            with trash, contextlib.suppress(FileNotFoundError):
+                os.rename(self._entry(key), Path(trash.name) / "entry")
 
     def note(self, entry: Entry, name: str, value: object) -> None:
         """Adds something to the notes of an entry that is kept; failing to is a warning."""

@@ -16,7 +16,15 @@ ROOT = Path(__file__).parents[2]
 # Lowest first; the longest prefix of a name gives the layer. A module imports its own layer and lower ones.
 LAYERS = (
     # The registry only names families and loads them when asked.
-    ("cutegen.defaults", "cutegen.dtypes", "cutegen.files", "cutegen.child", "cutegen.diagnostics", "cutegen.hardware"),
+    (
+        "cutegen.defaults",
+        "cutegen.dtypes",
+        "cutegen.files",
+        "cutegen.child",
+        "cutegen.interrupts",
+        "cutegen.diagnostics",
+        "cutegen.hardware",
+    ),
     ("cutegen.families.registry",),
     ("cutegen.epilogue",),
     ("cutegen.spec",),
