@@ -16,7 +16,7 @@ def find_overlaps(
     written = [(name, value) for name, value in tensors if name in outputs]
     for i, (name, value) in enumerate(written):
         for other, tensor in tensors:
-            if other == name or other in [n for n, _ in written[:i]] or not _may_share(value, tensor):
+            if other == name or other in [n for n, _ in written[:i]] or not may_share(value, tensor):
                 continue
             if aliases.get(name) == other and _same_place(value, tensor):
                 continue
@@ -27,7 +27,7 @@ def find_overlaps(
             yield Fault(ValueError, f"{name}: {said}")
 
 
-def _may_share(x: Any, y: Any) -> bool:
+def may_share(x: Any, y: Any) -> bool:
     """Whether two tensors may have a byte in common: their spans meet, and they are no bands of columns of one
     buffer."""
     spans = []

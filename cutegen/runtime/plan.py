@@ -287,6 +287,7 @@ class KernelPlan(MeasuredPlan):
         check_storage = make_storage_check(args, [o.name for o in self.outputs], self.aliases)
         endings, copied, row_copy = self._endings, frozenset(self.copied_tilings), self._row_copy
         taking, lengths = self._scratch.takers, {len(args), len(args) + len(scratch)}
+        check_copied = row_copy.make_check(args, scratch, self._find_faults) if row_copy else None
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -316,7 +317,8 @@ class KernelPlan(MeasuredPlan):
                         extents = product_extents(divisors, [output.shape[axis] for axis in axes])
                         k = values[k_at].shape[k_axis]
                         fitting = self._scratch.fit(chosen, extents, k, values[len(args) :], output.device)
-                        if row_copy and chosen in copied:
+                        if row_copy and check_copied and chosen in copied:
+                            check_copied(values)
                             own = len(fitting) - len(row_copy.args)
                             budget = count if limited else None
                             copy = self._copy_kernel  # compiled, if it has to be, before others wait
@@ -369,10 +371,9 @@ class KernelPlan(MeasuredPlan):
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
         extents = {**self.dims, **{s.dims[0]: (0, None) for s in self.scratch}}
-        outputs = [o.name for o in self.outputs]
-        written = [*outputs, *(s.name for s in self.scratch)]
+        written = [a.name for a in (*self.outputs, *self.scratch)]
         faults = find_faults(extents, args, values, self.device, self.reduced, written)
-        return faults or list(find_overlaps(args, values, outputs, self.aliases))
+        return faults or list(find_overlaps(args, values, written, self.aliases))
 
     # -- scratch --
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cutegen.runtime.apart import make_apart_check
 from cutegen.runtime.arguments import Argument, Extent, TensorArg, divided, lacks_memory, slack
 
 
@@ -49,7 +50,8 @@ def make_storage_check(
     args: Sequence[Argument], outputs: Sequence[str], aliases: Mapping[str, str]
 ) -> Callable[[Sequence[Any]], None]:
     """A check of the storage of a call's tensors, which raises a ValueError: each has memory; no output is passed as
-    another argument or, with the same dims, begins where one does, unless it may lie there and has its strides."""
+    another argument or, with the same dims, begins where one does, unless it may lie there and has its strides; and no
+    two of outputs and scratch overlap."""
     positions = {arg.name: i for i, arg in enumerate(args)}
     written = [positions[name] for name in outputs]
     together = [(positions[output], positions[name]) for output, name in aliases.items()]
@@ -57,9 +59,12 @@ def make_storage_check(
     apart = [(i, j) for i in written for j in dims if j != i and (i, j) not in together and (j not in written or j > i)]
     alike = [(i, j) for i, j in apart if dims[i] == dims[j]]
     check_memory = make_memory_check()
+    check_apart, several, end = make_apart_check(written, len(args)), len(written) > 1, len(args)
 
     def check(values: Sequence[Any]) -> None:
         check_memory(values)
+        if several or len(values) > end:
+            check_apart(values)
         for i, j in apart:
             if values[i] is values[j]:
                 raise ValueError(f"arguments {i} and {j}")  # named by who looks for faults
