@@ -1,9 +1,18 @@
 """Findings, their places, their rules, and how they are shown."""
 
-from cutegen.diagnostics.diagnostic import CutegenError, Diagnostic, Location, SpecError, describe_error, suggest
+from cutegen.diagnostics.diagnostic import (
+    MAX_KEPT,
+    CutegenError,
+    Diagnostic,
+    Location,
+    SpecError,
+    describe_error,
+    suggest,
+)
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
+    "MAX_KEPT",
     "NOT_YET_SUPPORTED",
     "RULES",
     "CutegenError",

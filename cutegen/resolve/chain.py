@@ -109,7 +109,7 @@ def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
             try:
                 load_family(error.partial.kernel).bind(error.partial, doc)
             except SpecError as more:
-                raise SpecError(error.diagnostics + more.diagnostics) from None
+                raise SpecError(error.diagnostics + more.diagnostics, error.more + more.more) from None
         raise
     return spec, load_family(spec.kernel).bind(spec, doc)
 
