@@ -230,12 +230,6 @@ def findings(error: CutegenError | None) -> list[dict[str, object]]:
     if error is None:
         return []
     if isinstance(error, SpecError):
-        left: dict[str, object] = {
-            "rule": None,
-            "message": f"{error.more} more findings",
-            "file": None,
-            "line": None,
-            "remedy": "",
-        }
+        left: dict[str, object] = {"rule": None, "message": f"{error.more} more findings", "file": None, "line": None}
         return [*(d.to_json() for d in error.diagnostics), *([left] if error.more else [])]
     return [{"rule": None, "message": error.message, "file": None, "line": None, "remedy": error.remedy}]

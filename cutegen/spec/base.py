@@ -17,6 +17,8 @@ from cutegen.spec.finding import FieldError, Finding, Unworded
 from cutegen.spec.names import IDENTIFIER
 from cutegen.spec.tensors import TENSOR_PATTERN, TensorDecl, parse_tensor
 
+MAX_PROBLEMS = 128  # a problem takes 15 ms to rank
+
 EMPTY_RANGE = register(Rule(
     "empty-range", "a range is [low, high] with low <= high",
     "`m: [lo, hi]` in dims promises that every call has lo <= m <= hi.",
@@ -44,6 +46,12 @@ SHAPE_RANGE = register(Rule(
     "dims: {n: 4096}\ninstances: [{n: 8192}]",
 ))  # fmt: skip
 
+LISTED_PROBLEMS = register(Rule(
+    "listed-problems", f"`instances` and `m` make at most {MAX_PROBLEMS} problems",
+    "Each instance is combined with each value of `m`, and every problem is ranked when the kernel is decided, and "
+    "built and tuned for.",
+    "instances: [{n: 8, k: 8}, {n: 16, k: 8}, ...]\nm: [1, 2, 3, ...]",
+))  # fmt: skip
 GIVEN_TWICE = register(Rule(
     "given-twice", "a problem has each of its extents from one place",
     "Each of `instances` is combined with all values of `m`, and each problem of a suite with all extents of `grid`; "
@@ -255,6 +263,11 @@ class TensorSpec(KernelSpec):
 
     def cross_check(self) -> Iterator[Finding | Unworded]:
         names = self.dim_names()
+        if (count := (len(self.instances) or 1) * (len(self.m) or 1)) > MAX_PROBLEMS:
+            section = "instances" if len(self.instances) > len(self.m) else "m"
+            message = f"`instances` and `m` make {count} problems; {MAX_PROBLEMS} is the most"
+            remedy = "list those that matter; a range in `dims` promises the others"
+            yield Finding(LISTED_PROBLEMS.id, message, remedy, (section,), key=True)
         yield from (
             unknown_name(UNKNOWN_DIM.id, d, names, ("dims", d), self.no_dim) for d in self.dims if d not in names
         )
