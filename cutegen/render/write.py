@@ -10,7 +10,8 @@ from pathlib import Path
 
 from cutegen.diagnostics import CutegenError
 from cutegen.files import sweep_temporaries, write_text, write_texts
-from cutegen.render.package import MARK, RenderedPackage
+from cutegen.render.package import RenderedPackage
+from cutegen.runtime.header import MARK
 
 
 @dataclass(frozen=True, slots=True)

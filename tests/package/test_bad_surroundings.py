@@ -17,8 +17,8 @@ from gemm_specs import PLAIN
 from spec_variety import varied_spec
 
 from cutegen.cli import main
-from cutegen.render.package import MARK
 from cutegen.runtime.gpu import probe_gpu
+from cutegen.runtime.header import MARK
 
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., tuple[int, str, str]]  # exit code, standard output and standard error
