@@ -46,6 +46,11 @@ class Outcome:
     starved: bool = False
     unread: bool = False
 
+    @property
+    def unknown(self) -> bool:
+        """Whether it says nothing of the kernel."""
+        return self.killed or self.starved
+
 
 class DiskFullError(CutegenError):
     """Nothing that the compiler makes can be kept, not even for a moment."""

@@ -172,6 +172,7 @@ def _run_steps(steps: _Steps) -> None:
 
 def _build(steps: _Steps, resolved: Any) -> bool:
     from cutegen.build import build_kernels
+    from cutegen.cli.build import exit_code
     from cutegen.cli.progress import show_progress
 
     with show_progress("compiling") as on_progress:
@@ -183,7 +184,7 @@ def _build(steps: _Steps, resolved: Any) -> bool:
     errors = "".join(f"; {r.tiling}: {r.outcome.error}" for r in reports if r.outcome.error)
     broken = "".join(f"; {c.id}: planned {c.planned}, found {c.found}" for c in checks if c.ok is False)
     text = f"{', '.join(r.tiling for r in reports)}: {kept} of {len(checks)} contract checks hold, {seconds:.1f} s"
-    steps.add("build", text + " (cached)" * (cached == len(reports)) + errors + broken, code=int(not ok),
+    steps.add("build", text + " (cached)" * (cached == len(reports)) + errors + broken, code=exit_code(reports),
               details=[r.to_json() for r in reports])  # fmt: skip
     if not steps.as_json:
         for check in (c for c in checks if c.ok is False):

@@ -11,7 +11,7 @@ import pytest
 from gemm_specs import PLAIN, gathered, resolve_text
 
 from cutegen.build import facts as facts_module
-from cutegen.build.contract import check_contract, holds
+from cutegen.build.contract import Check, check_contract, holds
 from cutegen.build.cubin import read_cubin
 from cutegen.build.facts import Facts, disassemble, find_nvdisasm
 from cutegen.diagnostics import CutegenError
@@ -342,3 +342,8 @@ def test_accesses_before_the_wait_are_read_from_the_code(
     facts = facts_module.read_facts(b"", sass, "", None)
     assert facts.early == early
     assert Facts.from_json(json.dumps(facts.to_json())) == facts
+
+
+@pytest.mark.parametrize(("ok", "held"), [(True, True), (None, True), (False, False)])
+def test_what_a_toolchain_does_not_tell_breaks_no_contract(ok: bool | None, held: bool) -> None:
+    assert holds((Check("a", "0", "0", True), Check("b", "none", "-", ok))) is held

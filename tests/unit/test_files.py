@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from capabilities import bound_by_permissions
 
 from cutegen.files import STALE_S, keep_style, write_text, write_texts
 
@@ -63,13 +64,11 @@ def test_files_in_shared_memory_are_files() -> None:
         assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
-def test_a_file_that_must_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_must_not_be_written_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
     file.chmod(0o444)
-    if os.geteuid() == 0:  # root may write anywhere
-        monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(PermissionError, match="file"):
+    with bound_by_permissions(), pytest.raises(PermissionError, match="file"):
         write_texts({tmp_path / "before": "text", file: "new"})
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "old"}
 
