@@ -44,7 +44,7 @@ def write_texts(texts: Mapping[Path, str]) -> None:
             mode = 0o644
             with suppress(FileNotFoundError):
                 mode = target.stat().st_mode & 0o777
-                if not os.access(target, os.W_OK):
+                if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             # Named before it exists: an interrupt may come as soon as it does.
             temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")

@@ -78,6 +78,16 @@ def read_file(folder: int, path: Path) -> bytes:
     return data
 
 
+def check_file(folder: int, path: Path) -> None:
+    """OSError: the file path.name is missing in an open folder, or is not a plain file; UntrustedError. Who opens it by
+    its path later finds the same: only the user and root may change the folder."""
+    handle = os.open(path.name, _FILE, dir_fd=folder)
+    try:
+        _check(path, handle)
+    finally:
+        os.close(handle)
+
+
 def _check(path: Path, handle: int) -> None:
     """UntrustedError: the file belongs to neither the user nor root, or others may write it. In a folder with the
     sticky bit, such as /tmp, they cannot replace what is not theirs."""

@@ -104,7 +104,7 @@ def test_a_target_that_goes_away_meanwhile_is_written(tmp_path: Path, monkeypatc
     file.write_text("old")
     access = os.access
 
-    def look(path: Path, mode: int) -> bool:
+    def look(path: Path, mode: int, **options: bool) -> bool:
         may = access(path, mode)
         file.unlink(missing_ok=True)
         return may
