@@ -15,7 +15,7 @@ import torch
 from gemm_specs import BLOCKS, PLAIN, gathered, gathered_scales
 from mla_cpu import CpuMla
 from test_mla_plan import arguments as mla_arguments
-from test_plan import SHAPE, CpuPlan
+from test_plan import SHAPE, CpuPlan, arguments, rows
 from test_scaled_baselines import plan_of
 
 from cutegen.runtime.arguments import MAX_EXTENT, TensorArg
@@ -166,3 +166,12 @@ def test_extents_that_kernels_do_not_count_are_refused_in_our_words() -> None:
     d = torch.empty(1, SHAPE["n"], dtype=torch.bfloat16).expand(MAX_EXTENT + 1, -1)
     with pytest.raises(ValueError, match=rf"a: shape\[0\] \(m\) is {2**31}, more than kernels count \({2**31 - 1}\)"):
         plan.launch_fn(many, b, bias, alpha, d)
+
+
+@pytest.mark.parametrize("off", [2, 4, 8, 14])
+def test_pointers_are_held_to_all_of_their_alignment(off: int) -> None:
+    plan = CpuPlan()
+    values = [*arguments(plan)]
+    values[0] = rows((24, 32), 40, off // 2)
+    with pytest.raises(ValueError, match=f"a: data pointer is {off} bytes past a multiple of 16"):
+        plan.launch_fn(*values)
