@@ -11,39 +11,35 @@ from cutegen.runtime.overlap import may_share
 
 def make_apart_check(written: Sequence[int], end: int) -> Callable[[Sequence[Any]], None]:
     """A check that no two of the tensors of a call that a launch writes have memory in common, which raises a
-    ValueError. written: positions of the outputs; scratch follows from `end` on, and is flat."""
+    ValueError. written: positions of the outputs; scratch follows from `end` on."""
+    outputs, pairs = tuple(written), tuple(combinations(written, 2))
 
     def check(values: Sequence[Any]) -> None:
         if len(values) > end:
-            _check_all([*(values[i] for i in written), *values[end:]], len(written))
+            spans = []
+            for tensor in (*[values[i] for i in outputs], *values[end:]):
+                start = tensor.data_ptr()
+                spans.append((start, start + (tensor.nbytes if tensor.is_contiguous() else _reach(tensor))))
+            spans.sort()
+            last = 0
+            for start, stop in spans:
+                if start < last:
+                    break
+                last = stop
+            else:
+                return
+            for one, other in combinations([*(values[i] for i in outputs), *values[end:]], 2):
+                _refuse_shared(one, other)
             return
-        for one, other in pairs:
-            x, y = values[one], values[other]
+        for i, j in pairs:
+            x, y = values[i], values[j]
             start, begin = x.data_ptr(), y.data_ptr()
             if start > begin:
                 x, y, start, begin = y, x, begin, start
             if start + (x.nbytes if x.is_contiguous() else _reach(x)) > begin:
                 _refuse_shared(x, y)
 
-    pairs = list(combinations(written, 2))
     return check
-
-
-def _check_all(tensors: Sequence[Any], flat: int) -> None:
-    """flat: those from there on have one axis."""
-    spans = [(start := t.data_ptr(), start + (t.nbytes if t.is_contiguous() else _reach(t))) for t in tensors]
-    for tensor in tensors[flat:]:
-        if tensor.dim() != 1:
-            raise ValueError("scratch")  # named by who looks for faults
-    last = 0
-    for start, stop in sorted(spans):
-        if start < last:
-            break
-        last = stop
-    else:
-        return
-    for one, other in combinations(tensors, 2):
-        _refuse_shared(one, other)
 
 
 def _refuse_shared(x: Any, y: Any) -> None:

@@ -64,6 +64,9 @@ def make_storage_check(
     def check(values: Sequence[Any]) -> None:
         check_memory(values)
         if several or len(values) > end:
+            for value in values[end:]:
+                if value.dim() != 1:
+                    raise ValueError("scratch")
             check_apart(values)
         for i, j in apart:
             if values[i] is values[j]:
