@@ -13,6 +13,7 @@ from typing import Any
 
 from cutegen.diagnostics import Diagnostic, Location, SpecError, declare, suggest
 from cutegen.files import LOCK_SUFFIX
+from cutegen.roots import read_file
 
 FILE = "pyproject.toml"
 SECTION = "tool.cutegen"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +13,9 @@ from pathlib import Path
 from cutegen.roots import read_file, stay_inside
 
 LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies beside NAME.yaml
+TEMPORARY_SUFFIX = ".cutegen"  # of files that are being written; version control may ignore them
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}" + re.escape(TEMPORARY_SUFFIX))
+STALE_S = 3600.0  # a temporary file this old belongs to a process that died
 
 
 def write_text(path: Path, text: str, within: Path | None = None) -> bool:
@@ -19,6 +24,7 @@ def write_text(path: Path, text: str, within: Path | None = None) -> bool:
     new = text.encode()
     with suppress(OSError):
         if not _is_stream(path) and read_file(path, len(new), within) == new:
+            sweep_temporaries(path.parent)
             return False
     write_texts({path: text}, within)
     return True
@@ -40,15 +46,18 @@ def write_texts(texts: Mapping[Path, str], within: Path | None = None) -> None:
             real = stay_inside(path, within)
             target = real if path.is_symlink() else path
             target.parent.mkdir(parents=True, exist_ok=True)
-            exists = target.exists()
-            if exists and not os.access(target, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            sweep_temporaries(target.parent)
+            mode = 0o644
+            with suppress(FileNotFoundError):
+                mode = target.stat().st_mode & 0o777
+                if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             # Named before it exists: an interrupt may come as soon as it does.
-            temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+            temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
             temporaries[path] = temporary, target
             with open(temporary, "x", encoding="utf-8", newline="\n") as stream:
                 stream.write(text)
-            os.chmod(temporary, target.stat().st_mode & 0o777 if exists else 0o644)
+            os.chmod(temporary, mode)
         for path, text in texts.items():
             if path in temporaries:
                 os.replace(*temporaries[path])
@@ -62,6 +71,16 @@ def write_texts(texts: Mapping[Path, str], within: Path | None = None) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)  # and not the temporary one, or none
         raise
+
+
+def sweep_temporaries(folder: Path) -> None:
+    """Deletes what processes that were killed have left in a folder."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for item in found:
+            if _TEMPORARY.fullmatch(item.name):
+                with suppress(OSError):
+                    if item.is_file(follow_symlinks=False) and time.time() - item.stat().st_mtime > STALE_S:
+                        os.unlink(item.path)
 
 
 def keep_style(text: str, old: bytes) -> str:

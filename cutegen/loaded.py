@@ -13,20 +13,31 @@ import importlib
 import os
 import shutil
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from types import ModuleType
 
 from cutegen.render.package import RenderedPackage
-from cutegen.runtime.cache import MANIFEST, KernelCache, default_root
+from cutegen.runtime.cache import MANIFEST, KernelCache, default_root, warn_untrusted
+from cutegen.runtime.temporary import TemporaryFolder
+from cutegen.runtime.trust import UntrustedError, open_folder, read_file
 
 FOLDER = "packages"
+BYTECODE = "__pycache__"
 _lock = threading.RLock()
 
 
 def _cached(root: Path | None) -> list[str]:
-    return [str(root / FOLDER)] if root else []
+    """Where packages are imported from by their names: a folder that nobody but the user and root may write."""
+    try:
+        if root:
+            with open_folder(root, FOLDER):
+                return [str(root / FOLDER)]
+    except UntrustedError as error:
+        warn_untrusted(error)
+    except OSError:
+        pass  # made when the first package is written
+    return []
 
 
 __path__ = _cached(default_root())
@@ -46,7 +57,7 @@ def import_package(package: RenderedPackage) -> ModuleType:
             return _import(name, folder)
         except Exception:
             # The files are what they should be; their bytecode may not be.
-            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+            shutil.rmtree(folder / BYTECODE, ignore_errors=True)
             return _import(name, folder)
 
 
@@ -70,32 +81,42 @@ def _import(name: str, folder: Path) -> ModuleType:
 def _place(cache: KernelCache, key: str, package: RenderedPackage) -> Path:
     """The folder that has the package, whole."""
     if cache.root is not None:
-        if _is_whole(folder := cache.root / FOLDER / key, package):
+        if _is_whole(folder := cache.root / FOLDER / key, package, cache.root):
             return folder
         with cache.lock(key), cache.stage() as staged:
-            if _is_whole(folder, package):  # another process was first
+            if _is_whole(folder, package, cache.root):  # another process was first
                 return folder
             if staged:
                 _write(staged, package)
-                if (entry := cache.publish(key, staged, {})) and _is_whole(entry.path, package):
-                    return entry.path
-    folder = Path(_temporary_folder()) / key
-    if not _is_whole(folder, package):
+                if cache.publish(key, staged, {}) and _is_whole(folder, package, cache.root):
+                    return folder
+    folder = _temporary_folder() / key
+    if not _is_whole(folder, package, folder.parent):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         _write(folder, package)
     return folder
 
 
-def _is_whole(folder: Path, package: RenderedPackage) -> bool:
-    """Whether a folder has these files and no others; bytecode aside, which Python makes."""
+def _is_whole(folder: Path, package: RenderedPackage, root: Path) -> bool:
+    """Whether a folder below `root` has these files and no others; bytecode aside, which Python makes. Not, with a
+    warning, where others than the user and root may write it or its bytecode."""
+    names = folder.relative_to(root).parts
     try:
-        names = {path.name for path in folder.iterdir()} - {MANIFEST, "__pycache__"}
-        return names == package.files.keys() and all(
-            (folder / name).read_bytes() == text.encode() for name, text in package.files.items()
-        )
+        with open_folder(root, *names) as handle:
+            found = set(os.listdir(handle)) - {MANIFEST}
+            if BYTECODE in found:
+                with open_folder(root, *names, BYTECODE) as compiled:
+                    for file in os.listdir(compiled):
+                        read_file(compiled, folder / BYTECODE / file)
+            return found - {BYTECODE} == package.files.keys() and all(
+                read_file(handle, folder / name) == text.encode() for name, text in package.files.items()
+            )
+    except UntrustedError as error:
+        warn_untrusted(error)
     except OSError:
-        return False
+        pass
+    return False
 
 
 def _write(folder: Path, package: RenderedPackage) -> None:
@@ -103,18 +124,17 @@ def _write(folder: Path, package: RenderedPackage) -> None:
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
-_temporary: dict[int, str] = {}  # by process: a forked child neither shares nor removes its parent's
+_temporary: dict[int, TemporaryFolder] = {}  # by process: a forked child neither shares nor removes its parent's
 
 
-def _temporary_folder() -> str:
+def _temporary_folder() -> Path:
     process = os.getpid()
     if process not in _temporary:
-        folder = tempfile.mkdtemp(prefix="cutegen-packages-")
-        _temporary[process] = folder
-        atexit.register(_remove, process, folder)
-    return _temporary[process]
+        _temporary[process] = TemporaryFolder()
+        atexit.register(_remove, process)
+    return _temporary[process].path
 
 
-def _remove(process: int, folder: str) -> None:
+def _remove(process: int) -> None:
     if process == os.getpid():
-        shutil.rmtree(folder, ignore_errors=True)
+        _temporary[process].delete()

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from cutegen.runtime.cache import Entry, KernelCache
 from cutegen.runtime.compile import CUBIN, PTX, REMARKS
 
 FORMAT = 2
-FACTS = "facts.json"
+FACTS = "facts"  # of the notes of a cache entry
 BATCH = 64  # kernels that nvdisasm reads in one run; its text takes some 0.2 MB for each
 
 # `/*0710*/  @!P0 SYNCS.ARRIVE.TRANS64 RZ, [R8+URZ], R9 ;`
@@ -71,21 +71,16 @@ class Facts:
         return {"format": FORMAT, **asdict(self)}
 
     @staticmethod
-    def from_json(text: bytes | str) -> Facts:
-        """ValueError: not written by this version."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+    def from_json(held: object) -> Facts:
+        """What to_json gave, read back from JSON. ValueError: not written by this version."""
+        from pydantic import TypeAdapter
+
+        data = dict(held) if isinstance(held, dict) else {}
+        if data.pop("format", None) != FORMAT:
             raise ValueError("facts of another version")
-        try:
-            pairs = data.pop("warnings")
-            return Facts(
-                threads=tuple(threads) if (threads := data.pop("threads")) else None,
-                set_registers=tuple(data.pop("set_registers")),
-                warnings=None if pairs is None else tuple((code, said) for code, said in pairs),
-                **data,
-            )
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"facts with other fields: {error}") from error
+        if data.keys() != {field.name for field in fields(Facts)}:
+            raise ValueError("facts with other fields")
+        return TypeAdapter(Facts).validate_json(json.dumps(data), strict=True)
 
 
 def read_facts(cubin: bytes, sass: str, ptx: str, remarks: str | None) -> Facts:
@@ -134,7 +129,7 @@ def _warnings(remarks: str) -> tuple[tuple[str, str], ...]:
 
 def entry_facts(cache: KernelCache, entry: Entry) -> Facts:
     """The facts noted in a cache entry, or read from its files and noted there. CutegenError: no nvdisasm."""
-    return noted_facts(entry) or _note_facts(cache, entry, disassemble(entry.read(CUBIN)))
+    return noted_facts(entry) or _note_facts(cache, entry, disassemble(entry.files[CUBIN]))
 
 
 def list_facts(cache: KernelCache, entries: Sequence[Entry]) -> list[Facts | None]:
@@ -145,7 +140,7 @@ def list_facts(cache: KernelCache, entries: Sequence[Entry]) -> list[Facts | Non
     for first in range(0, len(missing), BATCH):
         batch = missing[first : first + BATCH]
         try:
-            texts = _disassemble_together([entries[i].read(CUBIN) for i in batch], entries[batch[0]].facts["arch"])
+            texts = _disassemble_together([entries[i].files[CUBIN] for i in batch], entries[batch[0]].facts["arch"])
             for i, sass in zip(batch, texts):
                 found[i] = _note_facts(cache, entries[i], sass)
         except (CutegenError, OSError, ValueError):
@@ -154,16 +149,16 @@ def list_facts(cache: KernelCache, entries: Sequence[Entry]) -> list[Facts | Non
 
 
 def _note_facts(cache: KernelCache, entry: Entry, sass: str) -> Facts:
-    remarks = entry.read(REMARKS).decode() if (entry.path / REMARKS).exists() else None
-    facts = read_facts(entry.read(CUBIN), sass, entry.read(PTX).decode(), remarks)
+    remarks = entry.files[REMARKS].decode() if REMARKS in entry.files else None
+    facts = read_facts(entry.files[CUBIN], sass, entry.files[PTX].decode(), remarks)
     cache.note(entry, FACTS, facts.to_json())
     return facts
 
 
 def noted_facts(entry: Entry) -> Facts | None:
     try:
-        return Facts.from_json(entry.read(FACTS))
-    except (OSError, ValueError):
+        return Facts.from_json(entry.notes.get(FACTS))
+    except ValueError:
         return None
 
 

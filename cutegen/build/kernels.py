@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,8 +19,9 @@ from cutegen.families.code_plan import CodePlan
 from cutegen.families.registry import load_family
 from cutegen.render import RenderedPackage, render_package, write_package
 from cutegen.runtime.cache import KernelCache, default_root
-from cutegen.runtime.compile import instance_key
+from cutegen.runtime.compile import find_compiled, instance_key
 from cutegen.runtime.sources import dsl_version
+from cutegen.runtime.temporary import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,7 @@ def build_kernels(
     on_progress(done, total) counts those that need a process; on_current(names) tells which have one now.
     CutegenError: there is no compiler or no disassembler.
     """
-    with tempfile.TemporaryDirectory(prefix="cutegen-build-", ignore_cleanup_errors=True) as scratch:
-        root = Path(scratch)
+    with temporary_folder() as root:
         packages = {resolved.name: render_package(resolved) for resolved in kernels}
         tasks = [
             _Task(resolved, tiling, _key(packages[resolved.name].files, root, resolved, tiling))
@@ -201,7 +200,7 @@ def _key(files: Mapping[str, str], root: Path, resolved: Any, tiling: Any) -> st
 
 
 def _from_cache(task: _Task, keep: Path | None) -> Outcome | None:
-    entry = KernelCache(default_root()).find(task.key)
+    entry = find_compiled(KernelCache(default_root()), task.key)
     facts = noted_facts(entry) if entry else None
     if entry is None or facts is None:
         return None

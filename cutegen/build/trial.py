@@ -53,6 +53,6 @@ def _compile(arch: str) -> str:
         with compile_kernel(KernelCache(None), "0" * 64, KERNEL, None, arch) as compiled:
             if compiled.entry is None:
                 return "nothing can be written to the temporary directory"
-            return "" if compiled.entry.read(CUBIN) else "the compiler made no code"
+            return "" if compiled.entry.files.get(CUBIN) else "the compiler made no code"
     except Exception as error:
         return describe(error)

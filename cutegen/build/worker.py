@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import re
-import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -13,10 +12,10 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from cutegen.build.facts import FACTS, Facts, disassemble, entry_facts, list_facts
+from cutegen.build.facts import BATCH, Facts, disassemble, entry_facts, list_facts
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import Entry, KernelCache, default_root
-from cutegen.runtime.compile import CUBIN, compile_kernel
+from cutegen.runtime.compile import CUBIN, compile_kernel, find_compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,11 @@ class Outcome:
     starved: bool = False
     unread: bool = False
 
+    @property
+    def unknown(self) -> bool:
+        """Whether it says nothing of the kernel."""
+        return self.killed or self.starved
+
 
 class DiskFullError(CutegenError):
     """Nothing that the compiler makes can be kept, not even for a moment."""
@@ -85,7 +89,8 @@ def run_job(job: Job) -> Outcome:
             with compile_kernel(cache, job.key, job.module, job.tiling, job.arch) as compiled:
                 if compiled.entry is None:
                     raise DiskFullError("nothing can be written: the disk is full", "free some space", exit_code=2)
-                unread = not job.read and cache.find(job.key) is not None
+                # Who gets the outcomes reads the facts of many at once.
+                unread = not job.read and compiled.entry.kept
                 facts = None if unread else entry_facts(cache, compiled.entry)
                 if job.keep:
                     keep_artefacts(compiled.entry, Path(job.keep))
@@ -97,9 +102,14 @@ def run_job(job: Job) -> Outcome:
 
 def read_outcomes(cache: KernelCache, unread: Sequence[tuple[str, Outcome]]) -> list[Outcome]:
     """Outcomes of jobs, each behind its job's key, whose entries are unread: with the facts of those."""
+    batches = [unread[first : first + BATCH] for first in range(0, len(unread), BATCH)]  # entries hold a MB each
+    return [outcome for batch in batches for outcome in _read_batch(cache, batch)]
+
+
+def _read_batch(cache: KernelCache, unread: Sequence[tuple[str, Outcome]]) -> list[Outcome]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RuntimeWarning)
-        entries = {key: entry for key, _ in unread if (entry := cache.find(key))}
+        entries = {key: entry for key, _ in unread if (entry := find_compiled(cache, key))}
         facts = dict(zip(entries, list_facts(cache, list(entries.values()))))
         read: list[Outcome] = []
         for key, outcome in unread:
@@ -121,10 +131,9 @@ def cache_warnings(caught: Iterable[warnings.WarningMessage]) -> tuple[str, ...]
 def keep_artefacts(entry: Entry, folder: Path) -> None:
     """Copies what the compiler wrote, and the SASS, to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for path in entry.path.iterdir():
-        if path.is_file() and path.name != FACTS:
-            shutil.copyfile(path, folder / path.name)
-    (folder / "kernel.sass").write_text(disassemble(entry.read(CUBIN)))
+    for name, data in entry.files.items():
+        (folder / name).write_bytes(data)
+    (folder / "kernel.sass").write_text(disassemble(entry.files[CUBIN]))
 
 
 def describe(error: BaseException) -> str:

@@ -14,9 +14,10 @@ from click.shell_completion import CompletionItem
 from cutegen import __version__, elsewhere
 from cutegen.cli.annotations import annotate
 from cutegen.cli.commands import COMMANDS, GROUPS, describe_examples
-from cutegen.cli.console import COLOURS, INTERRUPTED, choose_colour, findings, note, print_json
+from cutegen.cli.console import COLOURS, choose_colour, findings, note, print_json
 from cutegen.cli.trust import add_trust_options
 from cutegen.diagnostics import CutegenError, describe_error, printable, suggest
+from cutegen.interrupts import EXIT_CODE, count_dropped, is_interrupt
 
 TRACEBACK = "CUTEGEN_TRACEBACK"
 _REMEDIES = {
@@ -106,10 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         note("interrupted")
-        return INTERRUPTED
+        return EXIT_CODE
     except BrokenPipeError:
         # The reader went away (`cutegen list | head`); keep the interpreter from complaining when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            os.dup2(nowhere, stream.fileno())
         return 1
     except OSError as error:
         where = f"{printable(str(error.filename))}: " if error.filename else ""
@@ -131,6 +134,20 @@ def _asked_format(arguments: Sequence[str]) -> str:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    """The exit code of one command. KeyboardInterrupt: it was interrupted, whatever became of that."""
+    try:
+        with count_dropped() as dropped:
+            code = _call(arguments)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
+    if dropped.count:
+        raise KeyboardInterrupt
+    return code
+
+
+def _call(arguments: Sequence[str] | None) -> int:
     try:
         result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
     except click.Abort as abort:

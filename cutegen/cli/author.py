@@ -15,6 +15,8 @@ from cutegen.config import FILE, SECTION
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
 from cutegen.files import write_text, write_texts
+from cutegen.roots import read_file
+from cutegen.spec.text_rules import MAX_BYTES
 
 
 @click.command()

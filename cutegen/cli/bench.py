@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
@@ -18,6 +17,7 @@ from cutegen.cli.targets import shapes_option, suite_option, targets_argument
 from cutegen.defaults import AGAIN_ROUNDS, LEAST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
 from cutegen.diagnostics import CutegenError
 from cutegen.files import write_text
+from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from cutegen.report.result import Result
@@ -114,8 +114,8 @@ def bench(
 
         for path in targets:
             load_suite(suite, suite_folder(path))
-    with TemporaryDirectory(prefix="cutegen-") as scratch:
-        opened = [open_target(path, Path(scratch) / str(i)) for i, path in enumerate(targets)]
+    with temporary_folder() as scratch:
+        opened = [open_target(path, scratch / str(i)) for i, path in enumerate(targets)]
         settings = name_baselines(name_suite(settings, opened, shapes), opened)
         command = repeat(targets, shapes, settings)
         report = bench_targets(opened, shapes, settings, lambda so_far: _keep(so_far, command, output))
@@ -370,7 +370,7 @@ def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str
 @contextmanager
 def _status_line() -> Iterator[Callable[[str], None]]:
     """One changing line on a terminal's stderr, nothing elsewhere."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda text: None
         return
     from rich.console import Console

@@ -36,7 +36,8 @@ def build(
     """Compile the kernels of specs and compare the code with the plan. Needs no GPU.
 
     What was compiled before is read from the cache. Exit code 1 when a kernel does not compile or its code is not what
-    was planned: spills, ignored register limits, serialised MMAs, missing TMA or barriers.
+    was planned: spills, ignored register limits, serialised MMAs, missing TMA or barriers; 2 when one was not compiled
+    for want of disk or memory.
     """
     from cutegen.build import build_kernels
     from cutegen.cli.progress import show_bar
@@ -70,7 +71,13 @@ def build(
     report_builds(reports, as_json, time.perf_counter() - start, errors, left)
     specs_of = {r.resolved.name: path for path, r in results.items() if not isinstance(r, CutegenError)}
     console.mark(annotation(_fault(report), specs_of[report.spec]) for report in reports if not report.ok)
-    return console.worst(errors.values(), int(not all(r.ok for r in reports)))
+    return console.worst(errors.values(), exit_code(reports))
+
+
+def exit_code(reports: Sequence[KernelReport]) -> int:
+    """0: all are as planned; 1: one is not; 2: of one nothing is known, for want of disk, memory or a compiler process
+    that lives."""
+    return max((2 if r.outcome.unknown else int(not r.ok) for r in reports), default=0)
 
 
 def _fault(report: KernelReport) -> str:
@@ -124,7 +131,8 @@ HEADER = ("kernel", "tiling", "contract", "registers", "stack B", "smem B", "MMA
 def _row(report: KernelReport) -> tuple[object, ...]:
     facts, outcome = report.outcome.facts, report.outcome
     if facts is None:
-        return report.spec, report.tiling, console.verdict(False), *[""] * (len(HEADER) - 3)
+        word = "not built" if outcome.unknown else ""
+        return report.spec, report.tiling, console.verdict(False, word), *[""] * (len(HEADER) - 3)
     mma = sum(n for op, n in facts.opcodes.items() if op.startswith(tuple(m.opcode for m in report.plan.mma)))
     return (
         report.spec,
@@ -145,7 +153,8 @@ def _details(report: KernelReport) -> str:
     title = f"{report.spec} {report.tiling}"
     if report.outcome.facts is None:
         log = report.outcome.log.splitlines()[-12:]
-        return "\n  ".join([f"{title} does not compile: {report.outcome.error}", *log])
+        said = "was not compiled" if report.outcome.unknown else "does not compile"
+        return "\n  ".join([f"{title} {said}: {report.outcome.error}", *log])
     words = {True: console.verdict(True), False: console.verdict(False), None: "-"}
     rows = [(check.id, check.planned, check.found, words[check.ok]) for check in report.checks]
     rows.append(("smem", f"{report.plan.smem_bytes} B", "asserted by the kernel when traced", words[True]))

@@ -36,7 +36,6 @@ _colours = "auto"
 LEAST_COLUMN = 12  # characters that a column of text keeps at least
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 Result = TypeVar("Result")
 
 
@@ -284,7 +283,7 @@ def _widths(columns: Sequence[Sequence[str]], folds: Sequence[bool]) -> list[int
 
 def _terminal_width() -> int:
     """Characters that fit beside each other; lines that do not go to a terminal stay whole."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         return sys.maxsize
     import shutil  # late: a render prints no table
 
@@ -326,5 +325,6 @@ def findings(error: CutegenError | None) -> list[dict[str, object]]:
     if error is None:
         return []
     if isinstance(error, SpecError):
-        return [d.to_json() for d in error.diagnostics]
+        left: dict[str, object] = {"rule": None, "message": f"{error.more} more findings", "file": None, "line": None}
+        return [*(d.to_json() for d in error.diagnostics), *([left] if error.more else [])]
     return [{"rule": None, "message": error.message, "file": None, "line": None, "remedy": error.remedy}]

@@ -30,7 +30,7 @@ class Bar:
 @contextlib.contextmanager
 def show_bar(what: str) -> Iterator[Bar]:
     """A bar on stderr until the block ends."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield Bar(what)
         return
     with _bar() as progress:
@@ -40,7 +40,7 @@ def show_bar(what: str) -> Iterator[Bar]:
 @contextlib.contextmanager
 def show_stages() -> Iterator[Callable[[str, int, int], None]]:
     """A function (what, done, total) that draws one bar for all of the work; `what` says what is being done."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
     with _bar() as progress:

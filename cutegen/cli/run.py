@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, targets_argument
 from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
+from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from cutegen.run.case_list import Case
@@ -49,8 +49,8 @@ def check(
     code 1: a case failed; 2: not run, the reason is printed.
     """
     allowed = _given_tolerance(targets, rtol, atol)
-    with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
-        reports = [_check(path, Path(scratch) / str(i), shapes, timeout, allowed) for i, path in enumerate(targets)]
+    with temporary_folder() as scratch:
+        reports = [_check(path, scratch / str(i), shapes, timeout, allowed) for i, path in enumerate(targets)]
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -195,8 +195,8 @@ def _run_steps(steps: _Steps, output: Path) -> None:
             steps.add("check", f"compiled, not run: {status.reason}", code=None)
             return
         step = "check"
-        with tempfile.TemporaryDirectory(prefix="cutegen-") as scratch:
-            target = open_target(steps.spec, Path(scratch))
+        with temporary_folder() as scratch:
+            target = open_target(steps.spec, scratch)
             report = check_target(target)
             steps.add(step, report.summary(), code=report.exit_code, details=report.to_json())
             if not report.ok:
@@ -211,6 +211,7 @@ def _run_steps(steps: _Steps, output: Path) -> None:
 
 def _build(steps: _Steps, resolved: Any) -> bool:
     from cutegen.build import build_kernels
+    from cutegen.cli.build import exit_code
     from cutegen.cli.progress import show_bar
 
     with show_bar("compiling") as bar:
@@ -222,7 +223,7 @@ def _build(steps: _Steps, resolved: Any) -> bool:
     errors = "".join(f"; {r.tiling}: {r.outcome.error}" for r in reports if r.outcome.error)
     broken = "".join(f"; {c.id}: planned {c.planned}, found {c.found}" for c in checks if c.ok is False)
     text = f"{', '.join(r.tiling for r in reports)}: {kept} of {len(checks)} contract checks hold, {seconds:.1f} s"
-    steps.add("build", text + " (cached)" * (cached == len(reports)) + errors + broken, code=int(not ok),
+    steps.add("build", text + " (cached)" * (cached == len(reports)) + errors + broken, code=exit_code(reports),
               details=[r.to_json() for r in reports])  # fmt: skip
     if not steps.as_json:
         for check in (c for c in checks if c.ok is False):

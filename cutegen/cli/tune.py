@@ -7,7 +7,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,8 @@ from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, suite_option
 from cutegen.defaults import FEW_CANDIDATES, MAX_CANDIDATES
 from cutegen.diagnostics import CutegenError
+from cutegen.interrupts import EXIT_CODE
+from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from cutegen.run.shapes import Shape
@@ -112,7 +113,7 @@ def tune(
         console.print_json(report.to_json(command))
     else:
         _say(report, command)
-    return console.INTERRUPTED if report.interrupted else console.worst(report.faults, int(not report.ok))
+    return EXIT_CODE if report.interrupted else console.worst(report.faults, int(not report.ok))
 
 
 def make_measuring() -> Measuring:
@@ -142,8 +143,8 @@ def find_problems(spec: Path, shapes: Sequence[str], suite: str) -> tuple[list[S
 
     if shapes and suite:
         raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
-    with TemporaryDirectory(prefix="cutegen-") as scratch:
-        target = open_target(spec, Path(scratch))
+    with temporary_folder() as scratch:
+        target = open_target(spec, scratch)
         subject = load_subject(target.path)
         if shapes:
             return _once([parse_shape(text, subject) for text in shapes]), []
@@ -215,8 +216,8 @@ def find_step(spec: Path, dim: str) -> int:
     from cutegen.run.subject import load_subject
     from cutegen.run.targets import open_target
 
-    with TemporaryDirectory(prefix="cutegen-") as scratch:
-        return load_subject(open_target(spec, Path(scratch)).path).steps[dim]
+    with temporary_folder() as scratch:
+        return load_subject(open_target(spec, scratch).path).steps[dim]
 
 
 def _repeat(

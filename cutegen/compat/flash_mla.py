@@ -8,7 +8,8 @@ of 16 bytes. FP8 caches, sparse attention (`indices`, `attn_sink` and what belon
 are refused.
 
 A kernel is rendered when it is first needed, for the dtype, the page size and the mask, with 1 to 128 heads and 1 to 16
-new tokens promised, into cutegen's cache directory; it is compiled at its first call, or found compiled in the cache.
+new tokens promised, into a folder that the process deletes when it ends; it is compiled at its first call, or found
+compiled in the cache.
 `prepare` does both ahead of time, before a CUDA graph is captured for example. `use(plan)` puts a generated plan of
 one's own in its place (`from generated.my_spec import PLAN`).
 """
@@ -17,24 +18,21 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import hashlib
 import importlib
 import importlib.util
 import os
 import re
-import shutil
 import sys
-import tempfile
 import threading
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from cutegen.runtime.arguments import range_fault
-from cutegen.runtime.cache import default_root, warn_unusable
 from cutegen.runtime.mla import row_blocks
 from cutegen.runtime.mla_inputs import LATENT_DIM, QUERY_DIM
 from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.runtime.temporary import TemporaryFolder
 
 # FlashMLA's buffers, which callers copy: eight int32 for each part of the work, and a prefix sum over the batch.
 METADATA_WIDTH = 8
@@ -232,32 +230,20 @@ def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
 
 
 def _write(package: Any) -> Path:
-    """The folder that the package lies in: of the cache or, with a warning where that cannot be used, one that this
-    process deletes when it ends."""
-    from cutegen.diagnostics import CutegenError
+    """The folder that the package lies in: one of this process, which deletes it when it ends. What lies in a cache
+    others may have written, and to import a package runs it."""
     from cutegen.render import write_package
 
-    if root := default_root():
-        # Named by what it holds: versions with other templates may share a cache directory.
-        held = hashlib.sha256("\0".join(chain(*sorted(package.files.items()))).encode()).hexdigest()
-        folder = root / "packages" / held[:16]
-        try:
-            write_package(package, folder)
-            return folder
-        except OSError as error:
-            warn_unusable(f"cannot keep {package.name} in {folder} ({error.strerror or error})")
-        except CutegenError as error:  # what lies there is not what was rendered
-            warn_unusable(f"cannot keep {package.name} in {folder} ({error.message})")
-    folder = Path(tempfile.mkdtemp(prefix="cutegen-"))
-    atexit.register(_delete, folder, os.getpid())
-    write_package(package, folder)
-    return folder
+    temporary = TemporaryFolder()
+    atexit.register(_delete, temporary, os.getpid())
+    write_package(package, temporary.path)
+    return temporary.path
 
 
-def _delete(folder: Path, owner: int) -> None:
+def _delete(temporary: TemporaryFolder, owner: int) -> None:
     """Not in a process that was forked from the owner: that still needs it."""
     if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+        temporary.delete()
 
 
 def _import_plan(folder: Path, module: str) -> MlaPlan:

@@ -1,6 +1,7 @@
 """Findings, their places, their rules, and how they are shown."""
 
 from cutegen.diagnostics.diagnostic import (
+    MAX_KEPT,
     CutegenError,
     Diagnostic,
     Location,
@@ -13,6 +14,7 @@ from cutegen.diagnostics.printable import printable, printable_data, printable_l
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
+    "MAX_KEPT",
     "NOT_YET_SUPPORTED",
     "RULES",
     "CutegenError",

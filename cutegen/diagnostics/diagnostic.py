@@ -14,6 +14,8 @@ from cutegen.diagnostics.rules import RULES
 MAX_SOURCE_COLUMNS = 160
 # Findings of one file that are printed; a file that is wrong throughout would scroll the first ones away.
 MAX_SHOWN = 50
+# Of one file that are kept: a tool that reads JSON needs no more of a file that is wrong throughout.
+MAX_KEPT = 300
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,15 +98,16 @@ class CutegenError(Exception):
 
 
 class SpecError(CutegenError):
-    """All findings of one file, in source order."""
+    """The findings of one file, in source order. more: how many there are beside those that are kept."""
 
-    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+    def __init__(self, diagnostics: Iterable[Diagnostic], more: int = 0) -> None:
         unplaced = Location("", 0, 0, 0)
-        self.diagnostics = tuple(sorted(dict.fromkeys(diagnostics), key=lambda d: d.location or unplaced))
-        assert self.diagnostics
+        found = sorted(dict.fromkeys(diagnostics), key=lambda d: d.location or unplaced)
+        assert found
+        self.diagnostics, self.more = tuple(found[:MAX_KEPT]), more + len(found[MAX_KEPT:])
         shown = [d.render() for d in self.diagnostics[:MAX_SHOWN]]
-        if len(self.diagnostics) > MAX_SHOWN:
-            shown.append(f"... and {len(self.diagnostics) - MAX_SHOWN} more findings")
+        if left := len(self.diagnostics[MAX_SHOWN:]) + self.more:
+            shown.append(f"... and {left} more findings")
         super().__init__("")
         self.message = "\n".join(shown)
 
@@ -118,7 +121,7 @@ def raised_together(findings: Sequence[Diagnostic]) -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        raise SpecError((*findings, *error.diagnostics)) if findings else error from None
+        raise SpecError((*findings, *error.diagnostics), error.more) if findings else error from None
     except CutegenError as error:
         raise SpecError(findings) if findings else error from None
     if findings:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from cutegen.diagnostics import suggest
+from cutegen.epilogue.deciding import Range, find_range, live_reads
 from cutegen.epilogue.expression import parse_expression
 from cutegen.epilogue.installed import find_installed, find_op
 from cutegen.epilogue.ops import OPS
@@ -181,6 +182,7 @@ def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) ->
 def _check_values(trees: Mapping[str, Expr], order: Sequence[str], outputs: Sequence[str], report: Report) -> bool:
     """Constant parts fold to finite numbers, and every output depends on acc."""
     constants: dict[str, float] = {}
+    ranges: dict[str, Range] = {}
     depends = {"acc"}
     ok = True
     for name in order:
@@ -190,11 +192,14 @@ def _check_values(trees: Mapping[str, Expr], order: Sequence[str], outputs: Sequ
             report(CONSTANT, ("epilogue", name), said, remedy, span=node.span)
         if (value := fold(tree, constants)) is not None:
             constants[name] = value
-        if depends.intersection(reads(tree)):
+        ranges[name] = find_range(tree, ranges)
+        if depends.intersection(live_reads(tree, ranges)):
             depends.add(name)
         elif name in outputs:
             ok = False
-            report(OUTPUT_WITHOUT_ACC, ("epilogue", name), f"output `{name}` does not depend on acc", "use acc in it")
+            read = depends.intersection(reads(tree))
+            said = f"does not depend on acc{': its conditions are always the same' * bool(read)}"
+            report(OUTPUT_WITHOUT_ACC, ("epilogue", name), f"output `{name}` {said}", "use acc in it")
     return ok
 
 

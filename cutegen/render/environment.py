@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
-from cutegen.runtime.cache import default_root
+from cutegen.runtime.cache import default_root, read_kept, write_kept
+from cutegen.runtime.trust import seal
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -29,20 +30,28 @@ def data_folder(name: str) -> Path:
     raise CutegenError(f"the folder `{name}` is missing from this installation", "reinstall cutegen", exit_code=2)
 
 
-class _Bytecode(FileSystemBytecodeCache):
-    """Compiled templates in the cache directory: compiling them takes a third of a cold render. A damaged entry is a
-    miss, and where nothing can be written nothing is kept."""
+class _Bytecode(BytecodeCache):
+    """Compiled templates in the cache directory: compiling them takes a third of a cold render. What is damaged, or may
+    be others' work, never reaches `marshal`: it is a miss. Where nothing can be written nothing is kept."""
+
+    folder = "templates"
+
+    def __init__(self, root: Path, kind: str) -> None:
+        self.root, self.kind = root, kind
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        try:
-            super().load_bytecode(bucket)
-        except Exception:  # whatever unpickling a damaged file raises
-            bucket.reset()
+        name = self._name(bucket)
+        kept, _, data = (read_kept(self.root, self.folder, name) or b"").partition(b"\n")
+        if kept == name.encode():  # and not a file that was moved there
+            bucket.bytecode_from_string(data)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
+        name = self._name(bucket)
         with suppress(OSError):
-            Path(self.directory).mkdir(parents=True, exist_ok=True)
-            super().dump_bytecode(bucket)
+            write_kept(self.root, (self.folder,), name, seal(name.encode() + b"\n" + bucket.bytecode_to_string()))
+
+    def _name(self, bucket: Bucket) -> str:
+        return f"{bucket.key}.{self.kind}"
 
 
 def _bytecode(markup: bool) -> _Bytecode | None:
@@ -50,7 +59,7 @@ def _bytecode(markup: bool) -> _Bytecode | None:
     # An entry tells its template's text and Python's version; the rest is up to Jinja and to this file.
     here = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
     kind = f"jinja-{jinja2.__version__}-{here}{'-markup' if markup else ''}"
-    return _Bytecode(str(root / "templates"), f"%s.{kind}") if root else None
+    return _Bytecode(root, kind) if root else None
 
 
 # Neither in XML nor in HTML, escaped or not (XML 1.0, production 2).

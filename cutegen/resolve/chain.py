@@ -53,20 +53,21 @@ def resolve_file(
     """
     document = load_document(path, raw)
     with raised_together(document.faults):
-        lock = _read_or_damaged(path) if upgrade else read_lock(lock_path(path))
+        lock, damaged = _look(path) if upgrade else (read_lock(lock_path(path)), False)
         resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade, drop_winners=drop_winners)
-    if lock or not upgrade or not lock_path(path).exists():  # another process may have written it by now
+    if not damaged:
         return resolution
     lost = f"{lock_path(path)} could not be read: nothing that it held is kept, winners among it"
     return replace(resolution, notes=(lost, *resolution.notes))
 
 
-def _read_or_damaged(path: Path) -> Lock | None:
-    """The lock of the spec at `path`; None where it is damaged, too."""
+def _look(path: Path) -> tuple[Lock | None, bool]:
+    """The lock of the spec at `path`, None where it is missing or damaged, and whether it is damaged: one look at the
+    file tells both."""
     try:
-        return read_lock(lock_path(path))
+        return read_lock(lock_path(path)), False
     except CutegenError:
-        return None
+        return None, True
 
 
 def resolve_document(
@@ -168,7 +169,7 @@ def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
             try:
                 load_family(error.partial.kernel).bind(error.partial, doc)
             except SpecError as more:
-                raise SpecError(error.diagnostics + more.diagnostics) from None
+                raise SpecError(error.diagnostics + more.diagnostics, error.more + more.more) from None
         raise
     return spec, load_family(spec.kernel).bind(spec, doc)
 
@@ -176,7 +177,7 @@ def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
 def save_lock(resolution: Resolution, path: Path) -> bool:
     """Write the lock of the spec at `path`; False when it is up to date. CutegenError: it is no longer what was read,
     as when a tune has ended meanwhile."""
-    if _read_or_damaged(path) not in (resolution.read, resolution.lock):
+    if _look(path)[0] not in (resolution.read, resolution.lock):
         said = f"{lock_path(path)} has changed since it was read: it is left as it is"
         raise CutegenError(said, "run the same command again")
     return write_text(lock_path(path), resolution.lock.to_text())

@@ -56,6 +56,7 @@ class ScalarArg:
 
 
 Argument = TensorArg | ScalarArg
+MAX_EXTENT = 2**31 - 1  # of any axis: kernels count in i32
 
 
 def is_omitted(arg: Argument, value: Any) -> bool:
@@ -301,6 +302,9 @@ def _tensor_faults(
         return
     for axis, (dim, extent) in enumerate(zip(arg.dims, value.shape)):
         name, divisor = divided(dim)
+        if extent > MAX_EXTENT:
+            yield fault(f"shape[{axis}] ({dim}) is {extent}, more than kernels count ({MAX_EXTENT}): split the call")
+            continue
         known, owner = bound.setdefault(name, (extent * divisor, arg.name))
         if not 0 <= extent * divisor - known <= slack(dim):
             origin = f"{name} = {known} from {owner}" if divisor > 1 else f"from {owner}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg, complete_dims
 from cutegen.runtime.calls import call_plan
+from cutegen.runtime.header import check_package
 from cutegen.runtime.torch_op import register_plan
 
 # Metadata of a field that digests leave out where it has its default: kernels without a feature keep theirs.
@@ -81,6 +84,12 @@ class BasePlan:
     scratch: tuple[TensorArg, ...] = ()
     in_place: tuple[str, ...] = ()
     scaled_tiles: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """A package of two renders is told when its plan is imported: a kernel could be called by another's numbers."""
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        if "name" in vars(cls) and file:
+            check_package(Path(file))
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.on_miss, self.sms = on_miss, sms

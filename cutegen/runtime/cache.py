@@ -1,7 +1,8 @@
 """The disk cache of compiled kernels, and of rendered packages: one directory per key, published whole, checked when
 it is read.
 
-A cache never makes a compile fail: a broken entry is a miss and is replaced, a full or read-only disk is a warning.
+A cache never makes a compile fail: a broken entry is a miss and is replaced, one that others than the user and root may
+have written is a miss with a warning, and a full or read-only disk is a warning.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cutegen.runtime.cache_limit import LIMIT, keep_limit, mark_used
+from cutegen.runtime.temporary import PREFIX, sweep, temporary_folder
+from cutegen.runtime.trust import UntrustedError, make_folder, open_folder, read_file, seal, shared_mode, unseal
 
-FORMAT = 1
-MANIFEST = "entry.json"
+FORMAT = 2
+KERNELS, STAGE, LOCKS = "kernels", "stage", "locks"  # folders of a cache
+MANIFEST = "manifest"
 LOCK_WAIT_S = 300.0  # longer than any compile: then the holder hangs, and working twice is better than hanging too
 ROOM = 4 << 20  # bytes a kernel's files may take: 0.2 MB as planned, 1 MB where it spills
-STALE_S = 3600.0  # an unpublished directory this old belongs to a process that died
 
 
 class CacheWarning(RuntimeWarning):
@@ -34,13 +37,14 @@ class CacheWarning(RuntimeWarning):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One compiled kernel on disk. facts: what the publisher wrote beside the files."""
+    """One compiled kernel. files: what its files held when they were checked, by name. facts: what the publisher says
+    of them. notes: what was found out later, by name. kept: whether it lies in the cache."""
 
-    path: Path
+    key: str
+    files: Mapping[str, bytes]
     facts: Mapping[str, Any]
-
-    def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    kept: bool = False
 
 
 def default_root() -> Path | None:
@@ -61,21 +65,25 @@ def default_root() -> Path | None:
 class KernelCache:
     """Entries in a folder of `root`; with root None nothing is found and nothing is kept."""
 
-    def __init__(self, root: Path | None, folder: str = "kernels") -> None:
+    def __init__(self, root: Path | None, folder: str = KERNELS) -> None:
         self.root, self.folder = root, folder
 
     def find(self, key: str) -> Entry | None:
-        """The entry of `key` if it is whole: manifest readable, and every file of the hash it tells."""
+        """The entry of `key` if it is whole: a manifest as it was written, and every file of the hash that it gives."""
         if self.root is None:
             return None
         path = self._entry(key)
         try:
-            manifest = json.loads((path / MANIFEST).read_bytes())
-            if manifest["format"] != FORMAT or manifest["key"] != key:
-                return None
-            if all(_digest((path / name).read_bytes()) == digest for name, digest in manifest["files"].items()):
+            with open_folder(self.root, self.folder, key) as folder:
+                manifest = json.loads(unseal(read_file(folder, path / MANIFEST)))
+                if (manifest["format"], manifest["key"]) != (FORMAT, key):
+                    return None
+                files = {name: read_file(folder, path / name) for name in manifest["files"]}
+            if {name: _digest(data) for name, data in files.items()} == manifest["files"]:
                 mark_used(path)
-                return Entry(path, manifest["facts"])
+                return Entry(key, files, manifest["facts"], manifest["notes"], kept=True)
+        except UntrustedError as error:
+            warn_untrusted(error)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         return None
@@ -97,9 +105,8 @@ class KernelCache:
             return None
         import fcntl
 
-        path = self.root / "locks" / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        path = make_folder(self.root, LOCKS) / key
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         deadline = time.monotonic() + LOCK_WAIT_S
         while time.monotonic() < deadline:
             try:
@@ -122,103 +129,154 @@ class KernelCache:
 
     @contextlib.contextmanager
     def stage(self) -> Iterator[Path | None]:
-        """A fresh directory to fill and then publish: in the cache; where that is full or read-only, with a warning, in
-        the system's temporary directory; else None."""
-        path = None
-        for parent in ([self.root / "stage"] if self.root else []) + [None]:
-            try:
-                path = self._stage_in(parent or Path(tempfile.gettempdir()))
-                break
-            except OSError as error:
-                warn_unusable(f"cannot write to {parent or 'a temporary directory'} ({error.strerror or error})")
-        try:
-            yield path
-        finally:
-            if path is not None:
-                shutil.rmtree(path, ignore_errors=True)
-
-    def _stage_in(self, parent: Path) -> Path:
-        parent.mkdir(parents=True, exist_ok=True)
-        if self.root in parent.parents:
-            self._sweep(parent)
-            path = parent / f"cutegen-{os.urandom(8).hex()}"
-            path.mkdir()  # readable as the umask says: what root built for an image is for others to load
-        else:
-            path = Path(tempfile.mkdtemp(prefix="cutegen-", dir=parent))
-        try:
-            (path / "room").write_bytes(b"\1" * ROOM)  # on a full disk the DSL fails with errors of any kind
-            (path / "room").unlink()
-        except OSError:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
-        return path
+        """A fresh directory of this user to fill and then publish: in the cache; where that is full, read-only or
+        others', with a warning, in the system's temporary directory; else None."""
+        with contextlib.ExitStack() as stack:
+            staged = None
+            places = [(str(self.root / STAGE), self._fresh_folder)] if self.root else []
+            for where, make in [*places, ("a temporary directory", temporary_folder)]:
+                try:
+                    path = stack.enter_context(make())
+                    _try_room(path)
+                    staged = path
+                    break
+                except UntrustedError as error:
+                    warn_untrusted(error)
+                except OSError as error:
+                    warn_unusable(f"cannot write to {where} ({error.strerror or error})")
+            yield staged
 
     def publish(self, key: str, staged: Path, facts: Mapping[str, Any]) -> Entry | None:
         """Moves a staged directory to its place in one step. None, with a warning, when that fails."""
-        if self.root is None or self.root / "stage" != staged.parent:
+        if self.root is None or self.root / STAGE != staged.parent:
             return None
         path = self._entry(key)
         try:
-            files = {f.name: _digest(f.read_bytes()) for f in sorted(staged.iterdir())}
-            manifest = {"format": FORMAT, "key": key, "files": files, "facts": facts}
-            (staged / MANIFEST).write_text(json.dumps(manifest, indent=1))
-            path.parent.mkdir(parents=True, exist_ok=True)
+            entry = Entry(key, read_staged(staged), facts, kept=True)
+            make_folder(self.root, self.folder)
+            mode = shared_mode(self.root)
+            (staged / MANIFEST).write_bytes(_manifest(entry))
+            for file in staged.iterdir():
+                file.chmod(0o600 | mode & 0o044)
+            staged.chmod(mode)
             self.discard(key)
             os.rename(staged, path)
             self._keep_limit()
+        except UntrustedError as error:
+            warn_untrusted(error)
+            return None
         except OSError as error:
             if found := self.find(key):  # another process was first
                 return found
             warn_unusable(f"cannot keep a compiled kernel in {self.root} ({error.strerror or error})")
             return None
-        return Entry(path, facts)
+        return entry
 
     def _keep_limit(self) -> None:
         assert self.root is not None
         try:
-            keep_limit(self.root / "kernels", self.root / "stage")
+            keep_limit(self.root / KERNELS, self.root / STAGE)
         except ValueError as error:
             warnings.warn(f"{LIMIT}: {error}; the cache has no limit", CacheWarning, 4)
 
     def discard(self, key: str) -> None:
         """Takes an entry out of the way in one step, then deletes it."""
-        if self.root is not None and (path := self._entry(key)).exists():
-            with tempfile.TemporaryDirectory(dir=self.root / "stage", ignore_cleanup_errors=True) as trash:
-                os.rename(path, Path(trash) / "entry")
+        if self.root is not None:
+            folder = make_folder(self.root, STAGE)
+            trash = tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder, ignore_cleanup_errors=True)
+            with trash, contextlib.suppress(FileNotFoundError):
+                os.rename(self._entry(key), Path(trash.name) / "entry")
 
     def note(self, entry: Entry, name: str, value: object) -> None:
-        """Writes a JSON file beside the files of an entry; failing to is a warning."""
+        """Adds something to the notes of an entry that is kept; failing to is a warning."""
+        if self.root is None or not entry.kept:
+            return
+        noted = replace(entry, notes={**entry.notes, name: value})
         try:
-            write_atomic(entry.path / name, json.dumps(value, indent=1))
+            write_kept(self.root, (self.folder, entry.key), MANIFEST, _manifest(noted))
+        except UntrustedError as error:
+            warn_untrusted(error)
         except OSError as error:
-            warn_unusable(f"cannot write {entry.path / name} ({error.strerror or error})")
+            warn_unusable(f"cannot write to {self._entry(entry.key)} ({error.strerror or error})")
 
     def _entry(self, key: str) -> Path:
         assert self.root is not None
         return self.root / self.folder / key
 
-    def _sweep(self, parent: Path) -> None:
-        for path in parent.iterdir():
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > STALE_S:
-                    shutil.rmtree(path, ignore_errors=True)
+    @contextlib.contextmanager
+    def _fresh_folder(self) -> Iterator[Path]:
+        assert self.root is not None
+        path = _fresh_path(self.root)
+        path.mkdir(0o700)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Writes through a temporary file in the same directory, so that a reader sees the old text or the new."""
-    temporary = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
+def read_staged(staged: Path) -> dict[str, bytes]:
+    """The files of a staged directory, which nobody else may write, by name."""
+    return {file.name: file.read_bytes() for file in sorted(staged.iterdir()) if file.is_file()}
+
+
+def _manifest(entry: Entry) -> bytes:
+    files = {name: _digest(data) for name, data in entry.files.items()}
+    held = {"format": FORMAT, "key": entry.key, "files": files, "facts": entry.facts, "notes": entry.notes}
+    return seal(json.dumps(held, indent=1).encode())
+
+
+def read_kept(root: Path, folder: str, name: str) -> bytes | None:
+    """What `write_kept` was given; None, with a warning where others may have written it, when that is not there."""
     try:
-        with open(temporary, "x") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+        with open_folder(root, folder) as handle:
+            return unseal(read_file(handle, root / folder / name))
+    except UntrustedError as error:
+        warn_untrusted(error)
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def write_kept(root: Path, folders: tuple[str, ...], name: str, sealed: bytes) -> None:
+    """Replaces a file of the cache in one step. OSError, UntrustedError: it cannot. sealed: bytes that `seal`
+    returned. The first of `folders` is made where it is missing."""
+    make_folder(root, folders[0])
+    with open_folder(root, *folders) as handle:
+        temporary = _fresh_path(root)
+        try:
+            with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(sealed)
+            temporary.chmod(0o600 | shared_mode(root) & 0o044)
+            os.replace(temporary, name, dst_dir_fd=handle)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _fresh_path(root: Path) -> Path:
+    """A new path in the folder of a cache where what is unfinished lies, and is deleted by others if we die."""
+    folder = make_folder(root, STAGE)
+    sweep(folder)
+    return folder / f"{PREFIX}{os.urandom(8).hex()}"
+
+
+def _try_room(folder: Path) -> None:
+    """OSError: the disk is full. Then the DSL would fail with errors of any kind."""
+    try:
+        (folder / "room").write_bytes(b"\1" * ROOM)
+    finally:
+        (folder / "room").unlink(missing_ok=True)
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def warn_untrusted(error: UntrustedError) -> None:
+    """Tells that something in the cache is left aside because others may have written it."""
+    remedy = "if you know who wrote it, change its owner or take that permission away; if not, delete it"
+    warnings.warn(f"{error.filename} {error.strerror}: it is not used; {remedy}", CacheWarning, 3)
 
 
 def warn_unusable(text: str) -> None:

@@ -9,8 +9,8 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import math
 import os
-import shlex
 import shutil
 import sys
 import threading
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutegen.runtime.cache import Entry, KernelCache, default_root
+from cutegen.runtime.cache import Entry, KernelCache, default_root, read_staged
 from cutegen.runtime.sources import (
     DSL_FLOOR,
     DSL_REQUIREMENT,
@@ -80,7 +80,7 @@ def _load_kernel(module: str, tiling: object, arch: str) -> Kernel:
                 assert compiled.function is not None
                 return compiled.function
             try:
-                return _load(compiled.entry.path / OBJECT, key)
+                return _load(compiled.entry.files[OBJECT], key)
             except Exception:
                 if attempt or not compiled.cached:
                     raise
@@ -136,14 +136,34 @@ def compile_kernel(
             yield compiled
 
 
-def _find(cache: KernelCache, key: str) -> Entry | None:
+def find_compiled(cache: KernelCache, key: str) -> Entry | None:
+    """The entry of `key` if it is what this module publishes: the files that it needs, and facts of the right types."""
     entry = cache.find(key)
+    return entry if entry and _is_complete(entry) else None
+
+
+def _is_complete(entry: Entry) -> bool:
+    facts = entry.facts if isinstance(entry.facts, dict) else {}
+    seconds, host = facts.get("seconds"), facts.get("host")
+    return (
+        entry.files.keys() >= {OBJECT, PTX, CUBIN}
+        and isinstance(entry.notes, dict)
+        and isinstance(seconds, float)
+        and 0.0 <= seconds < math.inf
+        and isinstance(facts.get("arch"), str)
+        and isinstance(host, list)
+        and all(isinstance(feature, str) for feature in host)
+    )
+
+
+def _find(cache: KernelCache, key: str) -> Entry | None:
+    entry = find_compiled(cache, key)
     return entry if entry and _runs_here(entry) else None
 
 
 def _runs_here(entry: Entry) -> bool:
     """Whether its host code runs on this CPU: machines may share a cache."""
-    return host_features().issuperset(entry.facts.get("host", ()))
+    return host_features().issuperset(entry.facts["host"])
 
 
 def _found(entry: Entry) -> Compiled:
@@ -185,7 +205,7 @@ def _compile(
     }
     entry = cache.publish(key, staged, facts)
     if entry is None or not _runs_here(entry):  # not kept, or another machine published first
-        entry = Entry(staged, facts)
+        entry = Entry(key, read_staged(staged), facts)
     return Compiled(entry, None, cached=False, seconds=seconds)
 
 
@@ -201,13 +221,13 @@ def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key:
     dump = staged / "dump"  # what the DSL writes itself: long names, and the remarks again when the process ends
     dump.mkdir()
     remarks = dump / REMARKS
-    options = f"{base_options(arch)} --keep-ptx --keep-cubin --dump-dir {shlex.quote(str(dump))}"
-    if (dsl_version() or REMARKS_SINCE) >= REMARKS_SINCE:
-        options += f" remarks{{ptx}} --remark-output {shlex.quote(str(remarks))}"
-    start = time.perf_counter()
-    with _without_locations():
+    with _plain_name(dump) as folder, _without_locations():
+        options = f"{base_options(arch)} --keep-ptx --keep-cubin --dump-dir {folder}"
+        if (dsl_version() or REMARKS_SINCE) >= REMARKS_SINCE:
+            options += f" remarks{{ptx}} --remark-output {folder}/{REMARKS}"
+        start = time.perf_counter()
         function = instance(tiling, options)
-    seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start
     (staged / PTX).write_text(function.__ptx__)
     (staged / CUBIN).write_bytes(function.__cubin__)
     function.export_to_c(str(staged / OBJECT), function_name=_symbol(key))
@@ -215,6 +235,17 @@ def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key:
         (staged / REMARKS).write_text(remarks.read_text())
     shutil.rmtree(dump)
     return seconds
+
+
+@contextlib.contextmanager
+def _plain_name(folder: Path) -> Iterator[str]:
+    """A name of an existing folder that the DSL can take: an option is parsed three times, by other rules each time,
+    and no way to quote an apostrophe or a newline survives that."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -235,10 +266,14 @@ def _without_locations() -> Iterator[None]:
         setattr(dsl, switch, original)
 
 
-def _load(path: Path, key: str) -> Kernel:
+def _load(data: bytes, key: str) -> Kernel:
+    """The kernel of an object file with these bytes, which no other process can reach."""
     from cutlass.cute.runtime import load_module
 
-    module = load_module(str(path), enable_tvm_ffi=True)
+    with open(os.memfd_create("cutegen-kernel"), "wb") as file:
+        file.write(data)
+        file.flush()
+        module = load_module(f"/proc/self/fd/{file.fileno()}", enable_tvm_ffi=True)
     _modules.append(module)
     kernel: Kernel = getattr(module, _symbol(key))
     return kernel

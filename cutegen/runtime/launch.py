@@ -51,6 +51,7 @@ def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]
     check_storage = make_storage_check(args, list(outputs), plan.aliases)
     prepare = Preparation(plan, key, check_storage)
     probe, row_copy = prepare.probe, plan.row_copy
+    check_copied = row_copy.make_check(args, scratch, plan._find_faults) if row_copy else None
     seen: dict[tuple[Any, ...], Call] = {}
 
     def launch_fn(*values: Any, sms: int | None = None) -> None:
@@ -81,7 +82,8 @@ def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]
                 if call.extents is not None:
                     fitting = plan.scratch_of.fit(call.key, call.extents, call.k, values[whole:], values[probe].device)
                     if call.copied:
-                        assert row_copy
+                        assert row_copy and check_copied
+                        check_copied(values)
                         own = len(fitting) - len(row_copy.args)
                         copy = plan.copy_kernel  # compiled, if it has to be, before others wait
                         with row_copy.turn:

@@ -46,6 +46,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance, attention_tolerance, logsumexp_tolerance
+from cutegen.runtime.apart import make_apart_check
 from cutegen.runtime.arguments import (
     Argument,
     Extent,
@@ -308,6 +309,7 @@ class MlaPlan(MeasuredPlan):
         merged, split = (*range(cache), out), self.split_q
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
         check_memory, check_layouts = make_memory_check(), make_layout_check(args, [o.name for o in self.outputs])
+        check_apart = make_apart_check((out, out + 1), out + 2)
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -332,6 +334,7 @@ class MlaPlan(MeasuredPlan):
                 ):
                     raise ValueError("arguments")  # named below
                 if batch:
+                    check_apart(values)
                     kernels[chosen](*values[:scale], *values[out:], factor, parts)
                     return
             except Exception as error:
@@ -350,11 +353,11 @@ class MlaPlan(MeasuredPlan):
         return launch_fn
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
-        outputs = [a.name for a in self.outputs]
-        faults = find_faults(self.extents, args, values, self.device, "", [*outputs, *(a.name for a in self.scratch)])
+        written = [a.name for a in (*self.outputs, *self.scratch)]
+        faults = find_faults(self.extents, args, values, self.device, "", written)
         return faults or [
             *find_later_faults(self, {a.name: v for a, v in zip(args, values)}, sms),
-            *find_overlaps(args, values, outputs, {}),
+            *find_overlaps(args, values, written, {}),
         ]
 
 

@@ -21,7 +21,7 @@ def find_overlaps(
             said = f"has several elements at one address (shape {tuple(value.shape)}, strides {value.stride()})"
             yield Fault(ValueError, f"{name}: {said}, and each would be written: {ALLOCATE}")
         for other, tensor in tensors:
-            if other == name or other in [n for n, _ in written[:i]] or not _may_share(value, tensor):
+            if other == name or other in [n for n, _ in written[:i]] or not may_share(value, tensor):
                 continue
             if aliases.get(name) == other and _same_place(value, tensor):
                 continue
@@ -51,7 +51,7 @@ def _meet(axes: Sequence[tuple[int, int]], offset: int, moved: bool) -> bool:
     return any(_meet(rest, offset + step * stride, moved or step != 0) for step in range(low, high + 1))
 
 
-def _may_share(x: Any, y: Any) -> bool:
+def may_share(x: Any, y: Any) -> bool:
     """Whether two tensors may have a byte in common: their spans meet, and they are no bands of columns of one
     buffer."""
     spans = []

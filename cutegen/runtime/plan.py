@@ -295,10 +295,9 @@ class KernelPlan(DispatchedPlan):
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
         extents = {**self.dims, **{s.dims[0]: (0, None) for s in self.scratch}}
-        outputs = [o.name for o in self.outputs]
-        written = [*outputs, *(s.name for s in self.scratch)]
+        written = [a.name for a in (*self.outputs, *self.scratch)]
         faults = find_faults(extents, args, values, self.device, self.reduced, written)
-        return faults or list(find_overlaps(args, values, outputs, self.aliases))
+        return faults or list(find_overlaps(args, values, written, self.aliases))
 
     # -- scratch --
 

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cutegen.runtime.arguments import Argument, TensorArg, divided, slack
+from cutegen.runtime.arguments import Argument, Fault, TensorArg, divided, normalise_strides, slack
 from cutegen.runtime.gathered_rows import SCALE_STEP, GatheredRows, copied_name
 
 ROWS = 8  # of a CTA, a warp each; eight f32 of neighbouring rows are the 32 bytes that L2 writes at once
 THREADS = 32 * ROWS
+MOST_FORMS = 1024  # of calls that are remembered to have no fault: a server sees any number of rows
 
 
 class RowCopy:
@@ -37,6 +38,31 @@ class RowCopy:
     def sizes(self, m: int, k: int) -> tuple[int, ...]:
         """Elements of each of args. m: rows of the product."""
         return tuple(rows * columns for rows, columns in self._extents(m, k))
+
+    def make_check(
+        self,
+        args: Sequence[Argument],
+        scratch: Sequence[Argument],
+        find_faults: Callable[[Sequence[Argument], Sequence[Any]], list[Fault]],
+    ) -> Callable[[Sequence[Any]], None]:
+        """A check of a whole call before its copy is launched, which raises a ValueError: the kernel behind the copy
+        would refuse it too late. args: inputs and outputs; scratch: what
+        may follow them. Faults are looked for once for each form of a call, which
+        takes a microsecond to tell."""
+        checked: set[Any] = set()
+
+        def check(values: Sequence[Any]) -> None:
+            form = tuple(_form(value) for value in values)
+            if form in checked:
+                return
+            own = args if len(values) <= len(args) else (*args, *scratch)
+            if find_faults(own, values) or normalise_strides(args, values[: len(args)]) is not None:
+                raise ValueError("arguments")  # named, or put right, by who looks for faults
+            if len(checked) >= MOST_FORMS:
+                checked.clear()
+            checked.add(form)
+
+        return check
 
     def run(
         self,
@@ -69,3 +95,10 @@ class RowCopy:
             _, divisor = divided(dim) if dim else ("", 0)
             found.append((pitch, (k + slack(dim)) // divisor) if divisor else (m, 1))
         return tuple(found)
+
+
+def _form(value: Any) -> Any:
+    """All of an argument that a call can be refused for, but the places of tensors relative to each other."""
+    if hasattr(value, "data_ptr"):
+        return value.dtype, value.shape, value.stride(), value.data_ptr() & 127, value.device
+    return type(value)

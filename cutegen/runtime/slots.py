@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cutegen.runtime.apart import make_apart_check
 from cutegen.runtime.arguments import Argument, Extent, TensorArg, divided, lacks_memory, slack
 from cutegen.runtime.base import Table
 from cutegen.runtime.overlap import lies_apart
@@ -55,7 +56,7 @@ def make_storage_check(
 ) -> Callable[[Sequence[Any]], None]:
     """A check of the storage of a call's tensors, which raises a ValueError: each has memory; no output has several
     elements at one address, is passed as another argument or, with the same dims, begins where one does, unless it may
-    lie there and has its strides."""
+    lie there and has its strides; and no two of outputs and scratch overlap."""
     positions = {arg.name: i for i, arg in enumerate(args)}
     written = [positions[name] for name in outputs]
     together = [(positions[output], positions[name]) for output, name in aliases.items()]
@@ -63,10 +64,16 @@ def make_storage_check(
     apart = [(i, j) for i in written for j in dims if j != i and (i, j) not in together and (j not in written or j > i)]
     alike = [(i, j) for i, j in apart if dims[i] == dims[j]]
     check_memory, check_layouts = make_memory_check(), make_layout_check(args, outputs)
+    check_apart, several, end = make_apart_check(written, len(args)), len(written) > 1, len(args)
 
     def check(values: Sequence[Any]) -> None:
         check_memory(values)
         check_layouts(values)
+        if several or len(values) > end:
+            for value in values[end:]:
+                if value.dim() != 1:
+                    raise ValueError("scratch")
+            check_apart(values)
         for i, j in apart:
             if values[i] is values[j]:
                 raise ValueError(f"arguments {i} and {j}")  # named by who looks for faults

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -13,9 +13,11 @@ from cutegen.epilogue.rules import MAX_EXPRESSION
 from cutegen.hardware import DEVICES
 from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
-from cutegen.spec.finding import FieldError, Finding
+from cutegen.spec.finding import FieldError, Finding, Unworded
 from cutegen.spec.names import IDENTIFIER
 from cutegen.spec.tensors import TENSOR_PATTERN, TensorDecl, parse_tensor
+
+MAX_PROBLEMS = 128  # a problem takes 15 ms to rank
 
 EMPTY_RANGE = register(Rule(
     "empty-range", "a range is [low, high] with low <= high",
@@ -44,6 +46,12 @@ SHAPE_RANGE = register(Rule(
     "dims: {n: 4096}\ninstances: [{n: 8192}]",
 ))  # fmt: skip
 
+LISTED_PROBLEMS = register(Rule(
+    "listed-problems", f"`instances` and `m` make at most {MAX_PROBLEMS} problems",
+    "Each instance is combined with each value of `m`, and every problem is ranked when the kernel is decided, and "
+    "built and tuned for.",
+    "instances: [{n: 8, k: 8}, {n: 16, k: 8}, ...]\nm: [1, 2, 3, ...]",
+))  # fmt: skip
 GIVEN_TWICE = register(Rule(
     "given-twice", "a problem has each of its extents from one place",
     "Each of `instances` is combined with all values of `m`, and each problem of a suite with all extents of `grid`; "
@@ -56,6 +64,9 @@ GIVEN_TWICE = register(Rule(
 RUN_SECTIONS = ("check", "bench", "tune")
 # Keys that change no kernel, so that decisions and winners hold whatever they say.
 IDLE_KEYS = (*RUN_SECTIONS, "function")
+
+
+MAX_LISTED = 20  # names in a message
 
 
 def drop_absent(data: Any) -> Any:
@@ -193,7 +204,7 @@ class KernelSpec(Section):
         """The closed set of problems that the spec lists, complete or not. rows: the dim that `m` has values of."""
         return []
 
-    def cross_check(self) -> Iterator[Finding]:
+    def cross_check(self) -> Iterator[Finding | Unworded]:
         """Findings that need two sections at once, with paths from the root."""
         dims = self.shape_dims()
         needed = [d for d, promise in dims.items() if promise is None or promise[0] != promise[1]]
@@ -201,7 +212,7 @@ class KernelSpec(Section):
             for index, shape in enumerate(shapes):
                 yield from self.check_shape((section, "shapes", index), shape, needed)
 
-    def check_shape(self, path: KeyPath, shape: Shape, needed: Iterable[str]) -> Iterator[Finding]:
+    def check_shape(self, path: KeyPath, shape: Shape, needed: Iterable[str]) -> Iterator[Finding | Unworded]:
         """Findings about one shape at `path`; `needed`: the dims that it must give."""
         dims = self.shape_dims()
         for dim, value in shape.items():
@@ -214,8 +225,8 @@ class KernelSpec(Section):
                 yield Finding(SHAPE_RANGE.id, message, path=(*path, dim))
         missing = [d for d in needed if d not in shape]
         if missing:
-            remedy = f"the dims of this spec are {', '.join(dims)}"
-            yield Finding(MISSING_DIM.id, f"this shape gives no {', '.join(missing)}", remedy, path)
+            remedy = f"the dims of this spec are {list_names(dims)}"
+            yield Finding(MISSING_DIM.id, f"this shape gives no {list_names(missing)}", remedy, path)
 
 
 class TensorSpec(KernelSpec):
@@ -259,8 +270,13 @@ class TensorSpec(KernelSpec):
         shapes = [{**instance, **extent} for instance in self.instances or [{}] for extent in listed]
         return shapes if self.instances or self.m else []
 
-    def cross_check(self) -> Iterator[Finding]:
+    def cross_check(self) -> Iterator[Finding | Unworded]:
         names = self.dim_names()
+        if (count := (len(self.instances) or 1) * (len(self.m) or 1)) > MAX_PROBLEMS:
+            section = "instances" if len(self.instances) > len(self.m) else "m"
+            message = f"`instances` and `m` make {count} problems; {MAX_PROBLEMS} is the most"
+            remedy = "list those that matter; a range in `dims` promises the others"
+            yield Finding(LISTED_PROBLEMS.id, message, remedy, (section,), key=True)
         yield from (
             unknown_name(UNKNOWN_DIM.id, d, names, ("dims", d), self.no_dim) for d in self.dims if d not in names
         )
@@ -269,7 +285,17 @@ class TensorSpec(KernelSpec):
         yield from super().cross_check()
 
 
-def unknown_name(rule: str, name: str, known: Iterable[str], path: KeyPath, what: str) -> Finding:
+def unknown_name(rule: str, name: str, known: Collection[str], path: KeyPath, what: str) -> Unworded:
     """A finding about a key that names nothing, with the nearest name that exists."""
-    known = list(known)
-    return Finding(rule, f"{what} `{name}`", suggest(name, known) or f"there are {', '.join(known)}", path, key=True)
+
+    def word() -> list[Finding]:
+        remedy = suggest(name, known) or f"there are {list_names(known)}"
+        return [Finding(rule, f"{what} `{name}`", remedy, path, key=True)]
+
+    return Unworded(path, True, word)
+
+
+def list_names(names: Collection[str]) -> str:
+    """Names in a message, the first of many."""
+    shown = list(names)[:MAX_LISTED]
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")

@@ -30,13 +30,15 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class SpecDocument:
     """name: the spec's name, an identifier unless `faults` say otherwise. path: as shown to the user. data: dicts,
-    lists and scalars only. faults: findings about the file, reported together with those about its content."""
+    lists and scalars only. lines: of the text, without blanks at their ends; findings share them. faults: findings
+    about the file, reported together with those about its content."""
 
     name: str
     path: str
     text: str
     root: Node
     line_starts: tuple[int, ...]
+    lines: tuple[str, ...]
     faults: tuple[Diagnostic, ...] = ()
 
     @property
@@ -76,14 +78,8 @@ class SpecDocument:
         """The location of text[start:end], cut at the end of its first line."""
         line = bisect.bisect_right(self.line_starts, start) - 1
         origin = self.line_starts[line]
-        end = min(end, origin + len(self.source_line(line + 1).rstrip()))
+        end = min(end, origin + len(self.lines[line]))
         return Location(self.path, line + 1, start - origin + 1, max(end - origin + 1, start - origin + 2))
-
-    def source_line(self, line: int) -> str:
-        """Text of a line, counted from 1, without its line break."""
-        start = self.line_starts[line - 1]
-        end = self.text.find("\n", start)
-        return self.text[start:] if end < 0 else self.text[start:end]
 
     def diagnostic(
         self,
@@ -97,7 +93,7 @@ class SpecDocument:
     ) -> Diagnostic:
         """A finding at the place that `locate` gives."""
         place = self.locate(path, key=key, span=span)
-        return Diagnostic(rule, message, place, remedy, self.source_line(place.line))
+        return Diagnostic(rule, message, place, remedy, self.lines[place.line - 1])
 
 
 def character_offsets(text: str, node: Node) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cutegen.spec.document import KeyPath
@@ -18,6 +18,16 @@ class Finding:
     path: KeyPath = ()
     span: tuple[int, int] | None = None
     key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unworded:
+    """Findings at one place that are put in words only if they are shown: a file may have thousands. key: they are
+    about the key of the last step."""
+
+    path: KeyPath
+    key: bool
+    word: Callable[[], Iterable[Finding]]
 
 
 class FieldError(ValueError):

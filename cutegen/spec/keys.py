@@ -33,11 +33,14 @@ def key_sections(model: type[BaseModel]) -> list[KeySection]:
     return list(_sections(root, root, "", str(root["description"])))
 
 
-def places_of(key: str, root: Schema) -> list[str]:
-    """The sections of a spec that have a key of this name, "" being the spec itself. `tune` does not count: it has
-    all knobs."""
-    sections = _sections(root, root, "", "")
-    return [s.name for s in sections if s.name != "tune" and any(k.name == key for k in s.keys)]
+def key_places(root: Schema) -> dict[str, list[str]]:
+    """Of each key, the sections of a spec that have it, "" being the spec itself. `tune` does not count: it has all
+    knobs."""
+    places: dict[str, list[str]] = {}
+    for section in _sections(root, root, "", ""):
+        for key in section.keys if section.name != "tune" else ():
+            places.setdefault(key.name, []).append(section.name)
+    return places
 
 
 def _sections(schema: Schema, root: Schema, name: str, meaning: str) -> Iterator[KeySection]:

@@ -28,7 +28,7 @@ from cutegen.roots import read_file
 from cutegen.spec import text_rules as rules
 from cutegen.spec.document import Data, Node, SpecDocument
 from cutegen.spec.names import kernel_name, name_problem, propose_name
-from cutegen.spec.text_rules import MAX_BYTES, MAX_DEPTH, MAX_DIGITS
+from cutegen.spec.text_rules import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -65,7 +65,7 @@ def load_document(path: Path, raw: bytes | None = None, *, within: Path | None =
     try:
         return replace(_decode(raw, path, shown), faults=faults)
     except SpecError as error:
-        raise SpecError((*faults, *error.diagnostics)) from None
+        raise SpecError((*faults, *error.diagnostics), error.more) from None
 
 
 def _decode(raw: bytes, path: Path, shown: str) -> SpecDocument:
@@ -100,13 +100,13 @@ def load_text(text: str, name: str, path: str = "<text>") -> SpecDocument:
     """Parse YAML text. Raises SpecError; a syntax error ends the reading, other findings are collected."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     starts = (0, *(i + 1 for i, c in enumerate(text) if c == "\n"))
-    document = SpecDocument(name, path, text, Node({}, 0, 0), starts)
+    document = SpecDocument(name, path, text, Node({}, 0, 0), starts, tuple(map(str.rstrip, text.split("\n"))))
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise SpecError([Diagnostic(rules.FILE_SIZE.id, f"{path}: larger than {MAX_BYTES // 1024} KiB", None)])
     reader = _Reader(document)
     reader.check_characters()
     reader.read()
-    return SpecDocument(name, path, text, reader.root, starts)
+    return replace(document, root=reader.root)
 
 
 class _Open:
@@ -126,7 +126,7 @@ class _Reader:
 
     def find(self, rule: str, start: int, end: int, message: str, remedy: str = "") -> None:
         place = self.document.place(min(start, len(self.text)), end)
-        self.findings.append(Diagnostic(rule, message, place, remedy, self.document.source_line(place.line)))
+        self.findings.append(Diagnostic(rule, message, place, remedy, self.document.lines[place.line - 1]))
 
     def check_characters(self) -> None:
         bad = _UNPRINTABLE.search(self.text)
@@ -195,8 +195,12 @@ class _Reader:
     def build(self, events: Iterator[Event]) -> None:
         stack: list[_Open] = []
         documents = 0
-        for event in events:
+        for number, event in enumerate(events):
             start, end = event.start_mark.index, event.end_mark.index
+            if number > MAX_VALUES:
+                message = f"the file has more than {MAX_VALUES} keys and values"
+                self.find(rules.FILE_SIZE.id, start, end, message, "a spec is a page of text; split it")
+                return
             if isinstance(event, DocumentStartEvent):
                 documents += 1
                 if documents > 1:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cutegen import elsewhere
-from cutegen.diagnostics import Diagnostic, Rule, SpecError, register, suggest
+from cutegen.diagnostics import MAX_KEPT, Diagnostic, Rule, SpecError, register, suggest
 from cutegen.epilogue.rules import MAX_EXPRESSION, SPLIT
 from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec, Section
 from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
-from cutegen.spec.finding import FieldError, Finding
-from cutegen.spec.keys import places_of
+from cutegen.spec.finding import FieldError, Finding, Unworded
+from cutegen.spec.keys import key_places
 from cutegen.spec.load import not_a_spec
 from cutegen.spec.names import IDENTIFIER, name_problem, reserved_problem
 from cutegen.spec.tensors import parse_tensor
@@ -77,8 +78,8 @@ class SchemaError(SpecError):
     """Findings about keys, types, values and names. partial: the spec without the sections that are wrong, when what
     is computed can be read nevertheless, so that its expressions can be checked in the same run."""
 
-    def __init__(self, diagnostics: Iterable[Diagnostic], partial: KernelSpec | None = None) -> None:
-        super().__init__(diagnostics)
+    def __init__(self, diagnostics: Iterable[Diagnostic], more: int = 0, partial: KernelSpec | None = None) -> None:
+        super().__init__(diagnostics, more)
         self.partial = partial
 
 
@@ -103,7 +104,7 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
             remedy = elsewhere.answer_family(family, registry.FAMILIES)
         raise SchemaError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
     model: type[KernelSpec] = registry.load_spec_model(family)
-    findings = [*_check_function(doc, family), *_check_names(doc.data)]
+    findings: list[Finding | Unworded] = [*_check_function(doc, family), *_check_names(doc.data)]
     try:
         spec = model.model_validate(doc.data)
         findings += spec.cross_check()
@@ -113,7 +114,7 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
             findings += rest.cross_check()
     if findings:
         rest = _validate_rest(model, doc.data, findings)
-        raise SchemaError(_show(findings, doc), rest)
+        raise SchemaError(*_show(findings, doc), rest)
     return spec
 
 
@@ -122,19 +123,31 @@ def parse_section(doc: SpecDocument, model: type[Model]) -> Model:
     try:
         return model.model_validate(doc.data)
     except ValidationError as error:
-        findings = list(_translate(error, schemas.json_schema(model), doc.data))
-    raise SchemaError(_show(findings, doc))
+        findings = [*_translate(error, schemas.json_schema(model), doc.data)]
+    raise SchemaError(*_show(findings, doc))
 
 
-def _show(findings: list[Finding], doc: SpecDocument) -> list[Diagnostic]:
-    # The first finding about a key tells the cause: a name that collides is not unknown as well.
-    keys = [f.path if f.key else None for f in findings]
-    no_names = {f.path for f in findings if f.key and f.rule == BAD_NAME.id}  # of their values nothing can be said
-    first = [f for i, f in enumerate(findings) if f.path not in (keys[:i] if f.key else no_names)]
-    return [doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in first]
+def _show(findings: Sequence[Finding | Unworded], doc: SpecDocument) -> tuple[list[Diagnostic], int]:
+    """The first findings, in words, and how many more there are."""
+    # Of their values nothing can be said.
+    no_names = {f.path for f in findings if isinstance(f, Finding) and f.key and f.rule == BAD_NAME.id}
+    first: list[Finding | Unworded] = []
+    keys: set[KeyPath] = set()
+    for finding in findings:
+        # The first finding about a key tells the cause: a name that collides is not unknown as well.
+        if finding.path not in (keys if finding.key else no_names):
+            first.append(finding)
+        if finding.key:
+            keys.add(finding.path)
+    first.sort(key=lambda f: doc.locate(f.path, key=f.key))
+    worded = [w for f in first[:MAX_KEPT] for w in ([f] if isinstance(f, Finding) else f.word())]
+    shown = [doc.diagnostic(f.rule, f.path, f.message, f.remedy, key=f.key, span=f.span) for f in worded]
+    return shown, len(first[MAX_KEPT:])
 
 
-def _validate_rest(model: type[KernelSpec], data: dict[str, Data], findings: list[Finding]) -> KernelSpec | None:
+def _validate_rest(
+    model: type[KernelSpec], data: dict[str, Data], findings: Sequence[Finding | Unworded]
+) -> KernelSpec | None:
     """The spec without the sections that findings are about; None where these say what is computed."""
     wrong = {f.path[0] for f in findings if f.path}
     if wrong & model.meaning:
@@ -205,24 +218,38 @@ def _dim_finding(rule: Rule, message: str, tensor: str, text: str, dim: Dim) -> 
     return Finding(rule.id, message, "choose another name", ("tensors", tensor), span)
 
 
-def _translate(error: ValidationError, root: schemas.Schema, data: Data) -> Iterator[Finding]:
+def _translate(error: ValidationError, root: schemas.Schema, data: Data) -> Iterator[Unworded]:
     """Pydantic's errors as findings. Alternatives of one value give one finding; a finding inside a value replaces
     those about the value as a whole, because then the other alternatives were not meant."""
     by_path: dict[KeyPath, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
         by_path.setdefault(_real_path(detail, data), []).append(detail)
+    inner = {path[:length] for path in by_path for length in range(len(path))}
+    places = functools.cache(lambda: key_places(root))
     for path, details in by_path.items():
-        if any(len(other) > len(path) and other[: len(path)] == path for other in by_path):
+        if path in inner:
             continue
-        kind = details[0]["type"]
         errors = [e for d in details if isinstance(e := d.get("ctx", {}).get("error"), FieldError)]
-        if errors:
-            for finding in errors[0].findings:
-                yield Finding(finding.rule, finding.message, finding.remedy, path + finding.path, finding.span)
-        elif kind == "extra_forbidden" or _lacks_key(details[0]):
-            yield _key_finding(kind, path, root)
-        else:
-            yield _value_finding(path, root, _walk(data, path))
+        about_key = not errors and (details[0]["type"] == "extra_forbidden" or _lacks_key(details[0]))
+        word = functools.partial(_word, details[0], errors, about_key, path, root, data, places)
+        missing = details[0]["type"] == "missing" and about_key
+        yield Unworded(path[:-1] if missing else path, about_key and not missing, word)
+
+
+def _word(
+    detail: ErrorDetails,
+    errors: Sequence[FieldError],
+    about_key: bool,
+    path: KeyPath,
+    root: schemas.Schema,
+    data: Data,
+    places: Callable[[], Mapping[str, Sequence[str]]],
+) -> list[Finding]:
+    if errors:
+        return [Finding(f.rule, f.message, f.remedy, path + f.path, f.span) for f in errors[0].findings]
+    if about_key:
+        return [_key_finding(detail["type"], path, root, places)]
+    return [_value_finding(path, root, _walk(data, path))]
 
 
 def _real_path(detail: ErrorDetails, data: Data) -> KeyPath:
@@ -247,7 +274,9 @@ def _walk(data: Any, path: KeyPath) -> Data:
     return data  # type: ignore[no-any-return]
 
 
-def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
+def _key_finding(
+    kind: str, path: KeyPath, root: schemas.Schema, places: Callable[[], Mapping[str, Sequence[str]]]
+) -> Finding:
     parent = schemas.find_schema(root, path[:-1]) or {}
     key, known = str(path[-1]), schemas.keys(parent, root)
     where = f" in `{_dotted(path[:-1])}`" if len(path) > 1 else ""
@@ -257,8 +286,8 @@ def _key_finding(kind: str, path: KeyPath, root: schemas.Schema) -> Finding:
     instead = elsewhere.KEYS.get(_dotted(path)) or elsewhere.KEYS.get(key)
     if instead:
         remedy = instead
-    elif path[0] != "tune" and (places := places_of(key, root)):  # it has names of its own for knobs
-        named = (f"under `{place}`" if place else "at the top level" for place in places)
+    elif path[0] != "tune" and (known_in := places().get(key)):  # it has names of its own for knobs
+        named = (f"under `{place}`" if place else "at the top level" for place in known_in)
         remedy = f"write it {' or '.join(named)}"
     else:
         remedy = _join(suggest(key, known), f"keys here: {', '.join(known)}")

@@ -3,6 +3,7 @@
 from cutegen.diagnostics import Rule, register
 
 MAX_BYTES = 256 * 1024
+MAX_VALUES = 32 * 1024  # keys and values, brackets counted: reading them takes most of a second
 MAX_DEPTH = 32
 MAX_DIGITS = 18  # any such number fits 64 bits
 
@@ -13,7 +14,7 @@ SPEC_NAME = register(Rule(
     "specs/gemm.v2.yaml",
 ))  # fmt: skip
 FILE_SIZE = register(Rule(
-    "file-size", f"a spec has at most {MAX_BYTES // 1024} KiB",
+    "file-size", f"a spec has at most {MAX_BYTES // 1024} KiB, and {MAX_VALUES} keys and values",
     "A spec is a page of text. The bound keeps a wrong file from occupying the parser.",
 ))  # fmt: skip
 FILE_ENCODING = register(Rule(

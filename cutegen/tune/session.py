@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from cutegen.resolve import Lock, Resolution, lock_path, resolve_file, resolve_t
 from cutegen.resolve.toolchain import describe_toolchain
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
+from cutegen.runtime.temporary import temporary_folder
 from cutegen.tune.attempt import Attempt, begin, compose_rest, note_failure, recall
 from cutegen.tune.between import Handicaps, middles
 from cutegen.tune.budget import BudgetedSearch, Standing
@@ -219,12 +219,12 @@ class Session:
         attempts, package = self._prepare(problems, pools)
         for number, attempt in enumerate(attempts, first):
             self._planned[number] = planned_samples(*self._plan(attempt)) if attempt.is_open else 0
-        with tempfile.TemporaryDirectory(prefix="cutegen-tune-", ignore_cleanup_errors=True) as scratch:
+        with temporary_folder() as scratch:
             if package:
                 self._build(attempts, package, where)
-                write_package(package.rendered, Path(scratch))
+                write_package(package.rendered, scratch)
             built = (self.options.clock() - begun) / len(problems)
-            station = self.measuring.station(Path(scratch) / self.resolution.resolved.name) if package else None
+            station = self.measuring.station(scratch / self.resolution.resolved.name) if package else None
             try:
                 for number, attempt in enumerate(attempts, first):
                     now = self.options.clock()
@@ -313,8 +313,8 @@ class Session:
         # A process measures meanwhile: it needs a CPU of its own.
         workers = self.options.jobs or max(1, default_workers() - 1)
         building = KernelStream(workers, take)
-        with tempfile.TemporaryDirectory(prefix="cutegen-tune-", ignore_cleanup_errors=True) as scratch:
-            root = Path(scratch) / "generated"
+        with temporary_folder() as scratch:
+            root = scratch / "generated"
             station = self.measuring.station(root / self.resolution.resolved.name)
             try:
                 tell(f"{len(problems)} problem{'s' * (len(problems) > 1)}: candidates")
@@ -324,7 +324,7 @@ class Session:
                 attempts, package = self._prepare(problems, [self.pool(dict(p), limit, defaults) for p in problems])
                 if package:
                     write_package(package.rendered, root)
-                    building.open(package.resolved, package.rendered, Path(scratch))
+                    building.open(package.resolved, package.rendered, scratch)
                     standings += [Standing(a, self._make_search(a, station)) for a in attempts if a.is_open]
                     search = BudgetedSearch(
                         standings, building, workers, self.options.clock, deadline, self._stages, tell

@@ -6,28 +6,31 @@ loses at most the entry that it was writing, and two processes can share the fil
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from cutegen.diagnostics import CutegenError
+from cutegen.runtime.trust import check_file, make_folder, open_folder
 
 # Of the tables and of how their figures are taken: a file of another version is left alone.
-VERSION = 2
+VERSION = 3
 BUSY_S = 30.0  # an entry of another process takes milliseconds
 
 FaultKind: TypeAlias = Literal["failed", "wrong", "crashed", "hung", "killed", "starved"]
 _TABLES = """
 CREATE TABLE IF NOT EXISTS timings (
-    kernel TEXT, rival TEXT, problem TEXT, device TEXT, software TEXT, stage TEXT, figures TEXT,
+    kernel TEXT, rival TEXT, problem TEXT, device TEXT, software TEXT, stage TEXT, figures TEXT, digest TEXT,
     PRIMARY KEY (kernel, rival, problem, device, software, stage)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS faults (
-    kernel TEXT, problem TEXT, device TEXT, software TEXT, kind TEXT, reason TEXT,
+    kernel TEXT, problem TEXT, device TEXT, software TEXT, kind TEXT, reason TEXT, digest TEXT,
     PRIMARY KEY (kernel, problem, device, software)
 ) WITHOUT ROWID;
 """
@@ -92,9 +95,10 @@ class TimingStore:
             raise self._damaged(error) from None
 
     def find_timing(self, kernel: str, default: str, place: Place, stage: str) -> Timing | None:
-        rows = self._run("SELECT figures FROM timings WHERE kernel=? AND rival=? AND problem=? AND device=? "
-                         "AND software=? AND stage=?", kernel, default, *_columns(place), stage)  # fmt: skip
-        return _timing(rows[0][0]) if rows else None
+        key = kernel, default, *_columns(place), stage
+        rows = self._run("SELECT figures, digest FROM timings WHERE kernel=? AND rival=? AND problem=? AND device=? "
+                         "AND software=? AND stage=?", *key)  # fmt: skip
+        return _timing(rows[0][0]) if rows and rows[0][1] == _digest(*key, rows[0][0]) else None
 
     def keep_timing(self, kernel: str, default: str, place: Place, stage: str, timing: Timing) -> None:
         """And no longer what it failed by before, there or when it was compiled: it runs now."""
@@ -102,17 +106,19 @@ class TimingStore:
             self._run("DELETE FROM faults WHERE kernel=? AND problem=? AND device=? AND software=?",
                       kernel, *_columns(where))  # fmt: skip
         figures = json.dumps([timing.own, timing.default, timing.baseline, timing.baseline_name])
-        self._run("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)",
-                  kernel, default, *_columns(place), stage, figures)  # fmt: skip
+        row = kernel, default, *_columns(place), stage, figures
+        self._run("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row, _digest(*row))
 
     def find_fault(self, kernel: str, place: Place) -> Fault | None:
-        rows = self._run("SELECT kind, reason FROM faults WHERE kernel=? AND problem=? AND device=? AND software=?",
-                         kernel, *_columns(place))  # fmt: skip
-        return Fault(*rows[0]) if rows else None
+        key = kernel, *_columns(place)
+        rows = self._run("SELECT kind, reason, digest FROM faults WHERE kernel=? AND problem=? AND device=? "
+                         "AND software=?", *key)  # fmt: skip
+        kind, reason, digest = rows[0] if rows else (None, "", "")
+        return Fault(kind, reason) if kind and digest == _digest(*key, kind, reason) else None
 
     def keep_fault(self, kernel: str, place: Place, fault: Fault) -> None:
-        self._run("INSERT OR REPLACE INTO faults VALUES (?, ?, ?, ?, ?, ?)",
-                  kernel, *_columns(place), fault.kind, fault.reason)  # fmt: skip
+        row = kernel, *_columns(place), fault.kind, fault.reason
+        self._run("INSERT OR REPLACE INTO faults VALUES (?, ?, ?, ?, ?, ?, ?)", *row, _digest(*row))
 
     def count(self) -> Mapping[str, int]:
         """Entries by table."""
@@ -144,7 +150,9 @@ def store_path(root: Path | None) -> Path | None:
 
 def _open(path: Path | None) -> sqlite3.Connection:
     if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        with open_folder(path.parent) as folder, suppress(FileNotFoundError):
+            check_file(folder, path)
     connection = sqlite3.connect(path or ":memory:", timeout=BUSY_S, isolation_level=None)
     try:
         _switch_to_wal(connection)
@@ -173,6 +181,11 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 def _columns(place: Place) -> tuple[str, str, str]:
     return place.problem, place.device, place.software
+
+
+def _digest(*columns: object) -> str:
+    """Of a row, so that a damaged one is none: the file has no hash of its own."""
+    return hashlib.sha256(json.dumps(columns).encode()).hexdigest()
 
 
 def _timing(text: str) -> Timing | None:

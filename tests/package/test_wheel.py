@@ -43,7 +43,8 @@ def test_metadata(wheel: zipfile.ZipFile) -> None:
     metadata = Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
     assert metadata["License-Expression"] == "Apache-2.0"
     assert wheel.read(f"{info}/licenses/LICENSE").decode() == (ROOT / "LICENSE").read_text()
-    assert "cutegen = cutegen.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
+    assert metadata["Author"] == "The cutegen authors"
+    assert "cutegen = cutegen.__main__:start" in wheel.read(f"{info}/entry_points.txt").decode()
     always = [r for r in metadata.get_all("Requires-Dist") or () if "extra ==" not in r]
     # Rendering needs no compiler and no torch.
     assert not [r for r in always if r.startswith(("torch", "nvidia", "apache"))]

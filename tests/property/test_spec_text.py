@@ -90,7 +90,7 @@ def test_every_value_has_a_place(text: str) -> None:
     for path in leaves(doc.data) if doc else ():
         place = doc.locate(path)
         assert place.end_column > place.column
-        assert place.column <= len(doc.source_line(place.line)) + 1
+        assert place.column <= len(doc.lines[place.line - 1]) + 1
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Co", "Cn"]), max_size=40))
@@ -101,7 +101,7 @@ def test_columns_inside_quoted_text(value: str) -> None:
         doc = load_text(f"a: {quoted}\n", "x")
         for i, char in enumerate(plain):
             place = doc.locate(("a",), span=(i, i + 1))
-            assert doc.source_line(place.line)[place.column - 1] == char
+            assert doc.lines[place.line - 1][place.column - 1] == char
 
 
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(["# note", "", "   # x: 1", "#" * 90]), max_size=9))

@@ -64,8 +64,8 @@ class Simulation:
         key = instance_key(path.read_text(encoding="utf-8"), module, path, tiling, arch)
         with compile_kernel(KernelCache(default_root()), key, module, tiling, arch) as compiled:
             assert compiled.entry is not None
-            text = compiled.entry.read(PTX).decode()
-            host = _host(compiled.entry.path / OBJECT, text)
+            text = compiled.entry.files[PTX].decode()
+            host = _host(compiled.entry.files[OBJECT], text)
         if self.mutate:
             text = self.mutate(text)
         assemble = functools.cache(lambda shared_bytes: _assembled(text, shared_bytes).fresh())
@@ -110,8 +110,10 @@ def _assembled(text: str, shared_bytes: int) -> Assembler:
 
 
 @functools.lru_cache(maxsize=4)
-def _host(object_file: Path, text: str) -> HostFunction:
+def _host(object_code: bytes, text: str) -> HostFunction:
     with tempfile.TemporaryDirectory() as folder:
+        object_file = Path(folder, OBJECT)
+        object_file.write_bytes(object_code)
         return HostFunction(link(object_file, Path(folder)), _read(text))
 
 

@@ -160,7 +160,7 @@ def test_run_says_what_a_broken_contract_means(
         ok=False,
         tiling="t128x256x64",
         checks=(Check("local-memory", "none", "8 B stack", False, "registers spill: use a smaller tile"),),
-        outcome=SimpleNamespace(seconds=1.0, cached=False, error=""),
+        outcome=SimpleNamespace(seconds=1.0, cached=False, error="", unknown=False),
         to_json=dict,
     )
     monkeypatch.setattr("cutegen.build.build_kernels", lambda *_, **__: [broken])

@@ -24,6 +24,7 @@ from cutegen.families.gemm.cost_model import (
     Shape,
     describe_work,
     estimate,
+    traffic,
 )
 from cutegen.families.gemm.derived import PARTIAL_BYTES
 from cutegen.families.gemm.ranking import legal_candidates
@@ -295,3 +296,10 @@ def test_cores_are_ranked_with_the_promotion_they_will_have() -> None:
     stages = {shared: 4, alone: 6}
     assert next(iter(rank(problem, stages, H200, [shape]))) == shared
     assert next(iter(rank(problem, stages, H200, [shape], promote_every="never"))) == alone
+
+
+def test_scales_are_bytes_that_move() -> None:
+    """One f32 for each row of a and 128 of k, and one for each 128 x 128 of b."""
+    m, n, k = 300, 512, 1024
+    _, moved = traffic(bind_text(BLOCKS), Shape(m, n, k))
+    assert moved == m * k + n * k + 2 * m * n + 4 * (m * k // 128 + (n // 128) * (k // 128))

@@ -11,8 +11,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from capabilities import bound_by_permissions
 
-from cutegen.files import keep_style, write_text, write_texts
+from cutegen.files import STALE_S, keep_style, write_text, write_texts
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
@@ -63,13 +64,11 @@ def test_files_in_shared_memory_are_files() -> None:
         assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
-def test_a_file_that_must_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_must_not_be_written_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
     file.chmod(0o444)
-    if os.geteuid() == 0:  # root may write anywhere
-        monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(PermissionError, match="file"):
+    with bound_by_permissions(), pytest.raises(PermissionError, match="file"):
         write_texts({tmp_path / "before": "text", file: "new"})
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "old"}
 
@@ -81,3 +80,35 @@ def test_line_ends_and_the_byte_order_mark_stay(old: str, tmp_path: Path) -> Non
     assert not write_text(file, keep_style("a\nb\n", file.read_bytes()))
     assert write_text(file, keep_style("a\nc\n", file.read_bytes()))
     assert file.read_bytes() == old.replace("b", "c").encode()
+
+
+@pytest.mark.parametrize("text", ["old", "new"])
+def test_what_a_killed_process_left_is_swept(text: str, tmp_path: Path) -> None:
+    """Whether or not there is anything to write."""
+    file = tmp_path / "file"
+    file.write_text("old")
+    left, young, own = tmp_path / ".x.yaml.0123abcd.cutegen", tmp_path / ".y.89abcdef.cutegen", tmp_path / ".z.0123abcd"
+    for path in (left, young, own):
+        path.write_text("half")
+    for path in (left, own):
+        then = path.stat().st_mtime - STALE_S - 60
+        os.utime(path, (then, then))
+    write_text(file, text)
+    assert not left.exists()
+    assert young.exists()
+    assert own.exists()  # not named as ours are
+
+
+def test_a_target_that_goes_away_meanwhile_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    access = os.access
+
+    def look(path: Path, mode: int, **options: bool) -> bool:
+        may = access(path, mode)
+        file.unlink(missing_ok=True)
+        return may
+
+    monkeypatch.setattr(os, "access", look)
+    write_texts({file: "new"})
+    assert file.read_text() == "new"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from gemm_specs import (
 )
 
 from cutegen.diagnostics import SpecError
+from cutegen.families.gemm.budget_rules import smem_capacity
+from cutegen.families.gemm.derived import smem_size
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
 
@@ -328,3 +331,12 @@ def test_budgets_are_not_asked_about_illegal_forms() -> None:
     problem = bind_text(PLAIN)
     found = [r.rule for r in refusals(problem, candidate(problem, tile=(100, 204, 72), stages=16), SM90)]
     assert found == ["tile-m", "tile-n", "tile-k"]
+
+
+def test_shared_memory_is_held_to_the_byte() -> None:
+    problem = bind_text(PLAIN)
+    chosen = candidate(problem)
+    size = smem_size(problem, chosen)
+    assert smem_capacity(problem, chosen, replace(SM90, smem_bytes=size)) is None
+    assert smem_capacity(problem, chosen, replace(SM90, smem_bytes=size - 1))
+    assert smem_capacity(problem, chosen, replace(SM90, smem_bytes=size - 1024))

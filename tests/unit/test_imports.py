@@ -24,6 +24,7 @@ LAYERS = (
         "cutegen.files",
         "cutegen.roots",
         "cutegen.child",
+        "cutegen.interrupts",
         "cutegen.diagnostics",
         "cutegen.hardware",
     ),

@@ -9,7 +9,7 @@ from gemm_specs import FP8, PLAIN, values
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError, SpecError
-from cutegen.resolve import Lock, lock_path, meaning, read_lock, resolve_file, save_lock
+from cutegen.resolve import Lock, chain, lock_path, meaning, read_lock, resolve_file, save_lock
 from cutegen.spec import load_text
 
 
@@ -350,3 +350,20 @@ def test_a_lock_keeps_how_often_sums_are_promoted(tmp_path: Path) -> None:
     assert values(resolution)["accumulate.promote_every"] == 4
     said = 'accumulate.promote_every: "often" of the lock is not a positive integer or one of never; decided anew'
     assert said in resolution.notes
+
+
+def test_a_lock_that_another_process_writes_meanwhile_is_none_that_was_lost(
+    spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of processes that render a new spec at once, the others see no lock and then one."""
+    lock, look = lock_path(spec), chain.read_lock
+
+    def look_too_early(path: Path) -> Lock | None:
+        lock.unlink(missing_ok=True)
+        found = look(path)
+        lock.write_text("written meanwhile")
+        return found
+
+    monkeypatch.setattr(chain, "read_lock", look_too_early)
+    assert resolve_file(spec).notes == ()
+    assert resolve_file(spec, upgrade=True).notes == ()

@@ -65,7 +65,7 @@ def test_copies_of_the_runtime_compile_one_after_another(
     monkeypatch.setenv("COMPILE_SECONDS", "0.2")
     copies = (compile_module, copy)
     for module in copies:
-        monkeypatch.setattr(module, "_load", lambda path, key: print)
+        monkeypatch.setattr(module, "_load", lambda data, key: print)
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(lambda m: m.load_kernel("fake_kernel", Tiling((5, 5)), "sm_90a"), copies)) == [print] * 2
     assert importlib.import_module("fake_kernel").overlapped == [False, False]
@@ -93,25 +93,36 @@ def test_what_another_machine_published_meanwhile_is_not_loaded_either(
     with compile_module.compile_kernel(*arguments) as compiled:
         assert compiled.entry
         assert compiled.entry.facts["host"] == ["avx2"]
-        assert compiled.entry.read(compile_module.OBJECT)
+        assert compiled.entry.files[compile_module.OBJECT]
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
 @pytest.mark.parametrize(
-    ("umask", "folder", "file"), [(0o022, 0o755, 0o644), (0o002, 0o775, 0o664), (0o077, 0o700, 0o600)]
+    ("made", "folder", "file"), [(None, 0o700, 0o600), (0o755, 0o755, 0o644), (0o750, 0o750, 0o640)]
 )
-def test_others_may_read_an_entry_as_the_umask_says(kernels: Kernels, umask: int, folder: int, file: int) -> None:
+def test_a_cache_is_the_users_unless_its_folder_was_opened_to_readers(
+    kernels: Kernels, umask: int, made: int | None, folder: int, file: int
+) -> None:
     """An image is built by root, and the server in it is another user."""
+    root = kernels.cache.root
+    if made:
+        root.mkdir()
+        root.chmod(made)
     before = os.umask(umask)
     try:
         kernels.compile()
         entry = kernels.cache.find("k" * 64)
         assert entry
-        kernels.cache.note(entry, "facts.json", {})
+        kernels.cache.note(entry, "facts", {"registers": 1})
     finally:
         os.umask(before)
-    assert entry.path.stat().st_mode & 0o777 == folder
-    assert {path.stat().st_mode & 0o777 for path in entry.path.iterdir()} == {file}
-    assert (entry.path / "facts.json").exists()
+    found = kernels.cache.find("k" * 64)
+    assert found
+    assert found.notes == {"facts": {"registers": 1}}
+    path = root / "kernels" / ("k" * 64)
+    folders = [root, root / "kernels", root / "stage", path]
+    assert {p.stat().st_mode & 0o777 for p in folders} == {folder}
+    assert {p.stat().st_mode & 0o777 for p in path.iterdir()} == {file}
 
 
 def test_features_of_a_cpu(tmp_path: Path) -> None:

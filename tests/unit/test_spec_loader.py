@@ -144,7 +144,7 @@ def shown(
 ) -> str:
     """The text that a location underlines."""
     place = doc.locate(path, key=key, span=span)
-    return f"{place.line}:" + doc.source_line(place.line)[place.column - 1 : place.end_column - 1]
+    return f"{place.line}:" + doc.lines[place.line - 1][place.column - 1 : place.end_column - 1]
 
 
 PLACES = """\

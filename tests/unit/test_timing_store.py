@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from capabilities import bound_by_permissions
 
 from cutegen.diagnostics import CutegenError
 from cutegen.tune import store as stores
@@ -127,12 +127,12 @@ def test_where_nothing_can_be_written_everything_stays_in_memory(tmp_path: Path)
     assert store.find_timing("kernel", "default", PLACE, "s") == TIMING
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_file_nobody_may_write_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "t.sqlite"
     TimingStore(path).close()
     path.chmod(0o444)
-    assert TimingStore(path).unusable
+    with bound_by_permissions():
+        assert TimingStore(path).unusable
 
 
 def test_another_version_has_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,3 +140,26 @@ def test_another_version_has_another_file(tmp_path: Path, monkeypatch: pytest.Mo
     now = store_path(tmp_path)
     monkeypatch.setattr(stores, "VERSION", 99)
     assert store_path(tmp_path) != now
+
+
+def test_a_changed_digit_is_a_miss(tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    store = TimingStore(path)
+    store.keep_timing("kernel", "default", PLACE, "s", TIMING)
+    store.keep_fault("other", PLACE, Fault("failed", "spills 40 B"))
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE timings SET figures = replace(figures, '1.5', '0.5')")
+        other.execute("UPDATE faults SET kernel = 'another'")
+    assert store.find_timing("kernel", "default", PLACE, "s") is None
+    assert store.find_fault("another", PLACE) is None
+
+
+def test_a_store_that_others_may_write_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    TimingStore(path).close()
+    path.chmod(0o666)
+    assert "may be written by others" in TimingStore(path).unusable
+    path.chmod(0o600)
+    assert not TimingStore(path).unusable
+    tmp_path.chmod(0o777)
+    assert "may be written by others" in TimingStore(path).unusable

@@ -36,7 +36,7 @@ from cutegen.spec.base import (
     knob,
     unknown_name,
 )
-from cutegen.spec.finding import Finding
+from cutegen.spec.finding import Finding, Unworded
 
 
 class Accumulate(Section):
@@ -222,7 +222,7 @@ class GemmKnobs(TensorSpec):
 
     drop_empty_tma = field_validator("tma", mode="before")(drop_absent)
 
-    def cross_check(self) -> Iterator[Finding]:
+    def cross_check(self) -> Iterator[Finding | Unworded]:
         yield from super().cross_check()
         for name in self.tma:
             if name not in self.tensors:

@@ -14,6 +14,7 @@ from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.made_names import check_installed_ops
 from cutegen.families.gemm.mainloop import Mainloop
 from cutegen.families.gemm.placement import Placement
+from cutegen.spec.base import list_names
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -84,7 +85,7 @@ def _assignments(spec: GemmSpec, operands: tuple[str, ...], claimed: str | None,
             said = f"`{name}` is read by the mainloop, by tiles that may be computed after this is stored"
             report(rules.IN_PLACE, ("epilogue", name), said, "assign another tensor", key=True)
     if not set(rest) & set(written) and (written or operands):
-        said = "no tensor is assigned" if written or not rest else f"which of {', '.join(rest)} is the output?"
+        said = "no tensor is assigned" if written or not rest else f"which of {list_names(rest)} is the output?"
         remedy = "declare the output under `tensors` and assign it under `epilogue`, such as d: acc"
         report(rules.NO_OUTPUT, ("epilogue",) if written else ("tensors",), said, remedy, key=True)
     return {name: text for name, text in written.items() if name not in operands}
