@@ -126,8 +126,7 @@ SCHEDULE = device_functions(
     DEVICE / "split_schedule.py",
     warp=True,
     cute=CUTE,
-    **{name: LENGTHS[name] for name in (*READ, "FEW", "HELD", "MANY")},
-    prefix_sums=device_functions(DEVICE / "warp_sums.py", warp=True, cute=CUTE)["prefix_sums"],
+    **{name: LENGTHS[name] for name in (*READ, "FEW", "HELD")},
 )
 ROOM = 2**20  # keys that a block table has room for
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)

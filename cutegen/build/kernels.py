@@ -86,7 +86,8 @@ def build_kernels(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_current: Callable[[Sequence[str]], None] = lambda names: None,
 ) -> tuple[KernelReport, ...]:
-    """Every tiling of every resolved kernel, in order; sample: one of each kernel module. keep: folder that gets PTX, cubin, SASS and object of each.
+    """Every tiling of every resolved kernel, in order; sample: one of each kernel module. keep: folder that gets PTX,
+    cubin, SASS and object of each.
 
     on_progress(done, total) counts those that need a process; on_current(names) tells which have one now.
     CutegenError: there is no compiler or no disassembler.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @console.specs_argument
 @click.option("--all", "everything", is_flag=True,
-              help="Every tiling, not one of each kernel module: the others differ from it in numbers alone.")  # fmt: skip
+              help="Every tiling, not one of each module: the others differ from it in numbers alone.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1), help="Compile processes; by default one per CPU.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Put PTX, cubin, SASS, object and compiler remarks of each kernel under DIR.")  # fmt: skip

@@ -2,13 +2,12 @@
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Boolean, Int32, const_expr
+from cutlass import Boolean, Int32
 
 from cutegen.runtime.mla import KEY_BLOCK
 
-# Lengths of a lane: a warp loads and sums 32, 160 or 512 at once, the least that a batch needs, and keeps those of a
-# batch up to that.
-FEW, HELD, MANY = 1, 5, 16
+# Lengths of a lane: a warp loads and sums 160 at once, and keeps those of a batch up to that; or 32.
+HELD, FEW = 5, 1
 
 
 def within(length: Int32, most: Int32) -> Int32:
@@ -38,30 +37,17 @@ def load_lengths(lengths: cute.Tensor, most: Int32, base: Int32, lane: Int32, he
 
 def most_kept(unit: int) -> int:
     """Requests whose lengths `find_part` reads once, and so may find parts by while they are being written."""
-    return 32 * (FEW if unit == KEY_BLOCK else MANY)
+    return 32 * (FEW if unit == KEY_BLOCK else HELD)
 
 
 @cute.jit
 def have_changed(lengths: cute.Tensor, most: Int32, unit: cutlass.Constexpr, kept: cute.Tensor) -> Boolean:
     """Whether lengths are others than when `find_part` kept them, of at most most_kept(unit) requests."""
-    changed = Boolean(False)
-    if const_expr(most_kept(unit) == 32 * FEW):
-        changed = _differ(lengths, most, kept, FEW)
-    elif lengths.shape[0] <= 32 * HELD:
-        changed = _differ(lengths, most, kept, HELD)
-    else:
-        changed = _differ(lengths, most, kept, MANY)
-    return changed
-
-
-@cute.jit
-def _differ(lengths: cute.Tensor, most: Int32, kept: cute.Tensor, lane_lengths: cutlass.Constexpr) -> Boolean:
-    """Whether any of the first lengths does, `lane_lengths` a lane."""
     lane, batch = cute.arch.lane_idx(), lengths.shape[0]
-    held = cute.make_rmem_tensor(lane_lengths, Int32)
+    held = cute.make_rmem_tensor(most_kept(unit) // 32, Int32)
     load_lengths(lengths, most, Int32(0), lane, held)
     changed = Boolean(False)
-    for i in cutlass.range_constexpr(lane_lengths):
+    for i in cutlass.range_constexpr(cute.size(held)):
         if 32 * i + lane < batch:
             changed = changed or held[i] != kept[32 * i + lane]
     return cute.arch.vote_any_sync(changed)

@@ -17,8 +17,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int32, Uint32, const_expr
 
-from cutegen.device.request_lengths import FEW, HELD, MANY, load_lengths, most_kept, read_length, within
-from cutegen.device.warp_sums import prefix_sums
+from cutegen.device.request_lengths import FEW, HELD, load_lengths, most_kept, read_length, within
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 # LENGTH: of the first request, in keys; without meaning, and maybe never written, where the part has no keys. Two
@@ -30,6 +29,7 @@ KEYS_OF_FIRST = 5
 FIRST_LO, FIRST_HI, LAST_HI = 5, 6, 7
 COLUMN_BLOCKS = 8  # CTAs that share the columns of O of a part, 1 or 2; neighbours in the grid
 FIELDS = 9
+
 PAIR = 128  # keys; costs are counted in pairs of key blocks whatever a unit is
 CUT = 4  # pairs; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
 
@@ -42,6 +42,26 @@ def _units(length: Int32, unit: cutlass.Constexpr) -> Int32:
 def _ceil_div(x: Int32, y: Int32) -> Int32:
     """x / y rounded up, x not negative and y positive: an unsigned division has no sign to look at."""
     return Int32((Uint32(x) + Uint32(y) - 1) // Uint32(y))
+
+
+@cute.jit
+def _prefix_sums(x: cute.Tensor, lane: Int32):
+    """Of the elements 32 * i + lane in x[i]: sums of all up to each, and of all. Sums of a warp side by side."""
+    held = const_expr(cute.size(x))
+    upto = cute.make_rmem_tensor(held, Int32)
+    for i in cutlass.range_constexpr(held):
+        upto[i] = x[i]
+    for step in cutlass.range_constexpr(5):
+        for i in cutlass.range_constexpr(held):
+            below = cute.arch.shuffle_sync_up(upto[i], 1 << step)
+            if lane >= (1 << step):
+                upto[i] = upto[i] + below
+    total = Int32(0)
+    for i in cutlass.range_constexpr(held):
+        row = cute.arch.shuffle_sync(upto[i], 31)
+        upto[i] = upto[i] + total
+        total = total + row
+    return upto, total
 
 
 @cute.jit
@@ -70,8 +90,8 @@ def find_part(
     memory, or None.
 
     A launch finds its parts once, so what this takes is the fetching of its instructions: few requests have a short way
-    through it, and a single one the shortest, whose cut is an aligned one. Aligned cuts are compared for up to 160
-    requests, of which more hardly ever have a part each; by single key blocks, which are for few, for up to 32.
+    through it, and a single one the shortest, whose cut is an aligned one. The others find the same; but single key
+    blocks are for few requests, so their kernel has no way that compares aligned cuts of more than 32.
     """
     batch = lengths.shape[0]
     given = (lengths, most, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, kept)
@@ -79,10 +99,8 @@ def find_part(
         _take_single(lengths, most, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found, kept)
     elif const_expr(most_kept(unit) == 32 * FEW) or batch <= 32 * FEW:
         _find_among(*given, FEW)
-    elif batch <= 32 * HELD:
-        _find_among(*given, HELD)
     else:
-        _find_among(*given, MANY)
+        _find_among(*given, HELD)
 
 
 @cute.jit
@@ -173,7 +191,8 @@ def _find_among(
     lane_lengths: cutlass.Constexpr,
 ):
     """Compares the cuts. lane_lengths: that a lane loads at once."""
-    overhead, cut = const_expr(overhead * (PAIR // unit)), const_expr(CUT * (PAIR // unit))
+    pair = const_expr(PAIR // unit)  # units
+    overhead, cut = const_expr(overhead * pair), const_expr(CUT * pair)
     lane = cute.arch.lane_idx()
     batch = lengths.shape[0]
     total, longest = Int32(0), Int32(0)
@@ -192,6 +211,8 @@ def _find_among(
     longest = cute.arch.warp_redux_sync(longest, "max")
     if const_expr(shares_columns is not None):
         part, parts = _share_columns(total, batch, rows, part, parts, unit, shares_columns, found)
+    each = _ceil_div(batch, parts)
+    share = cutlass.max(parts // batch, Int32(1))
     finest = _finest(longest, unit, join_ratio, max_splits)
     even = cutlass.max(_ceil_div(total + batch * overhead, parts), finest)
     if const_expr(max_splits > 1):  # an even cut may add a piece at either end
@@ -203,60 +224,35 @@ def _find_among(
         found[END] = Int32(0)
     cute.arch.sync_warp()
 
-    cuts = (lengths, most, held, part, parts, even, longest, unit, overhead, cut, max_splits, lane, found)
-    if const_expr(lane_lengths > HELD):
-        _take_unaligned(*cuts)
+    aligned = Boolean(False)
+    chunk = Int32(1)
+    if batch <= cutlass.min(parts, Int32(32 * lane_lengths)):  # then `held` has the lengths of all of them
+        # The shortest chunk with which every request has parts of its own lies between these two; `chunk` itself always
+        # serves. They are equal when all lengths are and parts are a multiple of the batch.
+        low = cutlass.max(_ceil_div(total, parts), finest)
+        chunk = cutlass.max(_ceil_div(longest, share), low)
+        while low < chunk:
+            middle = (low + chunk) // 2
+            used = Int32(0)
+            for i in cutlass.range_constexpr(lane_lengths):
+                if 32 * i + lane < batch:
+                    used = used + _pieces(held[i], unit, middle)
+            if cute.arch.warp_redux_sync(used, "add") <= parts:
+                chunk = middle
+            else:
+                low = middle + 1
+        aligned = chunk + overhead <= even + cut or max_splits == 1
+    if aligned:
+        _take_aligned(held, batch, part, chunk, unit, lane, found)
     else:
-        aligned = Boolean(False)
-        chunk = Int32(1)
-        if batch <= cutlass.min(parts, Int32(32 * lane_lengths)):  # then `held` has the lengths of all of them
-            # The shortest chunk with which every request has parts of its own lies from `low` to `chunk`, which serves.
-            low = cutlass.max(_ceil_div(total, parts), finest)
-            chunk = cutlass.max(_ceil_div(longest, cutlass.max(parts // batch, Int32(1))), low)
-            while low < chunk:
-                middle = (low + chunk) // 2
-                used = Int32(0)
-                for i in cutlass.range_constexpr(lane_lengths):
-                    if 32 * i + lane < batch:
-                        used = used + _pieces(held[i], unit, middle)
-                if cute.arch.warp_redux_sync(used, "add") <= parts:
-                    chunk = middle
-                else:
-                    low = middle + 1
-            aligned = chunk + overhead <= even + cut or max_splits == 1
-        if aligned:
-            _take_aligned(held, batch, part, chunk, unit, lane, found)
+        if each * (longest + overhead) <= even + cut:
+            first = cutlass.min(part * each, batch)
+            _take(lengths, most, held, first, cutlass.min(first + each, batch), part, lane, found)
         else:
-            _take_unaligned(*cuts)
-
-
-@cute.jit
-def _take_unaligned(
-    lengths: cute.Tensor,
-    most: Int32,
-    held: cute.Tensor,
-    part: Int32,
-    parts: Int32,
-    even: Int32,
-    longest: Int32,
-    unit: cutlass.Constexpr,
-    overhead: cutlass.Constexpr,
-    cut: cutlass.Constexpr,
-    max_splits: cutlass.Constexpr,
-    lane: Int32,
-    found: cute.Tensor,
-):
-    """Equally many whole requests for each part, or else equally long parts. overhead, cut: in units."""
-    batch = lengths.shape[0]
-    each = _ceil_div(batch, parts)
-    if each * (longest + overhead) <= even + cut:
-        first = cutlass.min(part * each, batch)
-        _take(lengths, most, held, first, cutlass.min(first + each, batch), part, lane, found)
-    else:
-        if const_expr(max_splits == 1):
-            _take_whole(lengths, most, held, part, parts, even, unit, overhead, lane, found)
-        else:
-            _take_even(lengths, most, held, part, even, unit, overhead, lane, found)
+            if const_expr(max_splits == 1):
+                _take_whole(lengths, most, held, part, parts, even, unit, overhead, lane, found)
+            else:
+                _take_even(lengths, most, held, part, even, unit, overhead, lane, found)
 
 
 @cute.jit
@@ -298,7 +294,7 @@ def _take_aligned(
     counts = cute.make_rmem_tensor(held.shape, Int32)
     for i in cutlass.range_constexpr(cute.size(held)):
         counts[i] = _pieces(held[i], unit, chunk) if 32 * i + lane < batch else Int32(0)
-    upto, _ = prefix_sums(counts, lane)
+    upto, _ = _prefix_sums(counts, lane)
     request, first, count, length = Int32(-1), Int32(0), Int32(1), Int32(0)
     for i in cutlass.range_constexpr(cute.size(held)):
         if upto[i] - counts[i] <= part and part < upto[i]:
@@ -342,7 +338,7 @@ def _take_even(
         for i in cutlass.range_constexpr(lane_lengths):
             cost = _units(held[i], unit) + overhead
             costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
-        upto, total = prefix_sums(costs, lane)
+        upto, total = _prefix_sums(costs, lane)
         for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             beyond = before + upto[i]
@@ -385,7 +381,7 @@ def _take_whole(
         for i in cutlass.range_constexpr(lane_lengths):
             cost = _units(held[i], unit) + overhead
             costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
-        upto, total = prefix_sums(costs, lane)
+        upto, total = _prefix_sums(costs, lane)
         for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             owner = cutlass.min((before + upto[i] - (costs[i] + 1) // 2) // even, parts - 1)

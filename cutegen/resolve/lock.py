@@ -165,9 +165,10 @@ def _portfolio(path: Path, entry: Data) -> Portfolio | None:
         return None
     if isinstance(entry, dict) and set(entry) == {"model", "reason", "tilings"}:
         model, reason, tilings = entry["model"], entry["reason"], entry["tilings"]
-        if isinstance(model, int) and not isinstance(model, bool) and isinstance(reason, str):
-            if isinstance(tilings, list) and all(isinstance(knobs, dict) for knobs in tilings):
-                return Portfolio(model, reason, tuple(knobs for knobs in tilings if isinstance(knobs, dict)))
+        if isinstance(model, int) and isinstance(reason, str) and isinstance(tilings, list):
+            maps = tuple(knobs for knobs in tilings if isinstance(knobs, dict))
+            if len(maps) == len(tilings) and model is not True:
+                return Portfolio(model, reason, maps)
     raise _damaged(path, "is damaged: `portfolio` is a map with `model`, a number, `reason` and `tilings`, maps")
 
 

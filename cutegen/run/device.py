@@ -23,11 +23,13 @@ RATE_BYTES, RATE_EXTENT, RATE_SECONDS = 1 << 30, 8192, 0.3
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A captured graph. seconds: about what one replay takes."""
+    """A captured graph. seconds: about what one replay takes. held: what was captured. A graph keeps no tensors alive:
+    those that only a launch holds would be freed, and replays would go on writing to them."""
 
     graph: Any
     launches: int
     seconds: float
+    held: tuple[Launch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class CudaDevice:
         seconds = self._elapsed(once.replay)
         repeats = max(1, min(round(GRAPH_SECONDS / max(seconds, 1e-6)), GRAPH_LAUNCHES // len(launches)))
         graph = self._capture(launches, repeats) if repeats > 1 else once
-        return Prepared(graph, len(launches) * repeats, seconds * repeats)
+        return Prepared(graph, len(launches) * repeats, seconds * repeats, tuple(launches))
 
     def sample(self, prepared: Prepared, seconds: float) -> tuple[float, Reading | None]:
         """Seconds per launch over about `seconds` of replays after one that is not timed; clock and power midway."""

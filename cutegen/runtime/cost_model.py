@@ -276,7 +276,7 @@ def spend(i: Instance, form: Form, work: Work, rates: Rates, c: Constants = CONS
     ends = waves * max(0, epilogue - core) // 2 + epilogue if i.pingpong else waves * epilogue
     busy = on_sms + ends
     memory, kind = _device_memory(i, form, work, rates, c, m, n, grid_m, grid_n, full, slots, last, tiles), 6
-    # Clusters that read each row of m, of n. L2 joins reads of a line that come together, so that more readers cost less.
+    # Clusters that read each row of m, of n. L2 joins reads of a line that come together: more readers cost less.
     readers_m, readers_n = -(-grid_n // cluster_n), -(-grid_m // cluster_m)
     stored = m * n // form.paired * form.stored
     passed = m * readers_m * (1 + c.readers) // (readers_m + c.readers)

@@ -114,8 +114,8 @@ class DispatchedPlan(MeasuredPlan):
         default of any, so that no launch has to.
 
         ranges: of each dim an extent, a list of extents, or an inclusive range as a tuple of two, such as m=(1, 4096);
-        see pick_keys. processes: how many compile at once, by default one for each CPU; 1: this one compiles. TypeError,
-        ValueError: they are no dims of this plan, or keys are given as well."""
+        see pick_keys. processes: how many compile at once, by default one for each CPU; 1: this one compiles.
+        TypeError, ValueError: they are not dims of this plan, or keys are given as well."""
         if keys is not None and ranges:
             raise TypeError(f"{self.name}: warm_up takes keys, or extents of dims, not both")
         wanted = self.pick_keys(**ranges) if ranges else self.get_warmup_keys() if keys is None else tuple(keys)

@@ -1,4 +1,4 @@
-"""A plan whose dispatch asks first what was measured fastest, then the cost model. Imports neither torch nor cutlass."""
+"""A plan whose dispatch asks first what was measured fastest. Imports neither torch nor cutlass."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ pytestmark = [
         (F16, UNIT_1, dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(1, 1, 2, 34 * 64), Draw(), 2, 34),  # in more parts than a warp has lanes
         (BF16, "seesaw", dims(33, 1, 1, 130), Draw("edges"), 5, 3),  # more requests than a warp has lanes
-        (BF16, "seesaw", dims(170, 1, 1, 70), Draw("edges"), 1, 3),  # and than five lengths a lane
+        (BF16, "seesaw", dims(170, 1, 1, 70), Draw("edges"), 1, 3),  # and than are guessed ahead of the wait
         (BF16, UNIT_1, dims(7, 1, 1, 450), Draw("edges", peaked=True), 3, 2),  # several requests a part
         (BF16, "seesaw", dims(1, 16, 16, 200), Draw("random"), 7, 8),
         # Two CTAs share the columns of a part: ragged, with requests that are not cut, and an odd CTA without a part.

@@ -14,22 +14,12 @@ from cutegen.cli import main
 from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Core
 from cutegen.families.gemm.cores import rank
-from cutegen.families.gemm.cost_model import (
-    EARLY_START_CLOCKS,
-    LOAD_AHEAD_CLOCKS,
-    PARTIAL_BYTES_PER_CLOCK,
-    SPLIT_CLOCKS,
-    START_CLOCKS,
-    Estimate,
-    Shape,
-    describe_work,
-    estimate,
-    traffic,
-)
+from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.derived import PARTIAL_BYTES
 from cutegen.families.gemm.ranking import legal_candidates
 from cutegen.families.gemm.rules import refusals
 from cutegen.hardware import DEVICES
+from cutegen.runtime.cost_model import CONSTANTS
 
 ROOT = Path(__file__).parents[2]
 P = bind_text(PLAIN)
@@ -48,7 +38,7 @@ def test_nothing_is_faster_than_memory() -> None:
     for shape in (Shape(1, 8192, 8192), Shape(16, 4096, 14336), Shape(4096, 4096, 64)):
         work = describe_work(P, shape, H200)
         for choice in candidates(P, {}, SM90, H200, [shape]):
-            assert estimate(choice.candidate, work, H200).clocks >= EARLY_START_CLOCKS + work.memory
+            assert estimate(choice.candidate, work, H200).clocks >= CONSTANTS.early_start_clocks + work.memory
 
 
 def test_the_tensor_core_rests_while_a_lone_warpgroup_promotes() -> None:
@@ -110,8 +100,8 @@ def test_what_a_launch_takes_depends_on_the_kernel_before() -> None:
         model(shape, **tile, **knobs).spent["launch"]
         for knobs in ({"pdl_wait": False}, {}, {"load_ahead_a": True}, {"load_ahead_b": True})
     )
-    assert (apart, early) == (START_CLOCKS, EARLY_START_CLOCKS)
-    assert (early - first, early - second) == (LOAD_AHEAD_CLOCKS // 4, LOAD_AHEAD_CLOCKS * 3 // 4)
+    assert (apart, early) == (CONSTANTS.start_clocks, CONSTANTS.early_start_clocks)
+    assert (early - first, early - second) == (CONSTANTS.load_ahead_clocks // 4, CONSTANTS.load_ahead_clocks * 3 // 4)
     turned = {"tile": (192, 64, 64), "stages": 6, "swap_ab": True, **ALONE}
     assert model(shape, load_ahead_b=True, **turned).spent["launch"] == second
 
@@ -148,7 +138,7 @@ def test_tensor_core_and_memory_disturb_each_other() -> None:
     assert found.bound == "device memory"
     on_sms = found.spent["TMA"] + found.spent["epilogue"]
     assert on_sms == pytest.approx(0.3 * found.busy, abs=2)
-    assert found.clocks == EARLY_START_CLOCKS + found.spent["device memory"] + on_sms
+    assert found.clocks == CONSTANTS.early_start_clocks + found.spent["device memory"] + on_sms
 
 
 def test_tile_k_of_256_bytes_saves_barriers() -> None:
@@ -205,7 +195,7 @@ def test_partial_sums_are_waited_for_whatever_bounds_the_rest() -> None:
     shape, knobs = Shape(16, 4096, 16384), {**NARROW, "tile": (64, 16, 64), **ALONE}
     two, three = (model(shape, split_k=parts, split_k_sum="ordered_turnstile", **knobs) for parts in (2, 3))
     assert two.bound == "device memory"
-    assert two.spent["partial sums"] >= SPLIT_CLOCKS
+    assert two.spent["partial sums"] >= CONSTANTS.split_clocks
     assert three.spent["partial sums"] == 2 * 2 * two.spent["partial sums"]  # two hand-overs, in two waves
     assert sum(three.spent.values()) == three.clocks
     small, large = (
@@ -213,7 +203,7 @@ def test_partial_sums_are_waited_for_whatever_bounds_the_rest() -> None:
     )
     partial = 64 * 16 * PARTIAL_BYTES
     more = large.spent["partial sums"] - small.spent["partial sums"]
-    assert more == pytest.approx(2 * partial / PARTIAL_BYTES_PER_CLOCK, abs=1)  # one written, one read
+    assert more == pytest.approx(2 * partial / CONSTANTS.partial_bytes_per_clock, abs=1)  # one written, one read
 
 
 def test_operands_beyond_l2_are_read_again_by_each_wave() -> None:

@@ -29,9 +29,10 @@ from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.auto import REGISTERS, Choice, candidates, choose
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cores import CLUSTERS, CORES
-from cutegen.families.gemm.cost_model import REDUCTION_CLOCKS, Shape, describe_work, estimate, traffic
+from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.form_rules import CONSUMERS
 from cutegen.families.gemm.rules import refusals
+from cutegen.runtime.cost_model import CONSTANTS
 
 
 def decided(text: str) -> dict[str, object]:
@@ -220,8 +221,8 @@ def test_the_model_knows_that_a_cooperative_tile_waits_for_the_counter_of_a_redu
         without, having = (estimate(c, describe_work(p, shape, H200), H200).clocks for p in (plain, reducing))
         return having - without
 
-    assert added(c) >= 4 * REDUCTION_CLOCKS  # in each of 4 waves
-    assert REDUCTION_CLOCKS <= added(beside) < 2 * REDUCTION_CLOCKS  # after the last
+    assert added(c) >= 4 * CONSTANTS.reduction_clocks  # in each of 4 waves
+    assert CONSTANTS.reduction_clocks <= added(beside) < 2 * CONSTANTS.reduction_clocks  # after the last
 
 
 def test_eight_bits_double_the_rate_and_halve_the_bytes() -> None:

@@ -1,4 +1,4 @@
-"""The cost model for candidates: what the formula of `runtime/cost_model.py` reads of a problem, a candidate and a device.
+"""What the formula of `runtime/cost_model.py` reads of a problem, a candidate and a device.
 
 Generated plans pick kernels by the same formula at run time, so it lies there, and everything it reads is plain data.
 """
@@ -133,8 +133,8 @@ def instance_of(c: Candidate | Core) -> Instance:
 
 
 def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
-    """The formula for one candidate: schedule, tile, cluster, stages, raster, split_k, swap_ab; every other knob is taken
-    to be well chosen."""
+    """The formula for one candidate: schedule, tile, cluster, stages, raster, split_k, swap_ab; every other knob is
+    taken to be well chosen."""
     s = model.spend(instance_of(c), work.form, work.counted, device.rates)
     spent: dict[str, int] = {}
     for index, clocks in s.parts:

@@ -30,8 +30,8 @@ FAR = 0.3  # loss from which on it is not looked at how large it is
 ROWS = (1, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 8192)
 # Where what they are multiplied by is known.
 FINE_ROWS = (
-    1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 288, 320, 352, 384, 448, 512, 640, 768,
-    896, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 6144, 8192,
+    1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 288, 320, 352, 384, 448, 512, 640,
+    768, 896, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 6144, 8192,
 )  # fmt: skip
 COLUMNS_AND_DEPTHS = (
     (1024, 4096), (2048, 2048), (4096, 1024), (4096, 4096), (2560, 10240), (8192, 8192), (10240, 2560), (14336, 4096),
@@ -126,8 +126,8 @@ def choose_portfolio(
         if dim
     )
     reason = (
-        f"cost model, {len(shapes)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these is "
-        f"{mean:.1f}% slower than its own pick for each, {worst:.0f}% at most"
+        f"cost model, {len(shapes)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these "
+        f"is {mean:.1f}% slower than its own pick for each, {worst:.0f}% at most"
     )
     return Chosen(tuple(picked), reason)
 

@@ -24,7 +24,6 @@ TILE_COLUMNS = 64  # of Q and K: one swizzled row of 128 bytes, one TMA box, one
 # up to a microsecond slower, because of its zeros (docs/lab/2026-11-mla-decode.md).
 QUERY_BOXES = (16, 32, ROW_BLOCK)
 WORD = 4  # bytes of an f32 or i32
-LENGTHS = 512  # of requests, at most: the most_kept of cutegen/device/request_lengths.py
 THREADS = WARPGROUP_THREADS * (CONSUMERS + 1)
 CONSUMING = WARPGROUP_THREADS * CONSUMERS
 # A pair's tiles are given back in groups, each by the warpgroup that reads them last: (buffer, warpgroup, tiles).
@@ -99,7 +98,7 @@ def smem_map(problem: MlaProblem) -> tuple[tuple[SmemRegion, ...], int]:
                 WORD,
                 "i32 (9, 2): which keys of which requests are the CTA's, by a guess and behind the wait",
             ),
-            ("lengths", LENGTHS * WORD, WORD, f"i32 ({LENGTHS},): what the guess was made by"),
+            ("lengths", 160 * WORD, WORD, "i32 (160,): what the guess was made by"),
             ("guess", 2 * WORD, WORD, "i32 (2,): what became of the loads by the guess"),
             ("given", 64 * WORD, WORD, "i32 (32, 2): what the other CTA of a cluster told"),
             ("shared", 8 * WORD, 16, "i32 (4, 2): who shares the CTA's first and its last request, and who joins them"),
