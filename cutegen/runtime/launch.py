@@ -23,8 +23,8 @@ MOST_FORMS = 1024  # of calls that a plan remembers: then it begins anew
 
 class Call(NamedTuple):
     """What follows from the shapes of a call, its device and its SM budget. kernel: None where nothing is to be
-    computed. sms: that it runs on; budget: the same where the call has one. extents, k: of the product, where the tiling
-    takes scratch."""
+    computed. sms: that it runs on; budget: the same where the call has one. extents, k: of the product, where the
+    tiling takes scratch."""
 
     kernel: Callable[..., None] | None
     key: str = ""
