@@ -278,7 +278,7 @@ def test_the_sustained_rate_is_near_that_of_the_data_sheet(device: Any) -> None:
 
 
 def test_equals_have_an_order_whatever_order_they_come_in() -> None:
-    """In square tiles: clusters along m before such along n, not transposed, pingpong; of groups the same either way."""
+    """In square tiles: clusters along m before such along n, not transposed, pingpong; of groups always the same."""
     shape, device = Shape(512, 4096, 4096), H200
     cores = [
         Core(schedule, 2, (128, 128, 64), cluster, swap_ab, 1)
