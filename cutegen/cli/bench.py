@@ -153,6 +153,8 @@ def _say_measured(data: dict[str, Any], result: Result, comparison: Compared | N
 @click.option("--markdown", is_flag=True, help="Print tables for a page: of one result or of several together.")
 @click.option("--by", metavar="DIM,..", help="Of --markdown: a row for each extent of these dims; `name`: of a suite.")
 @click.option("--full", is_flag=True, help="Of --markdown: a row for every problem instead of a summary.")
+@click.option("--below", type=float, metavar="SPEED", help="Of --markdown: every problem on which a speed is below this.")
+@click.option("--together", is_flag=True, help="Of --markdown: all kernels in one summary, as if they were one.")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Of --markdown: only this one.")
 @click.option("--against", "libraries", multiple=True, metavar="NAME", help="Of --markdown: relative to this only.")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result as `bench -o` does, for keeping.")
@@ -168,6 +170,8 @@ def report_(
     markdown: bool,
     by: str | None,
     full: bool,
+    below: float | None,
+    together: bool,
     kernels: tuple[str, ...],
     libraries: tuple[str, ...],
     output: Path | None,
@@ -186,10 +190,11 @@ def report_(
         from cutegen.cli.pages import draw_tables
 
         _refuse_together("--markdown", asked)
-        console.say(draw_tables(files, by, full, kernels, libraries).rstrip())
+        console.say(draw_tables(files, by, full, below, together, kernels, libraries).rstrip())
         return 0
-    if only := [name for name, value in (("--by", by), ("--full", full), ("--kernel", kernels),
-                                         ("--against", libraries)) if value]:  # fmt: skip
+    if only := [name for name, value in (("--by", by), ("--full", full), ("--below", below is not None),
+                                         ("--together", together), ("--kernel", kernels), ("--against", libraries))
+               if value]:  # fmt: skip
         raise CutegenError(f"{only[0]} is an option of --markdown", "add --markdown", exit_code=2)
     if len(files) > 1:
         raise CutegenError("several results are shown together by --markdown only", "name one, or add it", exit_code=2)
