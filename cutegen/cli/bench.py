@@ -153,7 +153,9 @@ def _say_measured(data: dict[str, Any], result: Result, comparison: Compared | N
 @click.option("--markdown", is_flag=True, help="Print tables for a page: of one result or of several together.")
 @click.option("--by", metavar="DIM,..", help="Of --markdown: a row for each extent of these dims; `name`: of a suite.")
 @click.option("--full", is_flag=True, help="Of --markdown: a row for every problem instead of a summary.")
-@click.option("--below", type=float, metavar="SPEED", help="Of --markdown: every problem on which a speed is below this.")
+@click.option(
+    "--below", type=float, metavar="SPEED", help="Of --markdown: every problem on which a speed is below this."
+)
 @click.option("--together", is_flag=True, help="Of --markdown: all kernels in one summary, as if they were one.")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Of --markdown: only this one.")
 @click.option("--against", "libraries", multiple=True, metavar="NAME", help="Of --markdown: relative to this only.")

@@ -6,7 +6,7 @@ the chart of README.md.
 
 The first line has the words of `cutegen report ... --markdown`, paths from the folder that docs/ is in. `<!-- winners:
 SPEC... -->` lists what locks say of their winners, and of a file of `tune --json` what that says. `<!-- chart: FILE -->`
-shows the chart that a JSON file lists. What stands between the two lines is written anew.
+shows the chart that a JSON file lists, `<!-- commands: cutegen -->` lists the commands. What stands between the two lines is written anew.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from markupsafe import escape
 
 from cutegen.diagnostics import CutegenError
 
-_BEGIN = re.compile(r"^<!-- (report|winners|chart): (.*?) -->$")
-_MARK = re.compile(r"^<!-- /?(?:report|winners|chart)\b")
+_BEGIN = re.compile(r"^<!-- (report|winners|chart|commands): (.*?) -->$")
+_MARK = re.compile(r"^<!-- /?(?:report|winners|chart|commands)\b")
 
 
 def draw_tables(
@@ -160,4 +160,13 @@ def _picture_path(listed: Path, theme: str) -> Path:
     return listed.with_name(f"{listed.stem}-{theme}.svg")
 
 
-_DRAW = {"report": _draw_report, "winners": _draw_winners, "chart": _draw_chart}
+def _draw_commands(words: Sequence[str], page: Path, root: Path) -> str:
+    from cutegen.cli.commands import GROUPS
+
+    if list(words) != ["cutegen"]:
+        raise ValueError("the commands are those of `cutegen`")
+    rows = [(name, entry.sentence) for entries in GROUPS.values() for name, entry in entries.items()]
+    return "\n".join(["| command | does |", "| --- | --- |", *(f"| `{name}` | {does} |" for name, does in rows)])
+
+
+_DRAW = {"report": _draw_report, "winners": _draw_winners, "chart": _draw_chart, "commands": _draw_commands}

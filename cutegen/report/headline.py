@@ -137,7 +137,9 @@ def _read_proofs(files: Sequence[Path], baseline: str) -> tuple[str, Proved]:
     devices = list(dict.fromkeys(device for device, _ in chosen))
     if len(devices) != 1:
         names = ", ".join(str(file) for file in files)
-        raise CutegenError(f"{names}: winners relative to `{baseline}` on {len(devices)} devices", "there is to be one", 2)
+        raise CutegenError(
+            f"{names}: winners relative to `{baseline}` on {len(devices)} devices", "there is to be one", 2
+        )
     return devices[0], summarise_proofs([winner for _, winner in chosen])
 
 

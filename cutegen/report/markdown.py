@@ -58,6 +58,8 @@ def markdown(sources: Sequence[Source], view: View) -> str:
     """CutegenError (exit 2): nothing is left to show, a name is in none of the results, or two of them have the same
     kernel on the same problem."""
     entries = list(_entries(sources, view))
+    if len(behind := {s.result.behind for s in sources}) > 1:
+        raise CutegenError(f"these results were timed behind {' and '.join(sorted(behind))}", "show them apart", 2)
     if not entries:
         raise CutegenError("no kernel of these results was measured beside another library", exit_code=2)
     if view.below is not None:
