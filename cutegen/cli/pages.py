@@ -1,12 +1,14 @@
-"""Sections of README.md and of pages of docs/ that are generated from stored results and from the winners of locks, and
-the chart of README.md.
+"""Sections of README.md and of pages of docs/ that are generated, and the chart of README.md.
 
     <!-- report: docs/measurements/NAME.json --by m -->
     <!-- /report -->
 
-The first line has the words of `cutegen report ... --markdown`, paths from the folder that docs/ is in. `<!-- winners:
-SPEC... -->` lists what locks say of their winners, and of a file of `tune --json` what that says. `<!-- chart: FILE -->`
-shows the chart that a JSON file lists, `<!-- commands: cutegen -->` lists the commands. What stands between the two lines is written anew.
+The first line has the words of `cutegen report ... --markdown`, paths from the folder that docs/ is in; `*` in a path
+stands for any part of a name. What stands between the two lines is written again. There are also
+
+    <!-- winners: SPEC... -->      what locks, or files of `tune --json`, say of their winners
+    <!-- chart: FILE -->           the chart that a JSON file lists (report/headline.py)
+    <!-- commands: cutegen -->     the commands
 """
 
 from __future__ import annotations
@@ -77,8 +79,8 @@ def _fill(page: Path, root: Path, lines: Sequence[str]) -> Iterator[str]:
             end, opened = f"<!-- /{what} -->", number
             yield from ("", *_draw(page, root, what, words, number).splitlines(), "")
         elif not fenced and _MARK.match(line):
-            remedy = "begin with <!-- report: FILE... -->, <!-- winners: SPEC... --> or <!-- chart: FILE -->, end with <!-- /"
-            raise CutegenError(f"{page}:{number}: this begins no section", f"{remedy}... --> of the same word")
+            remedy = f"begin with <!-- WORD: ... -->, end with <!-- /WORD -->; WORD is one of {', '.join(_DRAW)}"
+            raise CutegenError(f"{page}:{number}: this begins no section", remedy)
     if end:
         raise CutegenError(f"{page}:{opened}: the section that begins here does not end", f"write {end} below it")
 
@@ -146,7 +148,7 @@ def _draw_chart(words: Sequence[str], page: Path, root: Path) -> str:
 
 
 def draw_charts(folder: Path) -> dict[Path, str]:
-    """The pictures of the chart that `chart.json` of the docs lists, one for each theme; none where there is no list."""
+    """The pictures of the chart that `chart.json` of the docs lists, one for each theme; none where there is none."""
     listed = folder / "chart.json"
     if not listed.is_file():
         return {}

@@ -27,8 +27,8 @@ STEP = 0.25  # of the axis
 
 class Entry(BaseModel):
     """A bar. files: results of `bench -o`, one of `tune --json`, or a spec with winners in its lock; `*` stands for
-    any part of a name. against: the library as the result calls it; of winners, the baseline. peer: its name in the chart. does: what there is to know
-    beside the label."""
+    any part of a name. against: the library as the result calls it; of winners, the baseline. peer: its name in the
+    chart. does: what there is to know beside the label."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
