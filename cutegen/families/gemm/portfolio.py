@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from cutegen.families.gemm.candidate import Candidate, Core, structure
 from cutegen.families.gemm.cores import ANY_SHAPE, cluster_splits, list_gathers, pool_cores
 from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
 from cutegen.families.gemm.derived import may_spill
+from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.orientation import copy_rows, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
@@ -105,18 +107,26 @@ def choose_portfolio(
     devices: Sequence[Device],
     shapes: Sequence[Shape],
     most: int,
-    refuse: Callable[[Candidate], Refusal | None],
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Chosen:
     """At most `most` tilings with the fixed knobs (by Candidate field), the default among them, and how good they are.
-    devices: the problems take turns with them. refuse: what refuses a candidate beside the rules."""
+    devices: the problems take turns with them."""
     if most == 1 or len(shapes) < 2:
         return Chosen((), "")
-    judge = _Judge(problem, fixed, arch, refuse, coarse=len(shapes) > COARSE)
-    columns = []
-    for number, shape in enumerate(shapes):
-        columns.append(judge.rank(shape, devices[number % len(devices)]))
-        on_progress(len(columns), len(shapes))
+    return _choose(problem, tuple(sorted(fixed.items())), default, arch, tuple(devices), tuple(shapes), most)
+
+
+@lru_cache(maxsize=64)  # it takes a second, and one process may resolve a spec several times
+def _choose(
+    problem: GemmProblem,
+    fixed: tuple[tuple[str, Any], ...],
+    default: Candidate,
+    arch: Arch,
+    devices: tuple[Device, ...],
+    shapes: tuple[Shape, ...],
+    most: int,
+) -> Chosen:
+    judge = _Judge(problem, dict(fixed), arch, partial(other_sum, problem, default), coarse=len(shapes) > COARSE)
+    columns = [judge.rank(shape, devices[number % len(devices)]) for number, shape in enumerate(shapes)]
     picked = judge.pick(columns, default, most)
     left = [min(losses) for losses in zip(*(judge.measure(c, columns) for c in (default, *picked)))]
     mean, worst = (100 * math.expm1(max(x, 0)) for x in (sum(left) / len(left), max(left)))
