@@ -42,9 +42,7 @@ def test_open_dims_get_several_tilings_and_a_reason(of_layer: Any) -> None:
     held = of_layer.lock.portfolio
     assert held.model == MODEL
     assert 2 <= len(held.tilings) + 1 <= MOST
-    assert held.reason.startswith(
-        "cost model, 37 problems (m 1 to 8192, n 4096, k 4096) on h200 and h100: the best of "
-    )
+    assert held.reason.startswith("cost model, 37 problems (m 1 to 8192, n 4096, k 4096) on h200 and h100: the best ")
     assert "slower than its own pick for each" in held.reason
     assert len(of_layer.resolved.picks) == len(held.tilings) + 1
 

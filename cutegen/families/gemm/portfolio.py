@@ -129,8 +129,8 @@ def choose_portfolio(
         if dim
     )
     reason = (
-        f"cost model, {len(columns)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these is "
-        f"{mean:.1f}% slower than its own pick for each, {worst:.0f}% at most"
+        f"cost model, {len(columns)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these "
+        f"is {mean:.1f}% slower than its own pick for each, {worst:.0f}% at most"
     )
     return Chosen(tuple(picked), reason)
 
