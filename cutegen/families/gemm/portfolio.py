@@ -127,16 +127,19 @@ def _choose(
 ) -> Chosen:
     judge = _Judge(problem, dict(fixed), arch, partial(other_sum, problem, default), coarse=len(shapes) > COARSE)
     columns = [judge.rank(shape, devices[number % len(devices)]) for number, shape in enumerate(shapes)]
+    columns = [column for column in columns if column.losses]  # others have no legal core: the default runs them
+    if not columns:
+        return Chosen((), "")
     picked = judge.pick(columns, default, most)
     left = [min(losses) for losses in zip(*(judge.measure(c, columns) for c in (default, *picked)))]
     mean, worst = (100 * math.expm1(max(x, 0)) for x in (sum(left) / len(left), max(left)))
     spans = ", ".join(
         f"{dim.name} {min(e)} to {max(e)}" if len(e) > 1 else f"{dim.name} {min(e)}"
-        for dim, e in zip((problem.m, problem.n, problem.k, problem.batch), map(set, zip(*shapes)))
+        for dim, e in zip((problem.m, problem.n, problem.k, problem.batch), map(set, zip(*(c.shape for c in columns))))
         if dim
     )
     reason = (
-        f"cost model, {len(shapes)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these "
+        f"cost model, {len(columns)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these "
         f"is {mean:.1f}% slower than its own pick for each, {worst:.0f}% at most"
     )
     return Chosen(tuple(picked), reason)
@@ -184,7 +187,7 @@ class _Judge:
         for core in pool:
             (m, n), (rows, columns) = core.tile[:2], core.cluster
             x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
-            if x <= m * (rows - 1) or y <= n * (columns - 1):
+            if "cluster" not in self.fixed and (x <= m * (rows - 1) or y <= n * (columns - 1)):
                 continue  # CTAs of a cluster have no tile
             yield core
             if splits:
