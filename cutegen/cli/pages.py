@@ -91,7 +91,7 @@ def _draw(page: Path, root: Path, what: str, words: str, number: int) -> str:
 
 
 def _draw_report(words: Sequence[str], page: Path, root: Path) -> str:
-    from cutegen.cli.bench import report_
+    from cutegen.cli.report import report_
 
     with report_.make_context("report", list(words), resilient_parsing=False) as context:
         given = context.params

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from cutegen.families.gemm.portfolio import MOST, grid_of
 from cutegen.resolve import read_lock, resolve_document, resolve_file
 from cutegen.runtime.cost_model import MODEL
 from cutegen.spec import load_text
+
+resolve_open = partial(resolve_text, portfolio=True)
 
 ROOT = Path(__file__).parents[2]
 LAYER = "dims: {n: 4096, k: 4096}\n"  # few problems, so that choosing is quick
@@ -35,7 +38,7 @@ def resolve_with(text: str, lock: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def of_layer() -> Any:
-    return resolve_text(PLAIN + LAYER)
+    return resolve_open(PLAIN + LAYER)
 
 
 def test_open_dims_get_several_tilings_and_a_reason(of_layer: Any) -> None:
@@ -48,38 +51,38 @@ def test_open_dims_get_several_tilings_and_a_reason(of_layer: Any) -> None:
 
 
 def test_extents_that_leave_nothing_to_choose_have_none() -> None:
-    resolution = resolve_text(PLAIN + "dims: {m: 64, n: 4096, k: 4096}\n")
+    resolution = resolve_open(PLAIN + "dims: {m: 64, n: 4096, k: 4096}\n")
     assert resolution.lock.portfolio is None
     assert len(resolution.resolved.tilings) == 1
     assert "portfolio" not in resolution.lock.to_text()
 
 
 def test_a_number_bounds_them() -> None:
-    few = resolve_text(PLAIN + LAYER + "portfolio: 3\n")
+    few = resolve_open(PLAIN + LAYER + "portfolio: 3\n")
     assert len(tilings(few)) == 3
-    assert len(tilings(resolve_text(PLAIN + LAYER + "portfolio: 1\n"))) == 1
+    assert len(tilings(resolve_open(PLAIN + LAYER + "portfolio: 1\n"))) == 1
 
 
 @pytest.mark.parametrize("number", [0, 13, "many"])
 def test_a_number_that_is_none(number: Any) -> None:
     with pytest.raises(SpecError, match="portfolio"):
-        resolve_text(f"{PLAIN}portfolio: {number}\n")
+        resolve_open(f"{PLAIN}portfolio: {number}\n")
 
 
 def test_written_knobs_hold_in_each() -> None:
     written = "warpgroups: {schedule: cooperative}\ntiling: {swap_ab: false, cluster: [2, 1]}\n"
-    found = tilings(resolve_text(PLAIN + LAYER + written))
+    found = tilings(resolve_open(PLAIN + LAYER + written))
     assert len(found) > 1
     assert {(c.schedule, c.swap_ab, c.cluster) for c in found} == {("cooperative", False, (2, 1))}
     # Few rows, of which the second CTA of such a cluster has none, leave the others something to choose.
     assert max(c.tile[0] for c in found) > min(c.tile[0] for c in found)
-    tile = tilings(resolve_text(PLAIN + LAYER + "tiling: {tile: [128, 128, 64]}\n"))
+    tile = tilings(resolve_open(PLAIN + LAYER + "tiling: {tile: [128, 128, 64]}\n"))
     assert {c.tile for c in tile} == {(128, 128, 64)}
 
 
 def test_a_list_is_taken_as_it_is_and_completed() -> None:
     text = PLAIN + "portfolio:\n  - {tile: [64, 64, 64]}\n  - {tile: [128, 128, 64], schedule: pingpong}\n"
-    resolution = resolve_text(text)
+    resolution = resolve_open(text)
     assert [c.tile for c in tilings(resolution)] == [(128, 256, 64), (64, 64, 64), (128, 128, 64)]
     assert resolution.lock.portfolio.reason == "listed in the spec"  # type: ignore[union-attr]
     assert resolution.lock.portfolio.tilings == ()  # type: ignore[union-attr]
@@ -89,23 +92,23 @@ def test_a_list_is_taken_as_it_is_and_completed() -> None:
 
 def test_an_illegal_entry_is_a_finding_at_its_place() -> None:
     with pytest.raises(SpecError, match=r"10:12: error\[tile-m\]: tile m = 100 (.|\n)*help: use 64"):
-        resolve_text(PLAIN + "portfolio:\n  - {tile: [64, 64, 64]}\n  - {tile: [100, 128, 64]}\n")
+        resolve_open(PLAIN + "portfolio:\n  - {tile: [64, 64, 64]}\n  - {tile: [100, 128, 64]}\n")
     with pytest.raises(SpecError, match=r"error\[batch-invariance\]: tile k = 128, but the default's is 64"):
-        resolve_text(PLAIN + "invariance: batch\nportfolio:\n  - {tile: [64, 64, 128]}\n")
+        resolve_open(PLAIN + "invariance: batch\nportfolio:\n  - {tile: [64, 64, 128]}\n")
 
 
 def test_tilings_of_an_invariant_product_have_equal_bits() -> None:
-    found = tilings(resolve_text(INVARIANT))
+    found = tilings(resolve_open(INVARIANT))
     assert len(found) > 1
     assert {(c.tile[2], c.split_k, c.promote_every) for c in found} == {(found[0].tile[2], 1, found[0].promote_every)}
     sums = INVARIANT.replace("  d:", "  r: f32[m]\n  d:") + "epilogue: {d: acc, r: 'sum(acc, n)'}\n"
-    summed = tilings(resolve_text(sums))
+    summed = tilings(resolve_open(sums))
     assert len({(c.tile[0] if c.swap_ab else c.tile[1], c.swap_ab) for c in summed}) == 1
 
 
 def test_the_grid_keeps_to_what_the_spec_promises() -> None:
     def grid(tail: str) -> Any:
-        resolution: Any = resolve_text(PLAIN + tail + "portfolio: 1\n")
+        resolution: Any = resolve_open(PLAIN + tail + "portfolio: 1\n")
         return grid_of(resolution.resolved.problem, ())
 
     bounded = grid("dims: {m: [17, 300], n: [1000, 2000], k: 512}\n")
@@ -113,7 +116,7 @@ def test_the_grid_keeps_to_what_the_spec_promises() -> None:
     assert (min(s.m for s in bounded), max(s.m for s in bounded)) == (17, 300)
     assert (min(s.n for s in bounded), max(s.n for s in bounded)) == (1000, 2000)
     assert all(s.n % 8 == 0 for s in bounded)
-    listed: Any = resolve_text(PLAIN + "portfolio: 1\n").resolved
+    listed: Any = resolve_open(PLAIN + "portfolio: 1\n").resolved
     shapes = grid_of(listed.problem, ({"n": 1536, "k": 7168, "m": 3}, {"n": 512, "k": 7168, "m": 4}))
     assert [tuple(s) for s in shapes] == [(3, 1536, 7168, 1), (4, 512, 7168, 1)]
     assert len(grid("")) <= 170
