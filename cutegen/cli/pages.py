@@ -96,7 +96,7 @@ def _draw(page: Path, root: Path, what: str, words: str, number: int) -> str:
 
 
 def _draw_report(words: Sequence[str], page: Path, root: Path) -> str:
-    from cutegen.cli.bench import report_
+    from cutegen.cli.report import report_
     from cutegen.report.headline import expand_files
 
     expanded = [file for word in words for file in expand_files(word, root)]

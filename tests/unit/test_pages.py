@@ -226,7 +226,7 @@ def test_a_section_that_cannot_be_made_is_named(site: Path, text: str, message: 
 
 
 def test_winners_of_locks(site: Path) -> None:
-    spec = site / "specs" / "kernel.yaml"
+    spec = site / "specs" / "product.yaml"
     spec.parent.mkdir()
     spec.write_text(PLAIN)
     tilings = {"flat": {"tiling.tile": [128, 64, 64]}}
@@ -240,15 +240,15 @@ def test_winners_of_locks(site: Path) -> None:
     lock_path(spec).write_text(resolve_file(spec).lock.with_winners(tilings, winners).to_text())
     page = site / "docs" / "page.md"
     page.write_text(
-        "<!-- winners: specs -->\n<!-- /winners -->\n<!-- winners: specs/kernel.yaml --below -->\n<!-- /winners -->\n"
+        "<!-- winners: specs -->\n<!-- /winners -->\n<!-- winners: specs/product.yaml --below -->\n<!-- /winners -->\n"
     )
     filled = fill_sections(page, site)
     assert filled
     _, _, row, _, _, below = rows(filled)
-    assert row[0] == "[kernel](../specs/kernel.lock.yaml)"
+    assert row[0] == "[product](../specs/product.lock.yaml)"
     assert row[3:] == ["3", "1.029", "1.019", "0.900", "1"]  # a winner that no call runs does not count
     assert below == [
-        "kernel",
+        "product",
         "m 64, n 4096, k 4096",
         "NVIDIA H200",
         "`default`",
