@@ -131,7 +131,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
 HIDDEN = {
     "docs": Entry(
         "cutegen.cli.author:docs",
-        "Regenerate the reference pages from models, rules and ops, and the tables of pages from stored results.",
+        "Regenerate the reference pages from models, rules and ops, and the tables and the chart from stored results.",
     )
 }
 COMMANDS: dict[str, Entry] = {name: entry for group in (*GROUPS.values(), HIDDEN) for name, entry in group.items()}
