@@ -27,7 +27,8 @@ pytestmark = [
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]
 REPOSITORY = Path(__file__).parents[2]
-SPEC = PLAIN + "tiling: {{tile: {tile}}}\n"
+ALONE = "portfolio: 1\n"
+SPEC = PLAIN + ALONE + "tiling: {{tile: {tile}}}\n"
 COMMAND = "import sys; from cutegen.cli import main; code = main(sys.argv[1:]); {after}; raise SystemExit(code)"
 
 
@@ -155,9 +156,9 @@ KINDS = {
 }
 STAGES = "pipeline: {last_tile: stages}\n"
 OWN = {
-    "ahead": EDGES["loaded_ahead_transposed"],
-    "residual": FUSED + PINGPONG + STAGES + "tiling: {tile: [64, 64, 64]}\n",
-    "residual_transposed": FUSED + PINGPONG + STAGES + "tiling: {swap_ab: true, tile: [64, 64, 64]}\n",
+    "ahead": EDGES["loaded_ahead_transposed"] + ALONE,
+    "residual": FUSED + ALONE + PINGPONG + STAGES + "tiling: {tile: [64, 64, 64]}\n",
+    "residual_transposed": FUSED + ALONE + PINGPONG + STAGES + "tiling: {swap_ab: true, tile: [64, 64, 64]}\n",
 }
 LARGEST = {"largest": PAIRED + "variant: seesaw_2cta\n"}
 
