@@ -154,12 +154,12 @@ def schema(family: str, output: Path | None) -> None:
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is not what would be written.")
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("docs"))
 def docs(check: bool, folder: Path) -> int:
-    """Regenerate the reference pages from models, rules and ops, and the tables of pages from stored results."""
-    from cutegen.cli.pages import fill_sections, list_pages
+    """Regenerate the reference pages from models, rules and ops, and the tables and the chart from stored results."""
+    from cutegen.cli.pages import draw_charts, fill_sections, list_pages
     from cutegen.cli.reference import pages, words
     from cutegen.cli.words import INDEX
 
-    texts = {INDEX: words(), **{folder / name: text for name, text in pages().items()}}
+    texts = {INDEX: words(), **{folder / name: text for name, text in pages().items()}, **draw_charts(folder)}
     for page in list_pages(folder):
         if page not in texts and (text := fill_sections(page, folder.resolve().parent)) is not None:
             texts[page] = text

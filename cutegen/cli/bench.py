@@ -1,4 +1,4 @@
-"""Commands about speed: bench, and report, which shows and compares results that were kept."""
+"""The command bench, and what `run` has of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from cutegen.cli import console
+from cutegen.cli.report import (
+    RESULT_FILE,
+    Compared,
+    all_option,
+    compare_option,
+    compare_results,
+    html_option,
+    margin_option,
+    say_result,
+    svg_option,
+    write_pictures,
+)
 from cutegen.cli.targets import shapes_option, suite_option, targets_argument
 from cutegen.defaults import AGAIN_ROUNDS, LEAST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
 from cutegen.diagnostics import CutegenError
@@ -24,21 +36,6 @@ if TYPE_CHECKING:
     from cutegen.run.bench import BenchReport, Settings
     from cutegen.run.subject import Subject
     from cutegen.run.targets import Target
-
-Compared: TypeAlias = "tuple[int, dict[str, Any], list[str]]"
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_html = click.option("--html", type=_FILE, metavar="FILE", help="Write a self-contained HTML report.")
-_svg = click.option("--svg", type=_FILE, metavar="FILE", help="Write the chart.")
-_compare = click.option("--compare", "old", type=_FILE, metavar="OLD.json",
-                        help="Exit code 1 when a kernel is slower than in this result, beyond noise, or what it has "
-                        "was not measured.")  # fmt: skip
-
-
-_margin = click.option("--margin", type=console.FiniteRange(0, 100), default=1.0, show_default=True, metavar="PERCENT",
-                       help="How much slower still counts as equal in --compare.")  # fmt: skip
-
-
-_all = click.option("--all", "show_equal", is_flag=True, help="In --compare, show equal rows as well.")
 
 
 @click.command()
@@ -64,12 +61,12 @@ _all = click.option("--all", "show_equal", is_flag=True, help="In --compare, sho
 @click.option("--again", type=click.IntRange(LEAST_ROUNDS), default=AGAIN_ROUNDS, show_default=True, metavar="ROUNDS",
               help="Rounds of the second time.")  # fmt: skip
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result, all samples in it, as JSON.")
-@_html
-@_svg
-@_compare
-@_margin
-@_all
+@click.option("-o", "--output", type=RESULT_FILE, metavar="FILE", help="Write the result, all samples in it, as JSON.")
+@html_option
+@svg_option
+@compare_option
+@margin_option
+@all_option
 @console.json_option
 def bench(
     targets: list[Path],
@@ -122,7 +119,7 @@ def bench(
     data = report.to_json(command)
     result = parse_result(data)
     code = int(not report.ok)
-    comparison = _compare_results(before, result, margin, show_equal) if before else None
+    comparison = compare_results(before, result, margin, show_equal) if before else None
     try:
         if output:
             write_text(output, pack(data))
@@ -139,128 +136,6 @@ def _say_measured(data: dict[str, Any], result: Result, comparison: Compared | N
         say_result(result)
         for text in comparison[2] if comparison else ():
             console.say(text)
-
-
-@click.command("report")
-@click.argument("files", type=_FILE, metavar="RESULT.json...", nargs=-1, required=True)
-@_html
-@_svg
-@_compare
-@_margin
-@_all
-@click.option("--model", "specs", multiple=True, type=click.Path(path_type=Path), metavar="SPEC",
-              help="Score the cost model: its picks beside the fastest measured, by bench or tune.")  # fmt: skip
-@click.option("--markdown", is_flag=True, help="Print tables for a page: of one result or of several together.")
-@click.option("--by", metavar="DIM,..", help="Of --markdown: a row for each extent of these dims; `name`: of a suite.")
-@click.option("--full", is_flag=True, help="Of --markdown: a row for every problem instead of a summary.")
-@click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Of --markdown: only this one.")
-@click.option("--against", "libraries", multiple=True, metavar="NAME", help="Of --markdown: relative to this only.")
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result as `bench -o` does, for keeping.")
-@console.json_option
-def report_(
-    files: tuple[Path, ...],
-    html: Path | None,
-    svg: Path | None,
-    old: Path | None,
-    margin: float,
-    show_equal: bool,
-    specs: tuple[Path, ...],
-    markdown: bool,
-    by: str | None,
-    full: bool,
-    kernels: tuple[str, ...],
-    libraries: tuple[str, ...],
-    output: Path | None,
-    as_json: bool,
-) -> int:
-    """Show a result that `bench -o` wrote: as a table, a page or a chart, or compared with an older one.
-
-    Files are written before anything is printed. Exit code 1: a kernel is slower than in OLD.json, or not all of that
-    was measured; 2: a file is not a result.
-    """
-    from cutegen.report.result import load_data, load_result
-    from cutegen.report.stored import pack
-
-    asked = {"--compare": old, "--html": html, "--svg": svg, "-o": output, "--json": as_json, "--model": specs}
-    if markdown:
-        from cutegen.cli.pages import draw_tables
-
-        _refuse_together("--markdown", asked)
-        console.say(draw_tables(files, by, full, kernels, libraries).rstrip())
-        return 0
-    if only := [name for name, value in (("--by", by), ("--full", full), ("--kernel", kernels),
-                                         ("--against", libraries)) if value]:  # fmt: skip
-        raise CutegenError(f"{only[0]} is an option of --markdown", "add --markdown", exit_code=2)
-    if len(files) > 1:
-        raise CutegenError("several results are shown together by --markdown only", "name one, or add it", exit_code=2)
-    file = files[0]
-    if specs:
-        _refuse_together("--model", {name: asked[name] for name in ("--compare", "--html", "--svg", "-o")})
-        _score(file, specs, as_json)
-        return 0
-    console.keep_apart({"--html": html, "--svg": svg, "-o": output}, [file, old])
-    result = load_result(file)
-    comparison = _compare_results(load_result(old), result, margin, show_equal) if old else None
-    write_pictures(result, html, svg)
-    if output:
-        write_text(output, pack(load_data(file)))
-    if as_json:
-        summaries = {k: {r: s.model_dump() for r, s in by.items()} for k, by in result.summaries.items()}
-        console.print_json({"summaries": summaries, "comparison": comparison[1] if comparison else None})
-    elif not comparison:
-        say_result(result)
-    for text in comparison[2] if comparison and not as_json else ():
-        console.say(text)
-    return comparison[0] if comparison else 0
-
-
-def _refuse_together(option: str, others: Mapping[str, object]) -> None:
-    if found := [name for name, value in others.items() if value]:
-        raise CutegenError(f"{option} and {found[0]} contradict each other", "run the command once for each", 2)
-
-
-def _compare_results(old: Result, new: Result, margin: float, show_equal: bool) -> Compared:
-    """Exit code, JSON and lines."""
-    from cutegen.report.comparison import compare, comparison_header, comparison_rows, describe_comparison
-
-    found = compare(old, new, margin / 100)
-    rows = list(comparison_rows(found, show_equal))
-    table = console.table(comparison_header(), rows) if rows else ""
-    more = "; --all shows the equal ones" if len(rows) < len(found.rows) else ""
-    return int(not found.ok), found.to_json(), [*filter(None, [table]), *describe_comparison(found, more)]
-
-
-def _score(file: Path, specs: Sequence[Path], as_json: bool) -> None:
-    from cutegen.families.registry import load_family
-    from cutegen.report import score
-    from cutegen.resolve import resolve_file
-
-    kernels = {path.stem: resolve_file(console.spec_file(path)) for path in specs}
-
-    def estimate(kernel: str, instance: score.Instance, shape: Mapping[str, int]) -> float | None:
-        resolution = kernels.get(kernel)
-        if resolution is None:
-            return None
-        found: float | None = load_family(resolution.spec.kernel).estimate(resolution.resolved, instance, shape)
-        return found
-
-    found = score.score_model(score.load_timed(file), estimate)
-    if as_json:
-        console.print_json(score.score_to_json(found))
-        return
-    if found.picks:
-        console.say(console.table(score.score_header(), score.score_rows(found)))
-    for text in score.describe_score(found):
-        console.say(text)
-
-
-def write_pictures(result: Result, html: Path | None, svg: Path | None) -> None:
-    if html or svg:
-        from cutegen.report.page import render_chart, render_page
-
-        for path, render in ((svg, render_chart), (html, render_page)):
-            if path:
-                write_text(path, render(result))
 
 
 def _keep(report: BenchReport, command: str, output: Path | None) -> None:
@@ -377,28 +252,3 @@ def _status_line() -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("") as status:
         yield status.update
-
-
-def say_result(result: Result) -> None:
-    from cutegen.report.table import (
-        HEADER,
-        describe_problem,
-        describe_run,
-        describe_skipped,
-        row,
-        suite_header,
-        suite_rows,
-    )
-
-    if result.suite:
-        console.say(console.table(suite_header(result), suite_rows(result)))
-        for text in describe_skipped(result):
-            console.say(text)
-    for problem in () if result.suite else result.problems:
-        console.say(f"\n{describe_problem(problem)}")
-        console.say(console.table(HEADER, map(row, problem.candidates)))
-        for name, reason in problem.skipped.items():
-            console.say(f"skipped {name}: {reason}")
-    for text in describe_run(result):
-        console.say(text)
-    console.say(f"again: {result.command}")

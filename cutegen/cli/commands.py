@@ -83,7 +83,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
             ),
         ),
         "report": Entry(
-            "cutegen.cli.bench:report_",
+            "cutegen.cli.report:report_",
             "Show a result that `bench -o` wrote: as a table, a page or a chart, or compared with an older one.",
             ("cutegen report new.json --html new.html", "cutegen report new.json --compare old.json"),
         ),
@@ -128,7 +128,12 @@ GROUPS: dict[str, dict[str, Entry]] = {
         ),
     },
 }
-HIDDEN = {"docs": Entry("cutegen.cli.author:docs", "Regenerate the reference pages from models, rules and ops.")}
+HIDDEN = {
+    "docs": Entry(
+        "cutegen.cli.author:docs",
+        "Regenerate the reference pages from models, rules and ops, and the tables and the chart from stored results.",
+    )
+}
 COMMANDS: dict[str, Entry] = {name: entry for group in (*GROUPS.values(), HIDDEN) for name, entry in group.items()}
 
 

@@ -1,10 +1,14 @@
-"""Sections of README.md and of pages of docs/ that are generated: from stored results and from the winners of locks.
+"""Sections of README.md and of pages of docs/ that are generated, and the chart of README.md.
 
     <!-- report: docs/measurements/NAME.json --by m -->
     <!-- /report -->
 
-The first line has the words of `cutegen report ... --markdown`, paths from the folder that docs/ is in. `<!-- winners:
-SPEC... -->` lists what locks say of their winners. What stands between the two lines is written anew.
+The first line has the words of `cutegen report ... --markdown`, paths from the folder that docs/ is in; `*` in a path
+stands for any part of a name. What stands between the two lines is written again. There are also
+
+    <!-- winners: SPEC... -->      what locks, or files of `tune --json`, say of their winners
+    <!-- chart: FILE -->           the chart that a JSON file lists (report/headline.py)
+    <!-- commands: cutegen -->     the commands
 """
 
 from __future__ import annotations
@@ -16,16 +20,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+from markupsafe import escape
 
 from cutegen.diagnostics import CutegenError
 
-_BEGIN = re.compile(r"^<!-- (report|winners): (.*?) -->$")
-_MARK = re.compile(r"^<!-- /?(?:report|winners)\b")
+_BEGIN = re.compile(r"^<!-- (report|winners|chart|commands): (.*?) -->$")
+_MARK = re.compile(r"^<!-- /?(?:report|winners|chart|commands)\b")
 
 
 def draw_tables(
-    files: Sequence[Path], by: str | None, full: bool, kernels: Sequence[str], libraries: Sequence[str],
-    page: Path | None = None, root: Path = Path(),
+    files: Sequence[Path], by: str | None, full: bool, below: float | None, together: bool, kernels: Sequence[str],
+    libraries: Sequence[str], page: Path | None = None, root: Path = Path(),
 ) -> str:  # fmt: skip
     """Of the results in these files, below `root`. page: where the tables will stand; links are relative to it.
     CutegenError (exit 2): a file is no result, or there is nothing to show."""
@@ -34,7 +39,7 @@ def draw_tables(
 
     dims = tuple(filter(None, (by or "").replace(" ", "").split(",")))
     sources = [Source(_link(root / file, page), load_result(root / file)) for file in files]
-    return markdown(sources, View(dims, full, tuple(kernels), tuple(libraries)))
+    return markdown(sources, View(dims, full, below, together, tuple(kernels), tuple(libraries)))
 
 
 def _link(file: Path, page: Path | None) -> str:
@@ -74,8 +79,8 @@ def _fill(page: Path, root: Path, lines: Sequence[str]) -> Iterator[str]:
             end, opened = f"<!-- /{what} -->", number
             yield from ("", *_draw(page, root, what, words, number).splitlines(), "")
         elif not fenced and _MARK.match(line):
-            remedy = "begin with <!-- report: FILE... --> or <!-- winners: SPEC... -->, end with <!-- /report --> or "
-            raise CutegenError(f"{page}:{number}: this begins no section", f"{remedy}<!-- /winners -->")
+            remedy = f"begin with <!-- WORD: ... -->, end with <!-- /WORD -->; WORD is one of {', '.join(_DRAW)}"
+            raise CutegenError(f"{page}:{number}: this begins no section", remedy)
     if end:
         raise CutegenError(f"{page}:{opened}: the section that begins here does not end", f"write {end} below it")
 
@@ -91,11 +96,13 @@ def _draw(page: Path, root: Path, what: str, words: str, number: int) -> str:
 
 
 def _draw_report(words: Sequence[str], page: Path, root: Path) -> str:
-    from cutegen.cli.bench import report_
+    from cutegen.cli.report import report_
+    from cutegen.report.headline import expand_files
 
-    with report_.make_context("report", list(words), resilient_parsing=False) as context:
+    expanded = [file for word in words for file in expand_files(word, root)]
+    with report_.make_context("report", expanded, resilient_parsing=False) as context:
         given = context.params
-    tables = {key: given.pop(key) for key in ("files", "by", "full", "kernels", "libraries")}
+    tables = {key: given.pop(key) for key in ("files", "by", "full", "below", "together", "kernels", "libraries")}
     extra = [key for key, value in given.items() if context.get_parameter_source(key) == _GIVEN and key != "markdown"]
     if extra:
         raise ValueError(f"`{extra[0]}` goes without --markdown")
@@ -106,19 +113,62 @@ _GIVEN = click.core.ParameterSource.COMMANDLINE
 
 
 def _draw_winners(words: Sequence[str], page: Path, root: Path) -> str:
-    """Words: specs, folders of them, and --below for the rows whose speed is below 1."""
+    """Words: specs, folders of them and files of `tune --json`; --all for a row of each, --below for those below 1."""
     from cutegen.config import Config
-    from cutegen.report.winners import read_locks, slower_table, summary_table
+    from cutegen.report.winners import full_table, read_locks, read_tune, slower_table, summary_table
     from cutegen.resolve.lock import lock_path
 
-    if unknown := [word for word in words if word.startswith("-") and word != "--below"]:
-        raise ValueError(f"`{unknown[0]}` is not an option of a list of winners: there is --below")
-    given = [root / word for word in words if not word.startswith("-")]
+    tables = {"--below": slower_table, "--all": full_table}
+    options = [word for word in words if word.startswith("-")]
+    if unknown := [word for word in options if word not in tables]:
+        raise ValueError(f"`{unknown[0]}` is not an option of a list of winners: there are --below and --all")
+    given = [root / word for word in words if word not in options]
     if missing := [path for path in given if not path.exists()]:
         raise ValueError(f"{missing[0]} does not exist")
-    specs = [spec for path in given for spec in (Config(path).find_specs(path) if path.is_dir() else [path])]
+    tuned = [path for path in given if path.suffix == ".json"]
+    others = [path for path in given if path not in tuned]
+    specs = [spec for path in others for spec in (Config(path).find_specs(path) if path.is_dir() else [path])]
     locks = read_locks([(spec, _link(lock_path(spec), page)) for spec in specs])
-    return "\n".join(slower_table(locks) if "--below" in words else summary_table(locks))
+    locks += [read_tune(path, _link(path, page)) for path in tuned]
+    return "\n".join(tables[options[0]](locks) if options else summary_table(locks))
 
 
-_DRAW = {"report": _draw_report, "winners": _draw_winners}
+def _draw_chart(words: Sequence[str], page: Path, root: Path) -> str:
+    from cutegen.report.headline import read_bars
+
+    if len(words) != 1:
+        raise ValueError("a chart is made from one file")
+    title, bars = read_bars(root / words[0], root)
+    dark, light = (_link(_picture_path(root / words[0], theme), page) for theme in ("dark", "light"))
+    says = escape(f"{title}. {'. '.join(bar.says for bar in bars)}.")
+    return (
+        f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{dark}">\n'
+        f'  <img src="{light}" alt="{says}">\n</picture>\n'
+    )
+
+
+def draw_charts(folder: Path) -> dict[Path, str]:
+    """The pictures of the chart that `chart.json` of the docs lists, one for each theme; none where there is none."""
+    listed = folder / "chart.json"
+    if not listed.is_file():
+        return {}
+    from cutegen.report.headline import THEMES, read_bars, render_headline
+
+    title, bars = read_bars(listed, folder.resolve().parent)
+    return {_picture_path(listed, theme): render_headline(title, bars, theme) for theme in THEMES}
+
+
+def _picture_path(listed: Path, theme: str) -> Path:
+    return listed.with_name(f"{listed.stem}-{theme}.svg")
+
+
+def _draw_commands(words: Sequence[str], page: Path, root: Path) -> str:
+    from cutegen.cli.commands import GROUPS
+
+    if list(words) != ["cutegen"]:
+        raise ValueError("the commands are those of `cutegen`")
+    rows = [(name, entry.sentence) for entries in GROUPS.values() for name, entry in entries.items()]
+    return "\n".join(["| command | does |", "| --- | --- |", *(f"| `{name}` | {does} |" for name, does in rows)])
+
+
+_DRAW = {"report": _draw_report, "winners": _draw_winners, "chart": _draw_chart, "commands": _draw_commands}

@@ -232,7 +232,8 @@ def _build(steps: _Steps, resolved: Any) -> bool:
 
 
 def _bench(steps: _Steps, target: Target) -> None:
-    from cutegen.cli.bench import bench_targets, name_suite, repeat, say_result
+    from cutegen.cli.bench import bench_targets, name_suite, repeat
+    from cutegen.cli.report import say_result
     from cutegen.report.result import parse_result
     from cutegen.run.bench import Settings
 

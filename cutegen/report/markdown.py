@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.report.result import CandidateResult, ProblemResult, Result
 from cutegen.report.table import describe_repeats, rates
-from cutegen.run.intervals import ratio_text, summarise_speeds
+from cutegen.run.intervals import Summary, ratio_text, summarise_speeds
 
 NAME = "name"  # in place of a dim: what a suite calls a problem
 ALL = "all"
@@ -27,11 +27,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What to show. by: dims whose extents group the rows of a summary, or NAME. full: every problem instead.
-    kernels, against: only these, of kernels and of what they are relative to; empty: all."""
+    """What to show. by: dims whose extents group the rows of a summary, or NAME. full: every problem instead. below:
+    every problem on which a speed is below this, the slowest first. together: a summary of all kernels as if they were
+    one. kernels, against: only these, of kernels and of what they are relative to; empty: all."""
 
     by: tuple[str, ...] = ()
     full: bool = False
+    below: float | None = None
+    together: bool = False
     kernels: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
 
@@ -46,15 +49,25 @@ class _Entry:
     library: str
     reference: Sequence[float]
 
+    @property
+    def speed(self) -> float:
+        return self.kernel.speeds[self.library].median
+
 
 def markdown(sources: Sequence[Source], view: View) -> str:
     """CutegenError (exit 2): nothing is left to show, a name is in none of the results, or two of them have the same
     kernel on the same problem."""
     entries = list(_entries(sources, view))
+    if len(behind := {s.result.behind for s in sources}) > 1:
+        raise CutegenError(f"these results were timed behind {' and '.join(sorted(behind))}", "show them apart", 2)
     if not entries:
         raise CutegenError("no kernel of these results was measured beside another library", exit_code=2)
-    header, rows = _full(entries) if view.full else _summary(entries, view.by)
-    lines = [*_table(header, rows), "", *(f"- {text}" for s in sources for text in _describe_source(s))]
+    if view.below is not None:
+        slow = sorted((e for e in entries if e.speed < view.below), key=lambda e: e.speed)
+        table = [*_table(*_full(slow))] if slow else [f"No speed is below {view.below:g}."]
+    else:
+        table = [*_table(*(_full(entries) if view.full else _summary(entries, view)))]
+    lines = [*table, "", *(f"- {text}" for text in _describe_sources(sources))]
     return "\n".join(lines) + "\n"
 
 
@@ -85,11 +98,27 @@ def _entries(sources: Sequence[Source], view: View) -> Iterator[_Entry]:
                     yield _Entry(device, problem, c, library, samples[speed.against])
 
 
-def _summary(entries: Sequence[_Entry], by: tuple[str, ...]) -> tuple[tuple[str, ...], Iterator[tuple[str, ...]]]:
+def summarise(sources: Sequence[Source], library: str) -> tuple[str, Summary]:
+    """The device, and the speeds of all kernels of these results relative to one library. CutegenError (exit 2): they
+    are of several devices, or there is nothing to summarise."""
+    entries = list(_entries(sources, View(against=(library,))))
+    devices = list(dict.fromkeys(e.device for e in entries))
+    if len(devices) != 1:
+        raise CutegenError(f"these results are of {' and of '.join(devices) or 'no GPU'}", "name those of one", 2)
+    return devices[0], _summarise(entries)
+
+
+def _summarise(entries: Sequence[_Entry]) -> Summary:
+    return summarise_speeds([e.reference for e in entries], [e.kernel.samples for e in entries])
+
+
+def _summary(entries: Sequence[_Entry], view: View) -> tuple[tuple[str, ...], Iterator[tuple[str, ...]]]:
+    by, kernels = view.by, len({e.kernel.name for e in entries})
     devices = len({e.device for e in entries}) > 1
     groups: dict[tuple[str, str, str], dict[str, list[_Entry]]] = {}
     for e in entries:
-        parts = groups.setdefault((e.device, e.kernel.name, e.library), {})
+        name = f"{kernels} kernels" if view.together and kernels > 1 else f"`{e.kernel.name}`"
+        parts = groups.setdefault((e.device, name, e.library), {})
         for group in (_group(e.problem, by), ALL) if by else (ALL,):
             parts.setdefault(group, []).append(e)
     first = (*(["GPU"] * devices), "kernel", "relative to", *([", ".join(by)] * bool(by)))
@@ -99,8 +128,8 @@ def _summary(entries: Sequence[_Entry], by: tuple[str, ...]) -> tuple[tuple[str,
         for (device, kernel, library), parts in groups.items():
             total = parts.pop(ALL)
             for group, members in [*parts.items(), (ALL, total)]:
-                s = summarise_speeds([e.reference for e in members], [e.kernel.samples for e in members])
-                first = (*([device] * devices), f"`{kernel}`", library, *([group] * bool(by)))
+                s = _summarise(members)
+                first = (*([device] * devices), kernel, library, *([group] * bool(by)))
                 yield (*first, str(s.problems), ratio_text(s.geomean), f"{s.least:.3f}", str(s.behind))
 
     return header, rows()
@@ -155,16 +184,33 @@ def _escape(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _describe_source(source: Source) -> Iterator[str]:
-    """Where figures are from and how they were taken, what was repeated, and what was not measured or is wrong."""
-    result, environment = source.result, source.result.environment
+def _describe_sources(sources: Sequence[Source]) -> Iterator[str]:
+    """Where figures are from and how they were taken, in one line for all files of which that is the same; then what
+    else there is to say about each."""
+    alike: dict[str, list[Source]] = {}
+    for source in sources:
+        alike.setdefault(_describe_run(source.result), []).append(source)
+    for about, group in alike.items():
+        links = ", ".join(f"[{s.link.rpartition('/')[2]}]({s.link})" for s in group)
+        command = group[0].result.command
+        shown = f"Again: `{_escape(command)}`" if len(command) <= LONGEST else "The file has the command"
+        yield f"{links}: {about}. {shown if len(group) == 1 else 'Each file has its command'}"
+        for source in group:
+            yield from _describe_faults(source.result)
+
+
+def _describe_run(result: Result) -> str:
+    environment = result.environment
     software = [f"{said} {environment[key]}" for key, said in _SOFTWARE.items() if environment.get(key)]
     at = f"measured {str(environment['measured_at'])[:10]}" if environment.get("measured_at") else ""
     rounds = f"{result.rounds} rounds of {result.slice_seconds * 1e3:g} ms"
     sms = f"at most {result.sms} SMs" if result.sms else ""
-    about = "; ".join(map(_escape, filter(None, (result.device(), at, ", ".join(software), rounds, sms))))
-    again = f"Again: `{_escape(result.command)}`" if len(result.command) <= LONGEST else "The file has the command"
-    yield f"[{source.link.rpartition('/')[2]}]({source.link}): {about}. {again}"
+    behind = "" if result.behind == "nothing" else f"behind a {result.behind} kernel"
+    return "; ".join(map(_escape, filter(None, (result.device(), at, ", ".join(software), rounds, sms, behind))))
+
+
+def _describe_faults(result: Result) -> Iterator[str]:
+    """What was repeated, and what was not measured or is wrong."""
     yield from map(_escape, describe_repeats(result))
     if result.left_out:
         yield f"Not measured: {len(result.left_out)} problems of {len(result.left_out) + len(result.problems)}."

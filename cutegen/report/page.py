@@ -68,7 +68,7 @@ def render_page(result: Result) -> str:
 
 
 def _style() -> Markup:
-    return Markup(render_template("report/style.css.jinja"))
+    return Markup(render_template("report/style.css.jinja", themes=("light", "dark")))
 
 
 def _chart(result: Result, style: Markup, layout: Layout = WIDE) -> str:

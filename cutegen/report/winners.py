@@ -1,4 +1,4 @@
-"""What locks say of their winners, as Markdown: how fast they were beside a library, and where they were not faster."""
+"""What `tune` says of its winners, in a lock or in its JSON, as Markdown: how fast they are relative to a library."""
 
 from __future__ import annotations
 
@@ -7,58 +7,102 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from pathlib import Path
 
-from cutegen.resolve.lock import Lock, read_lock
+from pydantic import TypeAdapter, ValidationError
+
+from cutegen.diagnostics import CutegenError
+from cutegen.report.result import describe_fault, is_tuned, read_json
+from cutegen.resolve.lock import read_lock
 from cutegen.resolve.winners import Winner
 
 
 @dataclass(frozen=True, slots=True)
-class NamedLock:
-    """name: of the spec. link: where a page finds the lock."""
+class Tuned:
+    """name: of the spec, or of the tune's file. link: where a page finds the file."""
 
     name: str
     link: str
-    lock: Lock
+    winners: Sequence[Winner]
 
     def proofs(self) -> dict[tuple[str, str], list[Winner]]:
         """Winners in use that were measured beside a library, by device and library."""
         found: dict[tuple[str, str], list[Winner]] = {}
-        for winner in self.lock.winners:
+        for winner in self.winners:
             if winner.speed and not winner.unused:
                 found.setdefault((winner.device, winner.baseline), []).append(winner)
         return found
 
 
-def read_locks(paths: Sequence[tuple[Path, str]]) -> list[NamedLock]:
+def read_locks(paths: Sequence[tuple[Path, str]]) -> list[Tuned]:
     """Those that exist, of pairs (the spec's path, the link to its lock)."""
     from cutegen.resolve.lock import lock_path
 
     read = [(spec.stem, link, read_lock(lock_path(spec))) for spec, link in paths]
-    return [NamedLock(name, link, lock) for name, link, lock in read if lock]
+    return [Tuned(name, link, lock.winners) for name, link, lock in read if lock]
 
 
-def summary_table(locks: Sequence[NamedLock]) -> Iterator[str]:
-    """A row for each lock, device and library. The figures are those of the proofs: a median each, and its interval."""
-    yield "| lock | GPU | relative to | problems | geomean speed | by lower ends | least | below 1 |"
+def read_tune(path: Path, link: str) -> Tuned:
+    """What `tune --json` printed. CutegenError (exit 2): it is something else, or damaged."""
+    data = read_json(path)
+    if not isinstance(data, dict) or not is_tuned(data):
+        raise CutegenError(f"{path} is not what `cutegen tune --json` prints", exit_code=2)
+    try:
+        return Tuned(path.stem, link, TypeAdapter(list[Winner]).validate_python(data.get("winners")))
+    except ValidationError as error:
+        raise CutegenError(f"{path} is damaged: {describe_fault(error)}", "tune again", exit_code=2) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """Speeds over problems: geomeans of the medians and of the lower ends, and the least median."""
+
+    problems: int
+    geomean: float
+    low: float
+    least: float
+    behind: int
+
+
+def summarise_proofs(winners: Sequence[Winner]) -> Proved:
+    speeds = [w.speed for w in winners if w.speed]
+    medians = [median for _, median, _ in speeds]
+    low = _geomean([low for low, _, _ in speeds])
+    return Proved(len(speeds), _geomean(medians), low, min(medians), sum(m < 1 for m in medians))
+
+
+def summary_table(locks: Sequence[Tuned]) -> Iterator[str]:
+    """A row for each file, device and library. The figures are those of the proofs: a median each, and its interval."""
+    yield "| from | GPU | relative to | problems | geomean speed | by lower ends | least | below 1 |"
     yield "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
     for named in locks:
         for (device, baseline), winners in named.proofs().items():
-            speeds = [w.speed for w in winners if w.speed]
-            medians = [median for _, median, _ in speeds]
-            figures = (_geomean(medians), _geomean([low for low, _, _ in speeds]), min(medians))
-            cells = [f"[{named.name}]({named.link})", device, f"`{baseline}`", str(len(winners))]
-            cells += [*(f"{figure:.3f}" for figure in figures), str(sum(m < 1 for m in medians))]
+            s = summarise_proofs(winners)
+            cells = [f"[{named.name}]({named.link})", device, f"`{baseline}`", str(s.problems)]
+            cells += [*(f"{figure:.3f}" for figure in (s.geomean, s.low, s.least)), str(s.behind)]
             yield f"| {' | '.join(cells)} |"
 
 
-def slower_table(locks: Sequence[NamedLock]) -> Iterator[str]:
+def slower_table(locks: Sequence[Tuned]) -> Iterator[str]:
     """Every winner whose median is below 1, the least first."""
-    found = [(n.name, w) for n in locks for ws in n.proofs().values() for w in ws if w.speed and w.speed[1] < 1]
-    if not found:
-        yield "No winner is slower than what it was measured beside."
-        return
-    yield "| lock | problem | GPU | tiling | us | relative to | speed |"
+    found = [(name, w) for name, w in _proofs(locks) if w.speed and w.speed[1] < 1]
+    if found:
+        yield from _problem_table(sorted(found, key=lambda pair: (pair[1].speed or (0, 0, 0))[1]))
+    else:
+        yield "No winner is slower than its baseline."
+
+
+def full_table(locks: Sequence[Tuned]) -> Iterator[str]:
+    """Every winner."""
+    yield from _problem_table(_proofs(locks))
+
+
+def _proofs(locks: Sequence[Tuned]) -> list[tuple[str, Winner]]:
+    return [(named.name, w) for named in locks for winners in named.proofs().values() for w in winners]
+
+
+def _problem_table(found: Sequence[tuple[str, Winner]]) -> Iterator[str]:
+    yield "| from | problem | GPU | tiling | us | relative to | speed |"
     yield "| --- | --- | --- | --- | ---: | --- | --- |"
-    for name, w in sorted(found, key=lambda pair: (pair[1].speed or (0, 0, 0))[1]):
+    for name, w in found:
         assert w.speed
         low, median, high = w.speed
         problem = ", ".join(f"{dim} {extent}" for dim, extent in w.problem.items())

@@ -19,7 +19,7 @@ MAX_LOST = 10  # lines of a refusal about winners that contradict what would be 
 
 def pin_decisions(resolution: Resolution, keys: Sequence[str]) -> tuple[str, Resolution]:
     """The spec's text with open decisions written in (all but the `tunable_keys`, or those of `keys`), and what it
-    resolves to.
+    resolves to. All of them together are one tiling, without a portfolio.
 
     CutegenError when a key cannot be pinned, or when the new text would not resolve to the same kernel.
     """
@@ -32,11 +32,15 @@ def pin_decisions(resolution: Resolution, keys: Sequence[str]) -> tuple[str, Res
         if key in tunable:
             said = f"`{key}` cannot be pinned: `tune` lists other values for it, which the spec would then rule out"
             raise CutegenError(said, "take it out of `tune` first", exit_code=2)
+    before = resolution
+    if not keys and resolution.lock.portfolio and resolution.lock.portfolio.tilings:  # what is pinned is one tiling
+        doc = _write_in(doc, "portfolio", "1")
+        before = resolve_document(doc, replace(resolution.lock, portfolio=None))
     for key, value in decisions.items():
         if key in keys or not (keys or key in tunable):
             doc = _write_in(doc, key, show(value))
-    pinned = replace(resolve_document(doc, resolution.lock), read=resolution.read)
-    if pinned.resolved.digest != resolution.resolved.digest:
+    pinned = replace(resolve_document(doc, before.lock), read=resolution.read)
+    if pinned.resolved.digest != before.resolved.digest:
         _refuse_change(resolution, pinned, decisions)
     return doc.text, pinned
 
@@ -113,16 +117,20 @@ def _place_of_empty(text: str, key: Node) -> tuple[int, str]:
 
 
 def _refuse_change(resolution: Resolution, pinned: Resolution, decisions: Mapping[str, object]) -> None:
-    """Pinned, the kernel would be another one: mostly, winners of the lock would go."""
-    path, tilings = resolution.document.path, resolution.lock.tilings
+    """Pinned, the kernel would be another one: mostly, winners of the lock or tilings of its portfolio would go."""
+    path, lock = resolution.document.path, resolution.lock
+    chosen = lock.portfolio.tilings if lock.portfolio else ()
+    tilings = [*lock.tilings.values(), *chosen]
     lost = [f"\n  {note}" for note in pinned.notes if note not in resolution.notes]
     lost[MAX_LOST:] = [f"\n  and {len(lost) - MAX_LOST} more"] if len(lost) > MAX_LOST else []
     said = f"{path} would not resolve to the same kernel with these decisions written in{':' * bool(lost)}"
-    agreed = [k for k, value in decisions.items() if all(plain(value) == t.get(k) for t in tilings.values())]
+    agreed = [k for k, value in decisions.items() if all(plain(value) == t.get(k) for t in tilings)]
     remedy = ""
     if lost and tilings:
-        keys = f"pin only what all winners agree with (--key): {', '.join(agreed)}; or " if agreed else ""
-        remedy = f"{keys}take `winners` out of {lock_path(Path(path))}"
+        who = "winners" if lock.tilings else "tilings of the portfolio"
+        keys = f"pin only what all {who} agree with (--key): {', '.join(agreed)}; or " if agreed else ""
+        less = f"take `winners` out of {lock_path(Path(path))}" if lock.tilings else "write `portfolio: 1` first"
+        remedy = f"{keys}{less}"
     raise CutegenError("".join([said, *lost]), remedy)
 
 

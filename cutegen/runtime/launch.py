@@ -82,7 +82,8 @@ def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]
                 if call.extents is not None:
                     fitting = plan.scratch_of.fit(call.key, call.extents, call.k, values[whole:], values[probe].device)
                     if call.copied:
-                        assert row_copy and check_copied
+                        assert row_copy
+                        assert check_copied
                         check_copied(values)
                         own = len(fitting) - len(row_copy.args)
                         copy = plan.copy_kernel  # compiled, if it has to be, before others wait

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from cutegen.resolve import Lock, Resolution
-from cutegen.resolve.winners import Winner
-from cutegen.run.shapes import Shape
+from cutegen.resolve.winners import DEFAULT, Winner
+from cutegen.run.shapes import Shape, shape_text
 from cutegen.tune.stages import NEWCOMER, OTHER
 from cutegen.tune.verdicts import legal
 
@@ -47,6 +47,14 @@ def middles(
         if middle >= low:
             found.append({**winner.problem, along: middle})
     return found
+
+
+def measurable(resolution: Resolution, lock: Lock, winners: Iterable[Winner]) -> list[Shape]:
+    """The problems of winners, but for those that the default won, and those whose tilings a rule refuses."""
+    winners = list(winners)
+    known = {w.tiling: lock.tilings[w.tiling] for w in winners if w.tiling != DEFAULT}
+    can = {name for name, knobs in known.items() if legal(resolution, [knobs])}
+    return list({shape_text(w.problem): dict(w.problem) for w in winners if w.tiling in can}.values())
 
 
 class Handicaps:

@@ -20,7 +20,7 @@ from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.runtime.temporary import temporary_folder
 from cutegen.tune.attempt import Attempt, begin, compose_rest, note_failure, recall
-from cutegen.tune.between import Handicaps, middles
+from cutegen.tune.between import Handicaps, measurable, middles
 from cutegen.tune.budget import BudgetedSearch, Standing
 from cutegen.tune.pool import Pool, TuningPackage, gather, gather_known
 from cutegen.tune.report import TuneReport
@@ -80,13 +80,8 @@ class Session:
     def __init__(
         self, spec: Path, measuring: Measuring, store: TimingStore, options: Options, on_progress: OnProgress = silent
     ) -> None:
-        self.spec, self.measuring, self.store, self.options, self.on_progress = (
-            spec,
-            measuring,
-            store,
-            options,
-            on_progress,
-        )
+        self.spec, self.measuring, self.store = spec, measuring, store
+        self.options, self.on_progress = options, on_progress
         self.begun = options.clock() if options.begun is None else options.begun
         self.before = fingerprint(spec)
         self.resolution: Resolution = resolve_file(spec)
@@ -118,9 +113,7 @@ class Session:
     @property
     def winning_problems(self) -> list[Shape]:
         """Of winners for this device, but for those that a rule refuses: each can be measured again."""
-        known = {w.tiling: self.lock.tilings[w.tiling] for w in self._measured if w.tiling != DEFAULT}
-        can = {name for name, knobs in known.items() if legal(self.resolution, [knobs])}
-        return list({shape_text(w.problem): dict(w.problem) for w in self._measured if w.tiling in can}.values())
+        return measurable(self.resolution, self.lock, self._measured)
 
     def find_stale(self, lock: Lock) -> list[Winner]:
         """Winners for this device that were measured with other tools, beside another default, or as something else."""
@@ -326,10 +319,8 @@ class Session:
                     write_package(package.rendered, root)
                     building.open(package.resolved, package.rendered, scratch)
                     standings += [Standing(a, self._make_search(a, station)) for a in attempts if a.is_open]
-                    search = BudgetedSearch(
-                        standings, building, workers, self.options.clock, deadline, self._stages, tell
-                    )
-                    search.run()
+                    clock = self.options.clock
+                    BudgetedSearch(standings, building, workers, clock, deadline, self._stages, tell).run()
             finally:
                 building.end()
                 station.end()
@@ -396,10 +387,8 @@ class Session:
         if lock == self.resolution.lock:
             return
         if fingerprint(self.spec) != self.before:
-            self.report.failed = (
-                f"{self.spec} or its lock has changed while it was tuned: nothing is written; every measurement is "
-                "kept, so the same command again takes seconds"
-            )
+            said = f"{self.spec} or its lock has changed while it was tuned: nothing is written; every measurement is "
+            self.report.failed = said + "kept, so the same command again takes seconds"
             return
         self.report.written = write_text(lock_path(self.spec), lock.to_text())
 

@@ -171,3 +171,30 @@ def test_a_kernel_that_breaks_it_is_found(plan: type[InvariantPlan], text: str) 
 def test_kernels_that_do_not_promise_it_are_not_asked() -> None:
     subject = plan_subject(CpuPlan(), Path("plain"))
     assert not any(case.mode == "rows" for case in list_cases(subject))
+
+
+def test_every_pair_of_a_portfolio_is_compared() -> None:
+    """All with the first, bit by bit, so that equal ones among those that differ from it are told as well."""
+
+    class Portfolio(InvariantPlan):
+        tilings: ClassVar = {name: Tiling() for name in ("one", "two", "three", "four")}
+        odd: ClassVar[tuple[str, ...]] = ()
+
+        def multiply(self, key: str, a: Any, b: Any) -> Any:
+            exact = super().multiply(key, a, b)
+            return exact.mul(1 + 2**-7) if key in self.odd else exact
+
+    assert {r.status for r in rows_cases(Portfolio())} == {"pass"}
+    for odd in (("four",), ("three", "four"), ("two", "three", "four")):
+        Portfolio.odd = odd
+        for result in rows_cases(Portfolio()):
+            assert result.status == "wrong"
+            told = {key for key in Portfolio.tilings if any(f"with tiling {key}, all rows" in d for d in result.detail)}
+            assert told == set(odd)
+
+
+def test_the_portfolio_of_an_invariant_spec_is_what_check_compares() -> None:
+    package = render_package(resolve_text(INVARIANT + "dims: {n: 4096, k: 4096}\n").resolved).files["plan.py"]
+    names = set(resolve_text(INVARIANT + "dims: {n: 4096, k: 4096}\n").resolved.picks)
+    assert len(names) > 1
+    assert all(f'    "{name}": GemmTiling(' in package for name in names)

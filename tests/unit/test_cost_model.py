@@ -49,7 +49,7 @@ def test_the_tensor_core_rests_while_a_lone_warpgroup_promotes() -> None:
 
     fast = clocks(promote_every="never")
     assert clocks() == fast  # one adds while the other's MMAs run
-    assert clocks(schedule="pingpong") > 1.2 * clocks(schedule="pingpong", promote_every="never")
+    assert clocks(schedule="pingpong") > 1.1 * clocks(schedule="pingpong", promote_every="never")
     assert clocks(consumers=1, promote_every=2) > clocks(consumers=1) > clocks(consumers=1, promote_every="never")
     transposed = {"tile": (256, 64, 128), "swap_ab": True, "schedule": "pingpong"}
     assert clocks(BLOCKS, **transposed) > clocks(**transposed)  # a factor for each column, where rows have scales
@@ -133,18 +133,19 @@ def test_two_readers_without_multicast_pass_operands_between_the_halves_of_l2() 
 
 
 def test_tensor_core_and_memory_disturb_each_other() -> None:
-    """Of the lesser, 30% add to the greater."""
+    """Of the lesser, a part adds to the greater."""
     found = model(Shape(16, 8192, 8192), **{**NARROW, "tile": (64, 16, 64)}, **ALONE)
     assert found.bound == "device memory"
-    on_sms = found.spent["TMA"] + found.spent["epilogue"]
-    assert on_sms == pytest.approx(0.3 * found.busy, abs=2)
-    assert found.clocks == CONSTANTS.early_start_clocks + found.spent["device memory"] + on_sms
+    on_sms = found.clocks - found.spent["device memory"] - found.spent["launch"]
+    assert on_sms == pytest.approx(CONSTANTS.overlap_percent / 100 * found.busy, abs=2)
+    assert found.spent["launch"] == CONSTANTS.early_start_clocks
+    assert 0 < CONSTANTS.overlap_percent < 50
 
 
 def test_tile_k_of_256_bytes_saves_barriers() -> None:
     shape, knobs = Shape(16, 8192, 8192), {**ALONE, "swap_ab": True}
     short, deep = (model(shape, tile=(64, 16, k), stages=stages, **knobs) for k, stages in ((64, 16), (128, 11)))
-    assert 0.99 * short.clocks < deep.clocks < short.clocks
+    assert 0.98 * short.clocks < deep.clocks < short.clocks
 
 
 def test_few_rows_are_bound_by_memory_and_prefer_small_tiles() -> None:
@@ -174,13 +175,66 @@ def test_clusters_save_traffic_where_there_are_many_waves_and_nothing_where_nobo
     assert model(small, **NARROW, **ALONE).clocks < model(small, consumers=1, cluster=(1, 2), **NARROW).clocks
 
 
-def test_idle_sms_lend_half_of_their_power_in_a_single_wave_only() -> None:
-    few, full = model(Shape(512, 7168, 4096), stages=4), model(Shape(128 * 12, 256 * 11, 4096), stages=4)
-    many = model(Shape(512 + 128 * 32, 7168, 4096), stages=4)
-    assert (few.tiles, few.waves, full.last, many.waves, many.last) == (112, 1, 132, 8, 84)
-    spent = [e.spent["tensor core"] for e in (few, full, many)]
-    assert spent[0] == pytest.approx((1 - 20 / 132 / 2) * spent[1], rel=0.01)
-    assert spent[2] == 8 * spent[1]
+def test_idle_sms_lend_their_power_in_a_single_wave_only() -> None:
+    """On a device whose power, and not the data sheet, limits the tensor core."""
+    device = replace(H200, rates=H200.rates._replace(sustained_flops_16bit=700 * 10**12))
+    spent = []
+    for m, n in ((512, 7168), (128 * 12, 256 * 11), (512 + 128 * 32, 7168)):
+        e = estimate(candidate(P, stages=4), describe_work(P, Shape(m, n, 4096), device), device)
+        spent.append((e.tiles, e.waves, e.spent["tensor core"]))
+    few, full, many = spent
+    assert (few[:2], full[:2], many[:2]) == ((112, 1), (132, 1), (1008, 8))
+    assert few[2] == pytest.approx((1 - 20 / 132 * CONSTANTS.lent_percent / 100) * full[2], rel=0.01)
+    assert many[2] == 8 * full[2]
+
+
+def test_no_tensor_core_is_faster_than_the_data_sheet_has_it() -> None:
+    """A sustained rate, which carries what the formula leaves out, may exceed it; power lent by idle SMs as well."""
+    few = model(Shape(512, 7168, 4096), stages=4)
+    least = 2 * 128 * 256 * 4096 * H200.clock_hz * H200.sms / H200.flops_16bit
+    assert few.spent["tensor core"] >= 0.999 * least
+
+
+def test_many_readers_of_the_same_rows_cost_l2_less_than_each_alone() -> None:
+    """Short rows: every tile of m reads the weights. On a device of little L2, time grows with readers, but less than
+    by each."""
+    device = replace(H200, rates=H200.rates._replace(l2_bytes_per_clock=500, halves_bytes_per_clock=10**6))
+    times = []
+    for rows in (2, 8, 32):
+        shape, tile = Shape(64 * rows, 8192, 8192), {"tile": (64, 256, 64), "stages": 5, **ALONE}
+        times.append(estimate(candidate(P, **tile), describe_work(P, shape, device), device).spent["L2"])
+    assert times[0] < times[1] < times[2]
+    assert times[1] < 4 * times[0] > 0
+    assert times[2] < 4 * times[1]
+
+
+def test_flat_tiles_in_pingpong_and_lone_warpgroups_are_slower() -> None:
+    shape = Shape(4096, 4096, 4096)
+    flat = {"tile": (64, 128, 64), "cluster": (1, 1), "stages": 8}
+    in_turns, alone = model(shape, schedule="pingpong", consumers=2, **flat), model(shape, consumers=1, **flat)
+    ends = [e.waves for e in (in_turns, alone)]
+    assert ends[0] == ends[1]
+    on_sms = [max(e.spent.values()) for e in (in_turns, alone)]
+    assert on_sms[0] == pytest.approx((1 + CONSTANTS.flat_percent / 100) * on_sms[1], rel=0.001)
+    tall = {"tile": (128, 128, 64), "cluster": (1, 1), "stages": 6}
+    one, two = (model(shape, consumers=count, **tall).spent["tensor core"] for count in (1, 2))
+    assert one == pytest.approx((1 + CONSTANTS.lone_percent / 100) * two, rel=0.001)
+
+
+def test_narrow_subtiles_of_an_epilogue_take_longer() -> None:
+    """Columns of 16, then of 8, where tile n is no multiple of 32; per column of the tile."""
+    shape, knobs = Shape(4096, 4096, 512), {"consumers": 2, "cluster": (1, 1), "stages": 4}
+    wide, narrow, narrowest = (model(shape, tile=(128, n, 64), **knobs) for n in (192, 208, 200))
+    ends = [e.spent["epilogue"] / e.waves for e in (wide, narrow, narrowest)]
+    assert ends[1] > (1 + CONSTANTS.narrow_percent / 100) * ends[0]
+    assert ends[2] > ends[1]  # of fewer columns
+
+
+def test_zero_rows_of_edge_tiles_take_time_where_there_is_one_wave() -> None:
+    """n = 4097 and 4096 + 256: in both 17 tiles along n, of which the last has one column or all of its 256."""
+    edge, whole = (model(Shape(128, n, 8192), cluster=(1, 1), stages=4) for n in (4104, 4096 + 256))
+    assert edge.tiles == whole.tiles == 17
+    assert edge.busy > whole.busy
 
 
 def test_split_k_fills_the_device_and_does_not_pay_where_it_is_full() -> None:
@@ -211,7 +265,7 @@ def test_operands_beyond_l2_are_read_again_by_each_wave() -> None:
     shape = Shape(128 * 132, 8192, 65536)
     banded, single = (model(shape, raster_group=g, cluster=(1, 1)) for g in (8, 1))
     assert single.clocks >= banded.clocks
-    slow = replace(H200, hbm_bytes_per_s=10**12)
+    slow = replace(H200, rates=H200.rates._replace(hbm_bytes_per_s=10**12))
     work = describe_work(P, shape, slow)
     one, many = (estimate(candidate(P, raster_group=g, cluster=(1, 1)), work, slow) for g in (1, 11))
     assert one.bound == "device memory"
@@ -219,24 +273,25 @@ def test_operands_beyond_l2_are_read_again_by_each_wave() -> None:
 
 
 @pytest.mark.parametrize("device", list(DEVICES.values()), ids=list(DEVICES))
-def test_the_sustained_rate_is_below_that_of_the_data_sheet(device: Any) -> None:
-    assert 0.6 * device.flops_16bit < device.sustained_flops_16bit < device.flops_16bit
+def test_the_sustained_rate_is_near_that_of_the_data_sheet(device: Any) -> None:
+    assert 0.6 * device.flops_16bit < device.rates.sustained_flops_16bit < 1.2 * device.flops_16bit
 
 
 def test_equals_have_an_order_whatever_order_they_come_in() -> None:
-    """In square tiles; for groups a cluster along rows comes last, elsewhere first."""
+    """In square tiles: clusters along m before such along n, not transposed, pingpong; of groups always the same."""
     shape, device = Shape(512, 4096, 4096), H200
     cores = [
         Core(schedule, 2, (128, 128, 64), cluster, swap_ab, 1)
         for schedule in ("cooperative", "pingpong") for cluster in ((1, 2), (2, 1)) for swap_ab in (True, False)
     ]  # fmt: skip
+    of_groups = []
     for given in (cores, cores[::-1]):
         ranked = list(rank(P, dict.fromkeys(given, 6), device, [shape]))
         assert [(c.swap_ab, c.cluster, c.schedule) for c in ranked[:3]] == [
             (False, (2, 1), "pingpong"), (False, (2, 1), "cooperative"), (True, (1, 2), "pingpong"),
         ]  # fmt: skip
-        grouped = list(rank(bind_text(COUNTS), dict.fromkeys(given, 6), device, [Shape(512, 4096, 4096, 4)]))
-        assert grouped[0].cluster == (1, 2)
+        of_groups.append(list(rank(bind_text(COUNTS), dict.fromkeys(given, 6), device, [Shape(512, 4096, 4096, 4)])))
+    assert of_groups[0] == of_groups[1]
 
 
 def test_explain_ranks_the_legal_ones_under_what_the_spec_writes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,13 +300,14 @@ def test_explain_ranks_the_legal_ones_under_what_the_spec_writes(capsys: pytest.
     (ranking,) = (s for s in json.loads(capsys.readouterr().out) if s["title"].startswith("Cost model for m=16"))
     rows = ranking["table"]
     assert ranking["lines"] == ["under what the spec writes: warpgroups.schedule"]
-    assert [r["rank"] for r in rows] == ["1", "2", "3", "4", "5", "this kernel"]
+    assert [r["rank"].partition(",")[0] for r in rows[:5]] == ["1", "2", "3", "4", "5"]
+    assert sum("this kernel" in r["rank"] for r in rows) == 1
     assert {r["schedule"] for r in rows} == {"pingpong"}
     times = [float(r["us"]) for r in rows]
     assert times == sorted(times)
-    assert {r["bound by"] for r in rows} == {"tensor core", "device memory"}
+    assert "device memory" in {r["bound by"] for r in rows}
     assert all(r["bound by"] in r["of which"] for r in rows)
-    assert rows[0]["of which"].startswith("launch 2.6")
+    assert rows[0]["of which"].startswith("launch 0.9")
 
 
 def test_explain_orders_by_the_times_that_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

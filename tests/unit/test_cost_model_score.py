@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.cores import rank, sketch
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.hardware import DEVICES
+from cutegen.hardware import DEVICES, Device
 from cutegen.report.score import WITHIN, Pick, Score, Timed, TimedProblem, describe_score, load_timed, score_model
 from cutegen.resolve import resolve_file
 
@@ -34,6 +35,7 @@ KERNELS = {
     "e4m3 blocks": "gemm_e4m3_block128_sm90a",
 }
 FIRST = (5, 10)  # candidates that a quick tune might measure
+ON_H100 = json.loads((ROOT / "docs" / "measurements" / "gemm_h100.json").read_text())
 TUNED = 5  # the run that `tune` measured, the only one that nothing was fitted to
 
 
@@ -100,9 +102,15 @@ def measured() -> list[Ranked]:
 
 def _rank(run: int, dtype: str, problem: GemmProblem, shape: Shape, tried: list[tuple[Kernel, float]]) -> Ranked:
     """As `tune` does, in whose order they are; of those that the model cannot tell apart the first one is first."""
-    device = DEVICES["h200"]
+    candidates = [(kernel.candidate(problem, run), us) for kernel, us in tried]
+    return _rank_candidates(run, dtype, problem, shape, candidates, DEVICES["h200"])
+
+
+def _rank_candidates(
+    run: int, dtype: str, problem: GemmProblem, shape: Shape, tried: list[tuple[Candidate, float]], device: Device
+) -> Ranked:
     work = describe_work(problem, shape, device)
-    timed = [(estimate(kernel.candidate(problem, run), work, device), us) for kernel, us in tried]
+    timed = [(estimate(candidate, work, device), us) for candidate, us in tried]
     timed.sort(key=lambda item: (item[0].clocks, item[0].from_l2, item[0].busy))
     return Ranked(run, dtype, shape, [us for _, us in timed], [_us(e) for e, _ in timed])
 
@@ -113,7 +121,8 @@ def _rank_cores(run: int, dtype: str, problem: GemmProblem, shape: Shape, tried:
     us = {kernel.core: us for kernel, us in tried}
     assert len(us) == len(tried)
     by_core = {kernel.core: kernel for kernel, _ in tried}
-    work = describe_work(problem, shape, device)._replace(in_pieces=False)
+    work = describe_work(problem, shape, device)
+    work = work._replace(form=work.form._replace(in_pieces=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cores, "split_k_sum", lambda *_: ("ordered_parallel", ""))
         patch.setattr(cores, "describe_work", lambda *_: work)
@@ -124,6 +133,42 @@ def _rank_cores(run: int, dtype: str, problem: GemmProblem, shape: Shape, tried:
 
 def _us(e: Estimate) -> float:
     return e.clocks * 1e6 / DEVICES["h200"].clock_hz
+
+
+@pytest.fixture(scope="module")
+def on_h100() -> list[Ranked]:
+    """Complete candidates, in the order in which plans pick."""
+    names = ON_H100["kernel"]
+    assert names[:7] == ["schedule", "consumers", "tile", "cluster", "stages", "split_k", "swap_ab"]
+    assert ON_H100["problem"] == MEASURED["problem"]
+    problem, device = resolve_shipped(KERNELS["bf16"]).problem, DEVICES["h100"]
+    kernels = []
+    for values in ON_H100["kernels"]:
+        schedule, consumers, tile, cluster, stages, split_k, swap_ab = values[:7]
+        core = Core(schedule, consumers, tuple(tile), tuple(cluster), swap_ab, split_k)
+        others = dict(zip(names[7:], values[7:]))
+        kernels.append(sketch(problem, core, stages, device).vary(**others, pdl_wait=True))
+    return [
+        _rank_candidates(run, dtype, problem, Shape(m, n, k), [(kernels[i], us) for i, us in times], device)
+        for run, dtype, m, n, k, _, times in ON_H100["problems"]
+    ]
+
+
+def test_score_on_the_h100_is_the_one_in_the_docs(on_h100: list[Ranked]) -> None:
+    layers = {r.shape[1:] for r in on_h100}
+    assert f"{sum(len(r.us) for r in on_h100):,} times of {len({r.shape for r in on_h100})} problems" in SAID
+    assert f"with {len(layers)} pairs of n and k" in SAID
+    for text in describe_score(score(on_h100)):
+        assert text in SAID
+    for run in (1, 2):
+        rows = [r for r in on_h100 if r.run == run]
+        part = score(rows)
+        mean = math.exp(sum(math.log(1 + p.behind) for p in part.picks) / len(rows)) - 1
+        inside = [part.within(s) for s in WITHIN]
+        cells = (run, len(rows), *inside, f"{mean:.1%}", f"{max(p.behind for p in part.picks):.1%}")
+        assert f"| {' | '.join(map(str, cells))} |" in DOCS
+    short = [r for r in on_h100 if 130 <= r.shape.m <= 400]
+    assert f"with 130 to 400 rows within 5% on {score(short).within(0.05)} of {len(short)}" in SAID
 
 
 def score(rows: list[Ranked]) -> Score:
@@ -153,7 +198,7 @@ def test_the_docs_say_what_was_measured(measured: list[Ranked]) -> None:
     assert f"{times:,} times of {len(different)} problems with {len(layers)} pairs of n and k" in SAID
     few, many = ([r for r in tuned if (r.shape.m <= 128) is wanted] for wanted in (True, False))
     inside = [f"{score(rows).within(0.05)} of {len(rows)}" for rows in (tuned, few, many)]
-    assert f"on run 5 by {inside[0]} (88%): {inside[1]} with up to 128 rows, {inside[2]} above" in SAID
+    assert f"on run 5 by {inside[0]} (92%): {inside[1]} with up to 128 rows, {inside[2]} above" in SAID
 
 
 def long_windows() -> list[TimedProblem]:
@@ -195,7 +240,7 @@ def write_bench(tmp_path: Path) -> Path:
     baseline = problem["candidates"][1]
     kernels = [
         timed(f"gemm_bf16_{name}", [us] * 9, [us] * 9, tiling=tiling)
-        for name, us, tiling in (("sm90a", 1700.0, "t128x256x64"), ("pingpong_sm90a #2", 1600.0, "t128x192x64"))
+        for name, us, tiling in (("sm90a", 1600.0, "t128x256x64"), ("pingpong_sm90a #2", 1700.0, "t128x192x64"))
     ]
     problem |= {"shape": {"m": 8192, "n": 8192, "k": 8192}, "candidates": [*kernels, baseline]}
     path = tmp_path / "bench.json"
@@ -208,7 +253,7 @@ def test_score_of_a_bench_from_the_command_line(tmp_path: Path, capsys: pytest.C
     specs = [a for n in ("gemm_bf16_sm90a", "gemm_bf16_pingpong_sm90a") for a in ("--model", f"{ROOT}/specs/{n}.yaml")]
     assert main(["report", str(path), *specs]) == 0
     out = capsys.readouterr().out
-    assert "gemm_bf16_pingpong_sm90a #2 t128x192x64  1600.00" in out
+    assert "gemm_bf16_pingpong_sm90a #2 t128x192x64  1700.00" in out
     assert (
         "behind the fastest by at most 2% on 0 (0%), 5% on 0 (0%), 10% on 1 (100%) of 1 problems; by 6.2% at most"
         in out
@@ -240,7 +285,7 @@ def test_score_of_a_tune_puts_candidates_into_the_same_rounds(tmp_path: Path) ->
         ("default", 210e-6), ("small", 420e-6), ("odd", pytest.approx(140e-6)),
     ]  # fmt: skip
     score = score_model([found], run_model)
-    assert score.picks == (Pick("m=4096 n=4096 k=4096", 2, ("default", 210e-6), ("default", 210e-6), pytest.approx(202.5e-6, rel=0.01)),)  # fmt: skip  # noqa: E501
+    assert score.picks == (Pick("m=4096 n=4096 k=4096", 2, ("default", 210e-6), ("default", 210e-6), pytest.approx(180.1e-6, rel=0.01)),)  # fmt: skip  # noqa: E501
 
 
 @pytest.mark.parametrize(

@@ -115,27 +115,29 @@ def test_known_shapes_let_the_cost_model_decide() -> None:
     (reason,) = (d.reason for d in several if d.key == "tiling.tile")
     assert reason.startswith("cost model: the least sum of times relative to the best over 3 problems; at worst ")
     large = decided(PLAIN + "dims: {m: 8192, n: 8192, k: 8192}\n")
-    assert large["tiling.tile"] == (128, 224, 64)
+    assert large["tiling.tile"] == (128, 192, 64)
     assert large["tiling.cluster"] == (2, 1)
     few = decided(PLAIN + "dims: {m: 16, n: 8192, k: 8192}\n")
     assert few["tiling.swap_ab"] is True
-    assert (few["tiling.tile"], few["tiling.split_k"]) == ((128, 16, 128), 2)
-    assert few["tiling.split_k_sum"] == "ordered_cluster"
+    assert (few["tiling.tile"], few["tiling.split_k"]) == ((64, 16, 128), 1)
+    deep = decided(PLAIN + "dims: {m: 16, n: 1024, k: 16384}\n")
+    assert deep["tiling.split_k"] > 1  # type: ignore[operator]
+    assert deep["tiling.split_k_sum"] == "ordered_cluster"
 
 
 @pytest.mark.parametrize(
     ("dims", "tile", "swap_ab", "known"),
     [
-        ("m: [1, 64]", (64, 32, 128), False, "m=64, n=16384, k=16384"),
+        ("m: [1, 64]", (64, 32, 64), False, "m=64, n=2048, k=2048, n and k taken as 2048 to 16384"),
         ("m: 16", (64, 16, 128), True, "m=16, n=2048, k=2048, n and k taken as 2048 to 16384"),
-        ("n: [8, 32]", (64, 32, 128), False, "m=2048, n=32, k=2048, m and k taken as 2048 to 16384"),
+        ("n: [8, 32]", (64, 32, 64), False, "m=2048, n=32, k=2048, m and k taken as 2048 to 16384"),
         (
             "m: [1, 64], n: [4096, 8192], k: 14336",
-            (64, 32, 128),
+            (64, 32, 64),
             False,
             "m=64, n=2048, k=14336, n taken as 2048 to 16384",
         ),
-        ("m: [1, 64], n: 8192, k: 14336", (64, 128, 64), False, "m=64, n=8192, k=14336"),
+        ("m: [1, 64], n: 8192, k: 14336", (64, 64, 64), False, "m=64, n=8192, k=14336"),
         # Many rows, or who knows how many: as where nothing is known.
         ("m: [1, 8192]", (128, 256, 64), False, ""),
         ("m: [1, 8192], n: 4096, k: 4096", (128, 256, 64), False, ""),
@@ -150,7 +152,7 @@ def test_few_rows_or_columns_steer_the_tile_whatever_is_known_of_the_others(
     assert (found["tiling.tile"].value, found["tiling.swap_ab"].value) == (tile, swap_ab)
     assert known in found["tiling.tile"].reason
     open_dims = "16384" in known
-    assert found["tiling.split_k"].value == (2 if known and not open_dims else 1)
+    assert found["tiling.split_k"].value == 1
     assert ("taken as 2048 to 16384" in found["tiling.tile"].reason) == open_dims
     assert found["tiling.split_k"].reason.endswith(("are open", "is open")) == open_dims
 
@@ -347,7 +349,7 @@ def test_expected_rows_of_a_group_steer_the_tile() -> None:
     many = values(resolve_text(known.replace("rows}", "rows, expected_rows: 4096}")))
     assert few["tiling.swap_ab"] is True
     assert few["tiling.tile"][1] == 24  # type: ignore[index]
-    assert many["tiling.swap_ab"] is False
+    assert min(many["tiling.tile"][:2]) >= 128  # type: ignore[index]
     unknown = values(resolve_text(COUNTS.replace("rows}", "rows, expected_rows: 20}")))
     assert unknown == values(resolve_text(COUNTS))
 

@@ -49,7 +49,7 @@ IN_ONE_CLUSTER = "tiling: {tile: [128, 128, 64], cluster: [1, 1], split_k: 4}\nw
         ("cooperative", "pingpong", "warpgroups in pingpong have a tile each"),
         ("tiling", "scheduler: dynamic_persistent\ntiling", "take tiles in a fixed order"),
         ("tiling", "pipeline: {stages: 6}\ntiling", "leave no shared memory for sums of other parts"),
-        ("split_k: 4", "split_k: 5", "of clusters of more than 4 CTAs too few are there at once"),
+        ("split_k: 4", "split_k: 9", "of clusters of more than 8 CTAs too few are there at once"),
         ("tiling", "epilogue: {d: 'acc / max_abs(acc, n, 128)'}\ntiling", "with a reduction in the epilogue"),
     ],
 )

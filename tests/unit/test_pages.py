@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from bench_results import GPU, NOISE, candidate, problem, result
 from gemm_specs import PLAIN
 
 from cutegen.cli import main
+from cutegen.cli.commands import COMMANDS
 from cutegen.cli.pages import fill_sections
 from cutegen.diagnostics import CutegenError
 from cutegen.report.markdown import Source, View, markdown
@@ -109,6 +113,38 @@ def test_nothing_that_speaks_against_a_result_is_left_out() -> None:
         "Not measured: 1 problems of 3", "measured again, because a lower end was under 0.98",
     ):  # fmt: skip
         assert said in text
+
+
+def test_slow_problems_alone_the_slowest_first() -> None:
+    slower = result(problem(20.0, 128), problem(12.5, 16), problem(5.0, 64))
+    _, _, *found = rows(markdown(sources(slower), View(below=1)))
+    assert [r[0] for r in found] == ["128", "16"]
+    assert "No speed is below 0.2." in markdown(sources(slower), View(below=0.2))
+
+
+def test_kernels_together_are_one_row() -> None:
+    p = problem(8.0, 32)
+    p["candidates"][0]["name"] = "other"
+    results = sources(result(problem(12.5, 16)), result(p))
+    assert len(rows(markdown(results, View()))) == 4
+    _, _, row = rows(markdown(results, View(together=True)))
+    assert row[:3] == ["2 kernels", "cuBLAS", "2"]
+    assert row[3].startswith("1.000 [")
+
+
+def test_files_of_one_machine_share_a_line() -> None:
+    text = markdown(sources(result(problem(8.0, 16)), result(problem(8.0, 32))), View())
+    lines = [line for line in text.splitlines() if line.startswith("- ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("- [r0.json](measurements/r0.json), [r1.json](measurements/r1.json): ")
+    assert lines[0].endswith("Each file has its command")
+
+
+def test_launches_behind_different_kernels_are_kept_apart() -> None:
+    plain = result(problem(8.0, 32), behind="plain")
+    assert "behind a plain kernel" in markdown(sources(plain), View())
+    with pytest.raises(CutegenError, match="timed behind nothing and plain"):
+        markdown(sources(result(problem(8.0, 16)), plain), View())
 
 
 def test_only_some_kernels_or_libraries() -> None:
@@ -213,6 +249,10 @@ def test_examples_in_code_and_pages_without_sections_are_left_alone(site: Path) 
         ("<!-- report: 'docs -->\n<!-- /report -->\n", "page.md:1: No closing quotation"),
         ("<!-- report: docs/measurements/one.json --by x -->\n<!-- /report -->\n", "page.md:1: .*has no dim `x`"),
         ("<!-- winners: nowhere -->\n<!-- /winners -->\n", "page.md:1: .*nowhere does not exist"),
+        ("<!-- chart: docs/measurements/one.json -->\n<!-- /chart -->\n", "page.md:1: .*one.json: "),
+        ("<!-- chart: none.json -->\n<!-- /chart -->\n", "page.md:1: .*none.json"),
+        ("<!-- commands: git -->\n<!-- /commands -->\n", "page.md:1: the commands are those of `cutegen`"),
+        ("<!-- winners: docs/measurements/one.json -->\n<!-- /winners -->\n", "page.md:1: .*is not what `cutegen tune"),
         ("<!-- winners: docs --wat -->\n<!-- /winners -->\n", "page.md:1: `--wat` is not an option"),
     ],
 )
@@ -226,7 +266,7 @@ def test_a_section_that_cannot_be_made_is_named(site: Path, text: str, message: 
 
 
 def test_winners_of_locks(site: Path) -> None:
-    spec = site / "specs" / "kernel.yaml"
+    spec = site / "specs" / "product.yaml"
     spec.parent.mkdir()
     spec.write_text(PLAIN)
     tilings = {"flat": {"tiling.tile": [128, 64, 64]}}
@@ -240,15 +280,15 @@ def test_winners_of_locks(site: Path) -> None:
     lock_path(spec).write_text(resolve_file(spec).lock.with_winners(tilings, winners).to_text())
     page = site / "docs" / "page.md"
     page.write_text(
-        "<!-- winners: specs -->\n<!-- /winners -->\n<!-- winners: specs/kernel.yaml --below -->\n<!-- /winners -->\n"
+        "<!-- winners: specs -->\n<!-- /winners -->\n<!-- winners: specs/product.yaml --below -->\n<!-- /winners -->\n"
     )
     filled = fill_sections(page, site)
     assert filled
     _, _, row, _, _, below = rows(filled)
-    assert row[0] == "[kernel](../specs/kernel.lock.yaml)"
+    assert row[0] == "[product](../specs/product.lock.yaml)"
     assert row[3:] == ["3", "1.029", "1.019", "0.900", "1"]  # a winner that no call runs does not count
     assert below == [
-        "kernel",
+        "product",
         "m 64, n 4096, k 4096",
         "NVIDIA H200",
         "`default`",
@@ -260,7 +300,14 @@ def test_winners_of_locks(site: Path) -> None:
 
 def test_options_of_markdown_go_with_it(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = "docs/measurements/one.json"
-    for words in (["--by", "m"], ["--full"], ["--kernel", "gemm"], ["--against", "cuBLAS"]):
+    for words in (
+        ["--by", "m"],
+        ["--full"],
+        ["--below", "1"],
+        ["--together"],
+        ["--kernel", "gemm"],
+        ["--against", "cuBLAS"],
+    ):
         assert main(["report", one, *words]) == 2
         assert "is an option of --markdown" in capsys.readouterr().err
     for words in (["--html", "x.html"], ["--json"], ["-o", "x.json"], ["--compare", one]):
@@ -268,3 +315,84 @@ def test_options_of_markdown_go_with_it(site: Path, capsys: pytest.CaptureFixtur
         assert "contradict each other" in capsys.readouterr().err
     assert main(["report", one, one]) == 2
     assert "several results are shown together by --markdown only" in capsys.readouterr().err
+
+
+BAR = {
+    "label": "GEMM <&>",
+    "does": "not tuned",
+    "files": ["docs/measurements/o*.json"],
+    "against": "cuBLAS",
+    "peer": "cuBLAS",
+}
+
+
+def write_chart(site: Path, *bars: dict[str, Any]) -> None:
+    (site / "docs" / "chart.json").write_text(json.dumps({"title": "Speeds", "bars": bars}))
+
+
+def test_a_chart_of_stored_results(site: Path) -> None:
+    write_chart(site, BAR)
+    readme = site / "README.md"
+    readme.write_text("<!-- chart: docs/chart.json -->\n<!-- /chart -->\n")
+    assert main(["docs", "--check"]) == 1
+    assert main(["docs"]) == 0
+    assert main(["docs", "--check"]) == 0
+    light, dark = ((site / "docs" / f"chart-{theme}.svg").read_text() for theme in ("light", "dark"))
+    for picture in (light, dark):
+        ElementTree.fromstring(picture)
+        assert "GEMM &lt;&amp;&gt;" in picture
+        assert "not tuned; 3 problems, H200" in picture
+        assert "1.26x cuBLAS" in picture
+        assert "prefers-color-scheme" not in picture  # which page it is on, a picture cannot know
+    assert light != dark
+    text = readme.read_text()
+    assert '<img src="docs/chart-light.svg"' in text
+    assert 'srcset="docs/chart-dark.svg"' in text
+    assert "the slowest problem 0.80x" in text
+    (site / "docs" / "measurements" / "one.json").write_text(pack(result(problem(8.0))))
+    assert main(["docs", "--check"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"against": "cuBLOS"}, "these results have no `cuBLOS`"),
+        ({"files": ["none.json"]}, "none.json does not exist"),
+        ({"files": []}, "chart.json: .*files"),
+        ({"colour": "red"}, "chart.json: .*colour"),
+    ],
+)
+def test_a_chart_that_cannot_be_drawn(
+    site: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], message: str
+) -> None:
+    write_chart(site, BAR | change)
+    assert main(["docs"]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not list(site.glob("docs/*.svg"))
+
+
+def test_winners_of_a_tune(site: Path) -> None:
+    entry = {
+        "device": "NVIDIA H100 80GB", "calls": {"m": [1, 16], "n": 4096, "k": 4096}, "tiling": "flat", "us": 8.25,
+        "gain": None, "baseline": "torch.mm", "speed": [1.1, 1.2, 1.3], "beside": "abc", "toolchain": "dsl 4.8.1",
+        "measured": "0" * 16, "unused": "",
+    }  # fmt: skip
+    tuned = {"spec": "specs/kernel.yaml", "problems": [], "winners": [entry, entry | {"speed": [0.8, 0.9, 1.0]}]}
+    (site / "docs" / "measurements" / "tune.json").write_text(json.dumps(tuned))
+    page = site / "docs" / "page.md"
+    page.write_text("<!-- winners: docs/measurements/tune.json --all -->\n<!-- /winners -->\n")
+    _, _, first, second = rows(fill_sections(page, site) or "")
+    assert (first[1], first[-1], second[-1]) == ("m 16, n 4096, k 4096", "1.200 [1.100, 1.300]", "0.900 [0.800, 1.000]")
+    write_chart(site, BAR | {"files": ["docs/measurements/tune.json"], "against": "torch.mm"})
+    assert main(["docs"]) == 0
+    assert "2 problems, H100" in (site / "docs" / "chart-dark.svg").read_text()
+    (site / "docs" / "measurements" / "tune.json").write_text(json.dumps(tuned | {"winners": [{"device": 1}]}))
+    with pytest.raises(CutegenError, match=r"tune\.json is damaged"):
+        fill_sections(page, site)
+
+
+def test_the_commands(site: Path) -> None:
+    page = site / "docs" / "page.md"
+    page.write_text("<!-- commands: cutegen -->\n<!-- /commands -->\n")
+    found = [row[0] for row in rows(fill_sections(page, site) or "")[2:]]
+    assert found == [f"`{name}`" for name in COMMANDS if name != "docs"]

@@ -63,7 +63,7 @@ def hold_portfolio(
     arch = ARCHS[spec.arch]
     devices = [DEVICES[spec.device]] if spec.device else [d for d in DEVICES.values() if d.arch == spec.arch]
     shapes = grid_of(problem, spec.listed_shapes(problem.m.name))
-    chosen = choose_portfolio(problem, written, default, arch, devices, shapes, most, refuse)
+    chosen = choose_portfolio(problem, written, default, arch, devices, shapes, most)
     return Held(chosen.candidates, _portfolio(problem, knobs, chosen, MODEL))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from cutegen.families.gemm.candidate import Candidate, Core, structure
 from cutegen.families.gemm.cores import ANY_SHAPE, cluster_splits, list_gathers, pool_cores
 from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
 from cutegen.families.gemm.derived import may_spill
+from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.orientation import copy_rows, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
@@ -105,28 +107,39 @@ def choose_portfolio(
     devices: Sequence[Device],
     shapes: Sequence[Shape],
     most: int,
-    refuse: Callable[[Candidate], Refusal | None],
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Chosen:
     """At most `most` tilings with the fixed knobs (by Candidate field), the default among them, and how good they are.
-    devices: the problems take turns with them. refuse: what refuses a candidate beside the rules."""
+    devices: the problems take turns with them."""
     if most == 1 or len(shapes) < 2:
         return Chosen((), "")
-    judge = _Judge(problem, fixed, arch, refuse, coarse=len(shapes) > COARSE)
-    columns = []
-    for number, shape in enumerate(shapes):
-        columns.append(judge.rank(shape, devices[number % len(devices)]))
-        on_progress(len(columns), len(shapes))
+    return _choose(problem, tuple(sorted(fixed.items())), default, arch, tuple(devices), tuple(shapes), most)
+
+
+@lru_cache(maxsize=64)  # it takes a second, and one process may resolve a spec several times
+def _choose(
+    problem: GemmProblem,
+    fixed: tuple[tuple[str, Any], ...],
+    default: Candidate,
+    arch: Arch,
+    devices: tuple[Device, ...],
+    shapes: tuple[Shape, ...],
+    most: int,
+) -> Chosen:
+    judge = _Judge(problem, dict(fixed), arch, partial(other_sum, problem, default), coarse=len(shapes) > COARSE)
+    columns = [judge.rank(shape, devices[number % len(devices)]) for number, shape in enumerate(shapes)]
+    columns = [column for column in columns if column.losses]  # others have no legal core: the default runs them
+    if not columns:
+        return Chosen((), "")
     picked = judge.pick(columns, default, most)
     left = [min(losses) for losses in zip(*(judge.measure(c, columns) for c in (default, *picked)))]
     mean, worst = (100 * math.expm1(max(x, 0)) for x in (sum(left) / len(left), max(left)))
     spans = ", ".join(
         f"{dim.name} {min(e)} to {max(e)}" if len(e) > 1 else f"{dim.name} {min(e)}"
-        for dim, e in zip((problem.m, problem.n, problem.k, problem.batch), map(set, zip(*shapes)))
+        for dim, e in zip((problem.m, problem.n, problem.k, problem.batch), map(set, zip(*(c.shape for c in columns))))
         if dim
     )
     reason = (
-        f"cost model, {len(shapes)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these "
+        f"cost model, {len(columns)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these "
         f"is {mean:.1f}% slower than its own pick for each, {worst:.0f}% at most"
     )
     return Chosen(tuple(picked), reason)
@@ -174,7 +187,7 @@ class _Judge:
         for core in pool:
             (m, n), (rows, columns) = core.tile[:2], core.cluster
             x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
-            if x <= m * (rows - 1) or y <= n * (columns - 1):
+            if "cluster" not in self.fixed and (x <= m * (rows - 1) or y <= n * (columns - 1)):
                 continue  # CTAs of a cluster have no tile
             yield core
             if splits:
