@@ -12,16 +12,17 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import gemm_specs
 import name_probes
+from bound_winners import TILINGS, bound, winner
 
 import cutegen.runtime
 from cutegen.epilogue.ops import FUNCTIONS
 from cutegen.render import render_package
 from cutegen.resolve import Lock, Resolution, resolve_document
-from cutegen.resolve.winners import Winner
 from cutegen.spec import SpecDocument, load_text, parse_spec
 
 SPECS = Path(__file__).parent.parent / "specs"
@@ -56,11 +57,11 @@ def _resolve(text: str, lock: Lock | None = None) -> Resolution:
 
 
 def _with_winners(plain: Resolution) -> Resolution:
-    m, n, k = (dim.name for dim in plain.resolved.problem.dims)
-    calls = {m: (1, 16), n: 4096, k: 4096}
-    winner = Winner("NVIDIA H200", calls, "won", 8.25, (1.1, 1.2, 1.3), "torch.mm", None, "abc123", "dsl 4.8.1 cu13")
-    knobs = {"warpgroups.schedule": "pingpong", "tiling.tile": [128, 128, 64]}
-    return _resolve(plain.document.text, plain.lock.with_winners({"won": knobs}, [winner]))
+    dims = (dim.name for dim in plain.resolved.problem.dims)
+    won = winner(1, 16, "turns")
+    won = replace(won, calls=dict(zip(dims, won.calls.values())))
+    winners = bound([won], text=plain.document.text)
+    return _resolve(plain.document.text, plain.lock.with_winners({"turns": TILINGS["turns"]}, winners))
 
 
 def rename(text: str) -> str:

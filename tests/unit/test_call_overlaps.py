@@ -117,7 +117,7 @@ def test_surplus_arguments_are_errors(copying: Any, tmp_path: Path, monkeypatch:
     with pytest.raises(TypeError, match=r"takes 4 arguments|takes 5 arguments"):
         copying.launch_fn(*inputs, d, scratch, scratch)
     assert copying.launched == []
-    scales = counted(plan_of(gathered_scales(BLOCKS, how="copy"), tmp_path / "scales"), monkeypatch)
+    scales = counted(plan_of(gathered_scales(BLOCKS, how="copy") + "portfolio: 1\n", tmp_path / "scales"), monkeypatch)
     inputs = scales.prepare_inputs(t=5, m=40, n=16, k=256)
     (d,) = scales.allocate_outputs(*inputs)
     a, sa = scales.allocate_scratch(*inputs)
