@@ -13,9 +13,8 @@ from gemm_specs import PLAIN, SM90, bind_text, candidate, resolve_text
 
 from cutegen.families.gemm.invariance import BATCH_INVARIANCE, other_sum, unsplit_sum
 from cutegen.render import render_package
-from cutegen.resolve import resolve_document, resolve_tuned, tuning_space
+from cutegen.resolve import resolve_tuned, tuning_space
 from cutegen.resolve.winners import Winner
-from cutegen.spec import load_text
 
 torch = pytest.importorskip("torch")
 
