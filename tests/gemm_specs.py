@@ -276,6 +276,7 @@ def resolve_text(
 ) -> Resolution:
     """portfolio: with what else `auto` takes for other extents; it takes a second, and few tests are about it."""
     alone = "portfolio: 1\n" if "kernel: gemm" in text and "portfolio:" not in text and not portfolio else ""
+    text += "\n" if alone and not text.endswith("\n") else ""
     return resolve_document(load_text(text + alone, name, f"{name}.yaml"), lock, **flags)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gemm_specs import FP8, ALONE, values
+from gemm_specs import ALONE, FP8, values
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError, SpecError
