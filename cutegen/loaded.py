@@ -130,11 +130,11 @@ _temporary: dict[int, TemporaryFolder] = {}  # by process: a forked child neithe
 def _temporary_folder() -> Path:
     process = os.getpid()
     if process not in _temporary:
-        _temporary[process] = TemporaryFolder()
-        atexit.register(_remove, process)
+        folder = _temporary[process] = TemporaryFolder()
+        atexit.register(_remove, process, folder)
     return _temporary[process].path
 
 
-def _remove(process: int) -> None:
+def _remove(process: int, folder: TemporaryFolder) -> None:
     if process == os.getpid():
-        _temporary[process].delete()
+        folder.delete()
