@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gemm_specs import PLAIN, resolve_text
+from gemm_specs import ALONE, resolve_text
 
 from cutegen.resolve import bind_winner
 from cutegen.resolve.binding import KERNELS
@@ -29,7 +29,7 @@ def winner(low: int, high: int, tiling: str, device: str = H200, n: int = 4096, 
     return Winner(device, calls, tiling, 8.25, won, "torch.mm", (0.98, 1.0, 1.02), "abc123", TOOLS)
 
 
-def bound(winners: Iterable[Winner], tilings: Mapping[str, Any] = TILINGS, text: str = PLAIN) -> tuple[Winner, ...]:
+def bound(winners: Iterable[Winner], tilings: Mapping[str, Any] = TILINGS, text: str = ALONE) -> tuple[Winner, ...]:
     """As a tune of this spec writes them."""
     before = resolve_text(text)
     return tuple(replace(w, measured=bind_winner(before, tilings.get(w.tiling))) for w in winners)

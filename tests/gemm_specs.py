@@ -26,6 +26,8 @@ tensors:
   b: bf16[n, k]
   d: bf16[m, n]
 """
+# One tiling, and no portfolio beside it: for tests about something else that resolve files or documents.
+ALONE = PLAIN + "portfolio: 1\n"
 FUSED = """\
 cutegen: 1
 kernel: gemm
@@ -274,6 +276,7 @@ def resolve_text(
 ) -> Resolution:
     """portfolio: with what else `auto` takes for other extents; it takes a second, and few tests are about it."""
     alone = "portfolio: 1\n" if "kernel: gemm" in text and "portfolio:" not in text and not portfolio else ""
+    text += "\n" if alone and not text.endswith("\n") else ""
     return resolve_document(load_text(text + alone, name, f"{name}.yaml"), lock, **flags)
 
 

@@ -31,6 +31,8 @@ _MADE = re.compile(r"zq([ioulds])_\w+?_qz")
 _BUILTINS = frozenset(dir(builtins))
 _DIVISOR = re.compile(r"/\s*([0-9]+)")
 Scopes = dict[str, set[str]]
+# Most probes are about the forms of a module, for which the default tiling will do.
+ONE_TILING = "portfolio: 1\n"
 
 
 def collect(family: str) -> Scopes:
@@ -48,8 +50,11 @@ def probes(family: str) -> tuple[Resolution, ...]:
     others = {"gemm": [*gemm_specs.EDGES.values(), *gemm_specs.CONSTANTS.values(), *name_probes.GEMM],
               "mla_decode": name_probes.MLA_DECODE}[family]  # fmt: skip
     texts = (*(text for text in shipped if f"kernel: {family}\n" in text), *others)
-    resolved = [_resolve(rename(text)) for text in dict.fromkeys(texts)]
-    return (*resolved, *([_with_winners(_resolve(rename(gemm_specs.PLAIN)))] if family == "gemm" else []))
+    if family == "mla_decode":
+        return tuple(_resolve(rename(text)) for text in dict.fromkeys(texts))
+    alone = [_resolve(rename(text) + ONE_TILING) for text in dict.fromkeys(texts) if "\nportfolio:" not in text]
+    whole = [_resolve(rename(text)) for text in name_probes.PORTFOLIOS]
+    return (*alone, *whole, _with_winners(_resolve(rename(gemm_specs.PLAIN) + ONE_TILING)))
 
 
 def _resolve(text: str, lock: Lock | None = None) -> Resolution:

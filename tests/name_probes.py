@@ -221,3 +221,13 @@ WIDE_REDUCTION = (
 )
 GEMM += [WIDE_REDUCTION, WIDE_REDUCTION + "tiling: {tile: [128, 64, 64], swap_ab: true}\n"]
 GEMM += [GATED_BLOCKS.replace("sa: f32[m, ceil(k/128)]@m", "sa: f32[]")]
+# With what else `auto` takes for other extents: several modules, and tilings that a call chooses among.
+PORTFOLIOS = (
+    gemm_specs.PLAIN,
+    OMITTED,
+    gemm_specs.LABELS,
+    gemm_specs.COUNTS + "dims: {n: 4096, k: 4096}\n",
+    UPDATED.replace("SCHEDULE", "cooperative"),
+    BOXED.replace("SCHEDULE", "cooperative"),
+    *spec_variety.BLOCK_VALUES,
+)

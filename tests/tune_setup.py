@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN
+from gemm_specs import ALONE
 from scripted_backend import ScriptedMeasuring
 
 from cutegen.cli import main
@@ -47,7 +47,7 @@ def lock_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tuning, "explore", explore_once)
     path = tmp_path / "specs" / "product.yaml"
     path.parent.mkdir()
-    path.write_text(PLAIN)
+    path.write_text(ALONE)
     assert main(["lock", str(path)]) == 0
     return path
 

@@ -102,6 +102,10 @@ def _read_origin(origin: str, name: str) -> tuple[str, str]:
         raise CutegenError(f"cutegen ships no spec `{origin}`", hint, exit_code=2)
     document = load_document(console.spec_file(path))
     family = document.data.get("kernel") if isinstance(document.data, dict) else None
+    if family is None:
+        raise CutegenError(
+            f"{path} has no key `kernel`", "name a spec; `cutegen list` shows those shipped", exit_code=2
+        )
     return check_family(str(family)), re.sub(rf"\b{re.escape(path.stem)}\b", name, document.text)
 
 

@@ -219,7 +219,7 @@ def load_suite(name: str, folder: Path) -> Suite:
     if path is None:
         raise CutegenError(*_missing(name, folder), exit_code=2)
     # A link may lead to the suite of another folder of specs.
-    document = load_document(path, within=path.parent.parent)
+    document = load_document(path, within=path.parent.parent, keys=SuiteFile.model_fields)
     with raised_together(document.faults):
         suite = Suite(document, parse_section(document, SuiteFile))
         suite.check()

@@ -55,6 +55,8 @@ class DispatchedPlan(MeasuredPlan):
         batch = others[2:]
         if self.winners and (winner := self.find_winner(device, (*batch, *others[:2]), m)):  # type: ignore[arg-type]
             return winner
+        if self.portfolio and len(self.portfolio.keys) == 1:  # nothing to rank, so the device's rates are not asked for
+            return self.portfolio.keys[0]
         return self.rank_tilings(device, m, *others)[0]  # type: ignore[arg-type]
 
     def rank_tilings(

@@ -46,6 +46,7 @@ def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]
     positions = {a.name: i for i, a in enumerate(args)}
     outputs = {o.name: positions[o.name] for o in plan.outputs}
     shaped = [i for i, a in enumerate(args) if isinstance(a, TensorArg)]
+    may_be_none = [i for i, a in enumerate(args) if a.optional and not isinstance(a, TensorArg)]
     optional, tensors = bool(plan.optional_endings), len(shaped) == len(args)
     whole, end = len(args), len(args) + len(scratch)
     check_storage = make_storage_check(args, list(outputs), plan.aliases)
@@ -61,7 +62,8 @@ def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]
                 form = (values[probe].get_device(), budget, *map(SHAPE, values))
             else:
                 shapes = [value.shape if (value := values[i]) is not None else None for i in shaped]
-                form = (values[probe].get_device(), budget, *shapes)
+                # A value without a shape that is left out takes another kernel.
+                form = (values[probe].get_device(), budget, *shapes, *(values[i] is None for i in may_be_none))
             call = seen.get(form) if budget is None or type(budget) is int else None
             if call is None:
                 call, kept = prepare(values, sms)  # checks storage before anything is compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,16 +36,19 @@ _WORDS: dict[str, Data] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
-# A line that only specs and suites have.
-OWN_LINE = re.compile(r"""^\s*(?:\{\s*)?["']?(?:cutegen|kernel)["']?\s*:""", re.MULTILINE)
+# One of them begins a line of every spec.
+SPEC_KEYS = ("cutegen", "kernel")
 # What YAML calls printable; anything else is the mark of a binary file.
 _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def load_document(path: Path, raw: bytes | None = None, *, within: Path | None = None) -> SpecDocument:
+def load_document(
+    path: Path, raw: bytes | None = None, *, within: Path | None = None, keys: Collection[str] = SPEC_KEYS
+) -> SpecDocument:
     """Read a spec file; raw: what to read in its place, as an editor has it; within: the folder that links stay in, by
-    default its own. CutegenError when it cannot be read, SpecError with every finding about its text; those about its
-    name are the document's `faults`."""
+    default its own; keys: one of them begins a line of such a file, so errors in another's YAML do not quote it.
+    CutegenError when it cannot be read, SpecError with every finding about its text; those about its name are the
+    document's `faults`."""
     shown = path.as_posix()
     try:
         if raw is None:
@@ -63,12 +66,12 @@ def load_document(path: Path, raw: bytes | None = None, *, within: Path | None =
         message = f"{shown}: the path has characters that are not printed"
         faults += (Diagnostic(rules.SPEC_NAME.id, message, None, "rename the folder, or the file"),)
     try:
-        return replace(_decode(raw, path, shown), faults=faults)
+        return replace(_decode(raw, path, shown, keys), faults=faults)
     except SpecError as error:
         raise SpecError((*faults, *error.diagnostics), error.more) from None
 
 
-def _decode(raw: bytes, path: Path, shown: str) -> SpecDocument:
+def _decode(raw: bytes, path: Path, shown: str, keys: Collection[str]) -> SpecDocument:
     if len(raw) > MAX_BYTES:
         message = f"{shown}: larger than {MAX_BYTES // 1024} KiB"
         raise SpecError([Diagnostic(rules.FILE_SIZE.id, message, None, "a spec is a page of text; split it")])
@@ -80,9 +83,14 @@ def _decode(raw: bytes, path: Path, shown: str) -> SpecDocument:
     try:
         return load_text(text, kernel_name(path.stem), shown)
     except SpecError as error:
-        if OWN_LINE.search(text):
+        if own_line(keys).search(text):
             raise
         raise SpecError(_without_text(error, shown)) from None
+
+
+def own_line(keys: Collection[str] = SPEC_KEYS) -> re.Pattern[str]:
+    """A line that begins with one of the keys."""
+    return re.compile(rf"""^\s*(?:\{{\s*)?["']?(?:{"|".join(keys)})["']?\s*:""", re.MULTILINE)
 
 
 def _without_text(error: SpecError, shown: str) -> list[Diagnostic]:

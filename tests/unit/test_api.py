@@ -19,11 +19,13 @@ from cutegen import loaded
 from cutegen.resolve import resolve_file, save_lock
 from cutegen.runtime.cache import CacheWarning
 
-TEXT = PLAIN + "tiling: {tile: [128, 128, 64]}\n"  # little is left to choose
+ONE = PLAIN + "portfolio: 1\n"
+TEXT = ONE + "tiling: {tile: [128, 128, 64]}\n"  # little is left to choose
 DATA: dict[str, Any] = {
     "cutegen": 1,
     "kernel": "gemm",
     "arch": "sm_90a",
+    "portfolio": 1,
     "tensors": {"a": "bf16[m, k]", "b": "bf16[n, k]", "bias": "f32[n]", "d": "bf16[m, n]"},
     "epilogue": {"d": "relu(acc + bias)"},
 }
@@ -68,7 +70,7 @@ def test_another_content_is_another_plan(tmp_path: Path, cache: Path) -> None:
 
 
 def test_the_lock_is_honoured(tmp_path: Path) -> None:
-    path = write(tmp_path, PLAIN)
+    path = write(tmp_path, ONE)
     with pytest.raises(cutegen.CutegenError, match="has no lock"):
         cutegen.load(path, locked=True)
     save_lock(resolve_file(path), path)
@@ -77,7 +79,7 @@ def test_the_lock_is_honoured(tmp_path: Path) -> None:
     held = lock.read_text()
     plan = cutegen.load(path, locked=True)
     assert next(iter(plan.tilings.values())).stages == 3
-    write(tmp_path, PLAIN + "pipeline: {stages: 4}\n")
+    write(tmp_path, ONE + "pipeline: {stages: 4}\n")
     with pytest.warns(RuntimeWarning, match=r"plain.yaml: pipeline.stages: .*; `cutegen lock` writes it down"):
         assert next(iter(cutegen.load(path).tilings.values())).stages == 4
     assert cutegen.Spec.from_file(path).notes
@@ -108,8 +110,8 @@ def test_data_is_a_spec() -> None:
         cutegen.Spec.from_dict({**DATA, "tiling": {"tile": (128, 256, "x")}, "stages": 3}, "fused")
     found = [(d.rule, str(d.location), d.source_line) for d in caught.value.diagnostics]
     assert found == [
-        ("wrong-type", "<fused>:12:20", '  tile: [128, 256, "x"]'),
-        ("unknown-key", "<fused>:13:1", "stages: 3"),
+        ("wrong-type", "<fused>:13:20", '  tile: [128, 256, "x"]'),
+        ("unknown-key", "<fused>:14:1", "stages: 3"),
     ]
 
 
@@ -138,7 +140,7 @@ def test_data_that_is_none(data: Any, said: str) -> None:
 
 
 def test_a_name_that_is_none() -> None:
-    with pytest.raises(cutegen.SpecError, match=r"spec-name\]: `../x`, the kernel's name, is no identifier"):
+    with pytest.raises(cutegen.SpecError, match=r"spec-name\]: `../x`, the kernel's name, is not an identifier"):
         cutegen.Spec.from_dict(DATA, "../x")
 
 
@@ -213,7 +215,7 @@ def test_without_a_cache_it_is_temporary(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.warns(CacheWarning):
             plan = cutegen.load(path)
     folder = Path(sys.modules[type(plan).__module__].__file__ or "").parent
-    assert folder.parent.name.startswith("cutegen-packages-")
+    assert folder.parent.name.startswith("cutegen-")
     code = "import cutegen, sys\nprint(type(cutegen.load(sys.argv[1])).__module__, *cutegen.loaded.__path__)"
     output, errors = run(code, str(path), CUTEGEN_CACHE="0").communicate()
     assert not Path(output.decode().split()[1]).exists(), errors

@@ -13,9 +13,8 @@ from gemm_specs import PLAIN, SM90, bind_text, candidate, resolve_text
 
 from cutegen.families.gemm.invariance import BATCH_INVARIANCE, other_sum, unsplit_sum
 from cutegen.render import render_package
-from cutegen.resolve import resolve_document, resolve_tuned, tuning_space
+from cutegen.resolve import resolve_tuned, tuning_space
 from cutegen.resolve.winners import Winner
-from cutegen.spec import load_text
 
 torch = pytest.importorskip("torch")
 
@@ -79,7 +78,7 @@ def test_winners_with_another_tile_k_are_run_by_no_call() -> None:
     ]
     for text, kept in ((PLAIN, 2), (INVARIANT, 1)):
         lock = resolve_text(text).lock.with_winners(tilings, bound(won, tilings, text))
-        resolution = resolve_document(load_text(text, "product", "product.yaml"), lock)
+        resolution = resolve_text(text, lock)
         assert [w.tiling for w in resolution.lock.winners if not w.unused] == ["same", "deep"][:kept]
         assert len(resolution.notes) == 2 - kept
     assert "`invariance: batch` wants one for all" in resolution.notes[0]
@@ -194,7 +193,8 @@ def test_every_pair_of_a_portfolio_is_compared() -> None:
 
 
 def test_the_portfolio_of_an_invariant_spec_is_what_check_compares() -> None:
-    package = render_package(resolve_text(INVARIANT + "dims: {n: 4096, k: 4096}\n").resolved).files["plan.py"]
-    names = set(resolve_text(INVARIANT + "dims: {n: 4096, k: 4096}\n").resolved.picks)
+    resolved = resolve_text(INVARIANT + "dims: {n: 4096, k: 4096}\n", portfolio=True).resolved
+    package = render_package(resolved).files["plan.py"]
+    names = set(resolved.picks)
     assert len(names) > 1
     assert all(f'    "{name}": GemmTiling(' in package for name in names)

@@ -131,7 +131,7 @@ def test_run_goes_as_far_as_it_can(
     pytest.importorskip("cutlass")
     monkeypatch.chdir(tmp_path)
     spec = tmp_path / "gemm.yaml"
-    spec.write_text(SPEC.read_text())
+    spec.write_text(SPEC.read_text() + "portfolio: 1\n")
     assert main(["run", str(spec)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
@@ -166,7 +166,7 @@ def test_run_says_what_a_broken_contract_means(
     monkeypatch.setattr("cutegen.build.build_kernels", lambda *_, **__: [broken])
     monkeypatch.chdir(tmp_path)
     spec = tmp_path / "gemm.yaml"
-    spec.write_text(SPEC.read_text())
+    spec.write_text(SPEC.read_text() + "portfolio: 1\n")
     assert main(["run", str(spec)]) == 1
     out, err = capsys.readouterr()
     assert "0 of 1 contract checks hold, 1.0 s; local-memory: planned none, found 8 B stack" in out
@@ -226,7 +226,7 @@ def test_bad_suites(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixt
         (["--suite", ""], "--suite is empty", "name a suite"),
         (["--suite", "llm_gem"], "llm_gem.yaml does not exist", "did you mean `llm_gemm`"),
         (["--suite", "mla_decode_h200"], "`gemm_bf16_sm90a` has no dim `batch`", "its dims are m, n, k"),
-        (["--sms", "1"], "--sms 1: a cluster of gemm_bf16_sm90a has 2 CTAs", "use at least 2"),
+        (["--sms", "1"], "--sms 1: a cluster of gemm_bf16_sm90a has 6 CTAs", "use at least 6"),
         (["--sms", "9", str(RIGHT)], "--sms: right is a Python file, which takes no SM budget", "generated packages"),
         (["--compare", "no.json"], "no.json: No such file", "measure again"),
         (["--slice", "nan"], "nan is not a number", "--slice"),

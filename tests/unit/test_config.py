@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         path = tmp_path / f"kernels/{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(PLAIN)
+        path.write_text(PLAIN + "portfolio: 1\n")
     (tmp_path / "kernels/env/pyvenv.cfg").touch()
     (tmp_path / "kernels/kept/k/kernel.o").touch()
     (tmp_path / "kernels/sub/values.yaml").write_text("replicas: 3\n")
@@ -48,7 +48,7 @@ def test_folders_are_searched_to_the_bottom(folder: Path, capsys: pytest.Capture
     assert main(["validate", "kernels"]) == 1
     out, err = capsys.readouterr()
     assert out == "kernels/one.yaml: ok\nkernels/sub/deep/three.yaml: ok\nkernels/sub/two.yaml: ok\n"
-    assert "kernels/sub/values.yaml:1:1: error[" in err
+    assert "error[not-a-spec]: kernels/sub/values.yaml: " in err
     assert "note: kernels/sub/values.yaml has no key `cutegen`" in err
     assert "kernels/one.yaml has no key" not in err
 

@@ -298,9 +298,9 @@ epilogue:
 )  # fmt: skip
 def test_blocks_that_leave_no_room_have_a_remedy_that_holds(knobs: str, remedy: str, followed: str) -> None:
     with pytest.raises(SpecError) as caught:
-        resolve_text(GATED_QUANT + knobs)
+        resolve_text(f"{GATED_QUANT}{knobs}\n")
     assert [d.remedy for d in caught.value.diagnostics if d.rule == "accumulator-registers"] == [remedy]
-    resolve_text(GATED_QUANT + followed)
+    resolve_text(f"{GATED_QUANT}{followed}\n")
 
 
 def test_transposed_the_rows_of_an_mma_lie_in_one_block_of_scales() -> None:

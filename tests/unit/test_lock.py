@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gemm_specs import FP8, PLAIN, values
+from gemm_specs import ALONE, FP8, values
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError, SpecError
@@ -16,7 +16,7 @@ from cutegen.spec import load_text
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
     path = tmp_path / "plain.yaml"
-    path.write_text(PLAIN)
+    path.write_text(ALONE)
     return path
 
 
@@ -70,7 +70,7 @@ def test_only_the_spec_promises(spec: Path) -> None:
     again = resolve_file(spec)
     assert not again.resolved.default.candidate.load_ahead_b
     assert any("pdl.ready does not name `b`" in note for note in again.notes)
-    spec.write_text(PLAIN + "pdl: {ready: [b]}\n")
+    spec.write_text(ALONE + "pdl: {ready: [b]}\n")
     assert resolve_file(spec).resolved.default.candidate.load_ahead_b
 
 
@@ -94,7 +94,7 @@ def test_the_lock_wins_over_auto(spec: Path) -> None:
 
 def test_the_spec_wins_over_the_lock(spec: Path) -> None:
     write_lock(spec)
-    spec.write_text(PLAIN + "tiling: {cluster: [1, 2]}\n")
+    spec.write_text(ALONE + "tiling: {cluster: [1, 2]}\n")
     resolution = resolve_file(spec)
     assert values(resolution)["tiling.cluster"] == (1, 2)
     assert "tiling.cluster: the spec now says [1, 2], the lock had [2, 1]" in resolution.notes
@@ -106,7 +106,7 @@ def test_the_spec_wins_over_the_lock(spec: Path) -> None:
 
 def test_what_goes_with_another_tile_is_decided_anew(spec: Path) -> None:
     """Beside a new core, knobs that were chosen for the old one would be slow, and their reasons false."""
-    known = PLAIN + "instances: [{n: 8192, k: 28672}]\nm: [1, 16, 64, 256, 4096]\n"
+    known = ALONE + "instances: [{n: 8192, k: 28672}]\nm: [1, 16, 64, 256, 4096]\n"
     spec.write_text(known)
     first = write_lock(spec)
     relock(spec, "pdl.wait: {value: true", "pdl.wait: {value: false")
@@ -128,7 +128,7 @@ def test_what_goes_with_another_tile_is_decided_anew(spec: Path) -> None:
 
 def test_a_lock_knows_beside_which_tile_it_was_decided(spec: Path) -> None:
     def write(tile: str) -> None:
-        spec.write_text(f"{PLAIN}tiling: {{tile: {tile}}}\n")
+        spec.write_text(f"{ALONE}tiling: {{tile: {tile}}}\n")
 
     write("[128, 256, 64]")
     assert write_lock(spec).written == {"tiling.tile": [128, 256, 64]}
@@ -137,7 +137,7 @@ def test_a_lock_knows_beside_which_tile_it_was_decided(spec: Path) -> None:
     resolution = resolve_file(spec)
     assert "tiling.tile: the spec now says [64, 128, 64], the lock had [128, 256, 64]" in resolution.notes
     assert resolution.lock == resolve_file(spec, upgrade=True).lock
-    spec.write_text(PLAIN)
+    spec.write_text(ALONE)
     assert resolve_file(spec).lock == resolve_file(spec, upgrade=True).lock
     # A lock without a word about it, from before there was one, stays as it is as long as its spec does.
     write("[128, 256, 64]")
@@ -151,7 +151,7 @@ def test_a_lock_knows_beside_which_tile_it_was_decided(spec: Path) -> None:
 def test_to_write_what_is_locked_changes_nothing(spec: Path) -> None:
     write_lock(spec)
     relock(spec, "tiling.raster.group: {value: 8", "tiling.raster.group: {value: 4")
-    spec.write_text(PLAIN + "tiling: {tile: [128, 256, 64], cluster: [2, 1]}\n")
+    spec.write_text(ALONE + "tiling: {tile: [128, 256, 64], cluster: [2, 1]}\n")
     resolution = resolve_file(spec)
     assert resolution.notes == ()
     assert values(resolution)["tiling.raster.group"] == 4
@@ -194,7 +194,7 @@ def test_locked_wants_a_lock(spec: Path) -> None:
 
 def test_locked_refuses_a_stale_lock(spec: Path) -> None:
     write_lock(spec)
-    spec.write_text(PLAIN + "dims: {k: 4096}\n")
+    spec.write_text(ALONE + "dims: {k: 4096}\n")
     assert resolve_file(spec).notes == ()
     with pytest.raises(CutegenError, match="stale"):
         resolve_file(spec, locked=True)
@@ -202,7 +202,7 @@ def test_locked_refuses_a_stale_lock(spec: Path) -> None:
 
 def test_comments_order_and_evaluation_sections_make_no_lock_stale(spec: Path) -> None:
     write_lock(spec)
-    lines = PLAIN.splitlines()
+    lines = ALONE.splitlines()
     spec.write_text("\n".join(["# new", *lines[3:], *lines[:3], "bench: {shapes: [{m: 8, n: 8, k: 8}]}", "pipeline:"]))
     assert resolve_file(spec, locked=True).notes == ()
 
@@ -219,7 +219,7 @@ def test_a_decision_that_is_missing_is_made_and_told(spec: Path) -> None:
 
 def test_decisions_about_things_that_are_gone_are_dropped(spec: Path) -> None:
     write_lock(spec)
-    spec.write_text(PLAIN.replace("  a:", "  x:") + "mainloop: x @ b\n")
+    spec.write_text(ALONE.replace("  a:", "  x:") + "mainloop: x @ b\n")
     notes = resolve_file(spec).notes
     assert "tma.a.swizzle: the lock decides it, but this spec has no such knob; dropped" in notes
     assert "tma.x.swizzle: not in the lock; decided: 128" in notes
@@ -302,7 +302,7 @@ def test_a_lock_is_no_spec(spec: Path) -> None:
 
 def test_an_illegal_spec_says_so_whatever_the_lock(spec: Path) -> None:
     write_lock(spec)
-    spec.write_text(PLAIN + "tiling: {tile: [128, 204, 64]}\n")
+    spec.write_text(ALONE + "tiling: {tile: [128, 204, 64]}\n")
     with pytest.raises(SpecError) as caught:
         resolve_file(spec)
     assert [d.rule for d in caught.value.diagnostics] == ["tile-n"]
@@ -310,13 +310,13 @@ def test_an_illegal_spec_says_so_whatever_the_lock(spec: Path) -> None:
 
 def test_meaning_of_a_spec() -> None:
     def of(text: str) -> str:
-        return meaning(load_text(text, "kernel"))
+        return meaning(load_text(text, "product"))
 
-    assert of(PLAIN) == of(PLAIN + "tiling: {tile: auto}\npipeline:\ntune: {stages: [3]}\n")
-    assert of(PLAIN) == of(PLAIN.replace("bf16[m, k]", "'bf16[m,k]'"))
-    assert of(PLAIN) != of(PLAIN + "tiling: {tile: [128, 256, 64]}\n")
+    assert of(ALONE) == of(ALONE + "tiling: {tile: auto}\npipeline:\ntune: {stages: [3]}\n")
+    assert of(ALONE) == of(ALONE.replace("bf16[m, k]", "'bf16[m,k]'"))
+    assert of(ALONE) != of(ALONE + "tiling: {tile: [128, 256, 64]}\n")
     # The order of tensors is the order of arguments.
-    assert of(PLAIN) != of(PLAIN.replace("  a: bf16[m, k]\n  b: bf16[n, k]\n", "  b: bf16[n, k]\n  a: bf16[m, k]\n"))
+    assert of(ALONE) != of(ALONE.replace("  a: bf16[m, k]\n  b: bf16[n, k]\n", "  b: bf16[n, k]\n  a: bf16[m, k]\n"))
 
 
 def test_the_command_writes_checks_and_upgrades(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

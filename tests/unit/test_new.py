@@ -67,9 +67,9 @@ def test_a_spec_by_its_path_and_its_name_in_comments(capsys: pytest.CaptureFixtu
         (["gemm", "mine", "--from", SWIGLU], "Name NAME alone: --from says the family"),
         (["mine", "--from", "gemm_bf16_swigl_sm90a"], f"did you mean `{SWIGLU}`?"),
         (["mine", "--from", "nothing.yaml"], "nothing.yaml does not exist"),
-        (["my-gemm", "--from", SWIGLU], "my-gemm"),
-        (["mine", "--from", "broken.yaml"], "broken.yaml:1:"),
-        (["mine", "--from", "values.yaml"], "is not a kernel family"),
+        (["my+gemm", "--from", SWIGLU], "my+gemm"),
+        (["mine", "--from", "broken.yaml"], "error[not-a-spec]: broken.yaml: "),
+        (["mine", "--from", "values.yaml"], "values.yaml has no key `kernel`"),
     ],
 )
 def test_refusals(arguments: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from gemm_specs import PLAIN, resolve_text, values
+from gemm_specs import ALONE, resolve_text, values
 from mla_specs import MLA
 
 from cutegen.cli import main
@@ -18,6 +18,7 @@ SPEC = """\
 cutegen: 1
 kernel: gemm   # the family
 arch: sm_90a
+portfolio: 1
 
 tensors:
   a:    "bf16[m, k]"
@@ -42,6 +43,7 @@ PINNED = """\
 cutegen: 1
 kernel: gemm   # the family
 arch: sm_90a
+portfolio: 1
 
 tensors:
   a:    "bf16[m, k]"
@@ -125,14 +127,14 @@ def test_any_layout_survives(tail: str) -> None:
 
 def test_a_value_that_no_text_can_be_put_behind_is_named() -> None:
     text = SPEC.split("tiling:")[0] + "pipeline:\n  ? stages\n"
-    with pytest.raises(CutegenError, match=r"product.yaml:12:5: `pipeline.stages` cannot be written") as caught:
+    with pytest.raises(CutegenError, match=r"product.yaml:13:5: `pipeline.stages` cannot be written") as caught:
         pin_decisions(resolve_text(text), ())
     assert "`key: value`" in caught.value.remedy
 
 
 def test_what_tune_lists_other_values_for_stays_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "product.yaml"
-    tuned = PLAIN + "tune: {cluster: [[1, 1], [2, 1]], stages: [4]}\n"
+    tuned = ALONE + "tune: {cluster: [[1, 1], [2, 1]], stages: [4]}\n"
     path.write_text(tuned)
     digest = resolve_file(path).resolved.digest
     assert main(["pin", str(path), "--key", "tiling.cluster"]) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bound_winners import TILINGS, WINNERS, bound, winner
-from gemm_specs import PLAIN, resolve_text
+from gemm_specs import ALONE, resolve_text
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError
@@ -20,9 +20,9 @@ from cutegen.spec import load_text
 
 
 def resolve_bound(winners: Iterable[Winner]) -> Any:
-    """What PLAIN resolves to with winners that are bound already."""
-    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, tuple(winners))
-    return resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock).resolved
+    """What ALONE resolves to with winners that are bound already."""
+    lock = resolve_text(ALONE).lock.with_winners(TILINGS, tuple(winners))
+    return resolve_document(load_text(ALONE, "product", "product.yaml"), lock).resolved
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def resolve_bound(winners: Iterable[Winner]) -> Any:
 def test_a_tiling_that_rules_refuse_is_kept_and_told(knobs: dict[str, object], reason: str) -> None:
     tilings = {**TILINGS, "bad": knobs}
     (bad,) = bound([winner(1, 16, "bad")], tilings)
-    lock = resolve_text(PLAIN).lock.with_winners(tilings, [bad, *WINNERS[1:]])
-    document = load_text(PLAIN, "kernel", "kernel.yaml")
+    lock = resolve_text(ALONE).lock.with_winners(tilings, [bad, *WINNERS[1:]])
+    document = load_text(ALONE, "product", "product.yaml")
     resolution = resolve_document(document, lock)
     (note,) = resolution.notes
     assert note.startswith("winners: bad is in the lock, and no call runs it: ")
@@ -59,31 +59,31 @@ def test_a_tiling_that_rules_refuse_is_kept_and_told(knobs: dict[str, object], r
 
 
 def test_what_the_spec_writes_now_wins_over_winners() -> None:
-    text = PLAIN + "warpgroups: {schedule: cooperative}\n"
-    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
-    resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+    text = ALONE + "warpgroups: {schedule: cooperative}\n"
+    lock = resolve_text(ALONE).lock.with_winners(TILINGS, WINNERS)
+    resolution = resolve_document(load_text(text, "product", "product.yaml"), lock)
     reason = 'warpgroups.schedule: the spec now says "cooperative", it has "pingpong"'
     told = [n for n in resolution.notes if n.startswith("winners")]
     assert told == [f"winners: 2 winners (turns) are in the lock, and no call runs them: {reason}"]
     assert {w.tiling: w.unused for w in resolution.lock.winners} == {"flat": "", DEFAULT: "", "turns": reason}
-    back = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), resolution.lock)
+    back = resolve_document(load_text(ALONE, "product", "product.yaml"), resolution.lock)
     assert back.lock.winners == WINNERS  # nobody's figures are lost by an edit that is taken back
     assert "winners: turns: the lock has them as unused, and calls run them again" in back.notes
     with pytest.raises(CutegenError, match="calls run them again"):
-        resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), resolution.lock, locked=True)
+        resolve_document(load_text(ALONE, "product", "product.yaml"), resolution.lock, locked=True)
 
 
 EDITS = {
-    "its epilogue": PLAIN + "epilogue: {d: relu(acc)}\n",
-    "a dtype": PLAIN.replace("d: bf16", "d: f16"),
-    "a promise": PLAIN + "dims: {m: [1, 100000]}\n",
+    "its epilogue": ALONE + "epilogue: {d: relu(acc)}\n",
+    "a dtype": ALONE.replace("d: bf16", "d: f16"),
+    "a promise": ALONE + "dims: {m: [1, 100000]}\n",
 }
 
 
 @pytest.mark.parametrize("text", EDITS.values(), ids=EDITS)
 def test_a_winner_holds_for_what_it_measured(tmp_path: Path, text: str) -> None:
-    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
-    resolution = resolve_document(load_text(text, "kernel", "kernel.yaml"), lock)
+    lock = resolve_text(ALONE).lock.with_winners(TILINGS, WINNERS)
+    resolution = resolve_document(load_text(text, "product", "product.yaml"), lock)
     (note,) = [n for n in resolution.notes if n.startswith("winners")]
     assert note.startswith(
         "winners: 6 winners (flat, default, turns) are in the lock, and no call runs them: what was "
@@ -92,7 +92,7 @@ def test_a_winner_holds_for_what_it_measured(tmp_path: Path, text: str) -> None:
     assert resolution.resolved.dispatch == resolve_text(text).resolved.dispatch
     assert [replace(w, unused="") for w in resolution.lock.winners] == list(WINNERS)
     assert resolution.lock.tilings == TILINGS
-    spec = tmp_path / "kernel.yaml"
+    spec = tmp_path / "product.yaml"
     spec.write_text(text)
     lock_path(spec).write_text(lock.to_text())
     assert main(["lock", "--check", str(spec)]) == 1
@@ -105,9 +105,9 @@ def test_a_winner_holds_for_what_it_measured(tmp_path: Path, text: str) -> None:
 
 
 def test_a_comment_or_a_benchmark_makes_no_winner_stale() -> None:
-    text = f"# more\n{PLAIN}\nbench: {{shapes: [{{m: 64, n: 64, k: 64}}]}}\n"
-    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
-    assert resolve_document(load_text(text, "kernel", "kernel.yaml"), lock).notes == ()
+    text = f"# more\n{ALONE}\nbench: {{shapes: [{{m: 64, n: 64, k: 64}}]}}\n"
+    lock = resolve_text(ALONE).lock.with_winners(TILINGS, WINNERS)
+    assert resolve_document(load_text(text, "product", "product.yaml"), lock).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -126,25 +126,25 @@ def test_a_comment_or_a_benchmark_makes_no_winner_stale() -> None:
     ],
 )
 def test_why_a_winner_is_stale(change: dict[str, str], reason: str) -> None:
-    lock = resolve_text(PLAIN).lock
+    lock = resolve_text(ALONE).lock
     lock = replace(lock.with_winners(TILINGS, [replace(WINNERS[0], **change)]), dsl="4.8")
-    resolution = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock)
+    resolution = resolve_document(load_text(ALONE, "product", "product.yaml"), lock)
     assert [reason in note for note in resolution.notes] == [True] * bool(reason)
     assert (len(resolution.resolved.dispatch) == 1) == bool(reason)
 
 
 def test_a_tiling_that_was_edited_in_the_lock_is_another() -> None:
-    lock = resolve_text(PLAIN).lock.with_winners({**TILINGS, "flat": TILINGS["turns"]}, WINNERS)
-    resolution = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock)
+    lock = resolve_text(ALONE).lock.with_winners({**TILINGS, "flat": TILINGS["turns"]}, WINNERS)
+    resolution = resolve_document(load_text(ALONE, "product", "product.yaml"), lock)
     assert {w.tiling for w in resolution.lock.winners if w.unused} == {"flat"}
 
 
 def test_a_reason_is_a_line_whatever_stands_in_it(tmp_path: Path) -> None:
     odd = replace(WINNERS[0], calls={"m\n\x07": (1, 16), "n": 4096, "k": 4096})
-    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, [odd])
-    marked = resolve_document(load_text(PLAIN, "kernel", "kernel.yaml"), lock).lock
+    lock = resolve_text(ALONE).lock.with_winners(TILINGS, [odd])
+    marked = resolve_document(load_text(ALONE, "product", "product.yaml"), lock).lock
     assert marked.winners[0].unused.startswith("its calls give m??, n, k")
-    path = tmp_path / "kernel.lock.yaml"
+    path = tmp_path / "product.lock.yaml"
     path.write_text(replace(marked, winners=(replace(marked.winners[0], calls=WINNERS[0].calls),)).to_text())
     read = read_lock(path)
     assert read

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN
+from gemm_specs import ALONE
 from mla_specs import MLA
 from scripted_backend import ScriptedMeasuring
 from tune_setup import GPU, SHAPE, lock_spec, script_measuring, tune, winners
@@ -136,11 +136,11 @@ def test_several_devices_are_valid_at_once(spec: Path, measuring: Any) -> None:
 
 def test_problems_of_the_spec(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
     measuring()
-    spec.write_text(PLAIN + "instances: [{n: 4096, k: 4096}, {n: 1024, k: 512}]\nm: [16, 64]\n")
+    spec.write_text(ALONE + "instances: [{n: 4096, k: 4096}, {n: 1024, k: 512}]\nm: [16, 64]\n")
     assert tune(spec, "--candidates", "3", "--json") == 0
     problems = [p["problem"] for p in json.loads(capsys.readouterr().out)["problems"]]
     assert problems == [{"m": m, "n": n, "k": k} for n, k in ((4096, 4096), (1024, 512)) for m in (16, 64)]
-    tokens = PLAIN.replace("[m, ", "[tokens, ") + "instances: [{n: 4096, k: 4096}]\nm: [16, 64]\n"
+    tokens = ALONE.replace("[m, ", "[tokens, ") + "instances: [{n: 4096, k: 4096}]\nm: [16, 64]\n"
     spec.write_text(tokens)
     assert tune(spec, "--candidates", "3", "--json") == 0
     problems = [p["problem"] for p in json.loads(capsys.readouterr().out)["problems"]]
@@ -150,12 +150,12 @@ def test_problems_of_the_spec(spec: Path, measuring: Any, capsys: pytest.Capture
         ("m: [16, 64]", "no `n` and no `k`", "write `n: .., k: ..` in each of `instances`"),
         ("instances: [{n: 8}]", "no `tokens` and no `k`", "write `m: [1, 64, ..]` and `k: ..` in each of `instances`"),
     ):
-        spec.write_text(PLAIN.replace("[m, ", "[tokens, ") + f"{listed}\n")
+        spec.write_text(ALONE.replace("[m, ", "[tokens, ") + f"{listed}\n")
         assert tune(spec) == 2
         err = " ".join(capsys.readouterr().err.split())
         assert f"`instances` and `m` give {said}" in err
         assert f"{remedy}, or name a problem with --shape tokens=..,n=..,k=.." in err
-    spec.write_text(PLAIN)
+    spec.write_text(ALONE)
     assert tune(spec) == 2
     assert "there is no problem to tune" in (err := capsys.readouterr().err)
     assert "--shape m=..,n=..,k=.." in err
@@ -164,7 +164,7 @@ def test_problems_of_the_spec(spec: Path, measuring: Any, capsys: pytest.Capture
 def test_candidates_of_the_spec(spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]) -> None:
     measuring()
     lists = "tune: {tile: [[128, 128, 64], [256, 256, 64]], cluster: [[1, 1], [2, 1]], schedule: [pingpong]}\n"
-    spec.write_text(PLAIN + lists)
+    spec.write_text(ALONE + lists)
     assert tune(spec, *SHAPE, "--json") == 0
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert problem["counts"]["candidates"] == 2

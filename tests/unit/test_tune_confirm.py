@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN
+from gemm_specs import ALONE
 from scripted_backend import ScriptedMeasuring
 from tune_setup import SHAPE, lock_spec, script_measuring, tune, winners
 
@@ -160,10 +160,10 @@ def test_confirm_measures_winners_with_what_the_default_has_by_now(
 ) -> None:
     """A winner from before the default had programmatic launch is timed as it is, and with it; the faster one stays."""
     measuring()
-    spec.write_text(PLAIN + "pdl: {wait: false, trigger: none}\n")
+    spec.write_text(ALONE + "pdl: {wait: false, trigger: none}\n")
     assert tune(spec, *SHAPE, "--candidates", "4") == 0
     (before,) = winners(spec)
-    spec.write_text(PLAIN)
+    spec.write_text(ALONE)
     assert main(["lock", str(spec), "--upgrade"]) == 0
     default = resolve_file(spec).resolved.default.name
     made = measuring()
@@ -188,10 +188,10 @@ def test_a_stale_winner_is_measured_before_others_and_nobody_drops_one(
     assert tune(spec, *SHAPE, *other, "--candidates", "12") == 0
     before = winners(spec)
     assert len(before) == 2
-    spec.write_text(PLAIN + "epilogue: {d: relu(acc)}\n")
+    spec.write_text(ALONE + "epilogue: {d: relu(acc)}\n")
     assert main(["render", str(spec), "-o", str(tmp_path / "out")]) == 0
     assert "are in the lock, and no call runs them: what was measured is another problem" in capsys.readouterr().err
-    assert "Scripted GPU" not in (tmp_path / "out" / "kernel" / "plan.py").read_text()
+    assert "Scripted GPU" not in (tmp_path / "out" / "product" / "plan.py").read_text()
     marked = winners(spec)
     assert [replace(w, unused="") for w in marked] == list(before)
     assert all(w.unused for w in marked)

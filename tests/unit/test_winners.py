@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from bound_winners import H100, H200, TILINGS, WINNERS, bound, winner
-from gemm_specs import OFFSETS, PLAIN, gathered, resolve_text
+from gemm_specs import ALONE, OFFSETS, gathered, resolve_text
 
 from cutegen.diagnostics import CutegenError
 from cutegen.families.resolved import dispatch, product_name
@@ -33,8 +33,8 @@ from cutegen.spec import load_text
 DEFAULT_KEY = "t128x256x64"
 
 
-def with_winners(*winners: Winner, tilings: Any = None, text: str = PLAIN) -> Any:
-    """PLAIN resolved with a lock that has these winners, bound to it."""
+def with_winners(*winners: Winner, tilings: Any = None, text: str = ALONE) -> Any:
+    """ALONE resolved with a lock that has these winners, bound to it."""
     own = bound(winners, tilings or TILINGS, text)
     lock = resolve_text(text).lock.with_winners(tilings or TILINGS, own)
     return resolve_document(load_text(text, "product", "product.yaml"), lock)
@@ -42,7 +42,7 @@ def with_winners(*winners: Winner, tilings: Any = None, text: str = PLAIN) -> An
 
 def test_a_lock_with_winners_reads_back(tmp_path: Path) -> None:
     spec = tmp_path / "product.yaml"
-    spec.write_text(PLAIN)
+    spec.write_text(ALONE)
     resolution = with_winners(*WINNERS)
     assert resolution.notes == ()
     assert save_lock(replace(resolution, read=None), spec)
@@ -57,7 +57,7 @@ def test_a_lock_with_winners_reads_back(tmp_path: Path) -> None:
 
 
 def test_a_lock_without_winners_says_nothing_of_them() -> None:
-    text = resolve_text(PLAIN).lock.to_text()
+    text = resolve_text(ALONE).lock.to_text()
     assert "winners" not in text
     assert "tilings" not in text
 
@@ -104,7 +104,7 @@ GATHER_TILINGS: dict[str, dict[str, object]] = {
 
 
 def gathering(*winners: Winner) -> Any:
-    return with_winners(*winners, tilings=GATHER_TILINGS, text=gathered(OFFSETS))
+    return with_winners(*winners, tilings=GATHER_TILINGS, text=gathered(OFFSETS) + "portfolio: 1\n")
 
 
 def test_winners_of_gathered_rows_are_for_any_number_to_gather_from() -> None:
@@ -115,7 +115,6 @@ def test_winners_of_gathered_rows_are_for_any_number_to_gather_from() -> None:
     assert resolution.lock.winners[0].problem["t"] == 4096  # what --confirm measures
     plan = render_package(resolution.resolved).files["plan.py"]
     assert '(8, 4096, 4096): ((64, "t128x64x64"),),' in plan
-    assert 'find_winner(device, (dims["g"], dims["n"], dims["k"]), dims["m"])' in plan
 
 
 def test_winners_that_differ_in_rows_to_gather_from_alone_collide() -> None:
@@ -196,7 +195,7 @@ def test_rendered_winners_keep_the_formatters_layout(plan: Any) -> None:
 
 
 def test_winners_change_the_digest_but_not_the_default_kernel() -> None:
-    with_them, without = with_winners(*WINNERS).resolved, resolve_text(PLAIN).resolved
+    with_them, without = with_winners(*WINNERS).resolved, resolve_text(ALONE).resolved
     assert with_them.digest != without.digest
     assert with_them.default == without.default
 
@@ -234,9 +233,9 @@ def test_that_the_default_stands_is_an_answer_like_any_other(first: Winner, seco
 
 
 def test_an_upgrade_keeps_winners(tmp_path: Path) -> None:
-    lock = resolve_text(PLAIN).lock.with_winners(TILINGS, WINNERS)
+    lock = resolve_text(ALONE).lock.with_winners(TILINGS, WINNERS)
     spec = tmp_path / "product.yaml"
-    spec.write_text(PLAIN)
+    spec.write_text(ALONE)
     lock_path(spec).write_text(lock.to_text())
     assert resolve_file(spec, upgrade=True).lock.winners == WINNERS
 
