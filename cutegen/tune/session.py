@@ -320,7 +320,8 @@ class Session:
                     building.open(package.resolved, package.rendered, scratch)
                     standings += [Standing(a, self._make_search(a, station)) for a in attempts if a.is_open]
                     clock = self.options.clock
-                    BudgetedSearch(standings, building, workers, clock, deadline, self._stages, tell).run()
+                    search = BudgetedSearch(standings, building, workers, clock, deadline, self._stages, tell)
+                    search.run()
             finally:
                 building.end()
                 station.end()
