@@ -20,7 +20,7 @@ from types import ModuleType
 from cutegen.render.package import RenderedPackage
 from cutegen.runtime.cache import MANIFEST, KernelCache, default_root, warn_untrusted
 from cutegen.runtime.temporary import TemporaryFolder
-from cutegen.runtime.trust import UntrustedError, open_folder, read_file
+from cutegen.runtime.trust import UntrustedError, make_folder, open_folder, read_file
 
 FOLDER = "packages"
 BYTECODE = "__pycache__"
@@ -89,13 +89,14 @@ def _place(cache: KernelCache, key: str, package: RenderedPackage) -> Path:
             if staged:
                 _write(staged, package)
                 if cache.publish(key, staged, {}) and _is_whole(folder, package, cache.root):
+                    make_folder(cache.root, FOLDER, key, BYTECODE)
                     return folder
-    folder = _temporary_folder() / key
-    if not _is_whole(folder, package, folder.parent):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        _write(folder, package)
-    return folder
+    root = _temporary_folder()
+    if not _is_whole(root / key, package, root):
+        shutil.rmtree(root / key, ignore_errors=True)
+        _write(make_folder(root, key), package)
+        make_folder(root, key, BYTECODE)  # Python would let the group write to it where the umask does
+    return root / key
 
 
 def _is_whole(folder: Path, package: RenderedPackage, root: Path) -> bool:
@@ -121,7 +122,8 @@ def _is_whole(folder: Path, package: RenderedPackage, root: Path) -> bool:
 
 def _write(folder: Path, package: RenderedPackage) -> None:
     for name, text in package.files.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        with open(folder / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(text.encode())
 
 
 _temporary: dict[int, TemporaryFolder] = {}  # by process: a forked child neither shares nor removes its parent's

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,46 @@ def test_without_a_cache_it_is_temporary(tmp_path: Path, monkeypatch: pytest.Mon
     code = "import cutegen, sys\nprint(type(cutegen.load(sys.argv[1])).__module__, *cutegen.loaded.__path__)"
     output, errors = run(code, str(path), CUTEGEN_CACHE="0").communicate()
     assert not Path(output.decode().split()[1]).exists(), errors
+
+
+@pytest.mark.parametrize("place", ["packages", "entry", "plan.py", "__pycache__", "bytecode"])
+def test_a_package_that_others_may_have_written_is_not_imported(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = write(tmp_path)
+    cutegen.load(path)
+    (entry,) = cache.iterdir()
+    (bytecode,) = (entry / "__pycache__").glob("plan.*.pyc")
+    given = {"packages": cache, "entry": entry, "plan.py": entry / "plan.py", "__pycache__": bytecode.parent,
+             "bytecode": bytecode}[place]  # fmt: skip
+    given.chmod(0o777 if given.is_dir() else 0o666)
+    for name in [m for m in sys.modules if m.startswith("cutegen.loaded.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.warns(CacheWarning, match="may be written by others"):
+        plan = cutegen.load(path)
+    file = Path(sys.modules[type(plan).__module__].__file__ or "")
+    assert file.stat().st_mode & 0o022 == file.parent.stat().st_mode & 0o022 == 0
+    # What can be replaced is written anew; a folder of packages that others may write to is for its owner to mend.
+    assert file.is_relative_to(cache) == (place != "packages")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if place == "packages" else "error")
+        assert loaded._cached(cache.parent) == ([] if place == "packages" else [str(cache)])
+        assert cutegen.load(path) is plan
+
+
+@pytest.mark.parametrize("cached", ["1", "0"])
+def test_a_group_that_the_umask_lets_write_gets_no_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: str
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setenv("CUTEGEN_CACHE", cached)
+    path, before = write(tmp_path), os.umask(0o002)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            plan = cutegen.load(path)
+            assert cutegen.load(path) is plan
+    finally:
+        os.umask(before)
+    assert list((Path(sys.modules[type(plan).__module__].__file__ or "").parent / "__pycache__").iterdir())

@@ -22,7 +22,7 @@ NAMES = {"__init__.py", "__main__.py", "kernel.py", "plan.py"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "plain.yaml").write_text(PLAIN)
+    (tmp_path / "plain.yaml").write_text(PLAIN + "portfolio: 1\n")  # one kernel module
     return tmp_path
 
 
