@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Spec:
     """A spec without findings, with every decision made.
 
-    name: of the kernel. notes: what was decided anew because the lock no longer holds; () without a lock.
+    name: of the kernel. notes: what was decided again because the lock no longer holds; () without a lock.
     """
 
     def __init__(self, resolution: Resolution) -> None:
@@ -34,7 +34,7 @@ class Spec:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, locked: bool = False) -> Spec:
-        """A spec file with the lock beside it, of which nothing is written. locked: a lock that is missing, stale or
+        """A spec file with the lock next to it, of which nothing is written. locked: a lock that is missing, stale or
         illegal is an error. SpecError: every finding, with its place; CutegenError: the file, or its lock."""
         return cls(resolve_file(Path(path), locked=locked))
 
@@ -68,7 +68,7 @@ class Spec:
 
 def load(path: str | os.PathLike[str], *, locked: bool = False) -> BasePlan:
     """The plan of a spec file: `Spec.from_file(path, locked=locked).load()`, and a RuntimeWarning for what the lock
-    beside it says and no longer holds.
+    next to it says and no longer holds.
 
     A file that has changed since it was loaded gives another plan; the one from before stays what it was.
     """

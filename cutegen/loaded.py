@@ -2,7 +2,7 @@
 
 This module is their parent package: its __path__ is the cache, so that any process with the same cache can import them
 (a pickled plan, a worker that compiles), and sys.path stays as it is. A package is found by the digest of its files,
-compared with what would be rendered, and written anew when it differs.
+compared with what would be rendered, and written again when it differs.
 """
 
 from __future__ import annotations

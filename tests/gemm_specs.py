@@ -26,7 +26,7 @@ tensors:
   b: bf16[n, k]
   d: bf16[m, n]
 """
-# One tiling, and no portfolio beside it: for tests about something else that resolve files or documents.
+# One tiling, and no portfolio with it: for tests about something else that resolve files or documents.
 ALONE = PLAIN + "portfolio: 1\n"
 FUSED = """\
 cutegen: 1

@@ -1,4 +1,4 @@
-"""The table of names that generated source has beside those of a spec, collected from rendered modules.
+"""The table of names that generated source has besides those of a spec, collected from rendered modules.
 
 Every form of every template is rendered with names of a spec that nothing else can have. What stands in one scope with
 them, and what is made of them, is written to families/FAMILY/generated_names.json.
@@ -125,7 +125,7 @@ def render_scopes(probe: Resolution) -> Iterator[tuple[str, set[str]]]:
             names -= {"out"} if module == "__init__" else set()
             names |= modules if (file, scope) == ("__init__.py", "module") else set()
             seen = {_generalise(name, numbers) for name in names if not name.startswith("_")}
-            # Methods are no functions.
+            # Methods are not functions.
             yield f"{module}: {scope}", seen if scope[0].islower() or "." in scope else seen - {"{op}"}
 
 
@@ -170,13 +170,13 @@ def _names(node: ast.AST, whole: bool) -> Iterator[str]:
             if not whole:
                 continue
         if isinstance(child, ast.AnnAssign) and isinstance(node, ast.ClassDef) and whole:
-            yield from _names(child.annotation, whole)  # a field is no name of the function that the class stands in
+            yield from _names(child.annotation, whole)  # a field is not a name of the function that the class stands in
             continue
         yield from _names(child, whole)
 
 
 def _runtime_scopes() -> Iterator[tuple[str, set[str]]]:
-    """What stands beside dims as keywords of a plan's functions, and as options of its command line."""
+    """What stands next to dims as keywords of a plan's functions, and as options of its command line."""
     for path in sorted(Path(cutegen.runtime.__path__[0]).glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         yield from ((scope, names) for scope, names in _scopes(tree) if scope.startswith("keywords of "))

@@ -1,4 +1,4 @@
-"""Errors as workflow commands of GitHub Actions, which shows them beside the lines of a pull request.
+"""Errors as workflow commands of GitHub Actions, which shows them next to the lines of a pull request.
 
 https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
 """

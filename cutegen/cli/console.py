@@ -144,8 +144,8 @@ def spec_file(path: Path) -> Path:
         return path
     folder = path.parent if path.parent.is_dir() else Path()
     inside = Path("specs", f"{path.stem}.yaml")
-    beside = [p.name for glob in INCLUDE for p in sorted(folder.glob(glob)) if not p.name.endswith(LOCK_SUFFIX)]
-    near = f"did you mean `{inside}`?" if inside.is_file() else suggest(path.name, beside)
+    siblings = [p.name for glob in INCLUDE for p in sorted(folder.glob(glob)) if not p.name.endswith(LOCK_SUFFIX)]
+    near = f"did you mean `{inside}`?" if inside.is_file() else suggest(path.name, siblings)
     hint = near or "`cutegen list` shows the specs, `cutegen new gemm NAME` writes one"
     raise CutegenError(f"{path} does not exist", hint, exit_code=2)
 

@@ -158,7 +158,7 @@ def explain(target: str, shape: dict[str, int] | None, why_not: str | None, as_j
 
 
 def print_notes(notes: tuple[str, ...]) -> None:
-    """What was decided anew, or is to be known of winners, on stderr."""
+    """What was decided again, or is to be known of winners, on stderr."""
     for text in notes:
         console.note(f"  note: {text}")
 

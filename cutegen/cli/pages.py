@@ -33,7 +33,7 @@ def draw_tables(
     libraries: Sequence[str], page: Path | None = None, root: Path = Path(),
 ) -> str:  # fmt: skip
     """Of the results in these files, below `root`. page: where the tables will stand; links are relative to it.
-    CutegenError (exit 2): a file is no result, or there is nothing to show."""
+    CutegenError (exit 2): a file is not a result, or there is nothing to show."""
     from cutegen.report.markdown import Source, View, markdown
     from cutegen.report.result import load_result
 
@@ -47,13 +47,13 @@ def _link(file: Path, page: Path | None) -> str:
 
 
 def list_pages(folder: Path) -> list[Path]:
-    """Those that may have generated sections: README.md beside the folder of the docs, and all in it."""
+    """Those that may have generated sections: README.md next to the folder of the docs, and all in it."""
     readme = folder.resolve().parent / "README.md"
     return [*([readme] if readme.is_file() else []), *sorted(folder.glob("**/*.md"))]
 
 
 def fill_sections(page: Path, root: Path) -> str | None:
-    """The text of a page with its generated sections written anew; None where it has none. root: what paths in marks
+    """The text of a page with its generated sections written again; None where it has none. root: what paths in marks
     are relative to. CutegenError: a section does not end, or cannot be made."""
     lines = page.read_text(encoding="utf-8").splitlines()
     if not any(map(_MARK.match, lines)):

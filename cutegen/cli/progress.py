@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-MOST_NAMES = 2  # of what is under way, beside a bar
+MOST_NAMES = 2  # of what is under way, next to a bar
 
 
 class Bar:

@@ -45,7 +45,7 @@ all_option = click.option("--all", "show_equal", is_flag=True, help="In --compar
 @margin_option
 @all_option
 @click.option("--model", "specs", multiple=True, type=click.Path(path_type=Path), metavar="SPEC",
-              help="Score the cost model: its picks beside the fastest measured, by bench or tune.")  # fmt: skip
+              help="Score the cost model: its picks against the fastest measured, by bench or tune.")  # fmt: skip
 @click.option("--markdown", is_flag=True, help="Print tables for a page: of one result or of several together.")
 @click.option("--by", metavar="DIM,..", help="Of --markdown: a row for each extent of these dims; `name`: of a suite.")
 @click.option("--full", is_flag=True, help="Of --markdown: a row for every problem instead of a summary.")

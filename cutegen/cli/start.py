@@ -42,7 +42,7 @@ def new(words: tuple[str, ...], origin: str | None, folder: Path, no_schema: boo
     """Write a commented spec NAME.yaml to start from.
 
     FAMILY is a kernel family, see `cutegen list`; with --from it is that of the other spec. An existing spec is never
-    touched. The schema for editors goes to schema/FAMILY.json beside the spec.
+    touched. The schema for editors goes to schema/FAMILY.json next to the spec.
     """
     from cutegen.spec.names import kernel_name, name_problem, propose_name
 
@@ -61,7 +61,7 @@ def new(words: tuple[str, ...], origin: str | None, folder: Path, no_schema: boo
     write_texts(texts | ({schema[0]: schema[1]} if schema and schema[1] else {}), folder)
     console.say(str(path))
     if origin:
-        console.note("  note: what it leaves open is decided anew; locks and winners are not copied")
+        console.note("  note: what it leaves open is decided again; locks and winners are not copied")
     console.note(f"next: cutegen validate {path}")
 
 

@@ -24,7 +24,7 @@ def stdin_option(command: Command) -> Command:
     return click.option(
         "--stdin-filename", type=click.Path(path_type=Path), metavar="NAME", default=UNNAMED, is_eager=True,
         expose_value=False, callback=lambda ctx, parameter, value: ctx.meta.update({_NAME: value}),
-        help="What `-`, a spec on standard input, is called: its lock and suites are those beside this file.",
+        help="What `-`, a spec on standard input, is called: its lock and suites are those next to this file.",
     )(command)  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def suite_option(does: str) -> Callable[[console.Command], console.Command]:
 
 
 def _complete_suites(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Suites beside the specs of the working directory, and those that cutegen ships."""
+    """Suites next to the specs of the working directory, and those that cutegen ships."""
     from cutegen.render.environment import data_folder
 
     folders = (Path("specs"), data_folder("specs"))

@@ -86,7 +86,7 @@ def get_mla_metadata(
 ) -> tuple[Any, Any]:
     """With lengths, (tile_scheduler_metadata, num_splits), two int32 tensors; without, (FlashMLASchedMeta(), None).
 
-    Nothing in them depends on the lengths: they need not be made anew when lengths change.
+    Nothing in them depends on the lengths: they need not be made again when lengths change.
     """
     _refuse(is_fp8_kvcache=bool(is_fp8_kvcache), topk=topk)
     if cache_seqlens is None:

@@ -98,7 +98,7 @@ class CutegenError(Exception):
 
 
 class SpecError(CutegenError):
-    """The findings of one file, in source order. more: how many there are beside those that are kept."""
+    """The findings of one file, in source order. more: how many there are besides those that are kept."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], more: int = 0) -> None:
         unplaced = Location("", 0, 0, 0)

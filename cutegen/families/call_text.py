@@ -51,7 +51,7 @@ def call_text(
 
 
 def _parameters(inputs: Sequence[OperandText], fresh: Sequence[str]) -> Iterator[str]:
-    """An optional operand in front of one that every call passes has no place among the positional ones."""
+    """An optional operand that precedes one that every call passes has no place among the positional ones."""
     last = max((i for i, o in enumerate(inputs) if not o.optional), default=-1)
     early = [o for o in inputs[:last] if o.optional]
     yield from (_parameter(o) for o in inputs if o not in early)

@@ -62,7 +62,7 @@ def decide(
     notes += unread
     kept = {field: value for field, value in read.items() if field not in written}
     lost = _lost_core(knobs, read, written) if locked else []
-    anew = _free(knobs, kept, lost) if lost else {}
+    again = _free(knobs, kept, lost) if lost else {}
     while True:
         result = choose({k: v for k, (v, _) in kept.items()} | written, device)
         if isinstance(result, Choice):
@@ -71,16 +71,16 @@ def decide(
         if blamed is None:
             located = [_locate(doc, keys, anchor, written, r) for r in _about_written(result, written)]
             raise SpecError([*found, *located])
-        anew[blamed] = kept.pop(blamed)[0], result[0].reason
+        again[blamed] = kept.pop(blamed)[0], result[0].reason
         if any(knob.part == "core" for knob in knobs if knob.field == blamed):
             lost.append(keys[blamed])
-            anew |= _free(knobs, kept, lost)
+            again |= _free(knobs, kept, lost)
     if found:
         raise SpecError(found)
-    for field, (old, why) in anew.items():
+    for field, (old, why) in again.items():
         if (new := getattr(result.candidate, field)) != old:
             was, now = json.dumps(plain(old)), json.dumps(plain(new))
-            notes.append(f"{keys[field]}: {was} of the lock is decided anew: {why}; now {now}")
+            notes.append(f"{keys[field]}: {was} of the lock is decided again: {why}; now {now}")
     decisions = [Decision("device", device.name, *why_device)]
     for knob in knobs:
         origin: Origin
@@ -137,7 +137,7 @@ def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str
     kept = DEVICES.get(value) if isinstance(value, str) else None
     if kept and kept.arch == spec.arch:
         return kept, ("lock", reason), []
-    notes = [f"device: {json.dumps(value)} of the lock is not a device of {spec.arch}; decided anew"] if value else []
+    notes = [f"device: {json.dumps(value)} of the lock is not a device of {spec.arch}; decided again"] if value else []
     return default, ("auto", f"the default of {spec.arch}"), notes
 
 
@@ -161,7 +161,7 @@ def _read_locked(
         try:
             read = knob.read(value)
         except ValueError as error:
-            notes.append(f"{key}: {json.dumps(value)} of the lock is not {error}; decided anew")
+            notes.append(f"{key}: {json.dumps(value)} of the lock is not {error}; decided again")
             continue
         kept[knob.field] = (read, reason)
         if written.get(knob.field, read) != read:

@@ -1,4 +1,4 @@
-"""Names that generated source has beside those of a spec, by family, and where names of a spec would clash with them.
+"""Names that generated source has besides those of a spec, by family, and where names of a spec would clash with them.
 
 generated_names.json lists them by scope of the generated modules: `made`, what stands there of a spec, with the kind of
 name in braces (`m_{input}`), and `fixed`, the names that could be one of these. A test collects it from rendered
@@ -85,7 +85,7 @@ def _pattern(form: str) -> re.Pattern[str]:
 
 def function_problem(family: str, name: str) -> str | None:
     """Why the function of a package, which its front module defines, cannot have that name, or None. Modules of
-    tilings stand beside it, as many as there are tilings."""
+    tilings stand next to it, as many as there are tilings."""
     if name in read_table(family).fixed.get("spec", {}) or re.match("kernel_[A-Za-z]", name):
         return "is the name of something else in the generated package"
     return None

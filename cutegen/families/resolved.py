@@ -133,7 +133,7 @@ def product_name(rows: Iterable[DispatchRow], device: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Portfolio:
-    """What calls may run that nobody measured, beside what the decisions say. model: version of the cost model that
+    """What calls may run that nobody measured, besides what the decisions say. model: version of the cost model that
     chose, and picks at run time. tilings: knob values by dotted key."""
 
     model: int

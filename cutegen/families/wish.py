@@ -27,7 +27,7 @@ def answer_wish(
     written knobs fixed. complete: fills up a short list of numbers. CutegenError (exit 2): unreadable."""
     wished = read_wish(knobs, wish, complete)
     kept = {knob.field: getattr(now, knob.field) for knob in knobs if knob.part == "core"}
-    lines: dict[str, None] = {}  # each once: knobs may be refused beside the core, and for the same reason without it
+    lines: dict[str, None] = {}  # each once: knobs may be refused with the core, and for the same reason without it
     for fixed, said in (
         ({**written, **kept, **wished}, "legal"),
         ({**written, **wished}, "legal, with other choices changed as well"),

@@ -30,7 +30,7 @@ def make_standalone(package: RenderedPackage) -> RenderedPackage:
     pending = [name for text in package.files.values() for name in _imports(text)]
     while pending:
         module = pending.pop()
-        if module == PACKAGE.name:  # what that offers is no part of a generated package
+        if module == PACKAGE.name:  # what that offers is not part of a generated package
             continue
         path = PACKAGE.joinpath(*module.split(".")[1:])
         file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

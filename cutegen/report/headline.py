@@ -28,7 +28,7 @@ STEP = 0.25  # of the axis
 class Entry(BaseModel):
     """A bar. files: results of `bench -o`, one of `tune --json`, or a spec with winners in its lock; `*` stands for
     any part of a name. against: the library as the result calls it; of winners, the baseline. peer: its name in the
-    chart. does: what there is to know beside the label."""
+    chart. does: shown next to the label."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,7 +40,7 @@ class Entry(BaseModel):
 
 
 class Listed(BaseModel):
-    """title: what the speeds are relative to is told by each bar."""
+    """title: without what the speeds are relative to, which each bar says."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -61,7 +61,7 @@ def markdown(sources: Sequence[Source], view: View) -> str:
     if len(behind := {s.result.behind for s in sources}) > 1:
         raise CutegenError(f"these results were timed behind {' and '.join(sorted(behind))}", "show them apart", 2)
     if not entries:
-        raise CutegenError("no kernel of these results was measured beside another library", exit_code=2)
+        raise CutegenError("no kernel of these results was measured against another library", exit_code=2)
     if view.below is not None:
         slow = sorted((e for e in entries if e.speed < view.below), key=lambda e: e.speed)
         table = [*_table(*_full(slow))] if slow else [f"No speed is below {view.below:g}."]

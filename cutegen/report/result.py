@@ -155,7 +155,7 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class Result(Part):
-    """A whole run. sms: the most that kernels ran on; None: all. behind: what stood in front of each launch, timed with
+    """A whole run. sms: the most that kernels ran on; None: all. behind: what preceded each launch, timed with
     it. Older results tell neither: their kernels ran on all, back to back. floor: a problem with a lower end under it
     was repeated; None: none was."""
 

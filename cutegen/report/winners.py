@@ -24,7 +24,7 @@ class Tuned:
     winners: Sequence[Winner]
 
     def proofs(self) -> dict[tuple[str, str], list[Winner]]:
-        """Winners in use that were measured beside a library, by device and library."""
+        """Winners in use that were measured against a library, by device and library."""
         found: dict[tuple[str, str], list[Winner]] = {}
         for winner in self.winners:
             if winner.speed and not winner.unused:

@@ -2,7 +2,7 @@
 
 A winner that is bound to something else is stale: no call runs it, `tune` measures it before others, and the lock keeps
 it until somebody drops it. All of this follows from spec, lock and cutegen, never from what a machine has installed, so
-a render gives equal bytes everywhere; what is installed is told in notes (`toolchain`).
+a render gives equal bytes everywhere; notes report what is installed (`toolchain`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Load, parse, bind and decide; the lock is honoured, and whatever is decided anew is told."""
+"""Load, parse, bind and decide; the lock is honoured, and whatever is decided again is told."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES_SHOWN = 3  # tilings of winners that a note is about
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """resolved: the family's resolved kernel. lock: what the lock is to hold now; read: what it held. notes: what was
-    decided anew, and winners that no call runs."""
+    decided again, and winners that no call runs."""
 
     document: SpecDocument
     spec: KernelSpec
@@ -45,10 +45,10 @@ def resolve_file(
     raw: bytes | None = None,
     drop_winners: bool = False,
 ) -> Resolution:
-    """Resolve a spec with the lock beside it. Writes nothing; `save_lock` does. raw: the spec's text where that is not
+    """Resolve a spec with the lock next to it. Writes nothing; `save_lock` does. raw: the spec's text where that is not
     what the file holds.
 
-    locked: a missing, stale or illegal lock is an error. upgrade: decisions are made anew, winners stay, and a damaged
+    locked: a missing, stale or illegal lock is an error. upgrade: decisions are made again, winners stay, and a damaged
     lock is replaced. drop_winners: those that no call runs leave the lock.
     """
     document = load_document(path, raw)

@@ -25,7 +25,7 @@ _KEYS = ("cutegen", "spec", "decisions", "written", "portfolio", "dsl", "tilings
 _PASSED_OVER = ("evidence",)  # keys of older locks that nothing was ever written to
 _WIDTH = 120
 CONFLICT = "<<<<<<< "  # how git marks the first side of a merge conflict
-_HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock --upgrade` decides anew.\n"
+_HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock --upgrade` decides again.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Lock:
     """spec: hash of the spec's meaning when the decisions were made. decisions: (value, reason) by dotted knob path.
 
     tilings: knob values by dotted path, of what `tune` found faster than the decisions; winners: for which calls.
-    written: what the spec wrote when the decisions were made beside it, by dotted path; another value of it may take
+    written: what the spec wrote when the decisions were made with it, by dotted path; another value of it may take
     them along. dsl: the release of CuTe DSL that `tune` last measured with, which winners are bound to; "" before that.
     portfolio: what calls choose among that nobody measured.
     """
@@ -193,8 +193,8 @@ def _decision(path: Path, key: str, entry: Data) -> tuple[object, str]:
 
 
 def _damaged(path: Path, what: str) -> CutegenError:
-    anew = f"decide anew with `cutegen lock --upgrade {_spec_path(path)}`, which loses its winners"
-    return CutegenError(f"{path} {what}", f"restore it from version control, or {anew}")
+    again = f"decide again with `cutegen lock --upgrade {_spec_path(path)}`, which loses its winners"
+    return CutegenError(f"{path} {what}", f"restore it from version control, or {again}")
 
 
 def _spec_path(lock: Path) -> Path:

@@ -161,7 +161,7 @@ def measure_twice(
     on_progress: OnProgress = silent,
 ) -> ProblemReport:
     """Measures a problem, and once more where a speed reaches under the floor: then the second time counts, whatever it
-    says, and the first is kept beside it. Errors: see `measure_problem`."""
+    says, and the first is kept as well. Errors: see `measure_problem`."""
     first = measure_problem(subjects, row, device, rates, settings, patience, on_progress)
     if settings.floor is None or not first.below(settings.floor):
         return first

@@ -157,7 +157,7 @@ class LeftOut:
 class BenchReport:
     """Every problem measured. left_out: those of the suite that were not. notes: what makes the figures less than they
     look, in words. complete: nothing is still to come. sms: the most that kernels ran on; None: all. behind: what stood
-    in front of each launch and is timed with it. floor: problems with a speed whose interval reached under it were
+    ahead of each launch and is timed with it. floor: problems with a speed whose interval reached under it were
     measured again; None: none was."""
 
     environment: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What stands in front of each timed launch: nothing, so that launches follow each other back to back, or an ordinary
+"""What precedes each timed launch: nothing, so that launches follow each other back to back, or an ordinary
 kernel, as in a model, where the kernel in front is another library's and lets nothing start early."""
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Row:
         return words | {"mainloop": self.mainloop, "epilogue": self.epilogue, "lengths": self.lengths}
 
     def draw(self, subject: Subject) -> Any:
-        """What decides the inputs beside the extents; None: nothing."""
+        """What decides the inputs besides the extents; None: nothing."""
         return subject.proving.ragged_draw if self.lengths and subject.proving else None
 
 

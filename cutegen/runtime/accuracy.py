@@ -70,7 +70,7 @@ class Tolerance:
         terms = [f"{self.relative:.2g} |ref|"]
         if self.scaled:
             terms.append(f"{self.scaled:.2g} {'row ' * self.by_row}rms(ref)")
-        if self.absolute > 1e-7 or (self.absolute and not self.scaled):  # not a subnormal beside larger terms
+        if self.absolute > 1e-7 or (self.absolute and not self.scaled):  # not a subnormal next to larger terms
             terms.append(f"{self.absolute:.2g}")
         return " + ".join(terms)
 

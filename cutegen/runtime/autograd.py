@@ -1,7 +1,7 @@
 """Gradients of the torch operators of plans. Importing this module imports neither torch nor cutlass.
 
 The kernels that compute them are rendered by cutegen itself, when a gradient is first asked for: cutegen/gradients.py.
-A standalone package finds it where it is installed beside it.
+A standalone package finds it where both are installed.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class CuteKernel:
 
 
 class Table(dict[Any, Any]):
-    """A dict that computes what is missing: the lookups of the hot path cost one C call. It begins anew when it has
+    """A dict that computes what is missing: the lookups of the hot path cost one C call. It begins again when it has
     `most` entries."""
 
     def __init__(self, compute: Callable[[Any], Any], most: int | None = None) -> None:
@@ -86,7 +86,7 @@ class BasePlan:
     scaled_tiles: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
-        """A package of two renders is told when its plan is imported: a kernel could be called by another's numbers."""
+        """Raise for a package of two renders, on import: a kernel could be called by another's numbers."""
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
         if "name" in vars(cls) and file:
             check_package(Path(file))

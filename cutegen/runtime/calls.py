@@ -25,7 +25,7 @@ def call_plan(
 
 def bind_inputs(plan: BasePlan, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
     """The inputs in declared order; optional ones that are not passed are None. TypeError: others are missing, or
-    something is passed twice, or is no input."""
+    something is passed twice, or is not an input."""
     names = [a.name for a in plan.inputs]
     listed = f"; it takes {', '.join(names)}"
     if len(values) > len(names):

@@ -85,7 +85,7 @@ def _load_kernel(module: str, tiling: object, arch: str) -> Kernel:
                 if attempt or not compiled.cached:
                     raise
         try:
-            cache.discard(key)  # whole, yet it does not load here: compiled anew, once
+            cache.discard(key)  # whole, yet it does not load here: compiled again, once
         except OSError:
             cache = KernelCache(None)
     raise AssertionError("the second attempt returns or raises")
@@ -94,7 +94,7 @@ def _load_kernel(module: str, tiling: object, arch: str) -> Kernel:
 @functools.cache
 def _first_text(path: Path) -> str:
     """What a kernel module said when this process first asked: that is what runs here, and what its keys are made of,
-    even if the package is rendered anew meanwhile."""
+    even if the package is rendered again meanwhile."""
     return path.read_text(encoding="utf-8")
 
 

@@ -51,7 +51,7 @@ class Constants(NamedTuple):
     zero_bytes_per_clock: int = 21  # the same of rows outside of a tensor: TMA is slow at writing their zeros
     edge_percent: int = 27  # of the rows outside of the last tile, that count in a kernel of one wave
     # Of the bytes that clusters read of the same rows, those that L2 has to give: of few readers' all, of many about as
-    # much as `readers` read, and this share of all beside it.
+    # much as `readers` read, and this share of all the rest.
     readers: int = 16
     readers_percent: int = 20
     gathered_bytes_per_clock: int = 16  # of rows that threads copy into shared memory, without multicast
@@ -266,7 +266,7 @@ def spend(i: Instance, form: Form, work: Work, rates: Rates, c: Constants = CONS
     if form.reduces:
         epilogue += c.reduction_clocks
     from_l2 = k_tiles * fetched + moved
-    # All SMs: a cooperative tile's epilogue follows its mainloop; in pingpong one warpgroup's runs beside the other's
+    # All SMs: a cooperative tile's epilogue follows its mainloop; in pingpong one warpgroup's overlaps the other's
     # mainloop, a tile takes the longer of its mainloop and half of both, and the last epilogue hides behind nothing.
     on_sms = waves * core
     if tile_m == MMA_ROWS:

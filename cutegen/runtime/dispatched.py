@@ -131,7 +131,7 @@ class DispatchedPlan(MeasuredPlan):
     def pick_keys(self, **ranges: int | tuple[int, int] | Sequence[int]) -> tuple[str, ...]:
         """The keys that dispatch chooses on the current device for calls of these extents: of each dim one, several in
         a list, or an inclusive range as a tuple of two, of which few extents are sampled where there are many: all
-        ends of winners, and STEPS of each power of two. TypeError, ValueError: they are no dims of this plan."""
+        ends of winners, and STEPS of each power of two. TypeError, ValueError: they are not dims of this plan."""
         names = [d for d, e in self.dims.items() if not isinstance(e, int)]
         needed = set(names) & {*self.roles[:3], *self.roles[3]}
         if set(ranges) - set(self.dims) or needed - set(ranges):

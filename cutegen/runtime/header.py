@@ -1,6 +1,6 @@
 """The header of a generated module: what it was rendered from, and which modules were rendered with it.
 
-Imports nothing that takes time: a generated plan reads the headers beside it when it is imported.
+Imports nothing that takes time: a generated plan reads the headers next to it when it is imported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_digest(file: Path) -> str:
 
 
 def check_package(plan: Path) -> None:
-    """ImportError: modules beside a generated plan come from another render of it, of which this one was a part."""
+    """ImportError: modules next to a generated plan come from another render of it, of which this one was a part."""
     if not (own := read_digest(plan)):
         return
     others = [file.name for file in sorted(plan.parent.glob("*.py")) if read_digest(file) not in ("", own)]

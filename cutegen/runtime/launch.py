@@ -1,4 +1,4 @@
-"""The launch function of a GEMM plan: what a call does beside the compiled kernel, in as little host time as it takes.
+"""The launch function of a GEMM plan: what a call does besides the compiled kernel, in as little host time as it takes.
 
 Importing this module imports neither torch nor cutlass.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutegen.runtime.plan import KernelPlan
 
 SHAPE = attrgetter("shape")
-MOST_FORMS = 1024  # of calls that a plan remembers: then it begins anew
+MOST_FORMS = 1024  # of calls that a plan remembers: then it starts over
 
 
 class Call(NamedTuple):
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]:
     """`launch_fn(*inputs, *outputs, *scratch, sms=None)`, on the current stream; with `key`, always that tiling.
 
-    Shapes, device and SM budget of a call are looked up among those of former calls. Work per call beside that: types
+    Shapes, device and SM budget of a call are looked up among those of former calls. Work per call besides that: types
     of tensors, where they begin and which layouts outputs have, and the compiled call, which checks shapes, strides,
     dtypes, devices and alignment itself. Only when it refuses are the reasons looked for. Where a tiling takes scratch:
     a lookup of its sizes as well, and of the stream where the call brings none."""

@@ -14,7 +14,7 @@ from cutegen.runtime.cost_model import MODELS, Form, Instance, Rates, describe_w
 
 
 class Traits(NamedTuple):
-    """What the cost model reads of a tiling beside its numbers, see `Instance` in cost_model.py."""
+    """What the cost model reads of a tiling besides its numbers, see `Instance` in cost_model.py."""
 
     pingpong: bool = False
     swap_ab: bool = False

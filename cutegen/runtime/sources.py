@@ -77,7 +77,7 @@ def kernel_key(text: str, module: str, path: Path, tiling: object, arch: str, op
     """Hash of a kernel instance. text: the kernel module's source; module, path: where its imports are resolved from.
 
     Changing anything that can change the compiled code changes the key, but for what packages of epilogue ops take from
-    packages beside the DSL. Where the module lies does not change it, and neither do comments, docstrings and layout,
+    packages besides the DSL. Where the module lies does not change it, and neither do comments, docstrings and layout,
     unless the cubin gets line information.
     """
     read = str if os.environ.get(LINE_INFO) else code_text

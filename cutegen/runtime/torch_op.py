@@ -115,7 +115,7 @@ def _add(library: Any, name: str, schema: str, run: Callable[..., Any], fake: Ca
 
 
 def _keep_off_autograd(plan: BasePlan, library: Any, name: str, written: Sequence[int], reason: str) -> None:
-    """Operators that write their operands record no gradient: torch is told what they wrote, and a call that would need
+    """Operators that write their operands record no gradient: torch learns what they wrote, and a call that would need
     a gradient is refused."""
     import torch
 

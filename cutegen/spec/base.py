@@ -27,7 +27,7 @@ EMPTY_RANGE = register(Rule(
 UNKNOWN_DIM = register(Rule(
     "unknown-dim", "dims named outside `tensors` occur in a tensor's shape",
     "A dim exists because some tensor has it. A name in `dims`, `instances` or a list of shapes that no tensor uses is "
-    "a typo, and the value beside it would steer nothing.",
+    "a typo, and its value would steer nothing.",
     "dims: {nn: 4096}",
 ))  # fmt: skip
 UNKNOWN_TENSOR = register(Rule(

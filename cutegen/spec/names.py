@@ -12,7 +12,7 @@ from cutegen.epilogue.ops import FUNCTIONS, OPS
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 MAX_NAME = 48
 
-# Names with a meaning in expressions. Those that generated source has beside names of a spec are in a table of the
+# Names with a meaning in expressions. Those that generated source has besides names of a spec are in a table of the
 # family (families/generated_names.py).
 RESERVED = frozenset({"acc", "stored", "auto"})
 DTYPE_NAMES = frozenset(dtype.cutlass for dtype in DTYPES.values())

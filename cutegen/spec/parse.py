@@ -65,7 +65,7 @@ NAME_COLLISION = register(Rule(
 
 FUNCTION_NAME = register(Rule(
     "function-name", "the function of a package has a name that nothing else in it has",
-    "A generated package offers a function named as its spec, or as `function` says. Beside it stand PLAN, kernel_fn, "
+    "A generated package offers a function named as its spec, or as `function` says. Next to it stand PLAN, kernel_fn, "
     "launch_fn, reference_fn, get_inputs and the modules of the package.",
     "function: kernel_fn",
 ))  # fmt: skip

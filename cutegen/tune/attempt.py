@@ -105,7 +105,7 @@ def note_failure(attempts: Sequence[Attempt], kernel: KernelReport, store: Timin
     for attempt in attempts:
         if attempt.beside.name == kernel.tiling:
             said = f"{shape_text(attempt.report.problem)}: the default kernel does not build: {reason}"
-            attempt.lost = ProblemError(said, "run `cutegen build` on the spec: others are timed beside the default")
+            attempt.lost = ProblemError(said, "run `cutegen build` on the spec: others are timed against the default")
         for trial in attempt.report.trials:
             if trial.name == kernel.tiling and not trial.fault:
                 trial.fault, trial.stored = fault, False

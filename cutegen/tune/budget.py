@@ -18,13 +18,13 @@ from cutegen.tune.store import Timing
 
 FIRST = 4  # candidates of a problem's first visit, where compiling them for all takes no more than FIRST_SHARE
 FIRST_SHARE = 0.4
-COMPILE_SECONDS = 2.5  # that a kernel takes a process, beside others
+COMPILE_SECONDS = 2.5  # that a kernel takes a process while others compile
 VISIT = 6  # further candidates of a visit
 # Those that a second look is worth: no further behind the fastest, and how many.
 CLOSE, CONTENDERS = 0.97, 4
 TRIES = 2  # candidates that are proved in a visit, where the first does not hold what it promised
 CLEAR = 1.02  # the lower end of a speed that a longer proof is not likely to take below what counts
-# Seconds: for a candidate and its share of the visit before any was measured; what a slice takes beside itself; what
+# Seconds: for a candidate and its share of the visit before any was measured; what a slice takes besides itself; what
 # judging results again takes.
 CANDIDATE_SECONDS, SLICE_EXTRA, JUDGE_SECONDS = 0.5, 0.008, 0.3
 PROOF_SHARE = 0.2  # of the budget, at most, that is kept for proofs at the end

@@ -19,7 +19,7 @@ from cutegen.tune.station import Opened, Setup, Station
 
 # What fills the outputs again after they were poisoned: a slice that is not counted.
 RECHECK_SECONDS = 0.005
-# Of the memory that was free in the beginning, what has to be left for a further problem beside those that stay open;
+# Of the memory that was free in the beginning, what has to be left for a further problem besides those that stay open;
 # and how many may, as captured graphs take memory as well.
 ROOM, MOST_OPEN = 0.6, 24
 

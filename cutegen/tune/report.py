@@ -138,7 +138,7 @@ class TuneReport:
     """problems: those that were searched; faults: why others could not be; not_reached: for want of time, or,
     if broken, because nothing could be measured any more. interrupted: by Ctrl-C; what was proved counts.
 
-    stale: winners of this device that were measured with other tools, or beside another default. lock: what it says
+    stale: winners of this device that were measured with other tools, or against another default. lock: what it says
     now; written: whether that is new. failed: why it was not written though it should.
     """
 
@@ -178,7 +178,7 @@ class TuneReport:
             if count:
                 problems = f"{count} problem{'s' * (count > 1)}"
                 yield (
-                    f"{problems} for which {what} was found on this device beside another default or with another "
+                    f"{problems} for which {what} was found on this device against another default or with another "
                     f"toolchain; {remedy}"
                 )
         yield from self.notes

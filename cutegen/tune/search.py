@@ -178,7 +178,7 @@ class Search:
         self._keep(stage, best, timing)
 
     def _run_heat(self, stage: Stage, heat: Sequence[Trial], keep: bool = True) -> Timing | None:
-        """Everyone of the heat, the default and the baseline in turn; anew without a candidate that fails."""
+        """Everyone of the heat, the default and the baseline in turn; again without a candidate that fails."""
         while True:
             members = [t for t in heat if not t.fault]
             if self._lost >= MAX_LOST:

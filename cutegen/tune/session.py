@@ -116,7 +116,7 @@ class Session:
         return measurable(self.resolution, self.lock, self._measured)
 
     def find_stale(self, lock: Lock) -> list[Winner]:
-        """Winners for this device that were measured with other tools, beside another default, or as something else."""
+        """Winners for this device measured with other tools, against another default, or as something else."""
         now = (self.beside, self.report.toolchain)
         mine = [w for w in lock.winners if w.device == self.device]
         return [w for w in mine if (w.beside, w.toolchain) != now or w.unused]

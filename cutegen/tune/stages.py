@@ -41,7 +41,7 @@ class Stage:
 STAGES = (Stage("first look", 3, 0.005, 16), Stage("second look", 5, 0.02, 5), Stage("final", 9, 0.06, 3))
 # The best of many is in part the luckiest of many: its gain is that of rounds which did not choose it.
 PROOF = Stage("proof", 15, 0.06, 1)
-# Where the proof leaves it open whether a gain of PROMISING and more is one, rounds anew, and only these count: near
+# Where the proof leaves it open whether a gain of PROMISING and more is one, rounds again, and only these count: near
 # the power limit clocks change from round to round, and 15 of them say little.
 LONG_PROOF = Stage("proof", 45, 0.06, 1)
 PROMISING = 1.02

@@ -75,7 +75,7 @@ def attack(count: int, seed: int) -> Iterator[str]:
                 said = f"raised {type(error).__name__}: {error}"
             if plan.launched and said != "was launched":
                 said = f"was refused after a launch of {plan.launched}"
-            # What a stand-in takes and a compiled kernel does not is no fault of the plan, once all of it was checked.
+            # What a stand-in takes and a compiled kernel does not is not the plan's fault, once all of it was checked.
             if said and not (said == "was launched" and not plan.copied_tilings and change not in (7, 8, 9, 10)):
                 yield f"{number}: {plan.name}, change {change} of argument {position}: {said}"
 

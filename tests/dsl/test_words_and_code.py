@@ -45,9 +45,9 @@ def test_comments_docstrings_and_layout_do_not_reach_the_code(tmp_path: Path) ->
     write_package(render_package(resolve_file(tmp_path / "probe.yaml").resolved), tmp_path / "generated")
     file = tmp_path / "generated" / "probe" / "kernel.py"
     plain, first = file.read_text(), compiled(tmp_path)
-    told = re.sub(r"^( +)(for|if|def|with|self) ?", r"\n\1# said anew\n\n\g<0>", plain, flags=re.MULTILINE)
-    told = re.sub(r'"""([A-Z])', r'"""Said anew. \1', told)
-    assert told.count("anew") > 20
+    told = re.sub(r"^( +)(for|if|def|with|self) ?", r"\n\1# said again\n\n\g<0>", plain, flags=re.MULTILINE)
+    told = re.sub(r'"""([A-Z])', r'"""Said again. \1', told)
+    assert told.count("again") > 20
     assert code_text(told) == code_text(plain)
     file.write_text(told)
     assert compiled(tmp_path) == first

@@ -3,7 +3,7 @@
 picks.json holds `model`, the version; `rates`: by name, the fields of `Rates`; `sets`: each a form, by the fields of
 `Form`, and instances, lists in the order of the fields of `Instance`; `picks`: (number of the set, name's number in
 `rates`, m, n, k, batch, number of the picked instance, its clocks). The pick has the least clocks, then the least
-from_l2, then the least busy, and then comes first. CUTEGEN_ACCEPT=1 draws the file anew.
+from_l2, then the least busy, and then comes first. CUTEGEN_ACCEPT=1 draws the file again.
 """
 
 from __future__ import annotations

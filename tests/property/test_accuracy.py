@@ -30,7 +30,7 @@ def tensor_core(a, b):
 
 def tensor_core_fp8(a, b, promoted):
     """32 products at a time, each and the sum cut to 14 bits of the largest; every `promoted` products the sum goes to
-    an f32 accumulator and starts anew."""
+    an f32 accumulator and starts again."""
     acc = torch.zeros(a.shape[0], b.shape[0])
     for start in range(0, a.shape[1], promoted):
         part = torch.zeros(a.shape[0], b.shape[0], dtype=torch.float64)

@@ -169,7 +169,7 @@ def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
 
 
 def load(path: Path, simulation: Simulation | None = None) -> Subject:
-    """A spec (rendered anew, with the lock beside it) or a package directory, on the machine."""
+    """A spec (rendered again, with the lock beside it) or a package directory, on the machine."""
     return _load(resolve_file(path), simulation) if path.suffix == ".yaml" else _simulated(path, simulation)
 
 

@@ -1,4 +1,4 @@
-"""--output-format github: each finding as a workflow command, escaped, beside the text that people read."""
+"""--output-format github: each finding as a workflow command, escaped, next to the text that people read."""
 
 from __future__ import annotations
 

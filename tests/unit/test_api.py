@@ -240,7 +240,7 @@ def test_a_package_that_others_may_have_written_is_not_imported(
         plan = cutegen.load(path)
     file = Path(sys.modules[type(plan).__module__].__file__ or "")
     assert file.stat().st_mode & 0o022 == file.parent.stat().st_mode & 0o022 == 0
-    # What can be replaced is written anew; a folder of packages that others may write to is for its owner to mend.
+    # What can be replaced is written again; a folder of packages that others may write to is for its owner to mend.
     assert file.is_relative_to(cache) == (place != "packages")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if place == "packages" else "error")

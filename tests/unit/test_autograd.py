@@ -153,7 +153,7 @@ def test_a_bias_that_a_batch_shares(bends: bool) -> None:
 
 
 def test_vectors_alone(kernels: dict[str, Any]) -> None:
-    """A kernel needs an output with rows and columns beside what it sums."""
+    """A kernel needs an output with rows and columns besides what it sums."""
     plan = loaded(f'tensors: {PRODUCT}u: "f32[n]", v: "f32[m]", d: "bf16[m, n]"}}\nepilogue: {{d: acc * u * v}}\n')
     op = plan.register_torch_op()
     a, b, u, v = plan.prepare_inputs(m=M, n=N, k=K)

@@ -173,7 +173,7 @@ def test_kernels_that_do_not_promise_it_are_not_asked() -> None:
 
 
 def test_every_pair_of_a_portfolio_is_compared() -> None:
-    """All with the first, bit by bit, so that equal ones among those that differ from it are told as well."""
+    """All with the first, bit by bit, so that equal ones among those that differ from it are reported as well."""
 
     class Portfolio(InvariantPlan):
         tilings: ClassVar = {name: Tiling() for name in ("one", "two", "three", "four")}

@@ -37,7 +37,7 @@ def test_outputs_that_overlap_in_part_are_refused() -> None:
     plan.launch_fn(*inputs, first, last)
     plan.launch_fn(*inputs, last, first)
     bands = buffer.view(2 * m, 2 * n)[:m]
-    plan.launch_fn(*inputs, bands[:, :n], bands[:, n:])  # beside each other in one buffer
+    plan.launch_fn(*inputs, bands[:, :n], bands[:, n:])  # next to each other in one buffer
     assert len(plan.launched) == 3
     shifted = buffer[n : n + m * n].view(m, n)
     spread = buffer.view(2 * m, 2 * n)[::2, :n]

@@ -130,7 +130,7 @@ def test_the_nearest_file_with_the_section_counts(folder: Path) -> None:
     assert find_config(inner).output == Path("../../outer")
     (inner / "pyproject.toml").write_text("[tool.cutegen]\noutput = 'inner'\n")
     assert find_config(inner).output == Path("inner")
-    (inner / "pyproject.toml").write_text("this is no TOML, and none of ours: cutegen\n")
+    (inner / "pyproject.toml").write_text("this is not TOML, and none of ours: cutegen\n")
     assert find_config(inner).output == Path("../../outer")
     (inner / ".git").mkdir()  # what lies outside a repository does not rule it
     assert find_config(inner) == Config(inner)

@@ -222,7 +222,7 @@ def test_flat_tiles_in_pingpong_and_lone_warpgroups_are_slower() -> None:
 
 
 def test_narrow_subtiles_of_an_epilogue_take_longer() -> None:
-    """Columns of 16, then of 8, where tile n is no multiple of 32; per column of the tile."""
+    """Columns of 16, then of 8, where tile n is not a multiple of 32; per column of the tile."""
     shape, knobs = Shape(4096, 4096, 512), {"consumers": 2, "cluster": (1, 1), "stages": 4}
     wide, narrow, narrowest = (model(shape, tile=(128, n, 64), **knobs) for n in (192, 208, 200))
     ends = [e.spent["epilogue"] / e.waves for e in (wide, narrow, narrowest)]

@@ -43,7 +43,7 @@ def test_what_is_expensive_takes_the_place_of_the_accumulator() -> None:
         "divisor_of_q = s + 1.0",
         "inverse_divisor_of_q = exact_inverse(divisor_of_q)",
     )
-    # Two values read again and one place: the cheaper one is computed anew.
+    # Two values read again and one place: the cheaper one is computed again.
     both = QUANTISED + "epilogue: {x: gelu_erf(acc), y: x * 2, s: 'max_abs(y, n, 128)', q: y / s + x}\n"
     found, problem = passes(both)
     assert found.kept == (("acc", "x"),)

@@ -1,4 +1,4 @@
-"""Ctrl-C is 130 wherever it lands, and closed streams are no error of ours."""
+"""Ctrl-C is 130 wherever it lands, and closed streams are not an error of ours."""
 
 from __future__ import annotations
 

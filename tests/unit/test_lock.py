@@ -99,7 +99,7 @@ def test_the_spec_wins_over_the_lock(spec: Path) -> None:
     assert values(resolution)["tiling.cluster"] == (1, 2)
     assert "tiling.cluster: the spec now says [1, 2], the lock had [2, 1]" in resolution.notes
     # Multicast of B to two CTAs along m became illegal with it; everything else stayed.
-    assert any(note.startswith("tma.b.multicast: 2 of the lock is decided anew:") for note in resolution.notes)
+    assert any(note.startswith("tma.b.multicast: 2 of the lock is decided again:") for note in resolution.notes)
     assert values(resolution)["tiling.tile"] == (128, 256, 64)
     assert "tiling.cluster" not in resolution.lock.decisions
 
@@ -117,7 +117,7 @@ def test_what_goes_with_another_tile_is_decided_anew(spec: Path) -> None:
     changed = {key for key, (value, _) in fresh.items() if value != first.decisions[key][0]}
     assert {"tiling.swap_ab", "pipeline.stages"} <= changed
     assert {note.partition(":")[0] for note in resolution.notes} == changed | {"tiling.tile"}
-    said = "tiling.swap_ab: false of the lock is decided anew: it goes with tiling.tile; now true"
+    said = "tiling.swap_ab: false of the lock is decided again: it goes with tiling.tile; now true"
     assert said in resolution.notes
     # And back: what the spec no longer writes is decided with what goes with it.
     save_lock(resolution, spec)
@@ -172,7 +172,7 @@ def test_an_illegal_decision_is_decided_anew_and_told(spec: Path) -> None:
     resolution = resolve_file(spec)
     assert values(resolution)["pipeline.stages"] == 4
     (note,) = resolution.notes
-    assert note.startswith("pipeline.stages: 7 of the lock is decided anew: 7 stages x 48 KiB")
+    assert note.startswith("pipeline.stages: 7 of the lock is decided again: 7 stages x 48 KiB")
     with pytest.raises(CutegenError, match="does not hold") as caught:
         resolve_file(spec, locked=True)
     assert "7 stages x 48 KiB" in str(caught.value)
@@ -348,7 +348,7 @@ def test_a_lock_keeps_how_often_sums_are_promoted(tmp_path: Path) -> None:
     relock(path, "accumulate.promote_every: {value: never", "accumulate.promote_every: {value: often")
     resolution = resolve_file(path)
     assert values(resolution)["accumulate.promote_every"] == 4
-    said = 'accumulate.promote_every: "often" of the lock is not a positive integer or one of never; decided anew'
+    said = 'accumulate.promote_every: "often" of the lock is not a positive integer or one of never; decided again'
     assert said in resolution.notes
 
 

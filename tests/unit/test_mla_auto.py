@@ -204,7 +204,7 @@ def test_a_locked_variant_gives_way_when_a_promise_grows() -> None:
     assert values(resolve_text(PAIRED, kept))["variant"] == "seesaw_2cta"
     resolution = resolve_text(MLA, kept)
     assert values(resolution)["variant"] == "both"
-    assert resolution.notes[0].startswith('variant: "seesaw_2cta" of the lock is decided anew: heads 16 x query_len 1')
+    assert resolution.notes[0].startswith('variant: "seesaw_2cta" of the lock is decided again: heads 16 x query_len 1')
 
 
 def test_what_goes_with_another_variant_is_decided_anew() -> None:
@@ -212,7 +212,7 @@ def test_what_goes_with_another_variant_is_decided_anew() -> None:
     assert lock.decisions["pipeline.prefetch"][0] == 1
     resolution = resolve_text(MLA + "variant: seesaw\n", lock)
     assert (values(resolution)["pipeline.prefetch"], values(resolution)["scheduler.unit"]) == (0, "any")
-    assert "pipeline.prefetch: 1 of the lock is decided anew: it goes with variant; now 0" in resolution.notes
+    assert "pipeline.prefetch: 1 of the lock is decided again: it goes with variant; now 0" in resolution.notes
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_only_some_kernels_or_libraries() -> None:
     [
         ((TWO_ROWS, TWO_ROWS), View(), "gemm on .* is in measurements/r0.json and in measurements/r1.json"),
         ((TWO_ROWS,), View(by=("x",)), "has no dim `x` to group by"),
-        ((result(),), View(), "no kernel of these results was measured beside another library"),
+        ((result(),), View(), "no kernel of these results was measured against another library"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(results: tuple[Any, ...], view: View, message: str) -> None:

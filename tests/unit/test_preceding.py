@@ -1,4 +1,4 @@
-"""What stands in front of timed launches."""
+"""What precedes timed launches."""
 
 from __future__ import annotations
 

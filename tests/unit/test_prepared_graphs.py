@@ -43,7 +43,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
 def test_what_only_launches_hold_lives_as_long_as_the_graph(
     device: CudaDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Replays write to the copies that stand in front of launches: freed, they would be another tensor's memory, and
+    """Replays write to the copies that precede launches: freed, they would be another tensor's memory, and
     none at all once the next capture has emptied the allocator's cache."""
     copies: list[Any] = []
     empty_like = torch.empty_like

@@ -49,7 +49,7 @@ def test_a_tiling_that_rules_refuse_is_kept_and_told(knobs: dict[str, object], r
     assert resolution.lock.tilings["bad"] == knobs
     with pytest.raises(CutegenError, match="does not hold"):
         resolve_document(document, lock, locked=True)
-    again = resolve_document(document, resolution.lock, locked=True)  # marked, the lock holds; it is told all the same
+    again = resolve_document(document, resolution.lock, locked=True)  # marked, the lock holds; it is still reported
     assert (again.notes, again.lock) == (resolution.notes, resolution.lock)
     assert [t.name for t in again.resolved.tilings] == [t.name for t in resolve_bound(WINNERS[1:]).tilings]
     dropped = resolve_document(document, resolution.lock, drop_winners=True)

@@ -154,7 +154,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, change: Any, message: str) -> N
 
 
 def repeated() -> dict[str, Any]:
-    """A problem that took 10.4 at first and 9.9 in 15 rounds, beside a baseline that takes 10."""
+    """A problem that took 10.4 at first and 9.9 in 15 rounds, against a baseline that takes 10."""
     p = problem(10.4, 16, "qkv")
     first = p["candidates"]
     baseline = [10.0 + 0.01 * i for i in range(15)]

@@ -124,7 +124,7 @@ def test_a_compiled_model_has_no_break(dynamic: bool | None) -> None:
     model = torch.compile(lambda *x: op(*x) * 2, fullgraph=True, backend=backend, dynamic=dynamic)
     aot = torch.compile(lambda *x: op(*x).relu(), fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for m in (16, 24, 40, 56):
-        inputs = (*plan.prepare_inputs(**{**SHAPE, "m": m})[:3], 0.5)  # torch compiles anew for another number
+        inputs = (*plan.prepare_inputs(**{**SHAPE, "m": m})[:3], 0.5)  # torch compiles again for another number
         assert torch.equal(model(*inputs), plan.kernel_fn(*inputs) * 2)
         assert torch.equal(aot(*inputs), plan.kernel_fn(*inputs).relu())
     assert len(graphs) <= 2

@@ -106,7 +106,7 @@ def test_problems_stay_open_where_others_are_to_come_back(backend: GpuBackend) -
     assert again.admitted == ("torch.mm", "default", "other")
     assert again.baseline == "torch.mm"
     assert backend.sample("other", 0.01) > 0
-    # Beside another default it is another problem.
+    # Against another default it is another problem.
     assert backend.open(SHAPE, "other", keep=True).admitted == ()
 
 

@@ -22,7 +22,7 @@ OP = PLAIN + "epilogue: {d: softsign(acc)}\n"
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a spec; `outside` lies beside it."""
+    """The working directory, with a spec; `outside` lies next to it."""
     folder = tmp_path / "checkout"
     (folder / "specs").mkdir(parents=True)
     (tmp_path / "outside").mkdir()

@@ -109,7 +109,7 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
 
 
 def instance_of(c: Candidate | Core) -> Instance:
-    """What the formula reads of a candidate; of a core, with neutral knobs beside it."""
+    """What the formula reads of a candidate; of a core, with neutral other knobs."""
     if isinstance(c, Core):
         pingpong = c.schedule == "pingpong"
         return Instance(c.tile, c.cluster, 1, c.consumers, True, 1, c.split_k, pingpong=pingpong, swap_ab=c.swap_ab)

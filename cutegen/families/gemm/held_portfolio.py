@@ -28,7 +28,7 @@ WRITTEN_OUT = "listed in the spec"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """candidates: of the portfolio, beside that of the decisions. portfolio: for the lock; None where calls leave
+    """candidates: of the portfolio, besides that of the decisions. portfolio: for the lock; None where calls leave
     nothing to choose. notes: what of a lock was not kept, and why."""
 
     candidates: tuple[Candidate, ...]

@@ -46,7 +46,7 @@ COARSE = 40
 
 
 class Chosen(NamedTuple):
-    """candidates: beside that of the decisions. reason: how good they are, over which problems."""
+    """candidates: besides that of the decisions. reason: how good they are, over which problems."""
 
     candidates: tuple[Candidate, ...]
     reason: str
@@ -214,7 +214,7 @@ class _Judge:
         )
 
     def pick(self, columns: Sequence[_Column], default: Candidate, most: int) -> list[Candidate]:
-        """Beside the default: always the core that saves most of what is left, then others in place of those picked as
+        """Besides the default: always the core that saves most of what is left, then others in place of those picked as
         long as that saves more."""
         near: dict[Core, dict[int, float]] = {}
         for number, column in enumerate(columns):

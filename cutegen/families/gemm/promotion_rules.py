@@ -19,7 +19,7 @@ from cutegen.hardware.arch import Arch
         "promotion",
         "sums of fp8 products are promoted to f32 a whole number of times in a k tile",
         "The tensor core keeps some 14 bits of a sum of fp8 products. With `promote_every: 4` it hands the sum of 4 K "
-        "blocks, 128 elements, to f32 registers and starts anew; a k tile holds whole promotions. Scales that vary "
+        "blocks, 128 elements, to f32 registers and starts again; a k tile holds whole promotions. Scales that vary "
         "along k are applied there, once a block. Other sums of 16-bit products are in f32 and of i8 in i32 as they "
         "are.",
         "accumulate: {promote_every: 3}   # with fp8 operands and tile k = 128",

@@ -93,7 +93,7 @@ def _kind(c: Candidate) -> tuple[object, ...]:
 
 
 def _vary(problem: GemmProblem, fixed: Mapping[str, Any], c: Candidate, arch: Arch, shape: Shape) -> Candidate:
-    """The candidate with the fixed knobs, those of its core kept, and the others chosen anew."""
+    """The candidate with the fixed knobs, those of its core kept, and the others chosen again."""
     core = c.core._replace(**{field: value for field, value in fixed.items() if field in Core._fields})
     chosen: Candidate = finish(problem, fixed, core, arch, [shape], "", "").candidate
     return chosen

@@ -116,7 +116,7 @@ class LoadText:
 
     @property
     def moving(self) -> tuple[LoadedText, ...]:
-        """What is cut anew for each tile, from where its group begins."""
+        """What is cut again for each tile, from where its group begins."""
         return tuple(x for x in self.every if x.moving)
 
     @property
