@@ -21,13 +21,19 @@ STALE_S = 3600.0  # a temporary file this old belongs to a process that died
 def write_text(path: Path, text: str, within: Path | None = None) -> bool:
     """Replace `path` by `text` in one step, so that no reader sees a torn file. False when it reads so already. within:
     see `write_texts`."""
-    new = text.encode()
-    with suppress(OSError):
-        if not _is_stream(path) and read_file(path, len(new), within) == new:
-            sweep_temporaries(path.parent)
-            return False
+    if holds(path, text, within):
+        sweep_temporaries(path.parent)
+        return False
     write_texts({path: text}, within)
     return True
+
+
+def holds(path: Path, text: str, within: Path | None = None) -> bool:
+    """Whether the file reads exactly so. within: see `write_texts`."""
+    new = text.encode()
+    with suppress(OSError):
+        return not _is_stream(path) and read_file(path, len(new), within) == new
+    return False
 
 
 def write_texts(texts: Mapping[Path, str], within: Path | None = None) -> None:

@@ -23,10 +23,13 @@ BLOCK_VALUES = (
 )
 
 
-def varied_spec(number: int) -> str:
-    """A valid spec; another one for every number, every fourth an MLA decode."""
+def varied_spec(number: int, portfolio: bool = False) -> str:
+    """A valid spec; another one for every number, every fourth an MLA decode. portfolio: a GEMM has one, which takes a
+    second to decide, and not one tiling."""
     rng = random.Random(number)
-    return _mla(number, rng) if number % 4 == 3 else _gemm(number, rng)
+    if number % 4 == 3:
+        return _mla(number, rng)
+    return _gemm(number, rng) + "portfolio: 1\n" * (not portfolio)
 
 
 def _mla(number: int, rng: random.Random) -> str:

@@ -16,7 +16,7 @@ from cutegen.families.registry import load_family
 from cutegen.families.resolved import Outcome
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
-from cutegen.files import write_text
+from cutegen.files import holds, write_text
 from cutegen.resolve.binding import bind, staleness
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
 from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, parse_spec
@@ -177,10 +177,10 @@ def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
 def save_lock(resolution: Resolution, path: Path) -> bool:
     """Write the lock of the spec at `path`; False when it is up to date. CutegenError: it is no longer what was read,
     as when a tune has ended meanwhile."""
-    if _look(path)[0] not in (resolution.read, resolution.lock):
-        said = f"{lock_path(path)} has changed since it was read: it is left as it is"
-        raise CutegenError(said, "run the same command again")
-    return write_text(lock_path(path), resolution.lock.to_text())
+    lock, text = lock_path(path), resolution.lock.to_text()
+    if not holds(lock, text) and _look(path)[0] not in (resolution.read, resolution.lock):
+        raise CutegenError(f"{lock} has changed since it was read: it is left as it is", "run the same command again")
+    return write_text(lock, text)
 
 
 def _check_locked(doc: SpecDocument, lock: Lock | None, digest: str, notes: list[str]) -> None:

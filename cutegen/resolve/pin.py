@@ -121,8 +121,8 @@ def _refuse_change(resolution: Resolution, pinned: Resolution, decisions: Mappin
     path, lock = resolution.document.path, resolution.lock
     chosen = lock.portfolio.tilings if lock.portfolio else ()
     tilings = [*lock.tilings.values(), *chosen]
-    lost = [f"\n  {note}" for note in pinned.notes if note not in resolution.notes]
-    lost[MAX_LOST:] = [f"\n  and {len(lost) - MAX_LOST} more"] if len(lost) > MAX_LOST else []
+    lost = [note for note in pinned.notes if note not in resolution.notes]
+    lost[MAX_LOST:] = [f"and {len(lost) - MAX_LOST} more"] if len(lost) > MAX_LOST else []
     said = f"{path} would not resolve to the same kernel with these decisions written in{':' * bool(lost)}"
     agreed = [k for k, value in decisions.items() if all(plain(value) == t.get(k) for t in tilings)]
     remedy = ""
@@ -131,7 +131,7 @@ def _refuse_change(resolution: Resolution, pinned: Resolution, decisions: Mappin
         keys = f"pin only what all {who} agree with (--key): {', '.join(agreed)}; or " if agreed else ""
         less = f"take `winners` out of {lock_path(Path(path))}" if lock.tilings else "write `portfolio: 1` first"
         remedy = f"{keys}{less}"
-    raise CutegenError("".join([said, *lost]), remedy)
+    raise CutegenError(said, remedy, details=lost)
 
 
 def _refuse(resolution: Resolution, key: str, open_keys: list[str]) -> None:

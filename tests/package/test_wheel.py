@@ -34,7 +34,8 @@ def test_contents(wheel: zipfile.ZipFile) -> None:
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     data = files("templates", ".jinja") | files("specs", ".yaml")
     starters = {name for name in files("cutegen", ".yaml") if name.endswith("/starter.yaml")}
-    other = {"cutegen/py.typed", "cutegen/cli/words.json"}
+    names = {name for name in files("cutegen", ".json") if name.endswith("/generated_names.json")}
+    other = {"cutegen/py.typed", "cutegen/cli/words.json", *names}
     assert packed == files("cutegen", ".py") | other | starters | {f"cutegen/_data/{n}" for n in data}
 
 

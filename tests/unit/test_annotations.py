@@ -82,7 +82,9 @@ def test_escapes() -> None:
     """As GitHub's runner takes them apart: `%`, line ends; in properties `:` and `,` as well."""
     line = annotation("100%\r\nof: a, b", Path("a,b:c%.yaml"), "x", {"line": 3})
     assert line == "::error file=a%2Cb%3Ac%25.yaml,line=3,title=cutegen%3A x::100%25%0D%0Aof: a, b"
-    assert annotate(CutegenError("::set-output name=x::y\n::stop")) == ["::error::::set-output name=x::y%0A::stop"]
+    assert annotate(CutegenError("::set-output name=x::y\n::stop", details=["::stop"])) == [
+        "::error::::set-output name=x::y\\n::stop%0A  ::stop"
+    ]
 
 
 def test_files_are_named_from_the_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +102,9 @@ def test_code_that_is_not_as_planned_is_marked_at_its_spec(
 ) -> None:
     def fail(kernels: list[Any], **options: object) -> list[SimpleNamespace]:
         check = Check("mma", "64x256x16", "none", False, "no MMA")
-        outcome = SimpleNamespace(error="TypeError: no\nway", facts=None, log="", warnings=(), cached=False)
+        outcome = SimpleNamespace(
+            error="TypeError: no\nway", facts=None, log="", warnings=(), cached=False, unknown=False
+        )
         found = {"spec": "plain", "arch": "sm_90a", "ok": False, "outcome": outcome}
         return [SimpleNamespace(tiling=f"t{i}", checks=checks, **found) for i, checks in enumerate(((check,), ()))]
 

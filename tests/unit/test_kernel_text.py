@@ -84,7 +84,7 @@ def test_kernels_of_a_module_have_names_of_their_own() -> None:
     for path in SPECS:
         for kernel in resolve_file(path).resolved.kernels:
             found = [
-                (n.tile, n.cluster, n.consumers, n.stages, n.store_stages, n.load_stages)
+                (n.tile, n.cluster, n.consumers, n.stages, n.store_stages, n.load_stages, n.split_k)
                 for n in (t.numbers for t in kernel.tilings)
             ]
             assert len(set(found)) == len(found), f"{path.name}: {kernel.module}"
@@ -102,6 +102,7 @@ def test_all_that_is_decided_for_templates_is_read(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(cls, "__getattribute__", getattribute, raising=False)
     for spec in (*(path.read_text(encoding="utf-8") for path in SPECS), *EDGES.values(), *OTHERS):
         render(resolve_text(spec).resolved)
+    render(resolve_file(next(path for path in SPECS if path.stem == "gemm_bf16_sm90a")).resolved)  # with its portfolio
     offered = {(cls, field.name) for cls in classes for field in dataclasses.fields(cls)}
     offered |= {(cls, name) for cls in classes for name, value in vars(cls).items() if isinstance(value, property)}
     assert {f"{cls.__name__}.{name}" for cls, name in offered - read} == set()

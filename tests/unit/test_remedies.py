@@ -16,6 +16,7 @@ from cutegen.resolve import resolve_file
 from cutegen.runtime.gpu import Driver, Torch, _torch_fault
 
 ROOT = Path(__file__).parents[2]
+ONE_TILING = "portfolio: 1\n"
 
 
 def extra(name: str) -> list[str]:
@@ -38,7 +39,7 @@ def test_torch_comes_with_numpy_without_which_it_warns() -> None:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
-    (tmp_path / "probe.yaml").write_text(PLAIN)
+    (tmp_path / "probe.yaml").write_text(PLAIN + ONE_TILING)
     return tmp_path / "probe.yaml"
 
 
@@ -107,7 +108,7 @@ def test_a_build_names_the_kernels_it_compiles(spec: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(kernels, "run_jobs", run_jobs)
     other = tmp_path / "other.yaml"
-    other.write_text(PLAIN)
+    other.write_text(PLAIN + ONE_TILING)
     seen: list[list[str]] = []
     resolved = [resolve_file(path).resolved for path in (spec, other)]
     kernels.build_kernels(resolved, workers=1, on_current=lambda names: seen.append(list(names)))

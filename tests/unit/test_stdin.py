@@ -34,8 +34,8 @@ def test_findings_name_the_file_that_is_being_written(typed, capsys: pytest.Capt
     assert main(["validate", "-"]) == 0
     assert capsys.readouterr().out == "stdin.yaml: ok\n"
     typed(PLAIN)
-    assert main(["validate", "-", "--stdin-filename", "my-gemm.yaml"]) == 1
-    assert "my-gemm" in capsys.readouterr().err
+    assert main(["validate", "-", "--stdin-filename", "2gemm.yaml"]) == 1
+    assert "2gemm" in capsys.readouterr().err
 
 
 def test_explain_and_resolve(typed, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,12 +79,13 @@ def _choose(resolved: ResolvedGemm, shape: Shape) -> tuple[ResolvedGemmTiling, t
     measured = any(isinstance(row, DeviceRow) and row.holds(call, product) for row in resolved.dispatch)
     if measured or len(resolved.picks) == 1:
         name = dispatch(resolved.dispatch, call, product)
-        said = ("instance", name + ", measured fastest" * measured)
-        rows: tuple[tuple[str, str], ...] = (said,) if len(resolved.tilings) > 1 else ()
+        rows: tuple[tuple[str, str], ...] = (("instance", name),) if len(resolved.tilings) > 1 else ()
+        rows += (("chosen", "it was measured fastest"),) if measured else ()
     else:
         (name, first), (second, then), *_ = rank_picks(resolved, shape, device)
         rows = (
-            ("instance", f"{name}, the pick of {len(resolved.picks)} by the cost model: {first:.4g} us"),
+            ("instance", name),
+            ("chosen", f"of {len(resolved.picks)} the fastest by the cost model: {first:.4g} us"),
             ("runner-up", f"{second}: {then:.4g} us"),
         )
     return next(t for t in resolved.tilings if t.name == name), rows
