@@ -43,7 +43,7 @@ WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv
 # large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
 # and keys before the wait; both single ones fetch ahead.
 EDGES = {
-    "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 192}}\n",
+    "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 200}}\n",
     "single": SINGLE + "pdl: {schedule_ahead: false}\n",
     "single_in_pairs": PAIRED.replace("bf16", "f16")
     + "variant: seesaw_2cta\nkv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\nscheduler: {unit: 1}\n"

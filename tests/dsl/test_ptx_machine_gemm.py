@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,10 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import CONSTANTS, resolve_text
-from ptx_machine import Simulation, assert_passes, load, load_resolution
+from ptx_machine import Simulation, assert_passes, load, load_resolution, promise
 from ptx_machine.host import missing_tool
 
+from cutegen.resolve import resolve_file
 from cutegen.run.shapes import legal_shape
 
 pytestmark = [
@@ -28,9 +30,14 @@ RAGGED = {"m": 300, "n": 272, "k": 200, "batch": 2, "l": 2}
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
 def test_shipped_gemm_over_several_tiles_per_cta(package: Path) -> None:
+    """Its default, and what it picks for the shape."""
     simulation = Simulation(sm_count=2)
     subject = load(package, simulation)
-    assert_passes(subject, legal_shape(subject, RAGGED))
+    promise(simulation, subject, resolve_file(ROOT / "specs" / f"{package.name}.yaml").resolved.problem.ready)
+    shape = legal_shape(subject, RAGGED)
+    plan: Any = subject.plan
+    for tiling in dict.fromkeys((next(iter(plan.tilings)), plan.dispatch(**shape))):
+        assert_passes(subject, shape, tiling=tiling)
     assert simulation.unknown() == []
 
 

@@ -93,7 +93,7 @@ def test_what_few_tiles_read_leaves_l2_first(name: str, m: int, n: int, streamed
 def test_two_readers_far_apart_find_it_in_l2() -> None:
     """In bands of 32 tiles along n, the second tile of m comes 32 tiles after the first: b is read twice."""
     text = PLAIN + "tiling: {tile: [64, 64, 64], cluster: [1, 1], raster: {order: along_n, group: 32}}\n"
-    policies, loads = summarise(observe(text, "kernel", {"m": 128, "n": 136, "k": 72})["b"])
+    policies, loads = summarise(observe(text, "whole", {"m": 128, "n": 136, "k": 72})["b"])
     assert (policies, loads) == ({EVICT_NORMAL}, 2)
 
 

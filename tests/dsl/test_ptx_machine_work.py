@@ -182,7 +182,7 @@ def test_launches_follow_each_other_on_the_same_scratch() -> None:
         inputs = plan.prepare_inputs(m=m, n=n, k=k)
         error = (plan.kernel_fn(*inputs).float() - subject.reference_fn(*inputs).float()).abs().max()
         assert error < 0.1
-        ((_, sums, semaphores),) = [(None, *s) for key, s in plan._scratch.own._sets.items() if key[1] != "graphs"]
+        ((_, sums, semaphores),) = [(None, *s) for key, s in plan.scratch_of.own._sets.items() if key[1] != "graphs"]
         assert not sums.count_nonzero()
         assert not semaphores.count_nonzero()
 

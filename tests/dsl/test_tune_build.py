@@ -53,7 +53,7 @@ class Measuring(ScriptedMeasuring):
 def test_candidates_of_several_structures(budget_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
     spec = tmp_path / "tuned_kernel.yaml"
-    spec.write_text(PLAIN + LISTS)
+    spec.write_text(PLAIN + LISTS + "portfolio: 1\n")
     assert main(["lock", str(spec)]) == 0
     log = tmp_path / "log"
     log.write_text("")

@@ -34,9 +34,11 @@ _KINDS = (
 
 
 def long_names(seed: int) -> dict[str, str]:
-    """A spec of each kind by name; in each, all names have one length."""
+    """A spec of each kind by name, of one tiling; in each, all names have one length."""
     rng = random.Random(seed)
-    return {f"kind_{i}": _lengthened(text, rng.randint(20, len(LONG))) for i, text in enumerate(_KINDS)}
+    return {
+        f"kind_{i}": _lengthened(text, rng.randint(20, len(LONG))) + "portfolio: 1\n" for i, text in enumerate(_KINDS)
+    }
 
 
 def _lengthened(text: str, length: int) -> str:

@@ -7,6 +7,26 @@
 docs/ptx-machine.md tells what it proves and what not.
 """
 
-from .package import PtxError, Simulation, assert_equal_bits, assert_passes, load, load_resolution, run, simulate
+from .package import (
+    PtxError,
+    Simulation,
+    assert_equal_bits,
+    assert_passes,
+    load,
+    load_resolution,
+    promise,
+    run,
+    simulate,
+)
 
-__all__ = ["PtxError", "Simulation", "assert_equal_bits", "assert_passes", "load", "load_resolution", "run", "simulate"]
+__all__ = [
+    "PtxError",
+    "Simulation",
+    "assert_equal_bits",
+    "assert_passes",
+    "load",
+    "load_resolution",
+    "promise",
+    "run",
+    "simulate",
+]

@@ -17,7 +17,7 @@ from cutegen.runtime.mla_plan import MlaPlan
 from cutegen.runtime.row_groups import KINDS, Deal
 
 from .host import missing_tool
-from .package import Simulation, load, run
+from .package import Simulation, load, promise, run
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
         subject = load(options.path, simulation)
         is_spec = options.path.suffix == ".yaml"
         promised = resolve_file(options.path).resolved.problem.ready if is_spec else options.ready
-        simulation.ready = [i for i, argument in enumerate(subject.plan.inputs) if argument.name in promised]
+        promise(simulation, subject, promised)
         shape = complete(subject, shape, "shape")
     except CutegenError as error:
         parser.error(error.report().removeprefix("error: "))

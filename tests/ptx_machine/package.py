@@ -139,6 +139,12 @@ def _region(index: int, tensor: Any, ready: bool, late: Any = None, before: Any 
     return region
 
 
+def promise(simulation: Simulation, subject: Subject, ready: Container[str]) -> None:
+    """Take the arguments of these names for ready: `pdl.ready` of the package's spec."""
+    assert subject.plan is not None
+    simulation.ready = [i for i, argument in enumerate(subject.plan.inputs) if argument.name in ready]
+
+
 def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
     """A plan of the same class that takes CPU tensors and launches on the machine."""
     copy, module = type(plan)(), sys.modules[type(plan).__module__]
@@ -227,4 +233,14 @@ def assert_equal_bits(subject: Subject, simulation: Simulation, seeds: int = 3, 
     assert plan.is_repeatable(next(iter(plan.tilings)))
 
 
-__all__ = ["PtxError", "Simulation", "assert_equal_bits", "assert_passes", "load", "load_resolution", "run", "simulate"]
+__all__ = [
+    "PtxError",
+    "Simulation",
+    "assert_equal_bits",
+    "assert_passes",
+    "load",
+    "load_resolution",
+    "promise",
+    "run",
+    "simulate",
+]
