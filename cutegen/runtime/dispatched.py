@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.ahead import can_compile_ahead, compile_ahead
@@ -34,6 +35,8 @@ class DispatchedPlan(MeasuredPlan):
         self._picks = Table(self._pick, MOST_PICKS)
         self._rates = Table(self._find_rates)
         self._told: set[str] = set()
+        m, n, k, batch = self.roles
+        self._extents_of = itemgetter(m, n, k, *batch)
         super().__init__(on_miss, sms)
 
     @property
@@ -46,9 +49,9 @@ class DispatchedPlan(MeasuredPlan):
         that the model knows)."""
         if self.portfolio is None:
             return next(iter(self.tilings))
-        m, n, k, batch = self.roles
-        call = (device, dims[m], dims[n], dims[k], *[dims[d] for d in batch])
-        return str(self._picks[call])
+        call = (device, *self._extents_of(dims))
+        key: str = self._picks[call]
+        return key
 
     def _pick(self, call: tuple[int | None, ...]) -> str:
         device, m, *others = call

@@ -99,7 +99,7 @@ def test_two_readers_far_apart_find_it_in_l2() -> None:
 
 def test_what_every_product_of_a_batch_reads_stays_in_l2() -> None:
     """One tile of m in each, but b is loaded for each; a is of one product, and has three tiles of n."""
-    found = observe(BATCHED, "kernel", {"l": 3, "m": 40, "n": 136, "k": 72})
+    found = observe(BATCHED, "batched", {"l": 3, "m": 40, "n": 136, "k": 72})
     assert summarise(found["a"]) == ({EVICT_NORMAL}, 3)
     assert summarise(found["b"]) == ({None}, 3)
 
@@ -144,6 +144,6 @@ def test_tiles_that_are_always_loaded_whole(text: str, tile: list[int], row: int
     """row: which coordinate of a box is that of its rows."""
     text += f"tiling: {{tile: {tile}, cluster: [1, 1]}}\n"
     text += "warpgroups: {schedule: cooperative, consumer: {count: 1}}\n"
-    boxes = observe(text, "kernel", {"m": 72, "n": 64, "k": 64, "g": 1})["a"]
+    boxes = observe(text, "whole", {"m": 72, "n": 64, "k": 64, "g": 1})["a"]
     rows = {r for start, extents in boxes for r in range(start[row], start[row] + extents[row])}
     assert rows == set(range(128))
