@@ -93,6 +93,8 @@ def _render(form: str, names: dict[str, str]) -> dict[str, ast.Module]:
 @functools.lru_cache(maxsize=256)
 def _files(form: str, names: tuple[tuple[str, str], ...]) -> dict[str, str]:
     text = generated_names.with_names(form, dict(names) or {"acc": "acc"})
+    if form not in name_probes.PORTFOLIOS and "\nportfolio:" not in form:  # few names more, and a second to decide
+        text += generated_names.ONE_TILING
     files = render_package(resolve_document(load_text(text, "probe"), None).resolved).files
     for name, source in files.items():
         compile(source, name, "exec")

@@ -84,7 +84,7 @@ def test_winners_come_before_memory_and_memory_before_the_model(plan: Any, devic
     assert plan.dispatch(0, m=32, n=512, k=512) == LARGE
     assert plan.dispatch(0, m=33, n=512, k=512) == SMALL
     assert asked == []
-    assert plan.dispatch(0, m=34, n=512, k=512) == "None"
+    assert plan.dispatch(0, m=34, n=512, k=512) is None
     assert asked == [(0, 34, 512, 512)]
 
 

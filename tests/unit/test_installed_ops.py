@@ -23,6 +23,7 @@ cutegen: 1
 kernel: gemm
 arch: sm_90a
 tensors: {a: "bf16[m, k]", b: "bf16[n, k]", bias: "f32[n]", d: "bf16[m, n]"}
+portfolio: 1
 epilogue:
   d: EXPRESSION
 """

@@ -20,7 +20,9 @@ LONG = "a_kernel_with_a_name_that_makes_its_header_longer"[:48]
 
 
 def rendered(name: str, stages: int) -> RenderedPackage:
-    return render_package(resolve_document(load_text(PLAIN + f"pipeline: {{stages: {stages}}}\n", name), None).resolved)
+    return render_package(
+        resolve_document(load_text(PLAIN + f"portfolio: 1\npipeline: {{stages: {stages}}}\n", name), None).resolved
+    )
 
 
 def import_in(folder: Path, name: str, *paths: Path) -> subprocess.CompletedProcess[str]:
