@@ -15,6 +15,7 @@ from cutegen import __version__, elsewhere
 from cutegen.cli.annotations import annotate
 from cutegen.cli.commands import COMMANDS, GROUPS, describe_examples
 from cutegen.cli.console import COLOURS, choose_colour, findings, note, print_json
+from cutegen.cli.progress import show_line
 from cutegen.cli.trust import add_trust_options
 from cutegen.diagnostics import CutegenError, describe_error, printable, suggest
 from cutegen.interrupts import EXIT_CODE, count_dropped, is_interrupt
@@ -149,7 +150,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _call(arguments: Sequence[str] | None) -> int:
     try:
-        result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
+        with show_line():
+            result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
     except click.Abort as abort:
         if isinstance(abort.__cause__, EOFError):  # click takes it for the end of an answer, and nothing is asked here
             raise abort.__cause__ from None

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from cutegen.progress import listen
+
 MOST_NAMES = 2  # of what is under way, next to a bar
 
 
@@ -46,6 +48,29 @@ def show_stages() -> Iterator[Callable[[str, int, int], None]]:
     with _bar() as progress:
         task = progress.add_task("", total=None)
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total or None)
+
+
+@contextlib.contextmanager
+def show_line() -> Iterator[None]:
+    """What work of seconds reports, on one line of stderr that is overwritten and gone at the end. A bar would take
+    longer to import than most of it takes."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    erase, drawn = "\r\x1b[K", False
+
+    def draw(what: str, done: int, total: int) -> None:
+        nonlocal drawn
+        drawn = done < total
+        sys.stderr.write(f"{erase}{what} {done + 1} of {total}" if drawn else erase)
+        sys.stderr.flush()
+
+    try:
+        with listen(draw):
+            yield
+    finally:
+        if drawn:  # it was left in the middle
+            sys.stderr.write(erase)
 
 
 def _bar() -> Any:

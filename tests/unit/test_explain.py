@@ -42,6 +42,7 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
         ("why_not_tile", PLAIN, ("--why-not", "tile=256x256")),
         ("why_not_stages", PLAIN, ("--why-not", "stages=7", "--shape", "m=4096,n=4096,k=4096")),
         ("why_not_pingpong", FUSED, ("--why-not", "schedule=pingpong cluster=1x2")),
+        ("portfolio", PLAIN + "portfolio: 4\ndims: {m: [1, 512], n: 4096, k: 4096}\n", ("--shape", "m=300")),
         ("promoted", FP8, ("--shape", "m=4096,n=4096,k=4096")),
         ("mla", MLA, ("--shape", "batch=128,heads=16,query_len=2,kv_len=8192")),
         (

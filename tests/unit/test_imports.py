@@ -25,6 +25,7 @@ LAYERS = (
         "cutegen.roots",
         "cutegen.child",
         "cutegen.interrupts",
+        "cutegen.progress",
         "cutegen.diagnostics",
         "cutegen.hardware",
     ),

@@ -92,6 +92,27 @@ def test_one_key_changes_one_line() -> None:
     assert "tiling.tile" in after.lock.decisions
 
 
+def test_with_a_portfolio_the_default_is_pinned_and_the_portfolio_with_it() -> None:
+    """What is written in is one tiling; a single key that tilings of the portfolio have otherwise is not."""
+    open_spec = SPEC.replace("portfolio: 1\n", "").replace("  cluster: auto     # open\n", "") + "m: [1, 64]\n"
+    before = resolve_text(open_spec, portfolio=True)
+    assert before.lock.portfolio
+    assert len(before.resolved.picks) > 1
+    text, after = pin_decisions(before, ())
+    assert "\nportfolio: 1\n" in text
+    assert after.lock.portfolio is None
+    assert len(after.resolved.picks) == 1
+    assert after.resolved.default.candidate == before.resolved.default.candidate
+    with pytest.raises(CutegenError) as caught:
+        pin_decisions(before, ["tiling.tile"])
+    assert "\\n" not in caught.value.message
+    said, *lost = caught.value.message.splitlines()
+    assert said.endswith("would not resolve to the same kernel with these decisions written in:")
+    assert lost[0].startswith("  portfolio: tiling 1 is dropped: tiling.tile: the spec now says [")
+    assert len(lost) <= 11  # a line each, and one for the rest
+    assert "write `portfolio: 1` first" in caught.value.remedy
+
+
 @pytest.mark.parametrize(
     "tail",
     [

@@ -21,8 +21,10 @@ from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.refusal import Refusal
 from cutegen.hardware import Arch, Device
+from cutegen.progress import report_progress
 from cutegen.runtime.cost_model import Instance, spend
 
+CHOOSING = "choosing tilings for problem"
 MOST = 12  # tilings of a portfolio, that of the decisions among them
 AIM = 0.002  # of loss, the logarithm of how much slower, at which a portfolio is good enough
 # Mean loss that a tiling has to save; in a kernel module of its own, which is text to read and to build.
@@ -126,7 +128,11 @@ def _choose(
     most: int,
 ) -> Chosen:
     judge = _Judge(problem, dict(fixed), arch, partial(other_sum, problem, default), coarse=len(shapes) > COARSE)
-    columns = [judge.rank(shape, devices[number % len(devices)]) for number, shape in enumerate(shapes)]
+    columns = []
+    for number, shape in enumerate(shapes):
+        report_progress(CHOOSING, number, len(shapes))
+        columns.append(judge.rank(shape, devices[number % len(devices)]))
+    report_progress(CHOOSING, len(shapes), len(shapes))
     columns = [column for column in columns if column.losses]  # others have no legal core: the default runs them
     if not columns:
         return Chosen((), "")
