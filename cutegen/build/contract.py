@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cutegen.arch import ARCHS
 from cutegen.build.facts import Facts
 from cutegen.families.code_plan import CodePlan
 
@@ -43,6 +44,7 @@ def holds(checks: tuple[Check, ...]) -> bool:
 
 
 def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
+    ops = ARCHS[plan.arch].opcodes
     yield _local_memory(plan, facts)
     yield _warnings(facts)
     yield Check(
@@ -63,19 +65,19 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
     )
     if plan.mma:
         yield _mma(plan, facts)
-        yield _waits(facts)
+        yield _waits(plan, facts)
     if plan.tma_loads:
-        yield _present("tma-load", facts.count("UTMALDG"), plan.tma_loads, "operands are not loaded by TMA")
+        yield _present("tma-load", facts.count(ops.tma_load), plan.tma_loads, "operands are not loaded by TMA")
     if plan.multicast:
-        multicast = sum(n for op, n in facts.opcodes.items() if op.startswith("UTMALDG") and "MULTICAST" in op)
+        multicast = sum(n for op, n in facts.opcodes.items() if op.startswith(ops.tma_load) and "MULTICAST" in op)
         yield _present("tma-multicast", multicast, 1, "CTAs of a cluster load the same tile each for itself")
     if plan.tma_adds:
-        yield _present("tma-add", facts.count("UTMAREDG"), plan.tma_adds, "outputs are not added to by TMA")
+        yield _present("tma-add", facts.count(ops.tma_add), plan.tma_adds, "outputs are not added to by TMA")
     if plan.tma_stores:
-        yield _present("tma-store", facts.count("UTMASTG"), plan.tma_stores, "outputs are not stored by TMA")
+        yield _present("tma-store", facts.count(ops.tma_store), plan.tma_stores, "outputs are not stored by TMA")
     for check, opcode, planned, meaning in (
-        ("pdl-wait", "ACQBULK", plan.pdl_wait, "the kernel may read what the kernel before it has not written yet"),
-        ("pdl-trigger", "PREEXIT", plan.pdl_trigger, "the next kernel starts only when this one has ended"),
+        ("pdl-wait", ops.pdl_wait, plan.pdl_wait, "the kernel may read what the kernel before it has not written yet"),
+        ("pdl-trigger", ops.pdl_trigger, plan.pdl_trigger, "the next kernel starts only when this one has ended"),
     ):
         if planned or facts.count(opcode):
             found = facts.count(opcode)
@@ -84,31 +86,32 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         yield _order(plan, facts)
     if plan.atomics:
         meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
-        yield _present("atomics", facts.count("ATOMG", "REDG"), plan.atomics, meaning)
+        yield _present("atomics", facts.count(*ops.atomics), plan.atomics, meaning)
     if plan.cluster_stores:
         meaning = "partial sums are not handed over in the shared memory of the cluster, or not 16 bytes at a time"
-        yield _present("cluster-sum", facts.count("STAS.128"), plan.cluster_stores, meaning)
+        yield _present("cluster-sum", facts.count(ops.cluster_store), plan.cluster_stores, meaning)
     if plan.mma:
         yield _mbarriers(plan, facts)
 
 
 def _mbarriers(plan: CodePlan, facts: Facts) -> Check:
     """Each mbarrier is made by one instruction: loops over stages are unrolled while a kernel is traced."""
-    found = facts.count("SYNCS.EXCH.64")
+    found = facts.count(ARCHS[plan.arch].opcodes.mbarrier_init)
     meaning = "the rings of buffers do not have the planned barriers: kernel and tiling disagree about stages or rings"
     return Check("mbarrier", f"{plan.mbarriers} made", f"{found} made", found == plan.mbarriers, meaning)
 
 
 def _order(plan: CodePlan, facts: Facts) -> Check:
     """What comes before the wait for the kernel in front: nothing, or the loads that are planned there."""
-    loads, accesses = sum(n for op, n in facts.early.items() if op.startswith("UTMALDG")), sum(facts.early.values())
+    load = ARCHS[plan.arch].opcodes.tma_load
+    loads, accesses = sum(n for op, n in facts.early.items() if op.startswith(load)), sum(facts.early.values())
     if accesses == loads < plan.pdl_loads:
         meaning = "an operand is not loaded before the wait"
     else:
         meaning = "memory is accessed that the kernel before it may still use: `griddepcontrol_wait` must come first"
     return Check(
         "pdl-order",
-        f"{f'at least {plan.pdl_loads} UTMALDG, nothing else' if plan.pdl_loads else 'no access'} before the wait",
+        f"{f'at least {plan.pdl_loads} {load}, nothing else' if plan.pdl_loads else 'no access'} before the wait",
         ", ".join(f"{n} {op}" for op, n in facts.early.items()) or "none",
         accesses == (loads if plan.pdl_loads else 0) and loads >= plan.pdl_loads,
         meaning,
@@ -151,8 +154,8 @@ def _mma(plan: CodePlan, facts: Facts) -> Check:
     )
 
 
-def _waits(facts: Facts) -> Check:
-    planned, found = facts.ptx_waits, facts.count("WARPGROUP.DEPBAR")
+def _waits(plan: CodePlan, facts: Facts) -> Check:
+    planned, found = facts.ptx_waits, facts.count(ARCHS[plan.arch].opcodes.mma_wait)
     meaning = (
         "the compiler waits for MMAs where the kernel does not: accumulators are touched while an MMA is in flight, or "
         "do not fit in the registers"

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutegen import __version__
+from cutegen.arch import ARCHS
 from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm
 from cutegen.build.trial import try_compiler
-from cutegen.hardware import ARCHS
 from cutegen.runtime.cache import default_root
 from cutegen.runtime.cache_limit import list_held
 from cutegen.runtime.gpu import arch_capability, driver_needed, probe_driver, probe_gpu, probe_torch

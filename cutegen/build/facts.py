@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import accumulate
 from pathlib import Path
 
+from cutegen.arch import Opcodes
 from cutegen.build.cubin import read_cubin
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import Entry, KernelCache
@@ -27,11 +28,8 @@ BATCH = 64  # kernels that nvdisasm reads in one run; its text takes some 0.2 MB
 # `/*0710*/  @!P0 SYNCS.ARRIVE.TRANS64 RZ, [R8+URZ], R9 ;`
 _ADDRESS = re.compile(r"\s*/\*([0-9a-f]{4,})\*/")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)([^;]*);")
-# Opcodes, up to the first dot, that access global memory (LD and ST any memory), or let the next kernel start.
-_EARLY = (
-    "LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG",
-    "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED", "PREEXIT",
-)  # fmt: skip
+_OPCODES = Opcodes()
+_EARLY = (*_OPCODES.memory, _OPCODES.pdl_trigger)  # what has to come after the wait for the preceding kernel
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _WARNING = re.compile(r"\((C75\d\d)\)\s+([^\n]*)")
 
@@ -91,7 +89,7 @@ def read_facts(cubin: bytes, sass: str, ptx: str, remarks: str | None) -> Facts:
     kernel = kernels[0]
     instructions = _INSTRUCTION.findall(sass)
     opcodes = [opcode for opcode, _ in instructions]
-    wait = next((i for i, opcode in enumerate(opcodes) if opcode.startswith("ACQBULK")), 0)
+    wait = next((i for i, opcode in enumerate(opcodes) if opcode.startswith(_OPCODES.pdl_wait)), 0)
     before_wait = opcodes[:wait]
     limits = [rest for opcode, rest in instructions if opcode.startswith("USETMAXREG")]  # "UP0, 0xe8" or "0x28"
     spills = _SPILLS.search(remarks or "")

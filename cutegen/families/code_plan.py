@@ -28,6 +28,7 @@ class CodePlan:
     fewer_registers: what to write for fewer of them; "": nothing is known.
     """
 
+    arch: str
     threads: int
     registers: tuple[int, ...]
     accumulator_registers: int

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cutegen.arch import DEVICES, Device, default_device
 from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.families.knobs import Knob, plain
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Decision, Origin
-from cutegen.hardware import DEVICES, Device, default_device
 from cutegen.runtime.base import SILENT
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from cutegen.arch import ARCHS, Device
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.knobs import show
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.families.section import Section
-from cutegen.hardware import ARCHS, Device
 
 BAR_WIDTH = 96  # characters of the picture
 # Names of instances that a title has room for; characters of a line of more.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import RULES, Rule, register
-from cutegen.hardware.arch import Arch
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cutegen.arch.architecture import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.refusal import Objection, nearest
-from cutegen.hardware.arch import SETMAXNREG_MAX, SETMAXNREG_MIN, SETMAXNREG_STEP, WARPGROUP_THREADS, Arch
 
 REGISTER_VALUES = Rule(
     "register-values",

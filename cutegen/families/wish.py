@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from cutegen.arch import Device
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.decide import Choice, Choose
 from cutegen.families.knobs import Knob, show
 from cutegen.families.section import Section
-from cutegen.hardware import Device
 
 # Rows (what, now, then) of derived numbers of two candidates.
 Compare: TypeAlias = Callable[[Any, Any], Sequence[tuple[str, str, str]]]

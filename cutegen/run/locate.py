@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.families.gemm.mma import MMA_ROWS
+from cutegen.arch import ARCHS
 from cutegen.run.subject import Subject
 from cutegen.runtime.accuracy import Comparison
 
@@ -30,7 +30,8 @@ def describe(subject: Subject, output: int, name: str, found: Comparison, shape:
 def _locate_product(subject: Subject, output: int, index: tuple[int, ...], tiling: Any) -> tuple[list[str], str]:
     m_axis, n_axis, *batch = _axes(subject, output, len(index))
     labels = {m_axis: "m", n_axis: "n", **dict.fromkeys(batch, "batch")}
-    place = _place(index[m_axis], index[n_axis], tiling) if m_axis is not None else ""
+    band = ARCHS[subject.plan.arch].mma_m if subject.plan else 0
+    place = _place(index[m_axis], index[n_axis], tiling, band) if m_axis is not None else ""
     return [labels.get(axis, "") for axis in range(len(index))], place
 
 
@@ -42,16 +43,16 @@ def _axes(subject: Subject, output: int, rank: int) -> tuple[Any, ...]:
     return (rank - 2, rank - 1, *range(rank - 2)) if product else (None, None)
 
 
-def _place(m: int, n: int, tiling: Any) -> str:
-    """CTA tile (row, column of tiles), and inside of it the warpgroup and the epilogue subtile."""
+def _place(m: int, n: int, tiling: Any, band: int) -> str:
+    """CTA tile (row, column of tiles), and inside of it the warpgroup and the subtile. band: rows of an MMA."""
     tile_m, tile_n, _ = tiling.tile
     row, column = m % tile_m, n % tile_n
     text = f"CTA tile ({m // tile_m}, {n // tile_n}), row {row}, column {column} of it"
     subtile = getattr(tiling, "epilogue_tile", None)
     if subtile:
-        # Warpgroups that share a tile split its rows in bands of 64; with less rows than that per subtile group they
+        # Warpgroups that share a tile split its rows in bands; with less rows than that per subtile group they
         # take turns at whole tiles instead.
-        together = subtile[0] // MMA_ROWS
-        group = f"warpgroup {row % subtile[0] // MMA_ROWS}" if together == tiling.consumers else "either warpgroup"
+        together = subtile[0] // band
+        group = f"warpgroup {row % subtile[0] // band}" if together == tiling.consumers else "either warpgroup"
         text += f"; {group}, epilogue subtile ({row // subtile[0]}, {column // subtile[1]})"
     return text

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cutegen.arch import MOST_SMS
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.proving import WAVES
-from cutegen.hardware import MOST_SMS
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import legal_extent
 from cutegen.spec.dims import MAX_EXTENT

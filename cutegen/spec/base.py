@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.config import JsonDict
 
+from cutegen.arch import DEVICES
 from cutegen.diagnostics import Rule, register, suggest
 from cutegen.epilogue.rules import MAX_EXPRESSION
-from cutegen.hardware import DEVICES
 from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
 from cutegen.spec.finding import FieldError, Finding, Unworded

@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]
 PLAN = CodePlan(
+    arch="sm_90a",
     threads=384,
     registers=(40, 232),
     accumulator_registers=64,

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
 
+from cutegen.arch.architecture import ACCESS_BYTES
 from cutegen.device import row_gather, tile_queue
 from cutegen.families.gemm import derived
 
@@ -17,5 +18,5 @@ def test_counters_of_the_tile_queue() -> None:
 
 
 def test_copies_of_gathered_rows() -> None:
-    assert (derived.GATHER_CHUNK, derived.GATHER_LANES) == (row_gather.CHUNK, row_gather.LANES)
+    assert (ACCESS_BYTES, derived.GATHER_LANES) == (row_gather.CHUNK, row_gather.LANES)
     assert derived.VECTOR_BYTES == row_gather.SCALE

@@ -19,6 +19,7 @@ from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.code_plan import plan_code
 
 PLAN = CodePlan(
+    arch="sm_90a",
     threads=384,
     registers=(40, 232),
     accumulator_registers=128,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gemm_specs import BLOCKS, COUNTS, FP8, FUSED, H200, PLAIN, SM90, bind_text, candidate, resolve_text
 
+from cutegen.arch import DEVICES
 from cutegen.cli import main
 from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Core
@@ -18,7 +19,6 @@ from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, est
 from cutegen.families.gemm.derived import PARTIAL_BYTES
 from cutegen.families.gemm.ranking import legal_candidates
 from cutegen.families.gemm.rules import refusals
-from cutegen.hardware import DEVICES
 from cutegen.runtime.cost_model import CONSTANTS
 
 ROOT = Path(__file__).parents[2]

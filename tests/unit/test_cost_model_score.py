@@ -13,13 +13,13 @@ from bench_results import candidate as timed
 from bench_results import problem as timed_problem
 from bench_results import result
 
+from cutegen.arch import DEVICES, Device
 from cutegen.cli import main
 from cutegen.families.gemm import FAMILY, cores
 from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.cores import rank, sketch
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.hardware import DEVICES, Device
 from cutegen.report.score import WITHIN, Pick, Score, Timed, TimedProblem, describe_score, load_timed, score_model
 from cutegen.resolve import resolve_file
 

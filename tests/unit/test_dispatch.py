@@ -16,8 +16,8 @@ from gemm_specs import PLAIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cutegen.arch import DEVICES
 from cutegen.families.gemm.cost_model import describe_work, form_of, instance_of
-from cutegen.hardware import DEVICES
 from cutegen.resolve import resolve_file
 from cutegen.runtime import dispatched, measured
 from cutegen.runtime.cost_model import spend

@@ -27,6 +27,7 @@ from gemm_specs import (
 )
 from test_scaled_baselines import plan_of
 
+from cutegen.arch import ARCHS, DEVICES
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.cores import COPIED_ROWS
 from cutegen.families.gemm.cost_model import Shape
@@ -34,7 +35,6 @@ from cutegen.families.gemm.derived import derive, gather_warps
 from cutegen.families.gemm.explain import read_shape
 from cutegen.families.gemm.grouped_proving import PROVING
 from cutegen.families.gemm.search_space import explore
-from cutegen.hardware import ARCHS, DEVICES
 from cutegen.run.baselines import list_baselines
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gathered_rows import GatheredRows, take_rows

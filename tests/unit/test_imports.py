@@ -27,7 +27,7 @@ LAYERS = (
         "cutegen.interrupts",
         "cutegen.progress",
         "cutegen.diagnostics",
-        "cutegen.hardware",
+        "cutegen.arch",
     ),
     ("cutegen.families.registry", "cutegen.families.generated_names"),
     ("cutegen.epilogue",),

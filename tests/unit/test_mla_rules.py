@@ -9,11 +9,11 @@ import pytest
 from gemm_specs import SM90
 from mla_specs import MLA, PAIRED, bind_mla, mla_candidate
 
+from cutegen.arch import ARCHS, Arch
 from cutegen.diagnostics import SpecError
 from cutegen.families.mla_decode.problem_rules import CHECKS
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.mla_decode.rules import refusals
-from cutegen.hardware import ARCHS, Arch
 
 TWO = {"variant": "seesaw_2cta", "unit": 2, "split_columns": False}
 SM120 = ARCHS["sm_120a"]

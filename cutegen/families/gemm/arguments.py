@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.dtypes import DTYPES, DType
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
-from cutegen.families.gemm.placement import HALF, TMA_BYTES, elements_per_step
+from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
 
 _ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
@@ -34,7 +35,7 @@ class TensorShape:
     @property
     def align(self) -> int:
         """Bytes that the base address and the outer strides are multiples of."""
-        return TMA_BYTES if self.tma else self.dtype.bytes
+        return TMA_ALIGN if self.tma else self.dtype.bytes
 
     @property
     def padded(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cutegen.arch import Arch, Device
+from cutegen.arch.architecture import SETMAXNREG_MIN, SWIZZLES, WARPGROUP_THREADS
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import most_stages, other_registers
 from cutegen.families.gemm.candidate import (
@@ -35,7 +37,7 @@ from cutegen.families.gemm.derived import (
     subtiles,
     threads,
 )
-from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES
+from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.gather_rules import needed_registers
 from cutegen.families.gemm.last_tile import LAST_TILE_RULES
 from cutegen.families.gemm.load_rules import grouped_ahead, load_ahead_a, load_ahead_b, multicast_a, multicast_b
@@ -45,8 +47,6 @@ from cutegen.families.gemm.rules import refusals
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.refusal import Predicate, Refusal
 from cutegen.families.register_rules import most_consumer_registers
-from cutegen.hardware import Arch, Device
-from cutegen.hardware.arch import SETMAXNREG_MIN, WARPGROUP_THREADS
 
 # consumers -> setmaxnreg pairs (producer, consumer); with two and three consumers they use up the register file.
 REGISTERS = {1: ((40, 232), (40, 240)), 2: ((40, 232), (24, 240)), 3: ((32, 160),)}
@@ -202,7 +202,7 @@ class _Settling:
     def registers(self) -> None:
         c = self.c
         producer, consumer = _registers(self.problem, c, self.fixed, self.arch)
-        reason = f"{accumulators(c)} accumulators a thread"
+        reason = f"{accumulators(self.problem, c)} accumulators a thread"
         pool = self.arch.launch_registers(threads(c)) * threads(c) // WARPGROUP_THREADS
         if producer + c.consumers * consumer == pool:
             reason += f"; 1 + {c.consumers} warpgroups use up the register file"
@@ -322,7 +322,7 @@ def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arc
         and pair[0] >= gather
     ]
     if pairs:
-        needed = accumulators(c) + other_registers(problem, c)
+        needed = accumulators(problem, c) + other_registers(problem, c)
         return next((pair for pair in pairs if needed <= pair[1]), pairs[-1])
     producer = fixed.get("producer_registers", max(gather, SETMAXNREG_MIN))
     most = most_consumer_registers(arch, threads(c), producer, c.consumers)

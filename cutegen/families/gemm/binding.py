@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from cutegen.arch import ARCHS
 from cutegen.diagnostics import Diagnostic
 from cutegen.epilogue import (
     BlockOutput,
@@ -32,7 +33,6 @@ from cutegen.families.gemm.gathering import see_gathered
 from cutegen.families.gemm.grouping import Grouping
 from cutegen.families.gemm.made_names import check_call_names, check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
-from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.omission import MAX_OPTIONAL
 from cutegen.families.gemm.placement import Placement
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, RowGather
@@ -89,7 +89,7 @@ class Binder:
         if batch and groups:
             batch = grouping.bound_count(batch)
         a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
-        placement.check_mma(a, b)
+        placement.check_mma(a, b, ARCHS[self.spec.arch])
         self.check_accumulator(a, b)
         extents = {"m": m, "n": n, "k": k}
         fitting = replace(written, inputs=tuple(name for name in written.inputs if name not in refused))
@@ -115,7 +115,7 @@ class Binder:
             return None
         program = name_roles(program, roles.role_of)
         return GemmProblem(
-            m, n, k, batch, a, b, program, split_pairs(drop_added(program)),
+            self.spec.arch, m, n, k, batch, a, b, program, split_pairs(drop_added(program)),
             tuple(name for name in self.spec.tensors if name not in written.outputs or name in written.updated),
             written.outputs,
             batch_invariant=self.spec.invariance == "batch", groups=groups,
@@ -236,7 +236,7 @@ class Binder:
                 self.report(rules.NOT_YET_SUPPORTED, ("epilogue", r.name), said, remedy, key=True)
 
     def check_accumulator(self, a: MatrixOperand, b: MatrixOperand) -> None:
-        mma, written = MMAS.get((a.dtype.name, b.dtype.name)), self.spec.accumulate.dtype
+        mma, written = ARCHS[self.spec.arch].mmas.get((a.dtype.name, b.dtype.name)), self.spec.accumulate.dtype
         if mma and written not in ("auto", mma.accumulator.name):
             said = f"{a.dtype} @ {b.dtype} is summed in {mma.accumulator}, not in {written}"
             self.report(rules.ACCUMULATOR, ("accumulate", "dtype"), said, f"write {mma.accumulator}, or leave it out")
@@ -262,11 +262,11 @@ class Binder:
 
     def check_scales(self, mainloop: Mainloop, roles: Roles) -> set[str]:
         """Names of the scales with a finding."""
-        refused = set()
+        refused, mma_k = set(), ARCHS[self.spec.arch].mma_k_bytes
         for scale in mainloop.scales:
             operand = mainloop.operands[scale.side]
             decl, own = self.tensors[scale.name], self.gathered_rows
-            if found := refuse_scale(scale, decl, self.tensors[operand], operand, roles, own):
+            if found := refuse_scale(scale, decl, self.tensors[operand], operand, roles, own, mma_k):
                 self.refuse_mainloop(rules.SCALE, scale.span, *found)
                 refused.add(scale.name)
         return refused

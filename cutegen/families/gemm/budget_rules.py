@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cutegen.arch.architecture import SETMAXNREG_STEP, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
@@ -16,15 +17,13 @@ from cutegen.families.gemm.derived import (
     threads,
     warpgroups_per_tile,
 )
-from cutegen.families.gemm.form_rules import MAX_STAGES, MAX_TILE_M, MIN_STAGES, TILE_N, legal_columns
-from cutegen.families.gemm.mma import MMA_ROWS
+from cutegen.families.gemm.form_rules import MAX_STAGES, MAX_TILE_M, MIN_STAGES, legal_columns
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import with_extent
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, kib
 from cutegen.families.register_rules import REGISTER_FILE, check_file, most_consumer_registers
-from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
 
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
@@ -94,10 +93,10 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
 )
 def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     others = other_registers(problem, c)
-    sharing, needed, limit = warpgroups_per_tile(c), accumulators(c), c.consumer_registers - others
+    sharing, needed, limit = warpgroups_per_tile(c), accumulators(problem, c), c.consumer_registers - others
     if needed <= limit:
         return None
-    part = f" + {part_registers(c)} of the part to promote" if c.promotes else ""
+    part = f" + {part_registers(problem, c)} of the part to promote" if c.promotes else ""
     return (
         f"{c.tile[0]} x {c.tile[1]} / (128 x {sharing}){part} = {needed} accumulator registers a thread, "
         f"{c.consumer_registers} - {others} for the rest = {limit}",
@@ -125,8 +124,8 @@ def _advise_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
     def fits(framed: GemmProblem, x: Candidate) -> bool:
         return _needed(framed, x) <= x.consumer_registers and not any(rule(framed, x, arch) for rule in BOOK.form)
 
-    low, high, step = TILE_N
-    heights = range(MMA_ROWS, MAX_TILE_M + 1, MMA_ROWS)
+    low, high, step = arch.mma_n
+    heights = range(arch.mma_m, MAX_TILE_M + 1, arch.mma_m)
     for own in dict.fromkeys((c, replace(c, consumer_registers=most))):
         registers = f" and {most} consumer registers" * (own is not c)
         if rows := [i for i in heights if i < c.tile[0] and fits(problem, with_extent(own, 0, i))]:
@@ -142,7 +141,7 @@ def _advise_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
 
 
 def _needed(problem: GemmProblem, c: Candidate) -> int:
-    return accumulators(c) + other_registers(problem, c)
+    return accumulators(problem, c) + other_registers(problem, c)
 
 
 @BOOK.declare_fit(

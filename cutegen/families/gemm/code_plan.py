@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from cutegen.arch import ARCHS, Arch
+from cutegen.arch.architecture import MBARRIER_BYTES
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import accumulators, part_registers, warpgroups_per_tile
@@ -14,14 +16,14 @@ from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
 from cutegen.families.gemm.rules import refusals
-from cutegen.hardware.arch import ARCHS, MBARRIER_BYTES, Arch
 from cutegen.runtime.row_copy import THREADS as ROW_COPY_THREADS
 
 
 def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel) -> CodePlan:
     if isinstance(tiling, RowCopyKernel):
         return CodePlan(
-            threads=ROW_COPY_THREADS, registers=(), accumulator_registers=0, smem_bytes=0, mma=(), tma_loads=0,
+            arch=resolved.arch,
+        threads=ROW_COPY_THREADS, registers=(), accumulator_registers=0, smem_bytes=0, mma=(), tma_loads=0,
             multicast=False, tma_stores=0, pdl_wait=tiling.pdl_wait,
         )  # fmt: skip
     numbers, arch = tiling.numbers, ARCHS[resolved.arch]
@@ -32,9 +34,10 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
     mma_k = arch.mma_k(problem.a.dtype)
     tiles = problem.kernel_epilogue.tiles
     return CodePlan(
+        arch=resolved.arch,
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
-        accumulator_registers=accumulators(tiling.candidate),
+        accumulator_registers=accumulators(problem, tiling.candidate),
         smem_bytes=numbers.smem_bytes,
         mma=(MmaPlan(f"{problem.mma.sass}.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
         tma_loads=2 + len(tiles) - bool(problem.gather),
@@ -42,8 +45,8 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         pdl_loads=tiling.candidate.load_ahead_a + tiling.candidate.load_ahead_b,
-        atomics=_atomics(tiling.candidate),
-        cluster_stores=_sums(tiling.candidate) // 4 if tiling.candidate.in_cluster else 0,
+        atomics=_atomics(problem, tiling.candidate),
+        cluster_stores=_sums(problem, tiling.candidate) // 4 if tiling.candidate.in_cluster else 0,
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
         mbarriers=sum(region.bytes for region in tiling.smem if region.name.endswith("_barriers")) // MBARRIER_BYTES,
@@ -66,12 +69,12 @@ def _fewer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
     return ""
 
 
-def _atomics(c: Candidate) -> int:
+def _atomics(problem: GemmProblem, c: Candidate) -> int:
     """Claims and the count of clusters that are done; one publication of partial sums; additions of four values."""
-    additions = _sums(c) // 4 if c.split_k_sum == "unordered_atomic" else 0
+    additions = _sums(problem, c) // 4 if c.split_k_sum == "unordered_atomic" else 0
     return 2 * c.dynamic + (c.split_k > 1 and not c.in_cluster) + additions
 
 
-def _sums(c: Candidate) -> int:
+def _sums(problem: GemmProblem, c: Candidate) -> int:
     """Accumulators of a thread without those of the part that is being promoted."""
-    return accumulators(c) - part_registers(c)
+    return accumulators(problem, c) - part_registers(problem, c)

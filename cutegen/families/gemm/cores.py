@@ -7,16 +7,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cutegen.arch import ARCHS, Arch, Device
+from cutegen.arch.architecture import SWIZZLES
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, IN_CLUSTER, NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, count_tiles, describe_work, estimate
 from cutegen.families.gemm.derived import PARTIAL_BYTES
-from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES, SWIZZLES, TILE_N
-from cutegen.families.gemm.mma import MMA_ROWS
+from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.work_rules import CLUSTER_SUM_RULES
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
-from cutegen.hardware import ARCHS, Arch, Device
 
 # (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
 CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
@@ -117,7 +117,7 @@ def _list_cores(
     problem: GemmProblem, fixed: Mapping[str, Any], shapes: Sequence[Shape], gather: str
 ) -> Iterator[tuple[Core, tuple[str, str]]]:
     """Cores with the fixed knobs, and why each has its tile and its cluster."""
-    low, high, step = TILE_N
+    low, high, step = problem.target.mma_n
     written = {field: fixed[field] for field in Core._fields if field in fixed}
     # Blocks, pairs of which take up to 256 columns, may leave no registers for a part to promote, or for values that
     # are computed twice; as rows they have room.
@@ -150,8 +150,8 @@ def _whole_blocks(tile_k: int, scaled_k: int) -> int:
 
 def _aligned_cores(problem: GemmProblem) -> list[tuple[str, int, tuple[int, int, int], str]]:
     """More of CORES where groups are aligned to rows that no tile m divides: tiles whose columns divide them."""
-    groups, (low, high, step) = problem.groups, TILE_N
-    if groups is None or groups.form != "labels" or groups.align % MMA_ROWS == 0:
+    groups, (low, high, step) = problem.groups, problem.target.mma_n
+    if groups is None or groups.form != "labels" or groups.align % problem.target.mma_m == 0:
         return []
     columns = [n for n in range(high, low - 1, -step) if groups.align % n == 0]
     why = f"as wide as the alignment of groups to {groups.align} rows lets it be"

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cutegen.arch import Device
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import NEVER, Candidate, Core
 from cutegen.families.gemm.problem import GemmProblem, once_each
-from cutegen.hardware import ARCHS, Device
 from cutegen.runtime import cost_model as model
 from cutegen.runtime.cost_model import SPENT, Form, Instance, Rates
 
@@ -78,7 +78,7 @@ def form_of(problem: GemmProblem) -> Form:
         loaded=sum(o.dtype.bytes for o in program.tiles),
         flops=extra.flops,
         paired=2 if extra.paired else 1,
-        mma_k=ARCHS["sm_90a"].mma_k(problem.a.dtype),
+        mma_k=problem.target.mma_k(problem.a.dtype),
         moved=tuple(_moved(problem)),
         row_scaled=problem.row_scale is not None,
         reduces=bool(program.reductions),

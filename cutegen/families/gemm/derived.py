@@ -6,12 +6,9 @@ import math
 from dataclasses import dataclass
 from operator import attrgetter
 
-from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
-from cutegen.families.gemm.mma import MMA_ROWS
-from cutegen.families.gemm.orientation import block_passes
-from cutegen.families.gemm.problem import GemmProblem, RowGroups, once_each
-from cutegen.families.resolved import SmemRegion, StructField, lay_out_struct, place_fields
-from cutegen.hardware.arch import (
+from cutegen.arch.architecture import (
+    ACCESS_BYTES,
+    BOX_ALIGN,
     MBARRIER_BYTES,
     TENSOR_ALIGN,
     WARP_THREADS,
@@ -19,11 +16,14 @@ from cutegen.hardware.arch import (
     WARPS_PER_WARPGROUP,
     Arch,
 )
+from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
+from cutegen.families.gemm.orientation import block_passes
+from cutegen.families.gemm.problem import GemmProblem, RowGroups, once_each
+from cutegen.families.resolved import SmemRegion, StructField, lay_out_struct, place_fields
+from cutegen.runtime.pieces import SWIZZLE_ROWS
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
-VECTOR_ALIGN = 16  # bytes of one vectorised load
 INDEX_BYTES = 4  # of an i32
-SCALE_ALIGN = 128  # bytes: where TMA may put a box
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
 PARTIAL_BYTES = 4  # of a partial sum: f32 or i32
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
@@ -34,9 +34,7 @@ EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 CROWDED_ACCUMULATORS, CROWDED_BY_THREE = 128, 64
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
 QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
-GATHER_CHUNK = 16  # bytes of one copy by a thread
 GATHER_LANES = 8  # threads that copy one row, at most: 128 bytes
-SWIZZLE_PERIOD = 8  # rows after which any swizzle repeats
 GATHER_WARPS = 2  # that copy rows, where as many have nothing else to do
 
 
@@ -80,9 +78,9 @@ def threads(c: Candidate) -> int:
     return WARPGROUP_THREADS * (1 + c.consumers)
 
 
-def accumulators(c: Candidate) -> int:
+def accumulators(problem: GemmProblem, c: Candidate) -> int:
     """Accumulator registers of a consumer thread, those of the part that is being promoted among them."""
-    return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c)) + part_registers(c)
+    return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c)) + part_registers(problem, c)
 
 
 def promoted_k(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -90,10 +88,10 @@ def promoted_k(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     return c.promote_every * arch.mma_k(problem.a.dtype) if isinstance(c.promote_every, int) else 0
 
 
-def part_registers(c: Candidate) -> int:
+def part_registers(problem: GemmProblem, c: Candidate) -> int:
     """Registers of a thread for the sum that the tensor core hands to f32 registers next: one wave of 64 rows, not the
     whole tile, because a warpgroup promotes wave after wave; 0 without promotion."""
-    return c.tile[1] * MMA_ROWS // WARPGROUP_THREADS if c.promotes else 0
+    return c.tile[1] * problem.target.mma_m // WARPGROUP_THREADS if c.promotes else 0
 
 
 def sharing_ctas(c: Candidate, side: str) -> tuple[int, str]:
@@ -120,7 +118,7 @@ def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Elements (m, n) that one group stores at once: 64 rows a warpgroup, and as many columns as divide the tile's."""
     _, columns = output_tile(problem, c)
     widths = epilogue_widths(problem, c)
-    return (MMA_ROWS * warpgroups_per_tile(c), next((w for w in widths if columns % w == 0), 8))
+    return (problem.target.mma_m * warpgroups_per_tile(c), next((w for w in widths if columns % w == 0), 8))
 
 
 def epilogue_widths(problem: GemmProblem, c: Candidate) -> tuple[int, ...]:
@@ -128,7 +126,7 @@ def epilogue_widths(problem: GemmProblem, c: Candidate) -> tuple[int, ...]:
     program = problem.kernel_epilogue
     beside_f32 = bool(program.reductions) and any(o.dtype.bytes == 4 for o in program.tiles)
     limit = CROWDED_ACCUMULATORS if len(program.reductions) < 3 else CROWDED_BY_THREE
-    crowded = accumulators(c) > limit and (_reduces_rows(problem) or beside_f32)
+    crowded = accumulators(problem, c) > limit and (_reduces_rows(problem) or beside_f32)
     return EPILOGUE_COLUMNS[1:] if crowded else EPILOGUE_COLUMNS
 
 
@@ -136,7 +134,7 @@ def may_spill(problem: GemmProblem, c: Candidate) -> bool:
     """Whether narrow epilogue tiles are no sure remedy: of 16 kernels that had spilled 7 still did, all of them with
     two reductions or more."""
     several = len(problem.kernel_epilogue.reductions) > 1
-    return accumulators(c) > CROWDED_ACCUMULATORS and several and _reduces_rows(problem)
+    return accumulators(problem, c) > CROWDED_ACCUMULATORS and several and _reduces_rows(problem)
 
 
 @once_each
@@ -203,7 +201,7 @@ def gather_warps(problem: GemmProblem, c: Candidate) -> int:
 def gather_lanes(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     """Threads that copy one row of a tile, and the 16 bytes of it that each of them copies."""
     assert problem.gathered
-    chunks = c.tile[2] * problem.gathered.dtype.bytes // GATHER_CHUNK
+    chunks = c.tile[2] * problem.gathered.dtype.bytes // ACCESS_BYTES
     lanes = math.gcd(GATHER_LANES, chunks)
     return lanes, chunks // lanes
 
@@ -216,7 +214,7 @@ def gather_step(problem: GemmProblem, c: Candidate) -> int:
 def gather_places(problem: GemmProblem, c: Candidate) -> int:
     """Swizzled places in a slot from which all others of a gather thread differ by constants, as device/row_gather.py
     has them."""
-    return gather_lanes(problem, c)[1] * max(1, SWIZZLE_PERIOD // gather_step(problem, c))
+    return gather_lanes(problem, c)[1] * max(1, SWIZZLE_ROWS // gather_step(problem, c))
 
 
 def gathered_rows(problem: GemmProblem, c: Candidate) -> int:
@@ -298,7 +296,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
     if problem.groups:
         entries, facts = group_table(problem)
         what = f"i32 ({entries}, {facts}), where each group lies"
-        fields.append(("group_table", entries * facts * INDEX_BYTES, VECTOR_ALIGN, what))
+        fields.append(("group_table", entries * facts * INDEX_BYTES, ACCESS_BYTES, what))
     if c.dynamic:
         what = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
         fields.append(("queue_barriers", (2 * QUEUE_STAGES + 1) * MBARRIER_BYTES, MBARRIER_BYTES, what))
@@ -307,7 +305,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
         if o.kind in ("row_vector", "column_vector"):
             extent = columns if o.kind == "row_vector" else rows
             what = f"f32 ({extent},){per_group}"
-            fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, VECTOR_ALIGN, what))
+            fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, ACCESS_BYTES, what))
     if program.reductions:
         fields.append(("s_ticket", TICKET_BYTES * groups, TICKET_BYTES, f"i32{per_group}"))
     warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
@@ -324,11 +322,11 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
             fields.append((name, size, VECTOR_BYTES, f"f32 ({columns}, {count} {each}){per_group}"))
     if problem.row_scale:
         slot = scale_bytes(problem, c)
-        pitch = -(-slot // SCALE_ALIGN) * SCALE_ALIGN
+        pitch = -(-slot // BOX_ALIGN) * BOX_ALIGN
         padded = f", {pitch} B apart" if pitch > slot else ""
         what = f"f32 {scale_box(problem, c)} x {c.stages} stages{padded}"
         size = pitch * (c.stages - 1) + slot
-        fields.append((f"s_{problem.row_scale[0].name}", size, SCALE_ALIGN, what))
+        fields.append((f"s_{problem.row_scale[0].name}", size, BOX_ALIGN, what))
     for name, dtype, extent in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
         what = f"{dtype} ({extent}, {tile_k}) x {c.stages} stages"
         fields.append((name, extent * tile_k * dtype.bytes * c.stages, TENSOR_ALIGN, what))
@@ -338,7 +336,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
     if c.in_cluster:
         count = given_subtiles(problem, c)
         what = f"{problem.mma.accumulator} ({sub_m}, {sub_n}) x {count} sums of other parts"
-        fields.append(("sum_given", sub_m * sub_n * PARTIAL_BYTES * count, VECTOR_ALIGN, what))
+        fields.append(("sum_given", sub_m * sub_n * PARTIAL_BYTES * count, ACCESS_BYTES, what))
     for o in program.tiles:
         what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
         fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))
@@ -358,7 +356,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         epilogue_groups=c.consumers // sharing,
         subtiles=subtiles(problem, c),
         threads=threads(c),
-        accumulator_registers=accumulators(c),
+        accumulator_registers=accumulators(problem, c),
         stage_bytes=slot_bytes(problem, c) - gathered_bytes(problem, c),
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.tiles),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+from cutegen.arch import ARCHS, DEVICES
+from cutegen.arch.architecture import WARPGROUP_THREADS
 from cutegen.epilogue import Operand, Output
 from cutegen.families.explanation import (
     Extent,
@@ -31,8 +33,6 @@ from cutegen.families.gemm.text.gather import explain_gather
 from cutegen.families.gemm.text.groups import explain_groups
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import DeviceRow, dispatch, product_name
-from cutegen.hardware import ARCHS, DEVICES
-from cutegen.hardware.arch import WARPGROUP_THREADS
 from cutegen.runtime.gathered_rows import copied_name
 
 SUM_IS = {

@@ -7,25 +7,20 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from cutegen.arch.architecture import SETMAXNREG_MIN, SWIZZLES, TMA_ALIGN, Arch
 from cutegen.diagnostics import Rule
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import threads, warpgroups_per_tile
-from cutegen.families.gemm.mma import MMA_ROWS, SM_90A
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import fewest_faults, legal_extents, with_extent
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, nearest
 from cutegen.families.register_rules import REGISTER_VALUES, check_value, most_consumer_registers
-from cutegen.hardware.arch import SETMAXNREG_MIN, Arch
 
-TILE_N = SM_90A.mma_n  # columns of an instruction: least, most, step
-I8_TILE_N = (32, 16)  # of i8 operands: instructions with more columns than the first have a multiple of the second
-ROW_BYTES = 16  # the least that a row of an epilogue tile has, for TMA and in layouts of shared memory
 PAIRED_STEP_N = 32  # the same for pairs of columns
 MAX_TILE_M = 384  # with more, registers leave fewer than 64 columns
 MAX_TILE_K = 256  # that a remedy names; more is allowed, and leaves few stages
-SWIZZLES = (128, 64, 32)  # bytes of a swizzled row that TMA, WGMMA and stmatrix agree on
 MIN_STAGES = 2
 MAX_STAGES = 16
 CONSUMERS = {"cooperative": (1, 2, 3), "pingpong": (2,)}
@@ -33,7 +28,7 @@ CONSUMERS = {"cooperative": (1, 2, 3), "pingpong": (2,)}
 
 def legal_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> list[int]:
     """Every tile n that goes with the rest of the candidate."""
-    low, high, step = TILE_N
+    low, high, step = arch.mma_n
     return _legal_extents(problem, c, arch, 1, range(low, high + 1, step))
 
 
@@ -47,7 +42,7 @@ def _other_extent(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> 
 
     def find() -> str:
         k = arch.mma_k(problem.a.dtype)
-        steps = range(MMA_ROWS, MAX_TILE_M + 1, MMA_ROWS) if axis == 0 else range(k, MAX_TILE_K + 1, k)
+        steps = range(arch.mma_m, MAX_TILE_M + 1, arch.mma_m) if axis == 0 else range(k, MAX_TILE_K + 1, k)
         legal = legal_columns(problem, c, arch) if axis == 1 else _legal_extents(problem, c, arch, axis, steps)
         return f"use {nearest(c.tile[axis], legal)}"
 
@@ -60,7 +55,7 @@ def _other_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Callable[[], 
     def find() -> str:
         short = replace(c, stages=MIN_STAGES, store_stages=MIN_STAGES)
         others = [short if n == c.consumers else _with_consumers(short, n, arch) for n in CONSUMERS[c.schedule]]
-        rows = range(MMA_ROWS, MAX_TILE_M + 1, MMA_ROWS)
+        rows = range(arch.mma_m, MAX_TILE_M + 1, arch.mma_m)
         counts: dict[int, list[int]] = {}
         for other in fewest_faults(problem, (with_extent(o, 0, m) for m in rows for o in others), arch):
             counts.setdefault(other.tile[0], []).append(other.consumers)
@@ -116,15 +111,15 @@ def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
 )
 def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     m, sharing = c.tile[0], warpgroups_per_tile(c)
-    step = MMA_ROWS * sharing
+    step = arch.mma_m * sharing
     if c.consumers not in CONSUMERS[c.schedule] or (m % step == 0 and m <= MAX_TILE_M):
         return None
     remedy = _other_rows(problem, c, arch)
     if m > MAX_TILE_M:
         return f"tile m = {m} rows, a tile has at most {MAX_TILE_M}", remedy
-    if m % MMA_ROWS:
-        return f"tile m = {m} is not a multiple of {MMA_ROWS}, the rows of a warpgroup MMA", remedy
-    groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x {MMA_ROWS} rows = {step}"
+    if m % arch.mma_m:
+        return f"tile m = {m} is not a multiple of {arch.mma_m}, the rows of a warpgroup MMA", remedy
+    groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x {arch.mma_m} rows = {step}"
     return f"tile m = {m} is not a multiple of {groups} ({c.schedule})", remedy
 
 
@@ -141,22 +136,22 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     element=1,
 )
 def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    n, (low, high, step) = c.tile[1], TILE_N
+    n, (low, high, step) = c.tile[1], arch.mma_n
     if n % step or not low <= n <= high:
         return f"tile n = {n} is not a multiple of {step} in {low}..{high}", _other_extent(problem, c, arch, 1)
     if n % (2 * step) == 0:
         return None
     remedy = _other_extent(problem, c, arch, 1)
-    if problem.mma.accumulator.name == "i32" and n > I8_TILE_N[0]:
-        return f"tile n = {n} of an i8 product is over {I8_TILE_N[0]} and not a multiple of {I8_TILE_N[1]}", remedy
+    if problem.mma.wide and n > (narrow := problem.mma.wide)[0] and n % narrow[1]:
+        return f"tile n = {n} of an i8 product is over {narrow[0]} and not a multiple of {narrow[1]}", remedy
     program = problem.kernel_epilogue
     tiles: list[Operand | Output] = [*program.outputs, *program.tiles]
-    thin = next((t for t in tiles if t.major == "n" and step * t.dtype.bytes < ROW_BYTES), None)
+    thin = next((t for t in tiles if t.major == "n" and step * t.dtype.bytes < TMA_ALIGN), None)
     if thin is None:
         return None
     size = step * thin.dtype.bytes
     reason = f"tile n = {n} makes epilogue rows of {step} elements = {size} B of `{thin.name}`"
-    return f"{reason}, they have at least {ROW_BYTES} B", remedy
+    return f"{reason}, they have at least {TMA_ALIGN} B", remedy
 
 
 _PAIRED_TILE = Rule(
@@ -180,7 +175,7 @@ def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | N
 @BOOK.declare_form(_PAIRED_TILE, "tile", "consumers", "schedule", element=0)
 def paired_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     m, sharing = c.tile[0], warpgroups_per_tile(c)
-    step = 2 * MMA_ROWS * sharing
+    step = 2 * arch.mma_m * sharing
     if problem.paired_dim != "m" or c.consumers not in CONSUMERS[c.schedule] or m % step == 0:
         return None
     groups = f"{sharing} warpgroup{'s' * (sharing > 1)} x 64 pairs"
@@ -199,12 +194,12 @@ _BLOCK_TILE = Rule(
 
 
 def _block_tile(problem: GemmProblem, c: Candidate, arch: Arch, axis: int) -> Objection | None:
-    extent, high = c.tile[axis], (MAX_TILE_M, TILE_N[1])[axis]
+    extent, high = c.tile[axis], (MAX_TILE_M, arch.mma_n[1])[axis]
     block = problem.epilogue.block * (2 if problem.paired else 1)
     if not block or problem.transposed != (axis == 0) or extent % block == 0:
         return None
     reason = f"tile {'mn'[axis]} = {extent} does not hold whole blocks of {block} columns"
-    step = block if axis else math.lcm(block, MMA_ROWS * warpgroups_per_tile(c))
+    step = block if axis else math.lcm(block, arch.mma_m * warpgroups_per_tile(c))
     if step > high:
         return reason, f"use other blocks, or fewer consumers: tile m would be {step}, it is at most {high}"
     return reason, _other_extent(problem, c, arch, axis)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from cutegen.arch.architecture import SETMAXNREG_STEP, WARP_THREADS, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import gather_places, gather_step, gather_warps, gathered_rows
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
-from cutegen.hardware.arch import SETMAXNREG_STEP, WARP_THREADS, Arch
 
 # What a gather thread needs beside the rows that it copies: addresses, loop state, barriers. With less, kernels were
 # seen to spill.

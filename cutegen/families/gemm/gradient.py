@@ -236,7 +236,7 @@ class _Gradient:
     ) -> KernelText:
         used = set(re.findall(r"\w+", " ".join(tensors.values())))
         dims = {name: value for name, value in self.dims().items() if name in used}
-        data: dict[str, object] = {"cutegen": 1, "kernel": "gemm", "arch": "sm_90a"}
+        data: dict[str, object] = {"cutegen": 1, "kernel": "gemm", "arch": self.problem.arch}
         data |= {"dims": dims} if dims else {}
         data |= {"tensors": tensors, "mainloop": mainloop, "epilogue": epilogue}
         return KernelText(data, tuple(operands), tuple(results))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cutegen.arch import MOST_SMS
 from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
 from cutegen.families.proving import WAVES, Baseline, Mode, Problem, Proving, thorough_modes
-from cutegen.hardware import MOST_SMS
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.grouped_plan import GroupedPlan
 from cutegen.runtime.row_groups import Deal, Kind

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
+from cutegen.arch import ARCHS
 from cutegen.diagnostics import Rule, declare, register, suggest
-from cutegen.families.gemm.form_rules import TILE_N
 from cutegen.families.gemm.problem import GroupForm, ProblemDim, RowGroups
 from cutegen.spec.base import UNKNOWN_TENSOR
 
@@ -112,11 +112,9 @@ class Grouping:
         if section.align is not None and self.form != "labels":
             said = f"with `{self.form}` groups begin anywhere: `align` would promise nothing"
             self.refuse(said, "remove it", "groups", "align", key=True)
-        elif section.align is not None and section.align % TILE_N[2]:
-            said = f"groups begin at multiples of {section.align} rows, and no tile is narrower than {TILE_N[2]}"
-            self.refuse(
-                said, f"align groups to a multiple of {TILE_N[2]} rows", "groups", "align", rule=GROUP_ALIGNMENT.id
-            )
+        elif section.align is not None and section.align % (step := ARCHS[self.spec.arch].mma_n[2]):
+            said = f"groups begin at multiples of {section.align} rows, and no tile is narrower than {step}"
+            self.refuse(said, f"align groups to a multiple of {step} rows", "groups", "align", rule=GROUP_ALIGNMENT.id)
         if self.faults > before:
             return None
         align = (section.align or DEFAULT_ALIGN) if self.form == "labels" else 1

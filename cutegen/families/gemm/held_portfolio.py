@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cutegen.arch import ARCHS, DEVICES
 from cutegen.diagnostics import SpecError
 from cutegen.families.decide import Choice, Choose, Decided, written_knobs
 from cutegen.families.gemm.candidate import Candidate, idle_knobs
@@ -16,7 +17,6 @@ from cutegen.families.knobs import Knob, plain
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Portfolio
 from cutegen.families.tuned import read_candidate
-from cutegen.hardware import ARCHS, DEVICES
 from cutegen.runtime.cost_model import MODEL, MODELS
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ kernels is named here.
 
 from __future__ import annotations
 
+from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, Refusal
-from cutegen.hardware.arch import Arch
 
 BATCH_INVARIANCE = Rule(
     "batch-invariance",

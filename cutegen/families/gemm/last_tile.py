@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.arch.architecture import SWIZZLES, Arch
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.dtypes import DType
 from cutegen.epilogue import Operand, Output
@@ -13,9 +14,6 @@ from cutegen.families.gemm.derived import epilogue_tile, output_tile
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
-from cutegen.hardware.arch import Arch
-
-SWIZZLED_ROW = 128  # bytes of a row of a box: the widest swizzle, so that TMA moves the fewest rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +129,8 @@ def boxes_misfit(problem: GemmProblem, c: Candidate) -> Objection | None:
     size = c.tile[0] * c.tile[2] * problem.a.dtype.bytes
     what = f"a stage of `{problem.a.name}` has {size} B, of {tiles.dtype} {rows} rows x {columns} columns"
     row = (columns if tiles.n_major else rows) * tiles.dtype.bytes
-    if row % SWIZZLED_ROW:
-        return f"{what}: rows of {row} B, no multiple of {SWIZZLED_ROW}", remedy
+    if row % SWIZZLES[0]:  # with narrower rows TMA moves more of them
+        return f"{what}: rows of {row} B, no multiple of {SWIZZLES[0]}", remedy
     width = epilogue_tile(problem, c)[1]
     if columns % width:
         return f"{what}: no whole epilogue tiles of {width} columns", remedy

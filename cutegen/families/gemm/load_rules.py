@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from cutegen.arch.architecture import SWIZZLES, Arch
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import contiguous_extent, group_step, sharing_ctas
-from cutegen.families.gemm.form_rules import SWIZZLES
 from cutegen.families.gemm.grouping import GROUP_ALIGNMENT
-from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
-from cutegen.hardware.arch import Arch
 
 CLUSTER_EXTENTS = (1, 2, 4)
 MAX_CLUSTER = 4
@@ -183,7 +181,7 @@ def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection
     rows = f"tile {groups.along} = {tile}" + (
         f" x {peers} CTAs of a cluster = {tile * peers} rows" if peers > 1 else ""
     )
-    turned = axis == 0 and groups.align % MMA_ROWS != 0
+    turned = axis == 0 and groups.align % arch.mma_m != 0
     fits = f"use {'`swap_ab` and a tile n' if turned else f'a tile {groups.along}'} that divides {groups.align}"
     remedy = f"{fits}{' and no cluster along it' * (peers > 1)}, or align groups to more rows"
     return f"{rows}, but groups begin at multiples of {groups.align} rows", remedy

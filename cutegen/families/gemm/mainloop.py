@@ -17,15 +17,12 @@ from cutegen.diagnostics import suggest
 from cutegen.epilogue import Assign, parse_expression
 from cutegen.epilogue.tree import Binary, Expr, Gather, Name, ReportAt, Span, walk
 from cutegen.families.gemm import problem_rules as rules
-from cutegen.families.gemm.mma import SM_90A
 from cutegen.families.gemm.roles import find_roles
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.roles import Roles
     from cutegen.spec import TensorDecl
     from cutegen.spec.dims import Dim
-
-MMA_K = SM_90A.mma_k_bytes  # elements of k in an MMA of 8-bit operands; twice as many as of 16-bit ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +147,11 @@ def _is_blocked(decl: TensorDecl, shared: Container[str | None]) -> bool:
 
 
 def refuse_scale(
-    scale: Scale, decl: TensorDecl, operand: TensorDecl, name: str, roles: Roles, own: str
+    scale: Scale, decl: TensorDecl, operand: TensorDecl, name: str, roles: Roles, own: str, mma_k: int
 ) -> tuple[str, str] | None:
     """Why (message, remedy) `scale` cannot multiply the operand called `name`, if it cannot. decl, operand: as the
-    product sees them. own: what the rows of gathered scales are called where they are declared."""
+    product sees them. own: what the rows of gathered scales are called where they are declared. mma_k: elements of 8
+    bits along k in an MMA, twice as many as of 16 bits."""
     rows = roles.n if scale.side else own if scale.gathered else roles.m
     block = f"f32[{rows}/128, {roles.k}/128]" if scale.side else f"f32[{rows}, {roles.k}/128]"
     block += "" if scale.side or scale.gathered else f"@{rows}"
@@ -185,8 +183,8 @@ def refuse_scale(
         return f"`{scale.name}` has {contiguous} contiguous; {rows} has to be, which TMA loads a column of", remedy
     if contiguous == roles.batch:
         return f"`{scale.name}` has {contiguous} contiguous; {along_rows} or {along_k} has to be", "put it first"
-    if along_k.factor % MMA_K:
-        said = f"`{scale.name}` has blocks of {along_k.factor} elements of {roles.k}, no multiple of an MMA's {MMA_K}"
+    if along_k.factor % mma_k:
+        said = f"`{scale.name}` has blocks of {along_k.factor} elements of {roles.k}, no multiple of an MMA's {mma_k}"
         return said, "use blocks of 128"
     return None
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from cutegen import elsewhere
+from cutegen.arch import Arch
+from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
 from cutegen.epilogue.tree import Pairing, Reduce, Span
 from cutegen.families.gemm import problem_rules as rules
-from cutegen.families.gemm.mma import MMAS
 from cutegen.families.gemm.problem import MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from cutegen.spec import SpecDocument, TensorDecl
 
 # Bytes: of base addresses and of every stride but the contiguous one (CUDA driver API, cuTensorMapEncodeTiled).
-TMA_BYTES = 16
 HALF = 2  # columns of a pair
 BLOCK_STEP = 8  # columns that one group of accumulators of a thread lies in
 
@@ -268,8 +268,8 @@ class Placement:
         )
         return replace(program, operands=tuple(operands))
 
-    def check_mma(self, a: MatrixOperand, b: MatrixOperand) -> None:
-        mma = MMAS.get((a.dtype.name, b.dtype.name))
+    def check_mma(self, a: MatrixOperand, b: MatrixOperand, arch: Arch) -> None:
+        mma = arch.mmas.get((a.dtype.name, b.dtype.name))
         if mma is None:
             works = "there are bf16 @ bf16, f16 @ f16, e4m3 or e5m2 @ e4m3 or e5m2, i8 @ i8"
             if a.dtype.bits != b.dtype.bits:
@@ -332,5 +332,5 @@ def elements_per_step(tensor: MatrixOperand | Operand | Output, paired: Literal[
     """
     if isinstance(tensor, Operand) and tensor.padded:
         return 1
-    step = TMA_BYTES // tensor.dtype.bytes
+    step = TMA_ALIGN // tensor.dtype.bytes
     return step * HALF if tensor.major == paired else step

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
+from cutegen.arch import Arch, Device
 from cutegen.families.gemm.auto import finish
 from cutegen.families.gemm.candidate import Candidate, Core, structure
 from cutegen.families.gemm.cores import ANY_SHAPE, cluster_splits, list_gathers, pool_cores
@@ -20,7 +21,6 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.refusal import Refusal
-from cutegen.hardware import Arch, Device
 from cutegen.progress import report_progress
 from cutegen.runtime.cost_model import Instance, spend
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from cutegen.arch import ARCHS, Arch, Mma
 from cutegen.diagnostics import SpecError
 from cutegen.dtypes import DType
 from cutegen.epilogue import EpilogueProgram
-from cutegen.families.gemm.mma import MMAS, Mma
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -135,6 +135,7 @@ class GemmProblem:
     of operands that were written before the kernel in front could start.
     """
 
+    arch: str
     m: ProblemDim
     n: ProblemDim
     k: ProblemDim
@@ -249,7 +250,12 @@ class GemmProblem:
     @cached_property
     def mma(self) -> Mma:
         """The instruction that multiplies the operands."""
-        return MMAS[self.a.dtype.name, self.b.dtype.name]
+        return self.target.mmas[self.a.dtype.name, self.b.dtype.name]
+
+    @cached_property
+    def target(self) -> Arch:
+        """What it is generated for."""
+        return ARCHS[self.arch]
 
 
 Found = TypeVar("Found")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import output_tile
 from cutegen.families.gemm.form_rules import legal_columns
-from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
-from cutegen.hardware.arch import Arch
 
 
 @BOOK.declare_form(
@@ -70,8 +69,8 @@ def scale_blocks(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | 
     apart = problem.scaled_halves
     n = output_tile(problem, c)[1] if apart else c.tile[1]
     if side == "m":
-        rows = MMA_ROWS * (HALF if problem.paired and not apart else 1)
-        what = f"{rows} of the pairs" if rows > MMA_ROWS else f"{rows}"
+        rows = arch.mma_m * (HALF if problem.paired and not apart else 1)
+        what = f"{rows} of the pairs" if rows > arch.mma_m else f"{rows}"
         reason = f"a block of `{scale.name}` has {scale.rows} rows, no multiple of the {what} of an MMA"
         return None if scale.rows % rows == 0 else (reason, "use swap_ab: false")
     if scale.rows % n == 0:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cutegen.arch import ARCHS, DEVICES, Device
 from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cores import SPLIT_MARGIN
@@ -13,7 +14,6 @@ from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, est
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.section import Section
-from cutegen.hardware import ARCHS, DEVICES, Device
 
 SHOWN = 5
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from cutegen.arch.architecture import Arch
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
-from cutegen.hardware.arch import Arch
 
 
 def legal_extents(problem: GemmProblem, c: Candidate, arch: Arch, axis: int, extents: Iterable[int]) -> list[int]:

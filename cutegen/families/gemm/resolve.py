@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cutegen.arch import ARCHS, Device
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.gemm import spec_rules
 from cutegen.families.gemm.assembly import Row, assemble
@@ -13,7 +14,6 @@ from cutegen.families.gemm.auto import choose
 from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
 from cutegen.families.gemm.cores import COST_MODEL
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.form_rules import TILE_N
 from cutegen.families.gemm.held_portfolio import Held, hold_portfolio
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.problem import GemmProblem
@@ -21,14 +21,12 @@ from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Outcome, Portfolio
 from cutegen.families.tuned import TunedRow, read_tuned
-from cutegen.hardware import ARCHS, Device
 from cutegen.runtime.cost_model import MODEL
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import SpecDocument
 
-FEW = TILE_N[1]  # rows or columns
 OPEN_EXTENTS = (2048, 4096, 8192, 16384)  # of dims that nothing is known of, beside few: as layers have them
 
 
@@ -95,11 +93,12 @@ def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[tuple[Shape, ...
     dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
     shapes: list[Shape] = []
     taken: dict[str, None] = {}
+    widest = problem.target.mma_n[1]
     for listed in spec.listed_shapes(problem.m.name) or [{}]:
         values = [dim.value or listed.get(dim.name) for dim in dims]
         values[0] = values[0] or _expected(problem, values)
-        extents = [value or (dim.hi if dim.hi and dim.hi < FEW else None) for dim, value in zip(dims, values)]
-        few = any(extent and extent < FEW for extent in extents[:2])
+        extents = [value or (dim.hi if dim.hi and dim.hi < widest else None) for dim, value in zip(dims, values)]
+        few = any(extent and extent < widest for extent in extents[:2])
         if None in extents[3:] or (None in extents and not few):
             return (), ()
         taken |= dict.fromkeys(dim.name for dim, extent in zip(dims, extents) if extent is None)
@@ -109,10 +108,11 @@ def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[tuple[Shape, ...
 
 
 def describe(value: Any) -> Any:
-    """A problem as plain data for its digest: without what follows from the rest, and without fields that have their
-    default, so that a field for a new feature leaves the digests of kernels without it alone."""
+    """A problem as plain data for its digest: without what follows from the rest or is hashed beside it, and without
+    fields that have their default, so that a field for a new feature leaves the digests of kernels without it alone."""
     if is_dataclass(value):
-        own = [f for f in fields(value) if f.name not in ("kernel_epilogue", "expr")]  # an expression's text says it
+        # An expression's text says what it is.
+        own = [f for f in fields(value) if f.name not in ("kernel_epilogue", "expr", "arch")]
         return {f.name: describe(v) for f in own if (v := getattr(value, f.name)) != f.default or f.default is MISSING}
     return [describe(item) for item in value] if isinstance(value, tuple) else value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from cutegen.arch.architecture import Arch
 from cutegen.families.gemm import (
     budget_rules,
     form_rules,
@@ -20,7 +21,6 @@ from cutegen.families.gemm.orientation import EXCHANGED, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Refusal
-from cutegen.hardware.arch import Arch
 
 __all__ = [
     "budget_rules",

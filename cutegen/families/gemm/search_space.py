@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
+from cutegen.arch import Arch, Device
 from cutegen.families.gemm.auto import candidates, finish
 from cutegen.families.gemm.candidate import (
     EPILOGUE_RINGS,
@@ -31,7 +32,6 @@ from cutegen.families.gemm.orientation import kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.refusal import Refusal
-from cutegen.hardware import Arch, Device
 
 LEADERS = 4  # candidates, each the first of its kind, whose other knobs are varied
 KIND_PERCENT = 4  # that a candidate is set back for each of its kind before it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import STAGES_OF_A, Candidate, cluster_size
 from cutegen.families.gemm.derived import (
     EPILOGUE_COLUMNS,
@@ -20,12 +21,10 @@ from cutegen.families.gemm.derived import (
     warpgroups_per_tile,
 )
 from cutegen.families.gemm.last_tile import box, boxed_tiles, boxes
-from cutegen.families.gemm.mma import MMA_ROWS
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.resolved import IDLE, PipelinePlan, Role
-from cutegen.hardware.arch import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.runtime.gemm import GemmTiling
 
 
@@ -232,9 +231,9 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         if c.schedule == "pingpong":
             does = f"tiles {group}, {group + 2}, {group + 4}, ...: MMA, then its epilogue while the other computes"
         else:
-            first_row = MMA_ROWS * group
+            band, first_row = problem.target.mma_m, problem.target.mma_m * group
             rows = (
-                f"rows {first_row}..{first_row + MMA_ROWS - 1} of every {MMA_ROWS * c.consumers}"
+                f"rows {first_row}..{first_row + band - 1} of every {band * c.consumers}"
                 if c.consumers > 1
                 else "all rows"
             )

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from cutegen.arch import ARCHS, DEVICES
 from cutegen.families.decide import Choice, written_knobs
 from cutegen.families.gemm.auto import choose
 from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
@@ -19,7 +20,6 @@ from cutegen.families.gemm.search_space import explore
 from cutegen.families.knobs import Knob, plain, show
 from cutegen.families.refusal import Refusal
 from cutegen.families.tuning import Proposal
-from cutegen.hardware import ARCHS, DEVICES
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec

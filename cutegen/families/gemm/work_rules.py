@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from cutegen.arch.architecture import PORTABLE_CLUSTER, Arch
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
 from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
-from cutegen.hardware.arch import Arch
 
 MAX_SPLIT_K = 128
 # CTAs of a cluster. SMs come in pairs, the TPCs, so that clusters of two fill a GPU.
 MAX_SPLIT_CLUSTER = 2
-PORTABLE_CLUSTER = 8  # CTAs (CUDA C++ Programming Guide, thread block clusters)
 
 
 @BOOK.declare_form(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cutegen.arch.architecture import SETMAXNREG_MIN, Arch
 from cutegen.families.decide import Choice
 from cutegen.families.mla_decode.candidate import ANY, BOTH, MAX_UNIT, SINGLE_CALLS, SINGLE_ROWS, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
@@ -14,7 +15,6 @@ from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, why_trigger
 from cutegen.families.refusal import Refusal
 from cutegen.families.register_rules import most_consumer_registers
-from cutegen.hardware.arch import SETMAXNREG_MIN, Arch
 from cutegen.spec.parse import BAD_VALUE
 
 # (variant, its reason, pairs of blocks fetched ahead, the reason of that). Measured on an H200.

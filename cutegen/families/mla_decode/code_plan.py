@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from cutegen.arch import ARCHS
+from cutegen.arch.architecture import MBARRIER_BYTES
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.mla_decode.derived import CONSUMERS, QUERY_BOXES, TILE_COLUMNS, derive
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
-from cutegen.hardware import ARCHS
-from cutegen.hardware.arch import MBARRIER_BYTES
 from cutegen.runtime.mla import KEY_BLOCK
 
 
@@ -18,6 +18,7 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
     queries = 2 if problem.q == "split" else 1
     scored = problem.head_dim if numbers.cluster > 1 else TILE_COLUMNS  # unrolled, or the turn of a loop
     return CodePlan(
+        arch=resolved.arch,
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
         accumulator_registers=d.output_registers + d.score_registers,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.families.mla_decode.candidate import Candidate
-from cutegen.families.mla_decode.problem import MlaProblem
-from cutegen.families.mla_decode.resolved import FreeGroup, NamedBarrier
-from cutegen.families.resolved import SmemRegion, lay_out_struct
-from cutegen.hardware.arch import (
+from cutegen.arch.architecture import (
     MBARRIER_BYTES,
     TENSOR_ALIGN,
     WARP_THREADS,
     WARPGROUP_THREADS,
     WARPS_PER_WARPGROUP,
 )
+from cutegen.families.mla_decode.candidate import Candidate
+from cutegen.families.mla_decode.problem import MlaProblem
+from cutegen.families.mla_decode.resolved import FreeGroup, NamedBarrier
+from cutegen.families.resolved import SmemRegion, lay_out_struct
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 
 CONSUMERS = 2  # warpgroups; w takes block 2i + w of pair i, and columns 256w.. of O

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cutegen.arch import ARCHS, DEVICES
+from cutegen.arch.architecture import WARPGROUP_THREADS
 from cutegen.families.decide import written_knobs
 from cutegen.families.explanation import (
     Extent,
@@ -26,8 +28,6 @@ from cutegen.families.mla_decode.resolve import chooser
 from cutegen.families.mla_decode.resolved import LENGTH, ResolvedMla, ResolvedMlaTiling
 from cutegen.families.resolved import dispatch, product_name
 from cutegen.families.wish import answer_wish
-from cutegen.hardware import ARCHS, DEVICES
-from cutegen.hardware.arch import WARPGROUP_THREADS
 from cutegen.runtime.mla import (
     KEY_BLOCK,
     ROW_BLOCK,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cutegen.arch import MOST_SMS
 from cutegen.families.mla_decode.baselines import list_baselines
 from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Proving
-from cutegen.hardware import MOST_SMS
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
 from cutegen.runtime.mla_plan import MlaPlan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cutegen.arch import ARCHS
 from cutegen.families.call_text import CallText, OperandText, call_text
 from cutegen.families.mla_decode.derived import QUERY_BOXES, TILE_COLUMNS
 from cutegen.families.mla_decode.problem import MlaTensor, promise_text
@@ -186,10 +187,10 @@ def _operand_text(tensor: MlaTensor) -> OperandText:
 
 def render(resolved: ResolvedMla) -> dict[str, str]:
     """The text of the package's modules, by file name."""
-    plan = plan_text(resolved)
+    plan, own = plan_text(resolved), f"mla_decode/{ARCHS[resolved.arch].folder}"
     return {
         "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=mla_call_text(resolved)),
         "__main__.py": render_template("_shared/main.py.jinja", p=plan),
-        "kernel.py": render_template("mla_decode/sm90/kernel.py.jinja", k=kernel_text(resolved)),
+        "kernel.py": render_template(f"{own}/kernel.py.jinja", k=kernel_text(resolved)),
         "plan.py": render_template("mla_decode/plan.py.jinja", p=plan),
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from cutegen.arch import ARCHS, Device
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.mla_decode.auto import choose, choose_instance
 from cutegen.families.mla_decode.candidate import KNOBS, SINGLE_BLOCKS, Candidate, keep_single
@@ -15,7 +16,6 @@ from cutegen.families.mla_decode.tiling import describe_tiling
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome, When
 from cutegen.families.tuned import TunedRow, read_tuned
-from cutegen.hardware import ARCHS, Device
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec

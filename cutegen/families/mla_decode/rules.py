@@ -3,6 +3,7 @@ these."""
 
 from __future__ import annotations
 
+from cutegen.arch.architecture import SETMAXNREG_STEP, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_CALLS, SINGLE_ROWS, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
@@ -10,7 +11,6 @@ from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.refusal import Objection, kib
 from cutegen.families.register_rules import REGISTER_FILE, REGISTER_VALUES, check_file, check_value
-from cutegen.hardware.arch import SETMAXNREG_STEP, Arch
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 
 # What a consumer thread needs beside O, S and P: descriptors, row statistics, loop state. With 8 fewer the compiler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.mla_decode.candidate import ANY, Candidate
 from cutegen.families.mla_decode.derived import (
     BUFFERS,
@@ -16,7 +17,6 @@ from cutegen.families.mla_decode.derived import (
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.families.resolved import IDLE, PipelinePlan, Role
-from cutegen.hardware.arch import WARPS_PER_WARPGROUP
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from cutegen.arch import ARCHS
 from cutegen.families.decide import written_knobs
 from cutegen.families.knobs import plain
 from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, Candidate, keep_single
@@ -15,7 +16,6 @@ from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import dispatch
 from cutegen.families.tuning import Proposal
-from cutegen.hardware import ARCHS
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec

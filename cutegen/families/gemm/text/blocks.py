@@ -95,7 +95,7 @@ def blocks_text(
     reads_row = at_row or "at_m" in offset or bool(program.block_outputs)
     read = {p.partition(":")[0] for p in (*before.parameters, *once.parameters)}
     return BlocksText(
-        template=f"gemm/sm90/{'blocks_along_m' if along_m else 'blocks'}.py.jinja",
+        template=f"gemm/{problem.target.folder}/{'blocks_along_m' if along_m else 'blocks'}.py.jinja",
         parameters=tuple(p for p in parameters if p.name != "slot" and (p.name != "loaded" or passes.tiles_before)),
         along_m=along_m,
         size=program.block,

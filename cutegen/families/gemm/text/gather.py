@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import gather_warps
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.groups import GroupText
-from cutegen.hardware.arch import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.render.layout import bracketed
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
-from cutegen.families.gemm.placement import TMA_BYTES
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
@@ -194,4 +194,4 @@ def _pair_lines(problem: GemmProblem) -> Iterable[str]:
 def _align(t: Operand | Output) -> int:
     """Bytes that the second part of a tensor is aligned to."""
     threads = t.direct if isinstance(t, Output) else t.kind != "tile"
-    return t.dtype.bytes if threads else TMA_BYTES
+    return t.dtype.bytes if threads else TMA_ALIGN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.arch import ARCHS
 from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import copy_rows, kernel_frame
@@ -41,7 +42,6 @@ from cutegen.families.gemm.text.smem import SmemText, plain_storage, smem_text
 from cutegen.families.gemm.text.store import StoreText, store_parameters, store_text
 from cutegen.families.gemm.text.tensors import MatrixText, matrix_text
 from cutegen.families.gemm.text.work import WorkText, work_text
-from cutegen.hardware import ARCHS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.arch.architecture import Arch
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.tensors import scale_modes
-from cutegen.hardware.arch import Arch
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch) -> MainloopTex
         scaled |= {"k_part": "part"} if c.split_k > 1 else {}
     dtypes = (problem.a.dtype.cutlass, problem.b.dtype.cutlass)
     return MainloopText(
-        template=f"gemm/sm90/{'promote' if every else 'accumulate'}.py.jinja",
+        template=f"gemm/{arch.folder}/{'promote' if every else 'accumulate'}.py.jinja",
         mma_op=mma.op,
         mma_dtypes=dtypes[:1] if mma.one_dtype else dtypes,
         mma_k=mma_k,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cutegen.arch import ARCHS
 from cutegen.epilogue import EpilogueProgram, Reduction, cost, torch_imports
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.candidate import COPIED
@@ -22,7 +23,6 @@ from cutegen.families.plan_text import (
     device_texts,
     tiling_texts,
 )
-from cutegen.hardware import ARCHS
 from cutegen.render.layout import bracketed
 
 

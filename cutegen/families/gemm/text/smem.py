@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.families.gemm.derived import SCALE_ALIGN, SLAB_ROWS, VECTOR_ALIGN
+from cutegen.arch.architecture import ACCESS_BYTES, BOX_ALIGN, TENSOR_ALIGN
+from cutegen.families.gemm.derived import SLAB_ROWS
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.consumers import ConsumersText
@@ -17,7 +18,6 @@ from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.families.gemm.text.reductions import ReductionsText
 from cutegen.families.gemm.text.tensors import MatrixText
 from cutegen.families.gemm.text.work import WorkText
-from cutegen.hardware.arch import TENSOR_ALIGN
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def smem_text(
     """own: what is no ring."""
     scales = [f"s_{mainloop.row_scale.name}"] if mainloop.row_scale else []
     tiles = [(f"s_{t.name}", t.dtype) for t in (*outputs.every, *inputs.tiles)]
-    rings = [*((name, "Float32", SCALE_ALIGN) for name in scales)]
+    rings = [*((name, "Float32", BOX_ALIGN) for name in scales)]
     rings += [(name, dtype, TENSOR_ALIGN) for name, dtype in (("sA", a.dtype), ("sB", b.dtype), *tiles)]
     words = ["the operand rings", *(["the scales"] if scales else []), "the output rings"]
     words += ["the loaded epilogue tiles"] if inputs.tiles else []
@@ -73,7 +73,7 @@ def smem_text(
 
 def _given(mainloop: MainloopText, tile: OutputTileText) -> StorageText:
     size = f"cluster_sum.elements(t.epilogue_tile, {tile.subtiles}, t.split_k{', 2' * tile.paired})"
-    return StorageText("sum_given", mainloop.acc_dtype, size, VECTOR_ALIGN)
+    return StorageText("sum_given", mainloop.acc_dtype, size, ACCESS_BYTES)
 
 
 def plain_storage(
@@ -93,12 +93,12 @@ def plain_storage(
     if inputs.tiles:
         yield StorageText("load_barriers", "Int64", "2 * t.load_stages", 0)
     if groups:
-        yield StorageText("group_table", "Int32", f"GROUPS * {groups.columns}", VECTOR_ALIGN)
+        yield StorageText("group_table", "Int32", f"GROUPS * {groups.columns}", ACCESS_BYTES)
     if work.dynamic:
         yield StorageText("queue_barriers", "Int64", "2 * t.queue_stages + 1", 0)
         yield StorageText("queue_indices", "Int32", "t.queue_stages", 0)
     for v in inputs.vectors:
-        yield StorageText(f"s_{v.name}", "Float32", v.smem_size, VECTOR_ALIGN)
+        yield StorageText(f"s_{v.name}", "Float32", v.smem_size, ACCESS_BYTES)
     if reductions.outputs:
         yield StorageText("s_ticket", "Int32", reductions.ticket_size, 0)
     if blocks and blocks.along_m:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import warnings
+from pathlib import Path
 
 import pytest
 
-from cutegen.hardware import ARCHS, DEVICES, default_device
+from cutegen.arch import ARCHS, DEVICES, default_device
 
 
 @pytest.mark.parametrize("name", ARCHS)
@@ -31,3 +33,23 @@ def test_the_dense_rate_is_clock_times_sms_times_4096() -> None:
 @pytest.mark.parametrize(("threads", "registers"), [(256, 256), (384, 168), (512, 128)])
 def test_launch_registers(threads: int, registers: int) -> None:
     assert ARCHS["sm_90a"].launch_registers(threads) == registers
+
+
+def test_no_module_elsewhere_is_made_for_one_architecture() -> None:
+    """Numbers of an architecture reach a module by an argument: none is looked up when it is imported."""
+    root = Path(__file__).parents[2] / "cutegen"
+    found = []
+    for path in root.rglob("*.py"):
+        if path.relative_to(root).parts[0] == "arch":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        found += [f"{path.name}:{i.lineno}: {i.module}" for i in imports if str(i.module).startswith("cutegen.arch.sm")]
+        if "ARCHS" in {alias.name for i in imports for alias in i.names}:
+            found += [
+                f"{path.name}:{statement.lineno}: ARCHS"
+                for statement in tree.body
+                if isinstance(statement, ast.Assign | ast.AnnAssign)
+                and "ARCHS" in {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            ]
+    assert found == []

@@ -1,0 +1,103 @@
+"""What describes an architecture, and the numbers that all of them have in common from sm_90 on.
+
+Sources: PTX ISA, "wgmma", "tcgen05", "setmaxnreg", "cp.async.bulk.tensor"; CUDA C++ Programming Guide, "Compute
+Capabilities" and "Thread Block Clusters".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cutegen.dtypes import DType
+
+WARP_THREADS = 32
+WARPGROUP_THREADS = 128
+WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
+MBARRIER_BYTES = 8
+TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and MMA count from an aligned base
+SWIZZLES = (128, 64, 32)  # bytes of a swizzled row that TMA, MMA and stmatrix agree on
+TMA_ALIGN = 16  # bytes: of global addresses and strides, and of a row of a box
+BOX_ALIGN = 128  # bytes: where in shared memory TMA may put a box
+ACCESS_BYTES = 16  # of the widest access of a thread
+PORTABLE_CLUSTER = 8  # CTAs
+# PTX ISA, setmaxnreg: the immediate is a multiple of 8 in [24, 256].
+SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX = 8, 24, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """One kind of tensor-core instruction.
+
+    op: its class in cute.nvgpu. one_dtype: that class takes A's and B's dtype as one argument. sass: its opcode.
+    accumulator: dtype of the sum. k_major_only: there is no transposed read of A and B. rounds: the tensor core keeps
+    fewer bits of the sum than the accumulator has, so that promotion to f32 registers gains precision. wide: (columns,
+    step): more columns than that are a multiple of the step; None: of the arch's step, however many.
+    """
+
+    op: str
+    one_dtype: bool
+    sass: str
+    accumulator: DType
+    k_major_only: bool
+    rounds: bool
+    wide: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opcodes:
+    """SASS opcodes, as they begin, by which the build contract knows an instruction; those with a value here are the
+    same from sm_90 on.
+
+    mma_wait: for groups of MMAs. tma_load, tma_store, tma_add: of tensors. pdl_wait, pdl_trigger: of programmatic
+    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. atomics: on global memory. memory:
+    up to the first dot, what accesses global memory (LD and ST any memory).
+    """
+
+    mma_wait: str = ""
+    tma_load: str = "UTMALDG"
+    tma_store: str = "UTMASTG"
+    tma_add: str = "UTMAREDG"
+    pdl_wait: str = "ACQBULK"
+    pdl_trigger: str = "PREEXIT"
+    mbarrier_init: str = "SYNCS.EXCH.64"
+    cluster_store: str = "STAS.128"
+    atomics: tuple[str, ...] = ("ATOMG", "REDG")
+    memory: tuple[str, ...] = (
+        "LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG",
+        "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """One target.
+
+    smem_bytes: dynamic shared memory one CTA may allocate. registers: 32-bit registers per CTA. max_threads: per CTA.
+    mma: the tensor-core instruction; mma_m, mma_n, mma_k_bytes: rows of one instruction, (smallest, largest, step) of
+    its columns, bytes of its K extent. mmas: its kinds by the dtypes of A and B.
+    """
+
+    name: str
+    smem_bytes: int
+    registers: int
+    max_threads: int
+    mma: str
+    mma_m: int
+    mma_n: tuple[int, int, int]
+    mma_k_bytes: int
+    mmas: Mapping[tuple[str, str], Mma] = field(default_factory=dict, compare=False, repr=False)
+    opcodes: Opcodes = field(default=Opcodes(), compare=False, repr=False)
+
+    @property
+    def folder(self) -> str:
+        """What folders of templates for it are called, such as sm90."""
+        return self.name.replace("_", "").rstrip("af")
+
+    def mma_k(self, dtype: DType) -> int:
+        """Elements that one MMA contracts."""
+        return self.mma_k_bytes // dtype.bytes
+
+    def launch_registers(self, threads: int) -> int:
+        """Registers per thread a CTA of that many threads is launched with (a multiple of 8, at most 255 usable)."""
+        return min(self.registers // threads // SETMAXNREG_STEP * SETMAXNREG_STEP, SETMAXNREG_MAX)
