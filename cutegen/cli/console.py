@@ -175,6 +175,12 @@ def without_locks(paths: Iterable[Path]) -> list[Path]:
     return [path for path in given if path not in beside]
 
 
+def claim_name(owners: dict[str, Path], name: str, path: Path) -> None:
+    """Notes whose kernel has this name. CutegenError: that of another spec of this call has it, too."""
+    if (other := owners.setdefault(name, path)) != path:
+        raise CutegenError(f"{path} and {other} are both named `{name}`", "rename one")
+
+
 def written_files(files: Sequence[Path]) -> str:
     """What a render did, in words."""
     return f"{len(files)} file{'s' * (len(files) != 1)} written" if files else "unchanged"

@@ -8,6 +8,7 @@ import click
 
 from cutegen.cli.annotations import annotation
 from cutegen.cli.console import (
+    claim_name,
     default_output,
     drop_winners_option,
     findings,
@@ -53,15 +54,13 @@ def render(
     if drop_winners and (check or diff or locked):
         raise CutegenError("--drop-winners changes locks: leave out --check, --diff and --locked", exit_code=2)
     results: list[dict[str, object]] = []
-    failures = 0
+    code = 0
     owners: dict[str, Path] = {}
     for path in specs:
         try:
             resolution = resolve_file(path, locked=locked or check, raw=typed_text(path), drop_winners=drop_winners)
             name = resolution.resolved.name
-            if name in owners:
-                raise CutegenError(f"{path} and {owners[name]} would both render to {output / name}", "rename one")
-            owners[name] = path
+            claim_name(owners, name, path)
             package = render_package(resolution.resolved)
             if standalone:
                 package = make_standalone(package)
@@ -70,7 +69,7 @@ def render(
                     note(f"{path}: {text}")
             if check or diff:
                 drifts = compare_package(package, output)
-                failures += bool(drifts)
+                code = max(code, int(bool(drifts)))
                 changed = [{"file": str(d.path), "kind": d.kind} for d in drifts]
                 if not as_json:
                     options = " --standalone" * standalone + f" -o {output}" * (output != default_output())
@@ -90,12 +89,12 @@ def render(
                 "notes": resolution.notes,
             })  # fmt: skip
         except CutegenError as error:
-            failures += 1
+            code = max(code, error.exit_code)
             results.append({"spec": str(path), "ok": False, "findings": findings(error)})
             report(error, path)
     if as_json:
         print_json(results)
-    return 1 if failures else 0
+    return code
 
 
 def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, remedy: str) -> None:
