@@ -34,6 +34,9 @@ def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> in
     """Print every decision and derived number with its reason; write nothing."""
     from cutegen.resolve import resolve_file
 
+    if locked and upgrade:
+        raise CutegenError("--locked and --upgrade exclude each other", "give one of them", exit_code=2)
+
     def run(path: Path) -> Resolution:
         return resolve_file(path, locked=locked, upgrade=upgrade, raw=typed_text(path))
 

@@ -168,7 +168,7 @@ def describe_score(score: Score) -> Iterator[str]:
         most = max(p.behind for p in score.picks)
         yield f"the model's pick is behind the fastest by at most {within} of {count} problems; by {most:.1%} at most"
     else:
-        yield "no problem has two kernels that the model knows, which is one of products: nothing to choose from"
+        yield "nothing to score: no problem has two measured kernels of the given specs; the model covers GEMMs only"
     if score.errors:
         sizes = [abs(e) for e in score.errors]
         off = f"{median(sizes):.1%} in the median and {max(sizes):.1%} at most"

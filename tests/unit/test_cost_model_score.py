@@ -232,7 +232,7 @@ def test_picks_and_errors() -> None:
     assert score.picks == (Pick("one", 3, ("b", 1.1), ("c", 0.9), 1.0),)  # a tie: the slower one counts
     assert score.picks[0].behind == pytest.approx(1.1 / 0.9 - 1)
     assert score.errors == pytest.approx((0.0, 1 / 1.1 - 1, 2 / 0.9 - 1, 0.0))
-    assert next(describe_score(Score((), ()))).startswith("no problem has two kernels")
+    assert next(describe_score(Score((), ()))).startswith("nothing to score: no problem has two")
 
 
 def write_bench(tmp_path: Path) -> Path:
@@ -261,7 +261,20 @@ def test_score_of_a_bench_from_the_command_line(tmp_path: Path, capsys: pytest.C
     assert main(["report", str(path), *specs, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["within"] == {"2%": 0, "5%": 0, "10%": 1}
     assert main(["report", str(path), *specs[:2]]) == 0
-    assert "nothing to choose from" in capsys.readouterr().out
+    assert "nothing to score" in capsys.readouterr().out
+
+
+def test_specs_that_would_say_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, spec = write_bench(tmp_path), ROOT / "specs" / "gemm_bf16_sm90a.yaml"
+    twin = tmp_path / spec.name
+    twin.write_text(spec.read_text())
+    assert main(["report", str(path), "--model", str(spec), "--model", str(twin)]) == 1
+    assert f"{twin} and {spec} are both named `gemm_bf16_sm90a`" in capsys.readouterr().err
+    other = ROOT / "specs" / "gemm_bf16_swiglu_sm90a.yaml"
+    assert main(["report", str(path), "--model", str(spec), "--model", str(other)]) == 2
+    err = capsys.readouterr().err
+    assert f"has no kernel of {other}" in err
+    assert "it has gemm_bf16_pingpong_sm90a, gemm_bf16_sm90a" in err
 
 
 def test_score_of_a_tune_puts_candidates_into_the_same_rounds(tmp_path: Path) -> None:
