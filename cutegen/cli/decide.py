@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
-from cutegen.cli.stdin import STDIN, stdin_option, typed_text
+from cutegen.cli.stdin import STDIN, refuse_unnamed, stdin_option, typed_text
 from cutegen.cli.words import complete_words, explain_word, refuse_word
 from cutegen.diagnostics import CutegenError
 
@@ -36,6 +36,8 @@ def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> in
 
     if locked and upgrade:
         raise CutegenError("--locked and --upgrade exclude each other", "give one of them", exit_code=2)
+    for path in specs if locked else ():
+        refuse_unnamed(path)
 
     def run(path: Path) -> Resolution:
         return resolve_file(path, locked=locked, upgrade=upgrade, raw=typed_text(path))

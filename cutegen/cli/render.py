@@ -22,7 +22,7 @@ from cutegen.cli.console import (
     specs_argument,
     written_files,
 )
-from cutegen.cli.stdin import READERS, stdin_option, typed_text
+from cutegen.cli.stdin import READERS, refuse_unnamed, stdin_option, typed_text
 from cutegen.diagnostics import CutegenError, printable
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
@@ -51,6 +51,8 @@ def render(
     """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
     if not (check or diff) and any(typed_text(path) is not None for path in specs):
         raise CutegenError("no package is written from standard input", READERS, exit_code=2)
+    for path in specs if locked or check else ():
+        refuse_unnamed(path)
     if drop_winners and (check or diff or locked):
         raise CutegenError("--drop-winners changes locks: leave out --check, --diff and --locked", exit_code=2)
     results: list[dict[str, object]] = []
