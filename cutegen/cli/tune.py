@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
+from cutegen.cli.durations import read_duration
 from cutegen.cli.options import refuse_idle
 from cutegen.cli.targets import shapes_option, suite_option
 from cutegen.defaults import FEW_CANDIDATES, MAX_CANDIDATES
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from cutegen.tune.session import Measuring, Session
 
 LEFT_OUT_SHOWN = 3  # problems that do not fit, where none does
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-
-
-def read_budget(text: str) -> float:
-    """ "90s", "5m" or "1h30m" in seconds. CutegenError (exit 2): it is no time."""
-    parts = re.findall(r"(\d{1,6})([smh])", text)
-    seconds = sum(int(n) * _UNITS[unit] for n, unit in parts)
-    if not seconds or "".join(f"{n}{unit}" for n, unit in parts) != text:
-        raise CutegenError(f"--budget {text or repr(text)}: is not a time", "write 90s, 5m or 1h30m", exit_code=2)
-    return float(seconds)
 
 
 @click.command()
@@ -44,7 +34,8 @@ def read_budget(text: str) -> float:
 @shapes_option
 @suite_option("Tune")
 @click.option("--budget", metavar="TIME",
-              callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
+              callback=lambda ctx, parameter, value: (
+                  None if value is None else read_duration("--budget", value, "90s, 5m or 1h30m")),
               help="For the whole tune, such as 90s or 5m: all problems briefly, then where gain is "
               "likely.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), metavar="N",

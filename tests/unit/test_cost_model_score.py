@@ -163,9 +163,9 @@ def test_score_on_the_h100_is_the_one_in_the_docs(on_h100: list[Ranked]) -> None
     for run in (1, 2):
         rows = [r for r in on_h100 if r.run == run]
         part = score(rows)
-        mean = math.exp(sum(math.log(1 + p.behind) for p in part.picks) / len(rows)) - 1
+        mean = math.exp(sum(math.log(1 + p.loss) for p in part.picks) / len(rows)) - 1
         inside = [part.within(s) for s in WITHIN]
-        cells = (run, len(rows), *inside, f"{mean:.1%}", f"{max(p.behind for p in part.picks):.1%}")
+        cells = (run, len(rows), *inside, f"{mean:.1%}", f"{max(p.loss for p in part.picks):.1%}")
         assert f"| {' | '.join(map(str, cells))} |" in DOCS
     short = [r for r in on_h100 if 130 <= r.shape.m <= 400]
     assert f"with 130 to 400 rows within 5% on {score(short).within(0.05)} of {len(short)}" in SAID
@@ -187,7 +187,7 @@ def test_score_on_the_measurements_is_the_one_in_the_docs(measured: list[Ranked]
     for run, dtype in sorted({(r.run, r.dtype) for r in measured}):
         rows = [r for r in measured if (r.run, r.dtype) == (run, dtype)]
         part = score(rows)
-        cells = (run, dtype, len(rows), *(part.within(s) for s in WITHIN), f"{max(p.behind for p in part.picks):.1%}")
+        cells = (run, dtype, len(rows), *(part.within(s) for s in WITHIN), f"{max(p.loss for p in part.picks):.1%}")
         assert f"| {' | '.join(map(str, cells))} |" in DOCS
 
 
@@ -230,7 +230,7 @@ def test_picks_and_errors() -> None:
     estimates = {"a": 1.0, "b": 1.0, "c": 2.0}
     score = score_model(problems, lambda kernel, tiling, shape: estimates[str(tiling)] if kernel == "x" else None)
     assert score.picks == (Pick("one", 3, ("b", 1.1), ("c", 0.9), 1.0),)  # a tie: the slower one counts
-    assert score.picks[0].behind == pytest.approx(1.1 / 0.9 - 1)
+    assert score.picks[0].loss == pytest.approx(1.1 / 0.9 - 1)
     assert score.errors == pytest.approx((0.0, 1 / 1.1 - 1, 2 / 0.9 - 1, 0.0))
     assert next(describe_score(Score((), ()))).startswith("nothing to score: no problem has two")
 

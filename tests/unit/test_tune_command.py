@@ -289,7 +289,7 @@ def test_a_lock_nobody_may_write_is_told_before_anything_starts(
         (["--shape", "m=64,n=4096,k=4096,x=1"], "has no dim x"),
         (["--shape", "m=64,n=4097,k=4096"], "n must be a multiple of 8"),
         (["--shape", "m=64", "--suite", "x"], "exclude each other"),
-        (["--budget", "5"], "--budget 5: is not a time"),
+        (["--budget", "5"], "--budget: `5` is not a time"),
         (["--confirm", "--dry-run"], "--confirm goes without"),
         (["--confirm", "--candidates", "3"], "--candidates has no effect with --confirm"),
         (["--confirm", "--unordered-sums"], "--unordered-sums has no effect with --confirm"),
