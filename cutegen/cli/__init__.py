@@ -93,8 +93,8 @@ def _share_options(command: click.Command) -> click.Command:
 def root() -> None:
     """Turn YAML specs into readable, proven CuTe DSL kernels.
 
-    Exit code 0: fine; 1: a finding (invalid spec, failed contract or check, drift); 2: usage or internal error;
-    130: interrupted.
+    Exit code 0: fine; 1: a finding (invalid spec, failed contract or check, drift); 2: usage or internal error, or
+    something could not be read or run; 130: interrupted.
     """
 
 

@@ -35,8 +35,8 @@ def build(
 ) -> int:
     """Compile the kernels of specs and compare the code with the plan. Needs no GPU.
 
-    What was compiled before is read from the cache. Exit code 1 when a kernel does not compile or its code is not what
-    was planned: spills, ignored register limits, serialised MMAs, missing TMA or barriers; 2 when one was not compiled
+    What was compiled before is read from the cache. Exit code 1: a kernel does not compile, or its code is not what was
+    planned, as with spills, ignored register limits, serialised MMAs, missing TMA or barriers; 2: one was not compiled
     for want of disk or memory.
     """
     from cutegen.build import build_kernels

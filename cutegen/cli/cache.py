@@ -62,8 +62,8 @@ def prune(
 ) -> int:
     """Delete kernels, packages and templates from the cache; what is needed again is made again.
 
-    Kernels and templates may be deleted while others use them. A server that calls FlashMLA's interface has to be
-    started again when its package is gone.
+    Kernels and templates may be deleted while others use them. A server whose package (of cutegen.load, of gradients or
+    of FlashMLA's interface) is gone has to be started again; a pickled plan is read after its spec is loaded again.
     """
     if age is None and max_size is None and not (everything or timings):
         remedy = "--older-than 30d, --max-size 5GB, --all, or --timings"

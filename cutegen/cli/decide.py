@@ -99,7 +99,9 @@ def lock(specs: list[Path], upgrade: bool, check: bool, drop_winners: bool, as_j
 
 @click.command()
 @console.spec_argument
-@click.option("--key", "keys", multiple=True, help="Only this decision, such as tiling.tile; may be repeated.")
+@click.option(
+    "--key", "keys", multiple=True, metavar="KEY", help="Only this decision, such as tiling.tile; repeatable."
+)
 @console.json_option
 def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
     """Write decisions into the spec, where people review them; its comments and layout stay.
@@ -133,7 +135,7 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @click.argument("target", metavar="SPEC|RULE|OP|KEY", shell_complete=complete_words)
 @stdin_option
-@click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="DIM=..,DIM=..",
+@click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="DIM=EXTENT,..",
               help="A problem, such as m=4096,n=4096,k=4096, whose share of the SMs and roofline to show.")  # fmt: skip
 @click.option("--why-not", metavar="KNOBS", help='Other values, such as "tile=256x256 stages=3": what refuses them?')
 @console.json_option

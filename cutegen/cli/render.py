@@ -33,7 +33,7 @@ from cutegen.resolve import resolve_file, save_lock
 @stdin_option
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file differs from what would be rendered.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
-@click.option("--locked", is_flag=True, help="Refuse a spec whose lock is missing, stale or illegal.")
+@click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 @drop_winners_option
 @click.option("--standalone", is_flag=True, help="Copy the parts of cutegen that the package uses into it.")
 @output_option

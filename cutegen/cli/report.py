@@ -25,7 +25,7 @@ compare_option = click.option(
     "old",
     type=RESULT_FILE,
     metavar="OLD.json",
-    help="Exit code 1 when a kernel is slower than in this result, beyond noise, or what it has was not measured.",
+    help="Exit code 1: a kernel is slower than in this result, beyond noise, or what it has was not measured.",
 )
 margin_option = click.option(
     "--margin",
