@@ -108,8 +108,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CutegenError as error:
         _print_findings(error, asked)
         note(error.report())
-        for line in annotate(error) if asked.get(FORMAT) == "github" else ():
-            click.echo(line)
         return error.exit_code
     except click.ClickException as error:
         if _is_bare(error):
@@ -146,10 +144,12 @@ def _end(said: str, remedy: str, asked: Mapping[str, str], kind: str = "error") 
 
 
 def _print_findings(error: CutegenError, asked: Mapping[str, str]) -> None:
-    """As JSON, where that was asked for; standard output may be what the error is about."""
-    if asked.get(FORMAT) == "json":
-        with suppress(OSError):
+    """As JSON or annotations, where that was asked for; standard output may be what the error is about."""
+    with suppress(OSError):
+        if asked.get(FORMAT) == "json":
             print_json({"ok": False, "findings": findings(error)})
+        for line in annotate(error) if asked.get(FORMAT) == "github" else ():
+            click.echo(line)
 
 
 def _is_bare(error: click.ClickException) -> bool:

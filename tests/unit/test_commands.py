@@ -171,6 +171,17 @@ def test_other_ends_are_json_too(
     assert found["message"].splitlines()[0] in shown.err
 
 
+@pytest.mark.parametrize("output", ["json", "github"])
+def test_a_full_disk_hides_no_error(output: str) -> None:
+    arguments = ["validate", "none.yaml", "--output-format", output]
+    with open("/dev/full", "w") as full:
+        call = [sys.executable, "-m", "cutegen", *arguments]
+        ran = subprocess.run(call, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: none.yaml does not exist\n")
+    assert "Traceback" not in ran.stderr
+
+
 def test_commands_of_a_group_have_the_options_that_all_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
