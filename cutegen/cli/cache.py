@@ -11,6 +11,7 @@ import click
 from cutegen.cache_words import OFF, show_size
 from cutegen.cli import console
 from cutegen.cli.durations import read_duration
+from cutegen.cli.options import refuse_idle
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import default_root
 from cutegen.runtime.cache_limit import LIMIT, Held, find_limit, list_held, read_size, take_out
@@ -68,6 +69,8 @@ def prune(
     if age is None and max_size is None and not (everything or timings):
         remedy = "--older-than 30d, --max-size 5GB, --all, or --timings"
         raise CutegenError("nothing says what to delete", remedy, exit_code=2)
+    if everything:
+        refuse_idle("with --all", "age", "max_size")
     root = default_root()
     held = _list_kinds(root) if root else {}
     made = sorted((entry for kind in MADE for entry in held.get(kind, ())), key=lambda entry: entry.used)

@@ -118,6 +118,7 @@ def test_prune_says_what_it_did(root: Path, capsys: pytest.CaptureFixture[str]) 
         (["--older-than", "30"], "`30` is not a time"),
         (["--older-than", ""], "`` is not a time"),
         (["--older-than", "-3d"], "`-3d` is not a time"),
+        (["--all", "--older-than", "30d"], "--older-than has no effect with --all"),
         (["--max-size", "5 apples"], "`5 apples` is not a size"),
     ],
 )

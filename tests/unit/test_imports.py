@@ -23,6 +23,7 @@ LAYERS = (
         "cutegen.dtypes",
         "cutegen.files",
         "cutegen.roots",
+        "cutegen.cache_words",
         "cutegen.child",
         "cutegen.interrupts",
         "cutegen.diagnostics",
