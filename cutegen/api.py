@@ -40,7 +40,11 @@ class Spec:
 
     @classmethod
     def from_text(cls, text: str, name: str) -> Spec:
-        """The text of a spec file NAME.yaml, without a lock. Findings are located in `<NAME>`."""
+        """The text of a spec file NAME.yaml, without a lock. Findings are located in `<NAME>`. TypeError: an argument
+        is no str."""
+        for argument, value in (("text", text), ("name", name)):
+            if not isinstance(value, str):
+                raise TypeError(f"{argument} is of type {type(value).__name__}: pass a str")
         if problem := name_problem(name):
             said = f"`{name}`, the kernel's name, {problem}"
             raise SpecError([Diagnostic(SPEC_NAME.id, said, None, "choose a name such as gemm_bf16")])

@@ -28,9 +28,9 @@ COMMANDS: Mapping[str, str] = {
     "diff": "`cutegen render --diff SPEC` shows what a render would change; specs, locks and packages are text for git",
     **_each("init create add start template", "`cutegen new gemm NAME` starts a spec"),
     **_each(
-        "clean clear purge",
-        "packages are folders below `generated`; compiled kernels lie in CUTEGEN_CACHE_DIR, or ~/.cache/cutegen, and "
-        "may be deleted at any time",
+        "clean clear purge prune gc",
+        "`cutegen cache prune` deletes compiled kernels and what else can be made again; packages are folders below "
+        "`generated`, and yours to delete",
     ),
     **_each(
         "config configure settings set",
@@ -51,7 +51,10 @@ COMMANDS: Mapping[str, str] = {
     **_each("compare plot chart html", "`cutegen report NEW.json --compare OLD.json`, `--html`, `--svg`"),
     **_each("upgrade update", "`cutegen lock --upgrade SPEC` decides again with this release's rules"),
     **_each("info env collect-env status devices", "`cutegen doctor` shows what this machine can do"),
-    **_each("load import serve call", "import the package: `from generated.NAME import kernel_fn`"),
+    **_each(
+        "load import serve call",
+        'in Python: `cutegen.load("SPEC")` is its plan; a package is imported: `from generated.NAME import kernel_fn`',
+    ),
     "version": "write `cutegen --version`",
     "help": "write `cutegen --help`, or `cutegen COMMAND --help`",
 }

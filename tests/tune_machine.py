@@ -11,7 +11,7 @@ from math import exp
 from cutegen.tune.attempt import Attempt
 from cutegen.tune.budget import BudgetedSearch, Standing
 from cutegen.tune.pool import Pool
-from cutegen.tune.report import ProblemReport
+from cutegen.tune.report import TunedProblem
 from cutegen.tune.search import Search, Trial
 from cutegen.tune.station import CandidateFault, Opened, Setup
 from cutegen.tune.store import Place, TimingStore
@@ -165,7 +165,7 @@ def tune_on(
     store = store or TimingStore(None)
     for p in machine.problems:
         trials = [Trial(n, f"kernel {n}", promised=c) for n, c in p.promised.items() if n != p.default]
-        report = ProblemReport({"m": p.m}, Pool((), (), 0), trials)
+        report = TunedProblem({"m": p.m}, Pool((), (), 0), trials)
         place = Place(f"m={p.m}", DEVICE, "1")
         attempt = Attempt(report, place, None, Trial(p.default, f"kernel {p.default}"))
         search = Search(

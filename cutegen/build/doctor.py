@@ -14,6 +14,7 @@ from cutegen import __version__
 from cutegen.arch import ARCHS
 from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm
 from cutegen.build.trial import try_compiler
+from cutegen.cache_words import OFF, show_size
 from cutegen.runtime.cache import default_root
 from cutegen.runtime.cache_limit import list_held
 from cutegen.runtime.gpu import arch_capability, driver_needed, probe_driver, probe_gpu, probe_torch
@@ -144,10 +145,10 @@ def _running() -> tuple[Item, ...]:
 def _cache() -> Item:
     root = default_root()
     if root is None:
-        return Item("cache", "off (CUTEGEN_CACHE=0)", None)
+        return Item("cache", OFF, None)
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
         return Item("cache", f"{root} is not writable", False, "set CUTEGEN_CACHE_DIR to a writable folder")
     kernels = list_held(root / "kernels")
     size = sum(entry.size for entry in kernels)
-    return Item("cache", f"{root}: {len(kernels)} kernels, {size / 2**20:.1f} MiB", True)
+    return Item("cache", f"{root}: {len(kernels)} kernels, {show_size(size)}", True)

@@ -6,7 +6,8 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,7 +15,7 @@ from click.shell_completion import CompletionItem
 from cutegen import __version__, elsewhere
 from cutegen.cli.annotations import annotate
 from cutegen.cli.commands import COMMANDS, GROUPS, describe_examples
-from cutegen.cli.console import COLOURS, choose_colour, findings, note, print_json
+from cutegen.cli.console import COLOURS, FORMAT, asked_format, choose_colour, findings, note, print_json
 from cutegen.cli.progress import show_line
 from cutegen.cli.trust import add_trust_options
 from cutegen.diagnostics import CutegenError, describe_error, printable, suggest
@@ -40,7 +41,10 @@ class LazyGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             hint = elsewhere.COMMANDS.get(args[0].lower()) or suggest(args[0], COMMANDS)
             ctx.fail(f"there is no command `{args[0]}`{f'; {hint}' if hint else ''}")
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        if found[1] and ctx.obj is not None:
+            ctx.obj[FORMAT] = asked_format(found[1], found[2])
+        return found
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = COMMANDS.get(cmd_name)
@@ -49,9 +53,7 @@ class LazyGroup(click.Group):
         module, _, name = entry.place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         command.epilog = describe_examples(entry)
-        if COLOUR not in command.params:
-            command.params.append(COLOUR)
-        return add_trust_options(command)
+        return _share_options(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The first sentence of each command, whole, by group; imports none of them."""
@@ -78,32 +80,42 @@ COLOUR = click.Option(
 )
 
 
+def _share_options(command: click.Command) -> click.Command:
+    """The same command, with the options that all have; so have the commands of a group."""
+    if COLOUR not in command.params:
+        command.params.append(COLOUR)
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _share_options(inner)
+    return add_trust_options(command)
+
+
 @click.group(cls=LazyGroup, params=[COLOUR], context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="cutegen")
 def root() -> None:
     """Turn YAML specs into readable, proven CuTe DSL kernels.
 
-    Exit code 0: fine; 1: a finding (invalid spec, failed contract or check, drift); 2: usage or internal error;
-    130: interrupted.
+    Exit code 0: fine; 1: a finding (invalid spec, failed contract or check, drift); 2: usage or internal error, or
+    something could not be read or run; 130: interrupted.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. No traceback reaches the user unless CUTEGEN_TRACEBACK is 1."""
+    asked: dict[str, str] = {}  # by the command, once it is known
     if os.environ.get(TRACEBACK) == "1":
-        return _run(arguments)
+        return _run(arguments, asked)
     try:
-        return _run(arguments)
+        return _run(arguments, asked)
     except CutegenError as error:
-        asked = _asked_format(sys.argv[1:] if arguments is None else arguments)
-        if asked == "json":
-            print_json({"ok": False, "findings": findings(error)})
+        _print_findings(error, asked)
         note(error.report())
-        for line in annotate(error) if asked == "github" else ():
-            click.echo(line)
         return error.exit_code
     except click.ClickException as error:
+        if _is_bare(error):
+            click.echo(error.message, err=True)  # of a group that is called without a command: its help
+            return error.exit_code
         vars(error)["message"] = printable(error.message)  # it quotes arguments
+        _print_findings(CutegenError(error.format_message()), asked)
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -117,28 +129,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         where = f"{printable(str(error.filename))}: " if error.filename else ""
-        note(f"error: {where}{error.strerror or error}")
-        if remedy := _REMEDIES.get(error.errno or 0):
-            note(f"  = help: {remedy}")
-        return 2
+        return _end(f"{where}{error.strerror or error}", _REMEDIES.get(error.errno or 0, ""), asked)
     except Exception as error:
-        note(f"internal error: {describe_error(error)}")
-        note(f"  = help: this is a bug in cutegen; {TRACEBACK}=1 shows where")
-        return 2
+        remedy = f"this is a bug in cutegen; {TRACEBACK}=1 shows where"
+        return _end(describe_error(error), remedy, asked, "internal error")
 
 
-def _asked_format(arguments: Sequence[str]) -> str:
-    """json, github or text: an error that ends a command leaves none of its options behind."""
-    words = " ".join(arguments).replace("--output-format=", "--output-format ").split(" ")
-    asked = words[words.index("--output-format") + 1 :][:1] if "--output-format" in words else []
-    return "json" if "--json" in words else asked[0] if asked else "text"
+def _end(said: str, remedy: str, asked: Mapping[str, str], kind: str = "error") -> int:
+    """The exit code of a command that something else than a finding has ended, which is told."""
+    _print_findings(CutegenError(said if kind == "error" else f"{kind}: {said}", remedy), asked)
+    note(f"{kind}: {said}")
+    if remedy:
+        note(f"  = help: {remedy}")
+    return 2
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _print_findings(error: CutegenError, asked: Mapping[str, str]) -> None:
+    """As JSON or annotations, where that was asked for; standard output may be what the error is about."""
+    with suppress(OSError):
+        if asked.get(FORMAT) == "json":
+            print_json({"ok": False, "findings": findings(error)})
+        for line in annotate(error) if asked.get(FORMAT) == "github" else ():
+            click.echo(line)
+
+
+def _is_bare(error: click.ClickException) -> bool:
+    """Whether it is the help of a group, which click 8.2 and later raise."""
+    kind = getattr(click.exceptions, "NoArgsIsHelpError", None)
+    return kind is not None and isinstance(error, kind)
+
+
+def _run(arguments: Sequence[str] | None, asked: dict[str, str]) -> int:
     """The exit code of one command. KeyboardInterrupt: it was interrupted, whatever became of that."""
     try:
         with count_dropped() as dropped:
-            code = _call(arguments)
+            code = _call(arguments, asked)
     except BaseException as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
@@ -148,10 +173,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code
 
 
-def _call(arguments: Sequence[str] | None) -> int:
+def _call(arguments: Sequence[str] | None, asked: dict[str, str]) -> int:
     try:
         with show_line():
-            result = root.main(arguments, prog_name="cutegen", standalone_mode=False)
+            result = root.main(arguments, prog_name="cutegen", standalone_mode=False, obj=asked)
     except click.Abort as abort:
         if isinstance(abort.__cause__, EOFError):  # click takes it for the end of an answer, and nothing is asked here
             raise abort.__cause__ from None

@@ -26,7 +26,7 @@ from cutegen.spec.text_rules import MAX_BYTES
 def validate(specs: list[Path], as_json: bool) -> int:
     """Report every problem of specs that can be found in one pass: text, then keys and expressions, then rules.
 
-    A folder stands for the specs in it and in its folders, `-` for standard input. Exit code 1 when there is a finding.
+    A folder stands for the specs in it and in its folders, `-` for standard input. Exit code 1: there is a finding.
     """
     results = {path: console.attempt(_examine, path) for path in specs}
     errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
@@ -130,7 +130,7 @@ def _installed_op(name: str) -> tuple[str, str, str]:
 
 @click.command()
 @click.argument("family", default=next(iter(FAMILIES)), shell_complete=complete_families)
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a file.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a file.")
 def schema(family: str, output: Path | None) -> None:
     """Print the JSON schema of a family's specs, for editors.
 
@@ -152,7 +152,8 @@ def schema(family: str, output: Path | None) -> None:
 
 @click.command(hidden=True)
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is not what would be written.")
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("docs"))
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("docs"),
+              metavar="DIR", show_default=True, help="Folder of the pages.")  # fmt: skip
 def docs(check: bool, folder: Path) -> int:
     """Regenerate the reference pages from models, rules and ops, and the tables and the chart from stored results."""
     from cutegen.cli.pages import draw_charts, fill_sections, list_pages

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from cutegen.cli import console
+from cutegen.cli.options import refuse_idle
 from cutegen.cli.report import (
+    COMPARING,
     RESULT_FILE,
     Compared,
     all_option,
@@ -41,12 +43,13 @@ if TYPE_CHECKING:
 @click.command()
 @targets_argument
 @shapes_option
-@click.option("--rounds", type=click.IntRange(LEAST_ROUNDS), default=ROUNDS, show_default=True,
+@click.option("--rounds", type=click.IntRange(LEAST_ROUNDS), default=ROUNDS, show_default=True, metavar="N",
               help="Rounds over all candidates.")  # fmt: skip
 @click.option("--slice", "slice_ms", type=console.FiniteRange(1, 10_000), default=SLICE_MS, show_default=True,
               metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME",
-              help="Only these and the first: torch, nvmath, quack ...; none: the targets alone.")  # fmt: skip
+              help="Compare with this baseline (torch, nvmath, quack ...; repeatable); the first one always runs; "
+              "`none`: targets only.")  # fmt: skip
 @click.option("--against", default="", metavar="NAME",
               help="What speeds are relative to; by default the first baseline, or target.")  # fmt: skip
 @click.option("--patience", type=console.FiniteRange(1, 86_400), default=PATIENCE_SECONDS, show_default=True,
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
 @click.option("--floor", type=console.FiniteRange(0, 100), metavar="SPEED",
               help="Measure a problem again where the lower end of a kernel's speed is under this; the second time "
               "counts, and both are kept.")  # fmt: skip
-@click.option("--again", type=click.IntRange(LEAST_ROUNDS), default=AGAIN_ROUNDS, show_default=True, metavar="ROUNDS",
+@click.option("--again", type=click.IntRange(LEAST_ROUNDS), default=AGAIN_ROUNDS, show_default=True, metavar="N",
               help="Rounds of the second time.")  # fmt: skip
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=RESULT_FILE, metavar="FILE", help="Write the result, all samples in it, as JSON.")
@@ -101,6 +104,10 @@ def bench(
 
     if shapes and suite:
         raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
+    if floor is None:
+        refuse_idle("without --floor", "again")
+    if not old:
+        refuse_idle("without --compare", *COMPARING)
     console.keep_apart({"-o": output, "--html": html, "--svg": svg}, [*targets, old])
     before = load_result(old) if old else None
     settings = Settings(

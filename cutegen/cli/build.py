@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,13 +17,14 @@ from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
     from cutegen.build import KernelReport
+    from cutegen.resolve import Resolution
 
 
 @click.command()
 @console.specs_argument
 @click.option("--all", "everything", is_flag=True,
               help="Every tiling, not one of each module: the others differ from it in numbers alone.")  # fmt: skip
-@click.option("-j", "--jobs", type=click.IntRange(1), help="Compile processes; by default one per CPU.")
+@click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Compile processes; by default one a CPU.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Put PTX, cubin, SASS, object and compiler remarks of each kernel under DIR.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=console.FiniteRange(0, 86_400, min_open=True), metavar="SECONDS",
@@ -35,8 +35,8 @@ def build(
 ) -> int:
     """Compile the kernels of specs and compare the code with the plan. Needs no GPU.
 
-    What was compiled before is read from the cache. Exit code 1 when a kernel does not compile or its code is not what
-    was planned: spills, ignored register limits, serialised MMAs, missing TMA or barriers; 2 when one was not compiled
+    What was compiled before is read from the cache. Exit code 1: a kernel does not compile, or its code is not what was
+    planned, as with spills, ignored register limits, serialised MMAs, missing TMA or barriers; 2: one was not compiled
     for want of disk or memory.
     """
     from cutegen.build import build_kernels
@@ -44,13 +44,16 @@ def build(
     from cutegen.resolve import resolve_file
 
     start = time.perf_counter()
-    results = {path: console.attempt(resolve_file, path) for path in specs}
+    owners: dict[str, Path] = {}
+
+    def resolve(path: Path) -> Resolution:
+        resolution = resolve_file(path)
+        console.claim_name(owners, resolution.resolved.name, path)
+        return resolution
+
+    results = {path: console.attempt(resolve, path) for path in specs}
     errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
     kernels = {r.resolved.name: r.resolved for r in results.values() if not isinstance(r, CutegenError)}
-    if len(kernels) + len(errors) < len(results):
-        names = Counter(r.resolved.name for r in results.values() if not isinstance(r, CutegenError))
-        twice = [name for name, count in names.items() if count > 1]
-        raise CutegenError(f"several specs are named {', '.join(twice)}", "build them apart", exit_code=2)
     with show_bar("compiling") as bar:
         reports = build_kernels(
             list(kernels.values()),
@@ -69,8 +72,7 @@ def build(
                 console.note(f"{path}: {text}")
     left = sum(len(k.built) for k in kernels.values()) - len(reports)
     report_builds(reports, as_json, time.perf_counter() - start, errors, left)
-    specs_of = {r.resolved.name: path for path, r in results.items() if not isinstance(r, CutegenError)}
-    console.mark(annotation(_fault(report), specs_of[report.spec]) for report in reports if not report.ok)
+    console.mark(annotation(_fault(report), owners[report.spec]) for report in reports if not report.ok)
     return console.worst(errors.values(), exit_code(reports))
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from cutegen.cache_words import OFF, show_size
 from cutegen.cli import console
+from cutegen.cli.durations import read_duration
+from cutegen.cli.options import refuse_idle
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import default_root
 from cutegen.runtime.cache_limit import LIMIT, Held, find_limit, list_held, read_size, take_out
@@ -18,7 +20,6 @@ from cutegen.runtime.cache_limit import LIMIT, Held, find_limit, list_held, read
 MADE = {"kernels": "compiled kernels", "packages": "rendered packages", "templates": "compiled templates"}
 TIMINGS = "timings"
 OTHER = "other"  # locks, and what is unfinished
-_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 @click.group(invoke_without_command=True)
@@ -39,7 +40,7 @@ def cache(context: click.Context, as_json: bool) -> None:
         console.print_json({"folder": str(root) if root else None, "limit": limit, "kinds": kinds})
         return
     if root is None:
-        console.say("off (CUTEGEN_CACHE=0, or there is no home directory)")
+        console.say(OFF)
         return
     console.say(f"{root}\n")
     rows = [(_title(kind), len(found), show_size(_total(found)), _last(found)) for kind, found in held.items()]
@@ -48,7 +49,8 @@ def cache(context: click.Context, as_json: bool) -> None:
 
 
 @cache.command(short_help="Delete what can be made again: by age, by size, or all.")
-@click.option("--older-than", "age", metavar="TIME", callback=lambda ctx, parameter, value: _read_age(value),
+@click.option("--older-than", "age", metavar="TIME", callback=lambda ctx, parameter, value: (
+                  None if value is None else read_duration("--older-than", value, "12h, 30d or 2w")),
               help="What was not used for this long, such as 12h, 30d or 2w.")  # fmt: skip
 @click.option("--max-size", metavar="SIZE", callback=lambda ctx, parameter, value: _read_size(value),
               help="The least recently used, until the rest takes no more than this: 500MB, 5GB.")  # fmt: skip
@@ -61,12 +63,14 @@ def prune(
 ) -> int:
     """Delete kernels, packages and templates from the cache; what is needed again is made again.
 
-    Kernels and templates may be deleted while others use them. A server that calls FlashMLA's interface has to be
-    started again when its package is gone.
+    Kernels and templates may be deleted while others use them. A server whose package (of cutegen.load, of gradients or
+    of FlashMLA's interface) is gone has to be started again; a pickled plan is read after its spec is loaded again.
     """
     if age is None and max_size is None and not (everything or timings):
         remedy = "--older-than 30d, --max-size 5GB, --all, or --timings"
         raise CutegenError("nothing says what to delete", remedy, exit_code=2)
+    if everything:
+        refuse_idle("with --all", "age", "max_size")
     root = default_root()
     held = _list_kinds(root) if root else {}
     made = sorted((entry for kind in MADE for entry in held.get(kind, ())), key=lambda entry: entry.used)
@@ -118,14 +122,6 @@ def _last(entries: Sequence[Held]) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(max(e.used for e in entries))) if entries else "-"
 
 
-def show_size(count: int) -> str:
-    """In the unit that leaves one to three digits before the point: 1.2 MB."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
-
-
 def _limit() -> int | None:
     try:
         return find_limit()
@@ -138,13 +134,3 @@ def _read_size(text: str | None) -> int | None:
         return None if text is None else read_size(text)
     except ValueError as error:
         raise CutegenError(f"--max-size: {error}", exit_code=2) from None
-
-
-def _read_age(text: str | None) -> float | None:
-    """Seconds of 30d."""
-    if text is None:
-        return None
-    parts = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
-    if not parts:
-        raise CutegenError(f"--older-than: `{text}` is not a time", "write 12h, 30d or 2w", exit_code=2)
-    return float(int(parts[1]) * _UNITS[parts[2]])

@@ -28,7 +28,7 @@ _MARKS = (
     (re.compile(r"^  = help:", re.MULTILINE), "cyan"),
 )
 
-_FORMAT = "cutegen.format"  # of a click context's meta
+FORMAT = "format"  # of the object of a click context: json, github or text
 OUTPUT = Path("generated")  # of packages, where nothing says so
 COLOURS = ("auto", "always", "never")
 _colours = "auto"
@@ -56,34 +56,37 @@ def drop_winners_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """`--json`, given to the command as `as_json`."""
-
-    def choose(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
-        if value:
-            context.meta[_FORMAT] = "json"
-        return output_format() == "json"
-
-    help = "Print the result as JSON."
-    return click.option("--json", "as_json", is_flag=True, help=help, callback=choose)(command)
+    """`--json`, given to the command as `as_json`; so is `--output-format json`."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print the result as JSON.",
+        callback=lambda ctx, parameter, value: value or output_format() == "json",
+    )(command)  # fmt: skip
 
 
 def format_option(command: Command) -> Command:
     """`--output-format` and `--json`; the command reports errors by `report`, which knows the format."""
     option = click.option(
-        "--output-format",
-        type=click.Choice(("text", "json", "github")),
-        is_eager=True,
-        expose_value=False,
-        callback=lambda ctx, parameter, value: ctx.meta.update({_FORMAT: value} if value else {}),
+        "--output-format", type=click.Choice(("text", "json", "github")), expose_value=False,
         help="github: text, and annotations for a workflow.",
-    )
+    )  # fmt: skip
     return option(json_option(command))
 
 
+def asked_format(command: click.Command, arguments: Sequence[str]) -> str:
+    """json, github or text: what click reads of a command's options before any is looked at, so that it is known
+    whatever the command ends with."""
+    context = click.Context(command, resilient_parsing=True, ignore_unknown_options=True)
+    options, left, _ = command.make_parser(context).parse_args(list(arguments))
+    inner = command.commands.get(left[0]) if isinstance(command, click.Group) and left else None
+    if inner and (asked := asked_format(inner, left[1:])) != "text":
+        return asked
+    return "json" if options.get("as_json") else str(options.get("output_format") or "text")
+
+
 def output_format() -> str:
-    """text, json or github, as the command that runs was asked for."""
+    """json, github or text, as the command that runs was asked for."""
     context = click.get_current_context(silent=True)
-    return (context.meta.get(_FORMAT) if context else None) or "text"
+    return (context.obj or {}).get(FORMAT, "text") if context else "text"
 
 
 def specs_argument(command: Command) -> Command:
@@ -170,6 +173,12 @@ def without_locks(paths: Iterable[Path]) -> list[Path]:
     given = list(paths)
     beside = {path.with_suffix(LOCK_SUFFIX) for path in given if path.suffix}
     return [path for path in given if path not in beside]
+
+
+def claim_name(owners: dict[str, Path], name: str, path: Path) -> None:
+    """Notes whose kernel has this name. CutegenError: that of another spec of this call has it, too."""
+    if (other := owners.setdefault(name, path)) != path:
+        raise CutegenError(f"{path} and {other} are both named `{name}`", "rename one")
 
 
 def written_files(files: Sequence[Path]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
-from cutegen.cli.stdin import STDIN, stdin_option, typed_text
+from cutegen.cli.stdin import STDIN, refuse_unnamed, stdin_option, typed_text
 from cutegen.cli.words import complete_words, explain_word, refuse_word
 from cutegen.diagnostics import CutegenError
 
@@ -33,6 +33,11 @@ _locked = click.option("--locked", is_flag=True, help="Fail when the lock is mis
 def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> int:
     """Print every decision and derived number with its reason; write nothing."""
     from cutegen.resolve import resolve_file
+
+    if locked and upgrade:
+        raise CutegenError("--locked and --upgrade exclude each other", "give one of them", exit_code=2)
+    for path in specs if locked else ():
+        refuse_unnamed(path)
 
     def run(path: Path) -> Resolution:
         return resolve_file(path, locked=locked, upgrade=upgrade, raw=typed_text(path))
@@ -94,7 +99,9 @@ def lock(specs: list[Path], upgrade: bool, check: bool, drop_winners: bool, as_j
 
 @click.command()
 @console.spec_argument
-@click.option("--key", "keys", multiple=True, help="Only this decision, such as tiling.tile; may be repeated.")
+@click.option(
+    "--key", "keys", multiple=True, metavar="KEY", help="Only this decision, such as tiling.tile; repeatable."
+)
 @console.json_option
 def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
     """Write decisions into the spec, where people review them; its comments and layout stay.
@@ -128,7 +135,7 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @click.argument("target", metavar="SPEC|RULE|OP|KEY", shell_complete=complete_words)
 @stdin_option
-@click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="DIM=..,DIM=..",
+@click.option("--shape", callback=lambda ctx, parameter, value: _read_shape(value), metavar="DIM=EXTENT,..",
               help="A problem, such as m=4096,n=4096,k=4096, whose share of the SMs and roofline to show.")  # fmt: skip
 @click.option("--why-not", metavar="KNOBS", help='Other values, such as "tile=256x256 stages=3": what refuses them?')
 @console.json_option

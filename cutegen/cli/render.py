@@ -8,6 +8,7 @@ import click
 
 from cutegen.cli.annotations import annotation
 from cutegen.cli.console import (
+    claim_name,
     default_output,
     drop_winners_option,
     findings,
@@ -21,7 +22,7 @@ from cutegen.cli.console import (
     specs_argument,
     written_files,
 )
-from cutegen.cli.stdin import READERS, stdin_option, typed_text
+from cutegen.cli.stdin import READERS, refuse_unnamed, stdin_option, typed_text
 from cutegen.diagnostics import CutegenError, printable
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.resolve import resolve_file, save_lock
@@ -32,7 +33,7 @@ from cutegen.resolve import resolve_file, save_lock
 @stdin_option
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file differs from what would be rendered.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
-@click.option("--locked", is_flag=True, help="Refuse a spec whose lock is missing, stale or illegal.")
+@click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 @drop_winners_option
 @click.option("--standalone", is_flag=True, help="Copy the parts of cutegen that the package uses into it.")
 @output_option
@@ -50,18 +51,18 @@ def render(
     """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
     if not (check or diff) and any(typed_text(path) is not None for path in specs):
         raise CutegenError("no package is written from standard input", READERS, exit_code=2)
+    for path in specs if locked or check else ():
+        refuse_unnamed(path)
     if drop_winners and (check or diff or locked):
         raise CutegenError("--drop-winners changes locks: leave out --check, --diff and --locked", exit_code=2)
     results: list[dict[str, object]] = []
-    failures = 0
+    code = 0
     owners: dict[str, Path] = {}
     for path in specs:
         try:
             resolution = resolve_file(path, locked=locked or check, raw=typed_text(path), drop_winners=drop_winners)
             name = resolution.resolved.name
-            if name in owners:
-                raise CutegenError(f"{path} and {owners[name]} would both render to {output / name}", "rename one")
-            owners[name] = path
+            claim_name(owners, name, path)
             package = render_package(resolution.resolved)
             if standalone:
                 package = make_standalone(package)
@@ -70,7 +71,7 @@ def render(
                     note(f"{path}: {text}")
             if check or diff:
                 drifts = compare_package(package, output)
-                failures += bool(drifts)
+                code = max(code, int(bool(drifts)))
                 changed = [{"file": str(d.path), "kind": d.kind} for d in drifts]
                 if not as_json:
                     options = " --standalone" * standalone + f" -o {output}" * (output != default_output())
@@ -90,12 +91,12 @@ def render(
                 "notes": resolution.notes,
             })  # fmt: skip
         except CutegenError as error:
-            failures += 1
+            code = max(code, error.exit_code)
             results.append({"spec": str(path), "ok": False, "findings": findings(error)})
             report(error, path)
     if as_json:
         print_json(results)
-    return 1 if failures else 0
+    return code
 
 
 def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, remedy: str) -> None:

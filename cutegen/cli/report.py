@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from cutegen.cli import console
+from cutegen.cli.options import refuse_idle
 from cutegen.diagnostics import CutegenError
 from cutegen.files import write_text
 
@@ -24,17 +25,18 @@ compare_option = click.option(
     "old",
     type=RESULT_FILE,
     metavar="OLD.json",
-    help="Exit code 1 when a kernel is slower than in this result, beyond noise, or what it has was not measured.",
+    help="Exit code 1: a kernel is slower than in this result, beyond noise, or what it has was not measured.",
 )
 margin_option = click.option(
     "--margin",
     type=console.FiniteRange(0, 100),
-    default=1.0,
+    default=1,
     show_default=True,
     metavar="PERCENT",
     help="How much slower still counts as equal in --compare.",
 )
 all_option = click.option("--all", "show_equal", is_flag=True, help="In --compare, show equal rows as well.")
+COMPARING = ("margin", "show_equal")  # what is for --compare alone
 
 
 @click.command("report")
@@ -50,7 +52,10 @@ all_option = click.option("--all", "show_equal", is_flag=True, help="In --compar
 @click.option("--by", metavar="DIM,..", help="Of --markdown: a row for each extent of these dims; `name`: of a suite.")
 @click.option("--full", is_flag=True, help="Of --markdown: a row for every problem instead of a summary.")
 @click.option(
-    "--below", type=float, metavar="SPEED", help="Of --markdown: every problem on which a speed is below this."
+    "--below",
+    type=console.FiniteRange(0, 100),
+    metavar="SPEED",
+    help="Of --markdown: every problem on which a speed is below this.",
 )
 @click.option("--together", is_flag=True, help="Of --markdown: all kernels in one summary, as if they were one.")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Of --markdown: only this one.")
@@ -90,19 +95,20 @@ def report_(
         from cutegen.cli.pages import draw_tables
 
         _refuse_together("--markdown", asked)
+        refuse_idle("with --markdown", *COMPARING)
         console.say(draw_tables(files, by, full, below, together, kernels, libraries).rstrip())
         return 0
-    if only := [name for name, value in (("--by", by), ("--full", full), ("--below", below is not None),
-                                         ("--together", together), ("--kernel", kernels), ("--against", libraries))
-               if value]:  # fmt: skip
-        raise CutegenError(f"{only[0]} is an option of --markdown", "add --markdown", exit_code=2)
+    refuse_idle("without --markdown", "by", "full", "below", "together", "kernels", "libraries")
     if len(files) > 1:
         raise CutegenError("several results are shown together by --markdown only", "name one, or add it", exit_code=2)
     file = files[0]
     if specs:
         _refuse_together("--model", {name: asked[name] for name in ("--compare", "--html", "--svg", "-o")})
+        refuse_idle("with --model", *COMPARING)
         _score(file, specs, as_json)
         return 0
+    if not old:
+        refuse_idle("without --compare", *COMPARING)
     console.keep_apart({"--html": html, "--svg": svg, "-o": output}, [file, old])
     result = load_result(file)
     comparison = compare_results(load_result(old), result, margin, show_equal) if old else None
@@ -140,7 +146,15 @@ def _score(file: Path, specs: Sequence[Path], as_json: bool) -> None:
     from cutegen.report import score
     from cutegen.resolve import resolve_file
 
+    owners: dict[str, Path] = {}
+    for path in specs:
+        console.claim_name(owners, path.stem, path)
     kernels = {path.stem: resolve_file(console.spec_file(path)) for path in specs}
+    problems = score.load_timed(file)
+    timed = {k.kernel for p in problems for k in p.kernels}
+    if others := [path for path in specs if path.stem not in timed]:
+        known = f"it has {', '.join(sorted(timed))}" if timed else "name a result with kernels of a spec"
+        raise CutegenError(f"{file} has no kernel of {others[0]}", known, exit_code=2)
 
     def estimate(kernel: str, instance: score.Instance, shape: Mapping[str, int]) -> float | None:
         resolution = kernels.get(kernel)
@@ -149,7 +163,7 @@ def _score(file: Path, specs: Sequence[Path], as_json: bool) -> None:
         found: float | None = load_family(resolution.spec.kernel).estimate(resolution.resolved, instance, shape)
         return found
 
-    found = score.score_model(score.load_timed(file), estimate)
+    found = score.score_model(problems, estimate)
     if as_json:
         console.print_json(score.score_to_json(found))
         return

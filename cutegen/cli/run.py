@@ -29,7 +29,7 @@ if TYPE_CHECKING:
               metavar="SECONDS", help="A case that takes longer has hung.")  # fmt: skip
 @click.option(
     "--rtol",
-    type=console.FiniteRange(0, 1e6),
+    type=console.FiniteRange(0, 1_000_000),
     metavar="R",
     help="Of a Python file: allow errors up to R |reference| + A, instead of what follows from dtypes.",
 )
@@ -127,12 +127,13 @@ def _say_check(report: CheckReport | CutegenError) -> None:
 
 @dataclass
 class _Steps:
-    """The steps of one spec, each with its result in words. exit_code: the worst so far."""
+    """The steps of one spec, each with its result in words. exit_code: the worst so far. notes: of decisions."""
 
     spec: Path
     as_json: bool
     exit_code: int = 0
     steps: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, step: str, text: str, *, code: int | None = 0, details: Any = None) -> None:
         """code None: the step could not be done here, which is no failure."""
@@ -141,6 +142,11 @@ class _Steps:
         if not self.as_json:
             word = console.verdict(not code, "ok" if code == 0 else "-" if code is None else "failed")
             console.say(f"  {step:<9} {word}  {text}")
+
+    def note(self, notes: Sequence[str]) -> None:
+        self.notes += notes
+        for text in () if self.as_json else notes:
+            console.note(f"{self.spec}: {text}")
 
     def fail(self, step: str, error: CutegenError) -> None:
         self.add(step, error.message.splitlines()[0], code=error.exit_code, details=console.findings(error))
@@ -158,19 +164,22 @@ def run(specs: list[Path], output: Path, as_json: bool) -> int:
     Without one the result is "compiled, not run", with the reason, and exit code 0.
     """
     done = []
+    owners: dict[str, Path] = {}
     for spec in specs:
         steps = _Steps(spec, as_json)
         if not as_json:
             console.say(str(spec))
-        _run_steps(steps, output)
+        _run_steps(steps, output, owners)
         done.append(steps)
     if as_json:
-        console.print_json([{"spec": str(s.spec), "ok": not s.exit_code, "steps": s.steps} for s in done])
+        console.print_json(
+            [{"spec": str(s.spec), "ok": not s.exit_code, "steps": s.steps, "notes": s.notes} for s in done]
+        )
     return max(s.exit_code for s in done)
 
 
-def _run_steps(steps: _Steps, output: Path) -> None:
-    """Step by step, until one fails. output: the folder of packages."""
+def _run_steps(steps: _Steps, output: Path, owners: dict[str, Path]) -> None:
+    """Step by step, until one fails. output: the folder of packages. owners: the specs so far, by name."""
     from cutegen.render import render_package, write_package
     from cutegen.resolve import resolve_file, save_lock
     from cutegen.run.targets import open_target
@@ -180,6 +189,8 @@ def _run_steps(steps: _Steps, output: Path) -> None:
     try:
         resolution = resolve_file(steps.spec)
         resolved = resolution.resolved
+        console.claim_name(owners, resolved.name, steps.spec)
+        steps.note(resolution.notes)
         auto = sum(d.origin == "auto" for d in resolved.decisions)
         held = sum(d.origin == "lock" for d in resolved.decisions)
         steps.add(step, f"{resolved.name} for {resolved.arch}; {held} decisions from the lock, {auto} made now")

@@ -44,6 +44,13 @@ def read_stdin() -> Path:
     return path
 
 
+def refuse_unnamed(path: Path) -> None:
+    """CutegenError (exit 2): a spec whose lock has to hold was read from standard input, and is of no file."""
+    if typed_text(path) is not None and path == UNNAMED and not path.exists():
+        remedy = "name the file that it stands for: --stdin-filename NAME"
+        raise CutegenError("a spec on standard input has no lock by itself", remedy, exit_code=2)
+
+
 def typed_text(path: Path) -> bytes | None:
     """What was read from standard input for a path; None where the file counts."""
     context = click.get_current_context(silent=True)

@@ -17,7 +17,7 @@ targets_argument = click.argument("targets", nargs=-1, required=True, metavar="S
                                   shell_complete=console.complete_files,
                                   callback=lambda ctx, parameter, value: target_files(map(Path, value)))  # fmt: skip
 shapes_option = click.option("--shape", "shapes", multiple=True, metavar="DIM=EXTENT,..",
-                             help="A problem; may be repeated.",
+                             help="A problem; repeatable.",
                              callback=lambda ctx, parameter, value: _readable(value))  # fmt: skip
 
 

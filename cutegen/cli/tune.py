@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import time
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
+from cutegen.cli.durations import read_duration
+from cutegen.cli.options import refuse_idle
 from cutegen.cli.targets import shapes_option, suite_option
 from cutegen.defaults import FEW_CANDIDATES, MAX_CANDIDATES
 from cutegen.diagnostics import CutegenError
@@ -26,16 +27,6 @@ if TYPE_CHECKING:
     from cutegen.tune.session import Measuring, Session
 
 LEFT_OUT_SHOWN = 3  # problems that do not fit, where none does
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-
-
-def read_budget(text: str) -> float:
-    """ "90s", "5m" or "1h30m" in seconds. CutegenError (exit 2): it is no time."""
-    parts = re.findall(r"(\d{1,6})([smh])", text)
-    seconds = sum(int(n) * _UNITS[unit] for n, unit in parts)
-    if not seconds or "".join(f"{n}{unit}" for n, unit in parts) != text:
-        raise CutegenError(f"--budget {text or repr(text)}: is not a time", "write 90s, 5m or 1h30m", exit_code=2)
-    return float(seconds)
 
 
 @click.command()
@@ -43,7 +34,8 @@ def read_budget(text: str) -> float:
 @shapes_option
 @suite_option("Tune")
 @click.option("--budget", metavar="TIME",
-              callback=lambda ctx, parameter, value: None if value is None else read_budget(value),
+              callback=lambda ctx, parameter, value: (
+                  None if value is None else read_duration("--budget", value, "90s, 5m or 1h30m")),
               help="For the whole tune, such as 90s or 5m: all problems briefly, then where gain is "
               "likely.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), metavar="N",
@@ -57,7 +49,8 @@ def read_budget(text: str) -> float:
 @click.option("--unordered-sums", is_flag=True,
               help="Try `split_k_sum: unordered_atomic` as well: bits may differ from run to run.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="List the candidates, and what is pruned and why; needs no GPU.")
-@click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Compile processes; one a CPU by default.")
+@click.option("-j", "--jobs", type=click.IntRange(1), metavar="N",
+              help="Compile processes; by default one a CPU, with --budget one less.")  # fmt: skip
 @console.json_option
 def tune(
     spec: Path,
@@ -91,6 +84,10 @@ def tune(
     known = "--confirm" if confirm else "--between" if between else ""  # problems are those of the lock
     if known and (suite or dry_run):
         raise CutegenError(f"{known} goes without --suite and --dry-run", "name shapes, or none", exit_code=2)
+    if confirm:
+        refuse_idle("with --confirm", "candidates", "unordered_sums")
+    if dry_run:
+        refuse_idle("with --dry-run", "budget", "fresh", "jobs")
     problems, left_out = ([], []) if known and not shapes else find_problems(spec, shapes, suite)
     most = candidates or (FEW_CANDIDATES if between else MAX_CANDIDATES)
     options = Options(budget or float("inf"), most, jobs, confirm, between, fresh, unordered_sums, dry_run, begun=begun)
@@ -275,7 +272,7 @@ def _list_candidates(session: Session, problems: Sequence[Shape], limit: int, as
     from cutegen.tune.report import describe_knobs
 
     for problem, pool in pools:
-        console.say(f"{shape_text(problem)}: {len(pool.tried)} candidates, {pool.left_out} more rank behind them")
+        console.say(f"{shape_text(problem)}: {_count(pool)}")
         rows = [
             (number, describe_knobs(session.differences(problem, proposal.knobs)), proposal.why)
             for number, proposal in enumerate(pool.tried, 1)
@@ -287,6 +284,11 @@ def _list_candidates(session: Session, problems: Sequence[Shape], limit: int, as
     for note in session.report.notes:
         console.say(f"note: {note}")
     return 0
+
+
+def _count(pool: Pool) -> str:
+    behind = f"{pool.left_out} more rank{'s' * (pool.left_out == 1)} behind {'it' if len(pool.tried) == 1 else 'them'}"
+    return f"{len(pool.tried)} candidate{'s' * (len(pool.tried) != 1)}, {behind}"
 
 
 def _pool_json(problem: Shape, pool: Pool) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def read_wish(knobs: Sequence[Knob], wish: str, complete: Complete) -> dict[str,
             raise CutegenError(f"`{name}` is given twice", "keep one of them", exit_code=2)
         values[knob.field] = _read(knob, text, complete)
     if not values:
-        raise CutegenError("the wish is empty", 'write it like "KNOB=VALUE KNOB=VALUE"', exit_code=2)
+        raise CutegenError("`--why-not` names no knob", 'write "KNOB=VALUE KNOB=VALUE"', exit_code=2)
     return values
 
 

@@ -130,7 +130,7 @@ def _summary(entries: Sequence[_Entry], view: View) -> tuple[tuple[str, ...], It
             for group, members in [*parts.items(), (ALL, total)]:
                 s = _summarise(members)
                 first = (*([device] * devices), kernel, library, *([group] * bool(by)))
-                yield (*first, str(s.problems), ratio_text(s.geomean), f"{s.least:.3f}", str(s.behind))
+                yield (*first, str(s.problems), ratio_text(s.geomean), f"{s.least:.3f}", str(s.below_one))
 
     return header, rows()
 

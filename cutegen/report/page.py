@@ -98,7 +98,7 @@ def _page(result: Result) -> Page:
 def _sections(result: Result, run: Sequence[str]) -> Iterator[PageSection]:
     header = ("kernel", "relative to", "problems", "geomean", "slowest", "fastest", "below 1")
     rows = [
-        (kernel, library, str(s.problems), ratio_text(s.geomean), f"{s.least:.3f}", f"{s.most:.3f}", str(s.behind))
+        (kernel, library, str(s.problems), ratio_text(s.geomean), f"{s.least:.3f}", f"{s.most:.3f}", str(s.below_one))
         for kernel, by_library in result.summaries.items()
         for library, s in by_library.items()
     ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cutegen.diagnostics import CutegenError, printable_data
 from cutegen.report.stored import unpack
@@ -135,13 +135,14 @@ class RatesResult(Part):
 
 
 class SummaryResult(Part):
-    """Of one kernel beside one library, over the problems that have both."""
+    """Of one kernel beside one library, over the problems that have both. below_one: on how many its speed is less than
+    1; older results call it `behind`."""
 
     problems: Count
     geomean: IntervalResult
     least: Number
     most: Number
-    behind: Count
+    below_one: Count = Field(validation_alias=AliasChoices("below_one", "behind"))
 
 
 def _environment(data: dict[str, Any]) -> dict[str, Any]:

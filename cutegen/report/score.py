@@ -55,7 +55,7 @@ class Pick:
     estimated: float
 
     @property
-    def behind(self) -> float:
+    def loss(self) -> float:
         """By what the pick is slower than the best; 0 where it is the best."""
         return self.picked[1] / self.best[1] - 1
 
@@ -68,7 +68,7 @@ class Score:
     errors: tuple[float, ...]
 
     def within(self, share: float) -> int:
-        return sum(p.behind <= share for p in self.picks)
+        return sum(p.loss <= share for p in self.picks)
 
 
 def score_model(problems: Sequence[TimedProblem], estimate: Estimate) -> Score:
@@ -158,17 +158,17 @@ def score_rows(score: Score) -> Iterator[tuple[str, ...]]:
     for p in score.picks:
         picked, best = (f"{pair[1] * 1e6:.2f}" for pair in (p.picked, p.best))
         estimated = f"{p.estimated * 1e6:.2f}"
-        yield (p.title, str(p.count), p.picked[0], picked, estimated, p.best[0], best, f"{p.behind:.1%}")
+        yield (p.title, str(p.count), p.picked[0], picked, estimated, p.best[0], best, f"{p.loss:.1%}")
 
 
 def describe_score(score: Score) -> Iterator[str]:
     count = len(score.picks)
     if count:
         within = ", ".join(f"{s:.0%} on {score.within(s)} ({score.within(s) / count:.0%})" for s in WITHIN)
-        most = max(p.behind for p in score.picks)
+        most = max(p.loss for p in score.picks)
         yield f"the model's pick is behind the fastest by at most {within} of {count} problems; by {most:.1%} at most"
     else:
-        yield "no problem has two kernels that the model knows, which is one of products: nothing to choose from"
+        yield "nothing to score: no problem has two measured kernels of the given specs; the model covers GEMMs only"
     if score.errors:
         sizes = [abs(e) for e in score.errors]
         off = f"{median(sizes):.1%} in the median and {max(sizes):.1%} at most"
@@ -177,7 +177,7 @@ def describe_score(score: Score) -> Iterator[str]:
 
 def score_to_json(score: Score) -> dict[str, object]:
     picks = [
-        {"problem": p.title, "kernels": p.count, "picked": p.picked[0], "best": p.best[0], "behind": p.behind}
+        {"problem": p.title, "kernels": p.count, "picked": p.picked[0], "best": p.best[0], "loss": p.loss}
         for p in score.picks
     ]
     within = {f"{s:.0%}": score.within(s) for s in WITHIN}

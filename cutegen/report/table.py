@@ -146,7 +146,7 @@ def describe_run(result: Result) -> Iterator[str]:
             if s.problems > 1:
                 yield (
                     f"{kernel}: geomean {ratio_text(s.geomean)} of {reference} over {s.problems} problems, from "
-                    f"{s.least:.3f} to {s.most:.3f}, {s.behind} below 1"
+                    f"{s.least:.3f} to {s.most:.3f}, {s.below_one} below 1"
                 )
     if _has_steps(result):
         yield "step us: once per step of a model beside the launches; where it is empty, scheduling is in the kernel"

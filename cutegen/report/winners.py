@@ -59,7 +59,7 @@ class Proved:
     geomean: float
     low: float
     least: float
-    behind: int
+    below_one: int
 
 
 def summarise_proofs(winners: Sequence[Winner]) -> Proved:
@@ -77,7 +77,7 @@ def summary_table(locks: Sequence[Tuned]) -> Iterator[str]:
         for (device, baseline), winners in named.proofs().items():
             s = summarise_proofs(winners)
             cells = [f"[{named.name}]({named.link})", device, f"`{baseline}`", str(s.problems)]
-            cells += [*(f"{figure:.3f}" for figure in (s.geomean, s.low, s.least)), str(s.behind)]
+            cells += [*(f"{figure:.3f}" for figure in (s.geomean, s.low, s.least)), str(s.below_one)]
             yield f"| {' | '.join(cells)} |"
 
 

@@ -62,13 +62,13 @@ def speed_ratio(reference: Sequence[float], times: Sequence[float]) -> Interval:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Speeds over problems. geomean: of the problems' ratios, by round, and its median over the rounds. least, most: of
-    the problems' medians. behind: how many of them are below 1."""
+    the problems' medians. below_one: how many of them are below 1."""
 
     problems: int
     geomean: Interval
     least: float
     most: float
-    behind: int
+    below_one: int
 
 
 def summarise_speeds(references: Sequence[Sequence[float]], times: Sequence[Sequence[float]]) -> Summary:

@@ -11,7 +11,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.resolve import Resolution
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.tune.pool import Pool, TuningPackage, compose
-from cutegen.tune.report import ProblemReport
+from cutegen.tune.report import TunedProblem
 from cutegen.tune.search import ProblemError, Search, Trial
 from cutegen.tune.stages import Stage
 from cutegen.tune.store import NOWHERE, Fault, FaultKind, Place, TimingStore
@@ -22,7 +22,7 @@ class Attempt:
     """A problem. default: the candidate that others are timed beside, and the trial that stands for it. known: the
     store gave the verdict. lost: why nothing can be compared."""
 
-    report: ProblemReport
+    report: TunedProblem
     place: Place
     default: Any
     beside: Trial
@@ -56,7 +56,7 @@ def begin(
             replace(trial(p.candidate), handicap=handicap(problem, p.candidate), promised=p.clocks or 1.0)
             for p in pool.tried
         ]
-        report = ProblemReport(dict(problem), pool, trials)
+        report = TunedProblem(dict(problem), pool, trials)
         attempts.append(Attempt(report, place, default, trial(default)))
     return attempts
 

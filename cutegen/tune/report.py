@@ -25,7 +25,7 @@ SHOWN = 8  # candidates of a problem in the table; JSON has them all
 
 
 @dataclass
-class ProblemReport:
+class TunedProblem:
     """One problem. best: the winner, or None where the default stands, stands for want of time (`stopped`: why), or
     where nothing could be compared. differs: the winner's knobs that are not the default's. crowded: figures that are
     not trusted."""
@@ -145,7 +145,7 @@ class TuneReport:
     spec: Path
     device: str
     toolchain: str
-    problems: list[ProblemReport] = field(default_factory=list)
+    problems: list[TunedProblem] = field(default_factory=list)
     faults: list[CutegenError] = field(default_factory=list)
     not_reached: list[Shape] = field(default_factory=list)
     broken: bool = False

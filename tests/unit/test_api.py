@@ -48,6 +48,14 @@ def write(folder: Path, text: str = TEXT, name: str = "plain") -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "said"), [("", None, "name is of type None"), (b"", "x", "text is of type b")]
+)
+def test_arguments_of_another_type_are_named(text: Any, name: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        cutegen.Spec.from_text(text, name)
+
+
 def test_a_file_becomes_a_plan(tmp_path: Path, cache: Path) -> None:
     before = list(sys.path)
     plan = cutegen.load(write(tmp_path))

@@ -76,6 +76,7 @@ def test_what_it_holds(root: Path, capsys: pytest.CaptureFixture[str], monkeypat
 @pytest.mark.parametrize(
     ("arguments", "kept", "others"),
     [
+        (["--older-than", "4w2d"], {"new", "old"}, {"templates", "packages", "timings"}),
         (["--older-than", "30d"], {"new", "old"}, {"templates", "packages", "timings"}),
         (["--older-than", "1h"], {"new"}, {"templates", "packages", "timings"}),
         (["--max-size", "2kB"], {"new"}, {"templates", "packages", "timings"}),
@@ -115,7 +116,9 @@ def test_prune_says_what_it_did(root: Path, capsys: pytest.CaptureFixture[str]) 
     [
         ([], "nothing says what to delete"),
         (["--older-than", "30"], "`30` is not a time"),
+        (["--older-than", ""], "`` is not a time"),
         (["--older-than", "-3d"], "`-3d` is not a time"),
+        (["--all", "--older-than", "30d"], "--older-than has no effect with --all"),
         (["--max-size", "5 apples"], "`5 apples` is not a size"),
     ],
 )

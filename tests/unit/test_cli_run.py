@@ -100,6 +100,20 @@ def test_file_that_needs_a_gpu_was_not_run(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--again", "15"], "--again has no effect without --floor"),
+        (["--margin", "1"], "--margin has no effect without --compare"),
+        (["--all"], "--all has no effect without --compare"),
+    ],
+)
+def test_bench_refuses_what_has_no_effect(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(SPEC), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_gpu")
 def test_bench_without_a_gpu_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", str(SPEC)]) == 2
     assert capsys.readouterr().err == "error: not run: no NVIDIA driver: install it\n"
@@ -177,6 +191,28 @@ def test_run_says_what_a_broken_contract_means(
     (tmp_path / "pyproject.toml").write_text('[tool.cutegen]\nspecs = ["gemm.yaml"]\noutput = "configured"\n')
     assert main(["run"]) == 1
     assert (tmp_path / "configured" / "gemm" / "plan.py").is_file()
+
+
+def test_run_refuses_two_specs_of_one_name_and_says_what_it_decides_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cutegen.build.build_kernels", lambda *_, **__: [])
+    monkeypatch.setattr("cutegen.cli.run._build", lambda *_: False)
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.yaml").write_text(SPEC.read_text() + "portfolio: 1\n")
+    assert main(["run", "a/x.yaml", "b/x.yaml"]) == 1
+    assert "b/x.yaml and a/x.yaml are both named `x`" in capsys.readouterr().err
+    assert not (tmp_path / "b" / "x.lock.yaml").exists()
+    lock = tmp_path / "a" / "x.lock.yaml"
+    text = lock.read_text()
+    for options in ([], ["--json"]):
+        lock.write_text(re.sub(r"(pipeline.stages: \{value: )\d+", r"\g<1>40", text))
+        assert main(["run", "a/x.yaml", *options]) == 0
+        out, err = capsys.readouterr()
+        notes = json.loads(out)[0]["notes"] if options else [err]
+        assert "pipeline.stages" in notes[0]
 
 
 def test_spec_sections_reach_the_target(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import shlex
 import subprocess
 import sys
@@ -112,3 +115,76 @@ def test_families_specs_and_suites_are_completed() -> None:
 def test_listed_words_are_current() -> None:
     assert INDEX.read_text(encoding="utf-8") == words(), "run `cutegen docs`"
     assert all(f'"{name}"' in words() for name in (*OPS, *CALLS, "smem-capacity", "tma.<name>.swizzle", "gemm"))
+
+
+def test_a_call_without_a_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr()
+    assert main(["--help"]) == 0
+    assert (shown.out, shown.err) == ("", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["validate", "--json", "--bogus", "x.yaml"], "No such option '--bogus'."),
+        (["validate", "--bogus", "--json", "x.yaml"], "No such option '--bogus'."),
+        (["build", "--jobs", "x", "--output-format=json"], "'x' is not a valid integer range"),
+        (["validate", "--output-format", "text", "--output-format", "json", "x.yaml"], "x.yaml does not exist"),
+        (["cache", "prune", "--json"], "nothing says what to delete"),
+        (["cache", "--json", "bogus"], "No such command 'bogus'."),
+    ],
+)
+def test_what_ends_a_command_is_json_where_that_was_asked_for(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert found["ok"] is False
+    assert said in found["findings"][0]["message"]
+    assert said in shown.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["validate", "--output-format", "json", "--output-format", "text", "x.yaml"], ["schema", "--json", "--bogus"]],
+    ids=" ".join,
+)
+def test_what_was_not_asked_for_as_json_is_text(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), RuntimeError("a bug")])
+def test_other_ends_are_json_too(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end(**options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(command("doctor"), "callback", end)
+    assert main(["doctor", "--json"]) == 2
+    shown = capsys.readouterr()
+    (found,) = json.loads(shown.out)["findings"]
+    assert found["remedy"]
+    assert found["message"].splitlines()[0] in shown.err
+
+
+@pytest.mark.parametrize("output", ["json", "github"])
+def test_a_full_disk_hides_no_error(output: str) -> None:
+    arguments = ["validate", "none.yaml", "--output-format", output]
+    with open("/dev/full", "w") as full:
+        call = [sys.executable, "-m", "cutegen", *arguments]
+        ran = subprocess.run(call, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: none.yaml does not exist\n")
+    assert "Traceback" not in ran.stderr
+
+
+def test_commands_of_a_group_have_the_options_that_all_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
+    shared = ["--color", "always", "--root", str(tmp_path), "--no-ops"]
+    assert main(["cache", "prune", *shared, "--all", "--dry-run"]) == 0, capsys.readouterr().err

@@ -163,9 +163,9 @@ def test_score_on_the_h100_is_the_one_in_the_docs(on_h100: list[Ranked]) -> None
     for run in (1, 2):
         rows = [r for r in on_h100 if r.run == run]
         part = score(rows)
-        mean = math.exp(sum(math.log(1 + p.behind) for p in part.picks) / len(rows)) - 1
+        mean = math.exp(sum(math.log(1 + p.loss) for p in part.picks) / len(rows)) - 1
         inside = [part.within(s) for s in WITHIN]
-        cells = (run, len(rows), *inside, f"{mean:.1%}", f"{max(p.behind for p in part.picks):.1%}")
+        cells = (run, len(rows), *inside, f"{mean:.1%}", f"{max(p.loss for p in part.picks):.1%}")
         assert f"| {' | '.join(map(str, cells))} |" in DOCS
     short = [r for r in on_h100 if 130 <= r.shape.m <= 400]
     assert f"with 130 to 400 rows within 5% on {score(short).within(0.05)} of {len(short)}" in SAID
@@ -187,7 +187,7 @@ def test_score_on_the_measurements_is_the_one_in_the_docs(measured: list[Ranked]
     for run, dtype in sorted({(r.run, r.dtype) for r in measured}):
         rows = [r for r in measured if (r.run, r.dtype) == (run, dtype)]
         part = score(rows)
-        cells = (run, dtype, len(rows), *(part.within(s) for s in WITHIN), f"{max(p.behind for p in part.picks):.1%}")
+        cells = (run, dtype, len(rows), *(part.within(s) for s in WITHIN), f"{max(p.loss for p in part.picks):.1%}")
         assert f"| {' | '.join(map(str, cells))} |" in DOCS
 
 
@@ -230,9 +230,9 @@ def test_picks_and_errors() -> None:
     estimates = {"a": 1.0, "b": 1.0, "c": 2.0}
     score = score_model(problems, lambda kernel, tiling, shape: estimates[str(tiling)] if kernel == "x" else None)
     assert score.picks == (Pick("one", 3, ("b", 1.1), ("c", 0.9), 1.0),)  # a tie: the slower one counts
-    assert score.picks[0].behind == pytest.approx(1.1 / 0.9 - 1)
+    assert score.picks[0].loss == pytest.approx(1.1 / 0.9 - 1)
     assert score.errors == pytest.approx((0.0, 1 / 1.1 - 1, 2 / 0.9 - 1, 0.0))
-    assert next(describe_score(Score((), ()))).startswith("no problem has two kernels")
+    assert next(describe_score(Score((), ()))).startswith("nothing to score: no problem has two")
 
 
 def write_bench(tmp_path: Path) -> Path:
@@ -261,7 +261,20 @@ def test_score_of_a_bench_from_the_command_line(tmp_path: Path, capsys: pytest.C
     assert main(["report", str(path), *specs, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["within"] == {"2%": 0, "5%": 0, "10%": 1}
     assert main(["report", str(path), *specs[:2]]) == 0
-    assert "nothing to choose from" in capsys.readouterr().out
+    assert "nothing to score" in capsys.readouterr().out
+
+
+def test_specs_that_would_say_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, spec = write_bench(tmp_path), ROOT / "specs" / "gemm_bf16_sm90a.yaml"
+    twin = tmp_path / spec.name
+    twin.write_text(spec.read_text())
+    assert main(["report", str(path), "--model", str(spec), "--model", str(twin)]) == 1
+    assert f"{twin} and {spec} are both named `gemm_bf16_sm90a`" in capsys.readouterr().err
+    other = ROOT / "specs" / "gemm_bf16_swiglu_sm90a.yaml"
+    assert main(["report", str(path), "--model", str(spec), "--model", str(other)]) == 2
+    err = capsys.readouterr().err
+    assert f"has no kernel of {other}" in err
+    assert "it has gemm_bf16_pingpong_sm90a, gemm_bf16_sm90a" in err
 
 
 def test_score_of_a_tune_puts_candidates_into_the_same_rounds(tmp_path: Path) -> None:

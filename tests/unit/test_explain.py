@@ -106,7 +106,7 @@ def test_what_a_wish_leaves_alone_of_the_core_stays_as_the_lock_has_it(
         (("--shape", "m=1,n=8,k=9"), "k=9, no multiple of 8"),
         (("--why-not", "stagse=3"), "did you mean `stages`?"),
         (("--why-not", "stages"), "`stages` gives `stages` no value"),
-        (("--why-not", " "), "the wish is empty"),
+        (("--why-not", " "), "`--why-not` names no knob"),
         (("--why-not", "tile=big"), "is not a value of `tile`"),
         (("--why-not", "tile=256,256,64"), "join the numbers with x"),
         (("--why-not", "stages=3 stages=4"), "`stages` is given twice"),

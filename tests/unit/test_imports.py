@@ -24,6 +24,7 @@ LAYERS = (
         "cutegen.dtypes",
         "cutegen.files",
         "cutegen.roots",
+        "cutegen.cache_words",
         "cutegen.child",
         "cutegen.interrupts",
         "cutegen.progress",

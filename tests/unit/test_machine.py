@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cutegen import cache_words
 from cutegen.build import doctor
 from cutegen.build.trial import Trial
 from cutegen.cli import main
@@ -172,7 +173,7 @@ def test_doctor_on_a_good_machine(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert rows["compiler"]["value"] == "a trial kernel compiles for sm_90a, 1.5 s"
     assert (rows["build"]["ok"], rows["DSL wheels"]["value"]) == (True, "2, all 4.8.1")
     assert "outside the tested 4.6 to 4.8" in str(rows["CuTe DSL"]["value"])
-    assert "off" in str(rows["cache"]["value"])
+    assert rows["cache"]["value"] == cache_words.OFF
     monkeypatch.setattr(doctor, "try_compiler", lambda arch: Trial("TypeError: no\n  such argument", 1.5))
     rows = run_doctor(capsys)
     said = "compiler a trial kernel does not compile: TypeError: no such argument"

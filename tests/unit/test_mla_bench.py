@@ -176,7 +176,7 @@ def test_suite_has_a_line_each_and_a_geomean() -> None:
     # The fake device's candidate i takes i + 1 us: 2 / 1, then, after the metadata of the first problem, 5 / 4.
     assert summary.problems == 2
     assert summary.geomean.median == pytest.approx((2 * 5 / 4) ** 0.5, rel=0.01)
-    assert (summary.behind, summary.most) == (0, pytest.approx(2.0, rel=0.01))
+    assert (summary.below_one, summary.most) == (0, pytest.approx(2.0, rel=0.01))
     text = "\n".join(table.describe_run(result))
     assert "mla: geomean 1.5" in text
     assert "of FlashMLA over 2 problems, from 1.2" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -110,8 +111,15 @@ def test_two_specs_of_one_name(folder: Path, capsys: pytest.CaptureFixture) -> N
     (folder / "other").mkdir()
     (folder / "other" / "plain.yaml").write_text(PLAIN + "pipeline: {stages: 3}\n")
     assert main(["render", "plain.yaml", "other/plain.yaml"]) == 1
-    assert "would both render to generated/plain" in capsys.readouterr().err
+    assert "other/plain.yaml and plain.yaml are both named `plain`" in capsys.readouterr().err
     assert "stages=4" in (folder / "generated" / "plain" / "plan.py").read_text()
+
+
+def test_what_cannot_be_read_ends_a_render_as_it_ends_a_validation(folder: Path) -> None:
+    os.mkfifo("pipe.yaml")
+    assert main(["validate", "pipe.yaml"]) == 2
+    assert main(["render", "pipe.yaml", "plain.yaml"]) == 2
+    assert (folder / "generated" / "plain" / "plan.py").is_file()
 
 
 def test_standalone(folder: Path) -> None:

@@ -256,6 +256,25 @@ def test_a_page_is_not_written_over_what_it_is_made_of(tmp_path: Path, capsys: p
     assert main(["report", str(path), "--html", "/dev/null", "--svg", "/dev/null"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--margin", "5"], "--margin has no effect without --compare"),
+        (["--all"], "--all has no effect without --compare"),
+        (["--markdown", "--margin", "3", "--all"], "--margin has no effect with --markdown"),
+        (["--model", "x.yaml", "--all"], "--all has no effect with --model"),
+        (["--markdown", "--below", "nan"], "nan is not a number"),
+    ],
+)
+def test_options_that_change_nothing_are_refused(
+    tmp_path: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "new.json"
+    path.write_text("{}")
+    assert main(["report", str(path), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_report_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, old = tmp_path / "new.json", tmp_path / "old.json"
     path.write_text(json.dumps(result(problem(8.5, name="qkv"))))

@@ -43,6 +43,11 @@ def test_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert broken["findings"][0]["rule"] == "tile-n"
 
 
+def test_a_lock_that_must_hold_is_not_ignored(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["resolve", str(spec), "--locked", "--upgrade"]) == 2
+    assert "--locked and --upgrade exclude each other" in capsys.readouterr().err
+
+
 def test_locked(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["resolve", "--locked", str(spec)]) == 1
     assert "has no lock" in capsys.readouterr().err

@@ -64,6 +64,15 @@ def test_render_compares_and_honours_the_lock_beside(typed, capsys: pytest.Captu
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("words", [["render", "--check"], ["render", "--diff", "--locked"], ["resolve", "--locked"]])
+def test_a_lock_has_to_be_named(words: list[str], typed, capsys: pytest.CaptureFixture[str]) -> None:
+    typed(PLAIN)
+    assert main([*words, "-"]) == 2
+    err = capsys.readouterr().err
+    assert "--stdin-filename NAME" in err
+    assert "stdin.yaml" not in err
+
+
 @pytest.mark.parametrize("command", ["lock", "pin", "build", "run", "tune", "check", "bench"])
 def test_other_commands_do_not_read_it(command: str, typed, capsys: pytest.CaptureFixture[str]) -> None:
     typed(PLAIN)

@@ -68,7 +68,7 @@ def test_what_is_kept_reads_as_what_was_measured(tmp_path: Path) -> None:
             if a.speed and b.speed:
                 assert a.speed.low == pytest.approx(b.speed.low, rel=1e-4)
     summary = kept.summaries["gemm"]["cuBLAS"]
-    assert (summary.problems, summary.behind) == (2, 1)
+    assert (summary.problems, summary.below_one) == (2, 1)
     assert summary.least == pytest.approx(10 / 12, rel=1e-2)
 
 
@@ -125,6 +125,14 @@ def test_an_older_result_is_read_and_can_be_kept(tmp_path: Path, capsys: pytest.
     assert main(["report", str(new), "-o", str(new)]) == 2
 
 
+def test_a_count_is_read_by_the_name_that_older_results_give_it() -> None:
+    interval = {"median": 1.0, "low": 1.0, "high": 1.0, "coverage": 0.9}
+    summary = {"problems": 3, "geomean": interval, "least": 0.9, "most": 1.1}
+    for name in ("behind", "below_one"):
+        data = result(problem(8.0)) | {"summaries": {"gemm": {"cuBLAS": summary | {name: 2}}}}
+        assert parse_result(data).summaries["gemm"]["cuBLAS"].model_dump()["below_one"] == 2
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -169,7 +177,7 @@ def test_what_was_repeated_is_kept_and_the_second_counts(tmp_path: Path, capsys:
     assert [len(c.samples) for c in kept.problems[0].first] == [9, 9]
     summary = kept.summaries["gemm"]["cuBLAS"]
     assert summary.least == pytest.approx(1 / 0.99, rel=1e-3)
-    assert summary.behind == 0
+    assert summary.below_one == 0
     assert main(["report", str(path)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "because a lower end was under 0.98, and only the second time counts: 1 of 2 problems" in out

@@ -149,6 +149,6 @@ def test_shipped_suites_serve_specs_anywhere(tmp_path: Path) -> None:
 
 def test_summary_is_the_geomean_of_each_round() -> None:
     s = summarise_speeds([[2.0, 2.0, 4.0], [1.0, 1.0, 1.0]], [[1.0, 2.0, 1.0], [2.0, 2.0, 2.0]])
-    assert (s.problems, s.least, s.most, s.behind) == (2, 0.5, 2.0, 1)
+    assert (s.problems, s.least, s.most, s.below_one) == (2, 0.5, 2.0, 1)
     assert s.geomean.median == pytest.approx(1.0)
     assert (s.geomean.low, s.geomean.high) == (pytest.approx(0.5**0.5), pytest.approx(2**0.5))

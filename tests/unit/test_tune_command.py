@@ -289,8 +289,13 @@ def test_a_lock_nobody_may_write_is_told_before_anything_starts(
         (["--shape", "m=64,n=4096,k=4096,x=1"], "has no dim x"),
         (["--shape", "m=64,n=4097,k=4096"], "n must be a multiple of 8"),
         (["--shape", "m=64", "--suite", "x"], "exclude each other"),
-        (["--budget", "5"], "--budget 5: is not a time"),
+        (["--budget", "5"], "--budget: `5` is not a time"),
         (["--confirm", "--dry-run"], "--confirm goes without"),
+        (["--confirm", "--candidates", "3"], "--candidates has no effect with --confirm"),
+        (["--confirm", "--unordered-sums"], "--unordered-sums has no effect with --confirm"),
+        (["--dry-run", "--budget", "5m"], "--budget has no effect with --dry-run"),
+        (["--dry-run", "--fresh"], "--fresh has no effect with --dry-run"),
+        (["--dry-run", "-j", "3"], "--jobs has no effect with --dry-run"),
     ],
 )
 def test_bad_requests_are_found_before_anything_starts(
@@ -299,6 +304,19 @@ def test_bad_requests_are_found_before_anything_starts(
     made = measuring()
     assert tune(spec, *options) in (1, 2)
     assert message in capsys.readouterr().err
+    assert made.built == []
+
+
+@pytest.mark.parametrize("piped", ["spec", "lock"])
+def test_a_pipe_is_refused_and_not_waited_for(
+    spec: Path, measuring: Any, piped: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, path = measuring(), spec if piped == "spec" else lock_path(spec)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert tune(spec, "--confirm") in (1, 2)
+    assert f"{path}" in (err := capsys.readouterr().err)
+    assert "cannot be read: not a regular file" in err
     assert made.built == []
 
 
