@@ -5,7 +5,6 @@ Processes and not threads, because naming a kernel changes the decorated functio
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from multiprocessing.connection import wait
 
 from cutegen.build.worker import Job, Outcome
 from cutegen.child import Child
+from cutegen.runtime.ahead import usable_cpus
 
 
 class _Compiler:
@@ -121,4 +121,4 @@ def run_jobs(jobs: Sequence[Job], workers: int, timeout_s: float, on_done: Calla
 
 def default_workers() -> int:
     """The CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cpus()

@@ -195,10 +195,12 @@ def bench_targets(
 def _limit_sms(subjects: Iterable[Subject], sms: int | None) -> None:
     """CutegenError (exit 2): a kernel cannot run on so few."""
     for plan in (s.plan for s in subjects if s.plan and sms):
-        least = max(map(plan.least_sms, plan.tilings))
+        least = min(map(plan.least_sms, plan.tilings))  # what they cannot run is not chosen
         if sms is not None and sms < least:
             remedy = f"use at least {least}"
-            raise CutegenError(f"--sms {sms}: a cluster of {plan.name} has {least} CTAs", remedy, exit_code=2)
+            raise CutegenError(
+                f"--sms {sms}: the smallest cluster of {plan.name} has {least} CTAs", remedy, exit_code=2
+            )
         plan.sms = sms
 
 

@@ -128,8 +128,8 @@ def find_range(expr: Expr, ranges: Mapping[str, Range]) -> Range:
                 choose = min if op == "min" else max
                 return choose(low for low, _ in found), choose(high for _, high in found)
             if op == "clamp" and len(found) == 3:
-                (low, high), (least, _), (_, most) = found
-                return min(max(low, least), most), min(max(high, least), most)
+                (low, high), (least, least_most), (most_least, most) = found  # clamp is min(max(x, least), most)
+                return min(max(low, least), most_least), min(max(high, least_most), most)
             return _RANGES.get(op, ANY)
     return ANY
 

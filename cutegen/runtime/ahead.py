@@ -12,12 +12,20 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 # The plan's module, then keys. A child has no GPU: it compiles, and loads nothing onto a device.
+# What `python -c` puts first is the working directory, from which nothing is imported that the parent would not.
 _CHILD = """
-import importlib, sys
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib
 plan = importlib.import_module(sys.argv[1]).PLAN
 for key in sys.argv[2:]:
     plan.compile(key)
 """
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may run on, which in a container are often fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def compile_ahead(module: str, keys: Sequence[str], processes: int) -> None:

@@ -193,8 +193,9 @@ class BasePlan:
         (only,) = self.tilings
         return only
 
-    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int]) -> str:
-        """The key of the kernel that runs these inputs, whose dims are given."""
+    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:
+        """The key of the kernel that runs these inputs, whose dims are given, on at most so many SMs; None: as many as
+        the plan may use."""
         return self.dispatch(**dims)
 
     def _autotune_configs(self) -> Mapping[str, Any]:
@@ -268,7 +269,7 @@ class BasePlan:
         self._refuse(self.inputs, inputs)
         outputs = self.allocate_outputs(*inputs)
         dims = self.problem_dims(*inputs)
-        key = self.choose_instance(inputs, dims)
+        key = self.choose_instance(inputs, dims, sms)
         if all(o.numel() for o in outputs) and all(dims.values()):
             self.warm_up([key])
         return CuteKernel(

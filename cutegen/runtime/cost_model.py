@@ -41,6 +41,12 @@ class Rates(NamedTuple):
     l2_bytes_per_clock: int
     halves_bytes_per_clock: int
 
+    def of_part(self, sms: int) -> Rates:
+        """What so many of its SMs offer: memory and L2 are the whole device's."""
+        sms = min(sms, self.sms)
+        flops, sustained = (rate * sms // self.sms for rate in (self.flops_16bit, self.sustained_flops_16bit))
+        return self._replace(sms=sms, flops_16bit=flops, sustained_flops_16bit=sustained)
+
 
 class Constants(NamedTuple):
     """Clocks, bytes a clock and percents of Hopper, fitted to measured times (docs/performance/cost-model.md scores the

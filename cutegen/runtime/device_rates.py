@@ -40,22 +40,28 @@ RATES: dict[str, tuple[str, Rates]] = {
 }
 
 
+VARIANTS = {"nvl", "pcie"}  # words of the names of boards that are not SXM ones
+
+
 def find_rates(facts: Any, arch: str) -> tuple[Rates, str]:
     """The rates of a CUDA device, given torch's properties of it, and what they are: the name of a known device, or
     "" where they are scaled.
 
-    A known device is one whose name is a word of the driver's (NVIDIA H100 80GB HBM3) and that has its number of SMs.
+    A known device is one whose name is a word of the driver's (NVIDIA H100 80GB HBM3) and that has its number of SMs;
+    boards of another form factor with as many, which VARIANTS tell apart, have other memories and clocks.
     For any other, the rates of the known device of the same architecture with the nearest memory bandwidth are scaled:
     those of SMs and L2 by SMs and clock, memory by clock and width of its bus, L2 as the driver says.
     """
     words = facts.name.lower().split()
     known = {name: rates for name, (built, rates) in RATES.items() if built == arch}
     for name, rates in known.items():
-        if name in words and facts.multi_processor_count == rates.sms:
+        if name in words and facts.multi_processor_count == rates.sms and VARIANTS.isdisjoint(words):
             return rates, name
-    moved = 2 * facts.memory_clock_rate * 1000 * facts.memory_bus_width // 8
+    # What a release of torch does not report counts as unknown: 0.
+    memory_clock, bus = (getattr(facts, field, 0) for field in ("memory_clock_rate", "memory_bus_width"))
+    moved = 2 * memory_clock * 1000 * bus // 8
     base = min(known.values(), key=lambda rates: abs(rates.hbm_bytes_per_s - moved))
-    sms, clock = facts.multi_processor_count, facts.clock_rate * 1000 or base.clock_hz
+    sms, clock = facts.multi_processor_count, getattr(facts, "clock_rate", 0) * 1000 or base.clock_hz
     boost = min(clock, base.clock_hz)  # the highest clock of a driver is not kept up by tensor cores
 
     def scale(rate: int) -> int:
@@ -68,7 +74,7 @@ def find_rates(facts: Any, arch: str) -> tuple[Rates, str]:
             scale(base.flops_16bit) * boost // base.clock_hz,
             scale(base.sustained_flops_16bit) * boost // base.clock_hz,
             moved or base.hbm_bytes_per_s,
-            facts.L2_cache_size or base.l2_bytes,
+            getattr(facts, "L2_cache_size", 0) or base.l2_bytes,
             scale(base.l2_bytes_per_clock),
             scale(base.halves_bytes_per_clock),
         ),

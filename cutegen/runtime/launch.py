@@ -155,7 +155,8 @@ class Preparation:
         kept = True
         key = self.key
         if key is None:
-            key, kept = plan.choose_ready(device, dims, ending)
+            budget = plan.sms if sms is None else sms
+            key, kept = plan.choose_ready(device, dims, ending, budget if type(budget) is int else None)
         key += ending
         limited = sms is not None or plan.sms is not None
         count = plan.limit_sms(sms, key, device) if limited else plan._sm_counts[device]

@@ -147,7 +147,7 @@ class MlaPlan(MeasuredPlan):
         batch, query_len, heads = dims["batch"], dims["query_len"], dims["heads"]
         return self.choose(device, batch, query_len, heads, max(1, -(-dims["kv_len"] // self.page_size)))
 
-    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int]) -> str:
+    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:
         batch, query_len, heads, _ = inputs[0].shape
         return self.choose(inputs[0].get_device(), batch, query_len, heads, inputs[len(self.queries) + 1].shape[1])
 

@@ -66,6 +66,8 @@ def may_share(x: Any, y: Any) -> bool:
         return True
     widths = [t.element_size() * min((n for n, s in zip(t.shape, t.stride()) if s == 1), default=1) for t in (x, y)]
     row = min(pitch)
+    if any(p % row for p in pitch):  # rows of the next batch begin elsewhere in a row
+        return True
     offset = (y0 - x0) % row
     return offset < widths[0] or offset + widths[1] > row
 

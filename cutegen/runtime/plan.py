@@ -116,6 +116,9 @@ class KernelPlan(DispatchedPlan):
         """The kernel that copies gathered rows."""
         raise NotImplementedError
 
+    def is_loaded(self, key: str) -> bool:
+        return super().is_loaded(key) and (key not in self.copied_tilings or "copy_kernel" in vars(self))
+
     @cached_property
     def copy_kernel(self) -> Callable[..., None]:
         return self.compile_copy()
@@ -168,9 +171,10 @@ class KernelPlan(DispatchedPlan):
         """The key of the kernel that takes all operands, beside one that does without some."""
         return self._shorter[key][0] if key in self._shorter else key
 
-    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int]) -> str:
+    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:
         device = next(v.get_device() for v in inputs if hasattr(v, "get_device"))
-        return self.dispatch(device, **dims) + "".join(e for i, e in self.optional_endings if inputs[i] is None)
+        key = self.dispatch_within(sms if sms is not None else self.sms, device, dims)
+        return key + "".join(e for i, e in self.optional_endings if inputs[i] is None)
 
     def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The inputs with None for those that the kernel `key` does without."""

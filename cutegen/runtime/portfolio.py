@@ -36,6 +36,13 @@ class Portfolio:
     traits: Mapping[str, Traits]
     keys: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        """ValueError: a model of another version."""
+        if self.model not in MODELS:
+            known = ", ".join(map(str, MODELS))
+            said = f"the package picks tilings by version {self.model} of the cost model, and this cutegen has {known}"
+            raise ValueError(f"{said}: install the one that rendered it, or render it again")
+
     def rank(
         self, tilings: Mapping[str, Any], rates: Rates, extents: tuple[int, int, int, int], keys: Iterable[str] = ()
     ) -> list[tuple[int, str]]:

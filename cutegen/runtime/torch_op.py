@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from cutegen.runtime.base import BasePlan
 
 NAMESPACE = "cutegen"
-_lock = threading.RLock()
-# (plan, torch.library.Library) by name. Every copy of this module in a process, those of standalone packages, registers
-# in one namespace: so the table is where all of them find it.
+# (plan, torch.library.Library) by name, and who may change it. Every copy of this module in a process, those of
+# standalone packages, registers in one namespace: so both are where all of them find them.
 _registered: dict[str, tuple[Any, Any]] = vars(sys).setdefault("_cutegen_torch_ops", {})
+_lock: threading.RLock = vars(sys).setdefault("_cutegen_torch_ops_lock", threading.RLock())  # type: ignore[valid-type]
 
 
 def register_plan(plan: BasePlan, name: str) -> Any:

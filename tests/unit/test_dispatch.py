@@ -6,6 +6,7 @@ import threading
 import timeit
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,7 +86,7 @@ def test_winners_come_before_memory_and_memory_before_the_model(plan: Any, devic
     assert plan.dispatch(0, m=33, n=512, k=512) == SMALL
     assert asked == []
     assert plan.dispatch(0, m=34, n=512, k=512) is None
-    assert asked == [(0, 34, 512, 512)]
+    assert asked == [(0, None, 34, 512, 512)]
 
 
 def test_memory_begins_anew_before_it_grows_without_bound(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +154,7 @@ def test_the_substitute_is_the_fastest_of_what_is_loaded(plan: Any) -> None:
     plan.on_miss = "error"
     with pytest.warns(RuntimeWarning, match="runs instead"):
         call(plan, FEW)
-    assert plan.launched == [plan.rank_tilings(None, 64, 512, 512, keys=[LARGE, MIDDLE])[0]]
+    assert plan.launched == [plan.rank_tilings(-1, 64, 512, 512, keys=[LARGE, MIDDLE])[0]]
 
 
 def test_with_nothing_loaded_the_error_names_the_call_that_helps(plan: Any) -> None:
@@ -234,6 +235,81 @@ def test_rates_of_unknown_devices_are_scaled() -> None:
     assert slow.flops_16bit == base.flops_16bit * 114 // 132 * slow.clock_hz // base.clock_hz
 
 
+def test_boards_of_another_form_factor_are_scaled_too() -> None:
+    """An H100 NVL has the SMs of an SXM one, and other memory."""
+    nvl = SimpleNamespace(**{**vars(H100), "name": "NVIDIA H100 NVL", "memory_bus_width": 6016})
+    found, name = find_rates(nvl, "sm_90a")
+    assert name == ""
+    assert found.hbm_bytes_per_s == 2 * 2_619_000_000 * 6016 // 8
+
+
+def test_what_torch_does_not_report_is_unknown() -> None:
+    bare = SimpleNamespace(name="NVIDIA X", multi_processor_count=66)
+    found, _ = find_rates(bare, "sm_90a")
+    assert found.sms == 66
+    assert found.hbm_bytes_per_s in {rates.hbm_bytes_per_s for _, rates in RATES.values()}
+
+
+def test_a_budget_leaves_out_tilings_whose_clusters_it_cannot_run() -> None:
+    """The shape takes clusters of six CTAs on a whole GPU; on few SMs another tiling runs it, and none is refused."""
+    import importlib
+
+    plan = on_cpu(importlib.import_module("generated.gemm_bf16_sm90a.plan").PLAN)
+    dims = {"m": 64, "n": 1024, "k": 4096}
+    assert plan.least_sms(plan.dispatch(**dims)) == 6
+    inputs = plan.prepare_inputs(**dims)
+    for sms in (1, 2, 5, 6, 132):
+        plan.launch_fn(*inputs, *plan.allocate_outputs(*inputs), sms=sms)
+        assert plan.least_sms(plan.launched[-1]) <= sms
+    plan.launch_fn(*inputs, *plan.allocate_outputs(*inputs))
+    assert plan.launched[-1] == plan.dispatch(**dims)  # what a budget chose is not remembered for calls without
+    assert plan.plan(*inputs, sms=1).tiling in [t for key, t in plan.tilings.items() if plan.least_sms(key) == 1]
+
+
+def test_a_winner_whose_cluster_a_budget_cannot_run_is_passed_over(plan: Any, device: Any) -> None:
+    device(H200)
+    type(plan).winners = {"NVIDIA H200": {(512, 512): ((100, LARGE), (200, ""))}}
+    assert plan.dispatch_within(2, 0, FEW) == LARGE
+    assert plan.dispatch_within(1, 0, FEW) == SMALL
+
+
+def test_without_a_device_the_current_one_counts(plan: Any, monkeypatch: Any) -> None:
+    current = [0]
+    monkeypatch.setattr(dispatched, "current_device", lambda: current[0])
+    monkeypatch.setattr(plan, "find_winner", lambda device, *_: (LARGE, SMALL)[device])
+    type(plan).winners = {"any": {}}
+    assert plan.dispatch(**FEW) == LARGE
+    current[0] = 1
+    assert plan.dispatch(**FEW) == SMALL
+
+
+def test_constants_need_no_extent_and_have_no_other() -> None:
+    import importlib
+
+    plan = on_cpu(importlib.import_module("generated.grouped_gemm_bf16_counts_sm90a.plan").PLAN)
+    constants = {d: e for d, e in plan.dims.items() if isinstance(e, int)}
+    dim, extent = next(iter(constants.items()))
+    opened = {d: 8 for d in plan.dims if d not in constants}
+    assert plan.dispatch(**opened) == plan.dispatch(**opened, **constants)
+    assert plan.pick_keys(**opened) == plan.pick_keys(**opened, **constants)
+    with pytest.raises(ValueError, match=rf"{dim}=1, and it is specialised for {dim}={extent}"):
+        plan.pick_keys(**opened, **{dim: 1})
+    with pytest.raises(TypeError, match="missing extent of"):
+        plan.dispatch(**constants)
+
+
+def test_several_open_ranges_are_sampled_in_bounded_time(plan: Any) -> None:
+    keys = plan.pick_keys(m=(1, 8192), n=(8, 8192), k=(8, 8192))
+    assert set(keys) <= set(plan.portfolio.keys)
+    assert len(plan._picks) == 0  # whose memory is for calls
+    assert list(plan._listed("k", (1024, 8192), 1))[1] == 1032  # as alignment lets it be
+
+
+def test_a_model_of_another_version_is_named(plan: Any) -> None:
+    with pytest.raises(ValueError, match="by version 99 of the cost model, and this cutegen has 1: install the one"):
+        replace(plan.portfolio, model=99)
+
+
 def test_drivers_that_tell_nothing_leave_the_rates_of_a_known_device() -> None:
     silent = SimpleNamespace(
         name="NVIDIA X",
@@ -286,10 +362,13 @@ def test_warm_up_compiles_what_the_range_picks_and_no_more(plan: Any) -> None:
     ("arguments", "error", "text"),
     [
         ({"keys": [SMALL], "m": 1}, TypeError, "keys, or extents of dims, not both"),
-        ({"m": 1}, TypeError, "takes extents of k, m, n"),
+        ({"m": 1}, TypeError, "takes extents of m, n, k"),
         ({"m": 1, "n": 8, "k": 8, "x": 1}, TypeError, "takes extents of"),
         ({"m": (4, 1), "n": 8, "k": 8}, ValueError, r"m=\(4, 1\) is not a range"),
-        ({"m": (0, 1), "n": 8, "k": 8}, ValueError, "is not a range"),
+        ({"m": (0, 1), "n": 8, "k": 8}, ValueError, "m=0, and m is from 1 here"),
+        ({"m": 2**31, "n": 8, "k": 8}, ValueError, "m=2147483648, and m is from 1 to 2147483647 here"),
+        ({"m": "16", "n": 8, "k": 8}, TypeError, "m='16': an extent is a number"),
+        ({"m": 1, "n": 8, "k": (1.0, 8)}, TypeError, "an extent is a number"),
         ({"m": (1, 2, 3), "n": 8, "k": 8}, ValueError, "is not a range"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mla_cpu import CpuMla
 from test_in_place import SHAPE, UpdatingPlan
 
-from cutegen.runtime.overlap import lies_apart
+from cutegen.runtime.overlap import lies_apart, may_share
 
 torch = pytest.importorskip("torch")
 
@@ -39,6 +39,17 @@ def test_large_layouts_are_judged_without_counting(
     shape: tuple[int, ...], strides: tuple[int, ...], apart: bool
 ) -> None:
     assert lies_apart(shape, strides) is apart
+
+
+def test_bands_share_nothing_only_where_every_batch_begins_a_row() -> None:
+    """Rows of 128 elements in batches 1000 apart: columns 64 on of one batch are among columns 0 on of the next."""
+    buffer = torch.zeros(4000)
+    for batch, shared in ((1000, True), (1024, False)):
+        first, second = (buffer.as_strided((2, 8, 64), (batch, 128, 1), offset) for offset in (0, 64))
+        first.fill_(1)
+        assert bool(second.sum()) is shared
+        assert may_share(first, second) is shared
+        buffer.zero_()
 
 
 @pytest.mark.parametrize("name", ["d", "e"])

@@ -138,8 +138,9 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def on(plan: Any, monkeypatch: pytest.MonkeyPatch, *devices: str) -> Any:
     """A plan on a machine with these devices, the first of them current."""
-    runtime = importlib.import_module("cutegen.runtime.measured")
-    monkeypatch.setattr(runtime, "current_device", lambda: 0 if devices else -1)
+    runtime, dispatched = map(importlib.import_module, ("cutegen.runtime.measured", "cutegen.runtime.dispatched"))
+    for module in (runtime, dispatched):
+        monkeypatch.setattr(module, "current_device", lambda: 0 if devices else -1)
     monkeypatch.setattr(runtime, "_device_name", lambda index: devices[index] if index >= 0 else "")
     return plan.Plan()
 
