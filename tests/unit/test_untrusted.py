@@ -40,8 +40,10 @@ def test_a_file_is_regular_and_bounded(tmp_path: Path) -> None:
     for path, said in ((Path("/dev/zero"), "not a regular file"), (tmp_path / "pipe", "not a regular file")):
         with pytest.raises(OSError, match=said):
             read_file(path, 100)
+    before = os.listdir("/proc/self/fd")
     with pytest.raises(IsADirectoryError):
         read_file(tmp_path, 100)
+    assert os.listdir("/proc/self/fd") == before  # nothing stays open
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,20 @@ def test_a_folder_below_the_current_one_is_no_way_out(checkout: Path) -> None:
         write_text(Path("generated/x"), "text")
     assert write_text(outside / "x", "text")  # named as what it is
     assert list(outside.iterdir()) == [outside / "x"]
+
+
+@pytest.mark.parametrize("way", ["link", "link/specs/..", "link/inner", "inside"])
+def test_a_way_into_the_checkout_is_no_way_out(way: str, checkout: Path) -> None:
+    """A shell's PWD keeps the link that one came by, and os.getcwd does not."""
+    outside = checkout.parent / "outside"
+    Path("inner").mkdir()
+    (checkout.parent / "link").symlink_to(checkout)
+    (checkout.parent / "inside").symlink_to(checkout / "inner")
+    folder = checkout.parent / way / "generated"
+    folder.symlink_to(outside)
+    with pytest.raises(CutegenError, match="generated is a link to"):
+        write_text(folder / "x", "text")
+    assert not list(outside.iterdir())
 
 
 def test_a_device_in_place_of_a_lock_is_not_read(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
