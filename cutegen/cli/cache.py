@@ -11,13 +11,15 @@ import click
 
 from cutegen.cli import console
 from cutegen.diagnostics import CutegenError
-from cutegen.runtime.cache import default_root
-from cutegen.runtime.cache_limit import LIMIT, Held, find_limit, list_held, read_size, take_out
+from cutegen.runtime.cache import LOCKS, default_root
+from cutegen.runtime.cache_limit import KERNEL_NAME, LIMIT, STAGE, Held, find_limit, list_held, read_size, take_out
+from cutegen.runtime.trust import UntrustedError
 
 # Kinds that can be made again, each a folder of entries; measurements take a GPU and time, and stay unless asked for.
 MADE = {"kernels": "compiled kernels", "packages": "rendered packages", "templates": "compiled templates"}
 TIMINGS = "timings"
 OTHER = "other"  # locks, and what is unfinished
+_OTHER_NAME = re.compile(f"{LOCKS}|{STAGE}")
 _UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
@@ -71,7 +73,7 @@ def prune(
     held = _list_kinds(root) if root else {}
     made = sorted((entry for kind in MADE for entry in held.get(kind, ())), key=lambda entry: entry.used)
     chosen = _choose(made, age, max_size, everything) + (list(held.get(TIMINGS, ())) if timings else [])
-    gone = chosen if dry_run or root is None else take_out(chosen, root / "stage")
+    gone = chosen if dry_run or root is None else take_out(chosen, root)
     left = [entry for entry in chosen if entry not in gone]
     if as_json:
         said = {"deleted": [str(entry.path) for entry in gone], "failed": [str(entry.path) for entry in left]}
@@ -98,12 +100,24 @@ def _choose(made: Sequence[Held], age: float | None, max_size: int | None, every
 
 
 def _list_kinds(root: Path) -> dict[str, list[Held]]:
-    """Entries of the cache by kind, least recently used first."""
-    kinds: dict[str, list[Held]] = {kind: list_held(root / kind) for kind in MADE} | {TIMINGS: [], OTHER: []}
-    for entry in list_held(root):
-        if entry.path.name not in MADE:
-            kinds[TIMINGS if entry.path.name.startswith(f"{TIMINGS}-") else OTHER].append(entry)
-    return kinds
+    """Entries of the cache by kind, least recently used first. CutegenError (exit 2): a folder is not the user's alone,
+    or a link."""
+    from cutegen.loaded import PACKAGE_NAME
+    from cutegen.render.environment import TEMPLATE_NAME
+    from cutegen.tune.store import STORE_NAME
+
+    forms = {"kernels": KERNEL_NAME, "packages": PACKAGE_NAME, "templates": TEMPLATE_NAME}
+    place = root
+    try:
+        kinds = {TIMINGS: list_held(root, form=STORE_NAME), OTHER: list_held(root, form=_OTHER_NAME)}
+        for kind in MADE:
+            place = root / kind
+            kinds[kind] = list_held(root, kind, form=forms[kind])
+    except OSError as error:
+        where = error.filename if isinstance(error, UntrustedError) else place
+        remedy = "a cache is a folder that only you and root may write, without links; CUTEGEN_CACHE_DIR names it"
+        raise CutegenError(f"{where}: {error.strerror}", remedy, exit_code=2) from None
+    return {kind: kinds[kind] for kind in (*MADE, TIMINGS, OTHER)}
 
 
 def _title(kind: str) -> str:
