@@ -51,6 +51,13 @@ def stay_inside(path: Path, within: Path | None = None) -> Path:
     raise CutegenError(f"{outside} is a link to {os.path.realpath(outside)}, out of its folder", REMEDY, exit_code=2)
 
 
+def stay_put(path: Path, within: Path) -> None:
+    """CutegenError: a link leads from the folder `within` to the folder `path` below it, and not into a root."""
+    real, straight = os.path.realpath(path), os.path.join(os.path.realpath(within), path.relative_to(within))
+    if real != straight and not any(_holds(os.path.realpath(root), real) for root in roots()):
+        raise CutegenError(f"{path} is a link to {real}, another folder", f"delete the link, or {REMEDY}", exit_code=2)
+
+
 def roots() -> tuple[str, ...]:
     """The folders that links may lead into."""
     return tuple(filter(None, os.environ.get(ROOTS, "").split(os.pathsep)))
