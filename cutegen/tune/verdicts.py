@@ -17,8 +17,10 @@ from cutegen.families.tuning import TuningSpace
 from cutegen.resolve import Lock, Resolution, bind_winner, lock_path, resolve_tuned
 from cutegen.resolve.binding import dsl_series
 from cutegen.resolve.winners import DEFAULT, Bounds, Winner
+from cutegen.roots import read_file
 from cutegen.run.intervals import Interval, speed_ratio
 from cutegen.run.shapes import Shape, shape_text
+from cutegen.spec.text_rules import MAX_BYTES
 from cutegen.tune.report import TuneReport
 from cutegen.tune.search import Trial
 
@@ -194,9 +196,10 @@ def _frozen(knobs: Mapping[str, object]) -> str:
 
 
 def fingerprint(spec: Path) -> tuple[str, ...]:
-    """Hashes of the spec and its lock; "" for what is not there."""
+    """Hashes of the spec and its lock; "" for what is not there. OSError, CutegenError: see `read_file`."""
     return tuple(
-        hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "" for path in (spec, lock_path(spec))
+        hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest() if path.exists() else ""
+        for path in (spec, lock_path(spec))
     )
 
 
