@@ -63,8 +63,7 @@ def prune(
 ) -> int:
     """Delete kernels, packages and templates from the cache; what is needed again is made again.
 
-    Kernels and templates may be deleted while others use them. A server that calls FlashMLA's interface has to be
-    started again when its package is gone.
+    All of it may be deleted while others use it, but for measurements: a process goes on with what it has loaded.
     """
     if age is None and max_size is None and not (everything or timings):
         remedy = "--older-than 30d, --max-size 5GB, --all, or --timings"

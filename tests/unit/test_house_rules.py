@@ -24,8 +24,8 @@ def test_file(path: Path) -> None:
     assert path.name.partition(".")[0] not in EMPTY_NAMES
 
 
-# Who opens files without `roots.read_file`, which knows links, devices and sizes: nobody what a checkout brings, but for
-# code that runs anyway. A new line here wants a reason.
+# Who opens files without `roots.read_file`, which knows links, devices and sizes: nobody what a checkout brings, code
+# that runs anyway aside. A new line here wants a reason.
 OPENERS = {
     "cli/__init__.py": "/dev/null",
     "cli/author.py": "pages of docs, and shipped specs",
