@@ -15,7 +15,6 @@ import importlib.util
 import json
 import linecache
 import os
-import re
 import shutil
 import sys
 import threading
@@ -27,11 +26,11 @@ from typing import NamedTuple
 
 from cutegen.render.package import RenderedPackage
 from cutegen.runtime.cache import MANIFEST, KernelCache, default_root, describe_untrusted, warn_untrusted
+from cutegen.runtime.cache_limit import ENTRY_NAMES
 from cutegen.runtime.temporary import TemporaryFolder
 from cutegen.runtime.trust import UntrustedError, make_folder, open_folder, read_file
 
 FOLDER = "packages"
-PACKAGE_NAME = re.compile(r"[A-Za-z_]\w*_([0-9a-f]{20})", re.ASCII)
 _REMEDY = "delete it, and load its spec again"
 _lock = threading.RLock()
 
@@ -77,7 +76,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if not fullname.startswith(f"{__name__}."):
             return None
         key, _, module = fullname[len(__name__) + 1 :].partition(".")
-        if not PACKAGE_NAME.fullmatch(key):
+        if not ENTRY_NAMES[FOLDER].fullmatch(key):
             return None
         if key not in _held:
             _held[key] = _find(key, fullname)

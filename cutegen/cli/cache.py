@@ -12,7 +12,7 @@ import click
 from cutegen.cli import console
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import LOCKS, default_root
-from cutegen.runtime.cache_limit import KERNEL_NAME, LIMIT, STAGE, Held, find_limit, list_held, read_size, take_out
+from cutegen.runtime.cache_limit import ENTRY_NAMES, LIMIT, STAGE, Held, find_limit, list_held, read_size, take_out
 from cutegen.runtime.trust import UntrustedError
 
 # Kinds that can be made again, each a folder of entries; measurements take a GPU and time, and stay unless asked for.
@@ -101,17 +101,12 @@ def _choose(made: Sequence[Held], age: float | None, max_size: int | None, every
 def _list_kinds(root: Path) -> dict[str, list[Held]]:
     """Entries of the cache by kind, least recently used first. CutegenError (exit 2): a folder is not the user's alone,
     or a link."""
-    from cutegen.loaded import PACKAGE_NAME
-    from cutegen.render.environment import TEMPLATE_NAME
-    from cutegen.tune.store import STORE_NAME
-
-    forms = {"kernels": KERNEL_NAME, "packages": PACKAGE_NAME, "templates": TEMPLATE_NAME}
     place = root
     try:
-        kinds = {TIMINGS: list_held(root, form=STORE_NAME), OTHER: list_held(root, form=_OTHER_NAME)}
+        kinds = {TIMINGS: list_held(root, form=ENTRY_NAMES[TIMINGS]), OTHER: list_held(root, form=_OTHER_NAME)}
         for kind in MADE:
             place = root / kind
-            kinds[kind] = list_held(root, kind, form=forms[kind])
+            kinds[kind] = list_held(root, kind, form=ENTRY_NAMES[kind])
     except OSError as error:
         where = error.filename if isinstance(error, UntrustedError) else place
         remedy = "a cache is a folder that only you and root may write, without links; CUTEGEN_CACHE_DIR names it"

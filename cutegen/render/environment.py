@@ -18,7 +18,6 @@ from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import default_root, read_kept, write_kept
 from cutegen.runtime.trust import seal
 
-TEMPLATE_NAME = re.compile(r"[0-9a-f]{40}\.jinja-[\w.]+-[0-9a-f]{12}(-markup)?")  # of a compiled one in the cache
 PACKAGE = Path(__file__).resolve().parent.parent
 
 

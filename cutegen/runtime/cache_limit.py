@@ -23,7 +23,13 @@ from cutegen.runtime.trust import make_folder, open_folder
 
 STAGE = "stage"  # the folder of a cache in which things are made, and unmade
 KERNELS = "kernels"
-KERNEL_NAME = re.compile(r"[0-9a-f]{64}")
+# Names of entries by kind, each but the last in a folder of that name. A package ends in its digest.
+ENTRY_NAMES = {
+    KERNELS: re.compile(r"[0-9a-f]{64}"),
+    "packages": re.compile(r"[A-Za-z_]\w*_[0-9a-f]{20}", re.ASCII),
+    "templates": re.compile(r"[0-9a-f]{40}\.jinja-[\w.]+-[0-9a-f]{12}(-markup)?", re.ASCII),
+    "timings": re.compile(r"timings-\d+\.sqlite(-wal|-shm|-journal)?", re.ASCII),
+}
 LIMIT = "CUTEGEN_CACHE_LIMIT"
 RECENT_S = 600.0  # reading an entry takes milliseconds, and what a build has made it reads when all is built
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -123,4 +129,4 @@ def keep_limit(root: Path) -> None:
     size; OSError, UntrustedError: the kernels cannot be listed."""
     limit = find_limit()
     if limit is not None:
-        take_out(over_limit(list_held(root, KERNELS, form=KERNEL_NAME), limit, time.time()), root)
+        take_out(over_limit(list_held(root, KERNELS, form=ENTRY_NAMES[KERNELS]), limit, time.time()), root)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -23,7 +22,6 @@ from cutegen.runtime.trust import check_file, make_folder, open_folder
 # Of the tables and of how their figures are taken: a file of another version is left alone.
 VERSION = 3
 _COMPANIONS = ("-wal", "-shm", "-journal")  # files that SQLite reads with the store
-STORE_NAME = re.compile(rf"timings-\d+\.sqlite({'|'.join(_COMPANIONS)})?")  # of any version
 BUSY_S = 30.0  # an entry of another process takes milliseconds
 
 FaultKind: TypeAlias = Literal["failed", "wrong", "crashed", "hung", "killed", "starved"]

@@ -18,7 +18,7 @@ from cutegen.cli import main
 from cutegen.render import environment
 from cutegen.runtime import cache_limit
 from cutegen.runtime.cache import CacheWarning, KernelCache
-from cutegen.runtime.cache_limit import KERNEL_NAME, KERNELS, keep_limit, list_held, over_limit, read_size, take_out
+from cutegen.runtime.cache_limit import ENTRY_NAMES, KERNELS, keep_limit, list_held, over_limit, read_size, take_out
 from cutegen.runtime.trust import UntrustedError
 from cutegen.tune.store import TimingStore, store_path
 
@@ -192,7 +192,7 @@ def test_entries_that_others_take_out_at_the_same_time(root: Path) -> None:
         publish(root, f"k{number}", 1000, DAY)
     code = (
         "import sys; from pathlib import Path; from cutegen.runtime.cache_limit import *\n"
-        "root = Path(sys.argv[1]); print(len(take_out(list_held(root, KERNELS, form=KERNEL_NAME), root)))"
+        "root = Path(sys.argv[1]); print(len(take_out(list_held(root, KERNELS, form=ENTRY_NAMES[KERNELS]), root)))"
     )
     processes = [
         subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -206,11 +206,11 @@ def test_entries_that_others_take_out_at_the_same_time(root: Path) -> None:
 
 def test_what_goes_away_meanwhile_is_left_out(root: Path) -> None:
     publish(root, "a", 1000, DAY)
-    held = list_held(root, KERNELS, form=KERNEL_NAME)
+    held = list_held(root, KERNELS, form=ENTRY_NAMES[KERNELS])
     assert [entry.path.name for entry in over_limit(held, 0, time.time())] == [key_of("a")]
     assert take_out(held, root) == held
     assert take_out(held, root) == []
-    assert list_held(root, "nothing", form=KERNEL_NAME) == []
+    assert list_held(root, "nothing", form=ENTRY_NAMES[KERNELS]) == []
 
 
 def test_the_names_are_those_that_are_given(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
