@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -28,34 +29,50 @@ def write_text(path: Path, text: str, within: Path | None = None) -> bool:
     return True
 
 
+def write_output(path: Path, text: str) -> None:
+    """Replace a file that somebody has named for an output by `text`, as `write_text` does; a device or pipe, such as
+    /dev/stdout, is written to."""
+    if not _is_stream(path):
+        write_text(path, text)
+        return
+    try:
+        with open(path, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def holds(path: Path, text: str, within: Path | None = None) -> bool:
     """Whether the file reads exactly so. within: see `write_texts`."""
     new = text.encode()
     with suppress(OSError):
-        return not _is_stream(path) and read_file(path, len(new), within) == new
+        return read_file(path, len(new), within) == new
     return False
 
 
 def write_texts(texts: Mapping[Path, str], within: Path | None = None) -> None:
     """Replace each path by its text. All texts are on the disk before the first one takes its place.
 
-    A link stays, and the file that it names is replaced. A device or pipe, such as /dev/stdout, is written to. A file
-    that must not be written is refused: OSError; so is a link that leaves the folder `within`, by default the one that
-    it lies in, or else leads into no root: CutegenError.
+    A link stays, and the file that it names is replaced. What is no regular file, or must not be written, is refused:
+    OSError; so is a link that leaves the folder `within`, by default the one that it lies in, or else leads into no
+    root: CutegenError.
     """
     temporaries: dict[Path, tuple[Path, Path]] = {}  # of a path: the text on the disk, and the place for it
     path = Path()
     try:
         for path, text in texts.items():
-            if _is_stream(path):
-                continue
             real = stay_inside(path, within)
             target = real if path.is_symlink() else path
             target.parent.mkdir(parents=True, exist_ok=True)
             sweep_temporaries(target.parent)
             mode = 0o644
             with suppress(FileNotFoundError):
-                mode = target.stat().st_mode & 0o777
+                mode = target.stat().st_mode
+                if stat.S_ISDIR(mode):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if not stat.S_ISREG(mode):
+                    raise OSError(errno.EINVAL, "not a regular file")
                 if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             # Named before it exists: an interrupt may come as soon as it does.
@@ -63,13 +80,9 @@ def write_texts(texts: Mapping[Path, str], within: Path | None = None) -> None:
             temporaries[path] = temporary, target
             with open(temporary, "x", encoding="utf-8", newline="\n") as stream:
                 stream.write(text)
-            os.chmod(temporary, mode)
-        for path, text in texts.items():
-            if path in temporaries:
-                os.replace(*temporaries[path])
-            else:
-                with open(path, "w", encoding="utf-8", newline="\n") as stream:
-                    stream.write(text)
+            os.chmod(temporary, mode & 0o777)
+        for path in temporaries:
+            os.replace(*temporaries[path])
     except BaseException as error:
         for temporary, _ in temporaries.values():
             with suppress(OSError):

@@ -16,7 +16,7 @@ from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm
 from cutegen.build.trial import try_compiler
 from cutegen.cache_words import OFF, show_size
 from cutegen.runtime.cache import default_root
-from cutegen.runtime.cache_limit import list_held
+from cutegen.runtime.cache_limit import ENTRY_NAMES, KERNELS, list_held
 from cutegen.runtime.gpu import arch_capability, driver_needed, probe_driver, probe_gpu, probe_torch
 from cutegen.runtime.sources import (
     DSL_FLOOR,
@@ -149,6 +149,10 @@ def _cache() -> Item:
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
         return Item("cache", f"{root} is not writable", False, "set CUTEGEN_CACHE_DIR to a writable folder")
-    kernels = list_held(root / "kernels")
+    try:
+        kernels = list_held(root, KERNELS, form=ENTRY_NAMES[KERNELS])
+    except OSError as error:
+        said = "let nobody but you and root write it, or set CUTEGEN_CACHE_DIR to another folder"
+        return Item("cache", f"{root}: {KERNELS}: {error.strerror}", False, said)
     size = sum(entry.size for entry in kernels)
     return Item("cache", f"{root}: {len(kernels)} kernels, {show_size(size)}", True)

@@ -14,7 +14,7 @@ from cutegen.cli.stdin import stdin_option, typed_text
 from cutegen.config import FILE, SECTION
 from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
-from cutegen.files import write_text, write_texts
+from cutegen.files import write_output, write_texts
 from cutegen.roots import read_file
 from cutegen.spec.text_rules import MAX_BYTES
 
@@ -147,7 +147,7 @@ def schema(family: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
     else:
-        write_text(output, text)
+        write_output(output, text)
 
 
 @click.command(hidden=True)

@@ -30,7 +30,7 @@ from cutegen.cli.report import (
 from cutegen.cli.targets import shapes_option, suite_option, targets_argument
 from cutegen.defaults import AGAIN_ROUNDS, LEAST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
 from cutegen.diagnostics import CutegenError
-from cutegen.files import write_text
+from cutegen.files import write_output
 from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def bench(
     comparison = compare_results(before, result, margin, show_equal) if before else None
     try:
         if output:
-            write_text(output, pack(data))
+            write_output(output, pack(data))
         write_pictures(result, html, svg)
     finally:  # a result is on the screen even when it cannot be written
         _say_measured(data, result, comparison, as_json)
@@ -151,7 +151,7 @@ def _keep(report: BenchReport, command: str, output: Path | None) -> None:
         from cutegen.report.stored import pack
 
         with suppress(OSError):  # told at the end
-            write_text(output, pack(report.to_json(command)))
+            write_output(output, pack(report.to_json(command)))
 
 
 def bench_targets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +14,15 @@ from cutegen.cli import console
 from cutegen.cli.durations import read_duration
 from cutegen.cli.options import refuse_idle
 from cutegen.diagnostics import CutegenError
-from cutegen.runtime.cache import default_root
-from cutegen.runtime.cache_limit import LIMIT, Held, find_limit, list_held, read_size, take_out
+from cutegen.runtime.cache import LOCKS, default_root
+from cutegen.runtime.cache_limit import ENTRY_NAMES, LIMIT, STAGE, Held, find_limit, list_held, read_size, take_out
+from cutegen.runtime.trust import UntrustedError
 
 # Kinds that can be made again, each a folder of entries; measurements take a GPU and time, and stay unless asked for.
 MADE = {"kernels": "compiled kernels", "packages": "rendered packages", "templates": "compiled templates"}
 TIMINGS = "timings"
 OTHER = "other"  # locks, and what is unfinished
+_OTHER_NAME = re.compile(f"{LOCKS}|{STAGE}")
 
 
 @click.group(invoke_without_command=True)
@@ -75,7 +78,7 @@ def prune(
     held = _list_kinds(root) if root else {}
     made = sorted((entry for kind in MADE for entry in held.get(kind, ())), key=lambda entry: entry.used)
     chosen = _choose(made, age, max_size, everything) + (list(held.get(TIMINGS, ())) if timings else [])
-    gone = chosen if dry_run or root is None else take_out(chosen, root / "stage")
+    gone = chosen if dry_run or root is None else take_out(chosen, root)
     left = [entry for entry in chosen if entry not in gone]
     if as_json:
         said = {"deleted": [str(entry.path) for entry in gone], "failed": [str(entry.path) for entry in left]}
@@ -102,12 +105,19 @@ def _choose(made: Sequence[Held], age: float | None, max_size: int | None, every
 
 
 def _list_kinds(root: Path) -> dict[str, list[Held]]:
-    """Entries of the cache by kind, least recently used first."""
-    kinds: dict[str, list[Held]] = {kind: list_held(root / kind) for kind in MADE} | {TIMINGS: [], OTHER: []}
-    for entry in list_held(root):
-        if entry.path.name not in MADE:
-            kinds[TIMINGS if entry.path.name.startswith(f"{TIMINGS}-") else OTHER].append(entry)
-    return kinds
+    """Entries of the cache by kind, least recently used first. CutegenError (exit 2): a folder is not the user's alone,
+    or a link."""
+    place = root
+    try:
+        kinds = {TIMINGS: list_held(root, form=ENTRY_NAMES[TIMINGS]), OTHER: list_held(root, form=_OTHER_NAME)}
+        for kind in MADE:
+            place = root / kind
+            kinds[kind] = list_held(root, kind, form=ENTRY_NAMES[kind])
+    except OSError as error:
+        where = error.filename if isinstance(error, UntrustedError) else place
+        remedy = "a cache is a folder that only you and root may write, without links; CUTEGEN_CACHE_DIR names it"
+        raise CutegenError(f"{where}: {error.strerror}", remedy, exit_code=2) from None
+    return {kind: kinds[kind] for kind in (*MADE, TIMINGS, OTHER)}
 
 
 def _title(kind: str) -> str:

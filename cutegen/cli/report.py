@@ -11,7 +11,7 @@ import click
 from cutegen.cli import console
 from cutegen.cli.options import refuse_idle
 from cutegen.diagnostics import CutegenError
-from cutegen.files import write_text
+from cutegen.files import write_output
 
 if TYPE_CHECKING:
     from cutegen.report.result import Result
@@ -114,7 +114,7 @@ def report_(
     comparison = compare_results(load_result(old), result, margin, show_equal) if old else None
     write_pictures(result, html, svg)
     if output:
-        write_text(output, pack(load_data(file)))
+        write_output(output, pack(load_data(file)))
     if as_json:
         summaries = {k: {r: s.model_dump() for r, s in by.items()} for k, by in result.summaries.items()}
         console.print_json({"summaries": summaries, "comparison": comparison[1] if comparison else None})
@@ -179,7 +179,7 @@ def write_pictures(result: Result, html: Path | None, svg: Path | None) -> None:
 
         for path, render in ((svg, render_chart), (html, render_page)):
             if path:
-                write_text(path, render(result))
+                write_output(path, render(result))
 
 
 def say_result(result: Result) -> None:

@@ -16,7 +16,9 @@ from cutegen.config import Config
 from cutegen.diagnostics import CutegenError, suggest
 from cutegen.families.registry import FAMILIES
 from cutegen.files import write_texts
+from cutegen.roots import read_file
 
+MAX_SCHEMA = 1 << 20  # bytes: ours take 0.05 MB
 # The line of a spec that names its schema to editors; the path is relative to the spec.
 SERVER = "# yaml-language-server: $schema="
 
@@ -111,7 +113,7 @@ def _read_origin(origin: str, name: str) -> tuple[str, str]:
 
 def _place_schema(folder: Path, family: str) -> tuple[Path, str] | None:
     """The schema of a spec in `folder`, and its text where it is to be written: in a checkout of cutegen there is one
-    already. None: another file is in its place."""
+    already. None: another file is in its place; CutegenError: a link out of the folder is."""
     from cutegen.families.registry import load_spec_model
     from cutegen.render.environment import PACKAGE
     from cutegen.spec.schema import IDENTITY, schema_text
@@ -122,8 +124,8 @@ def _place_schema(folder: Path, family: str) -> tuple[Path, str] | None:
     path = folder / "schema" / f"{family}.json"
     if os.path.lexists(path):
         try:
-            ours = json.loads(path.read_text(encoding="utf-8"))["$id"] == f"{IDENTITY}:{family}"
-        except (OSError, ValueError, KeyError, TypeError):
+            ours = json.loads(read_file(path, MAX_SCHEMA, folder))["$id"] == f"{IDENTITY}:{family}"
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             ours = False
         if not ours:
             return None

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,14 +19,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cutegen.runtime.cache_limit import LIMIT, keep_limit, mark_used
-from cutegen.runtime.temporary import PREFIX, sweep, temporary_folder
+from cutegen.runtime.cache_limit import KERNELS, LIMIT, STAGE, keep_limit, mark_used, remove
+from cutegen.runtime.temporary import fresh_name, sweep, temporary_folder
 from cutegen.runtime.trust import UntrustedError, make_folder, open_folder, read_file, seal, shared_mode, unseal
 
 FORMAT = 2
-KERNELS, STAGE, LOCKS = "kernels", "stage", "locks"  # folders of a cache
+LOCKS = "locks"
 MANIFEST = "manifest"
 LOCK_WAIT_S = 300.0  # longer than any compile: then the holder hangs, and working twice is better than hanging too
+MOST_MANIFEST = 1 << 20  # bytes: some 5 kB as written
 ROOM = 4 << 20  # bytes a kernel's files may take: 0.2 MB as planned, 1 MB where it spills
 
 
@@ -75,16 +75,17 @@ class KernelCache:
         path = self._entry(key)
         try:
             with open_folder(self.root, self.folder, key) as folder:
-                manifest = json.loads(unseal(read_file(folder, path / MANIFEST)))
+                manifest = json.loads(unseal(read_file(folder, path / MANIFEST, MOST_MANIFEST)))
                 if (manifest["format"], manifest["key"]) != (FORMAT, key):
                     return None
                 files = {name: read_file(folder, path / name) for name in manifest["files"]}
-            if {name: _digest(data) for name, data in files.items()} == manifest["files"]:
-                mark_used(path)
+                if {name: _digest(data) for name, data in files.items()} != manifest["files"]:
+                    return None
+                mark_used(folder)
                 return Entry(key, files, manifest["facts"], manifest["notes"], kept=True)
         except UntrustedError as error:
             warn_untrusted(error)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             pass
         return None
 
@@ -175,17 +176,15 @@ class KernelCache:
     def _keep_limit(self) -> None:
         assert self.root is not None
         try:
-            keep_limit(self.root / KERNELS, self.root / STAGE)
+            keep_limit(self.root)
         except ValueError as error:
             warnings.warn(f"{LIMIT}: {error}; the cache has no limit", CacheWarning, 4)
 
     def discard(self, key: str) -> None:
-        """Takes an entry out of the way in one step, then deletes it."""
+        """Takes an entry out of the way in one step, then deletes it. OSError: it stays."""
         if self.root is not None:
-            folder = make_folder(self.root, STAGE)
-            trash = tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder, ignore_cleanup_errors=True)
-            with trash, contextlib.suppress(FileNotFoundError):
-                os.rename(self._entry(key), Path(trash.name) / "entry")
+            with contextlib.suppress(FileNotFoundError):
+                remove(self.root, self.folder, key)
 
     def note(self, entry: Entry, name: str, value: object) -> None:
         """Adds something to the notes of an entry that is kept; failing to is a warning."""
@@ -258,7 +257,7 @@ def _fresh_path(root: Path) -> Path:
     """A new path in the folder of a cache where what is unfinished lies, and is deleted by others if we die."""
     folder = make_folder(root, STAGE)
     sweep(folder)
-    return folder / f"{PREFIX}{os.urandom(8).hex()}"
+    return folder / fresh_name()
 
 
 def _try_room(folder: Path) -> None:
@@ -275,8 +274,12 @@ def _digest(data: bytes) -> str:
 
 def warn_untrusted(error: UntrustedError) -> None:
     """Tells that something in the cache is left aside because others may have written it."""
+    warnings.warn(describe_untrusted(error), CacheWarning, 3)
+
+
+def describe_untrusted(error: UntrustedError) -> str:
     remedy = "if you know who wrote it, change its owner or take that permission away; if not, delete it"
-    warnings.warn(f"{error.filename} {error.strerror}: it is not used; {remedy}", CacheWarning, 3)
+    return f"{error.filename} {error.strerror}: it is not used; {remedy}"
 
 
 def warn_unusable(text: str) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.abc import InspectLoader
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def load_kernel(module: str, tiling: object, arch: str) -> Kernel:
 @functools.cache
 def _load_kernel(module: str, tiling: object, arch: str) -> Kernel:
     path = find_source(module)
-    text = _first_text(path)
+    text = _first_text(module, path)
     # Without the versions of the DSL a key would be too wide.
     cache = KernelCache(default_root() if dsl_version() else None)
     key = instance_key(text, module, path, tiling, arch)
@@ -92,10 +93,20 @@ def _load_kernel(module: str, tiling: object, arch: str) -> Kernel:
 
 
 @functools.cache
-def _first_text(path: Path) -> str:
+def _first_text(module: str, path: Path) -> str:
     """What a kernel module said when this process first asked: that is what runs here, and what its keys are made of,
     even if the package is rendered again meanwhile."""
-    return path.read_text(encoding="utf-8")
+    return _read_source(module)
+
+
+def _read_source(module: str) -> str:
+    """The text of a module, from the loader that imports it. ImportError: there is none."""
+    spec = importlib.util.find_spec(module)
+    loader = spec.loader if spec else None
+    text = loader.get_source(module) if isinstance(loader, InspectLoader) else None
+    if text is None:
+        raise ImportError(f"{module!r} has no source")
+    return text
 
 
 def find_source(module: str) -> Path:
@@ -211,7 +222,7 @@ def _compile(
 
 def _runs(module: str, text: str) -> bool:
     """Whether an imported module has this text: its file had not changed when it was imported."""
-    if _imported.get(module) != text and find_source(module).read_text(encoding="utf-8") == text:
+    if _imported.get(module) != text and _read_source(module) == text:
         _imported[module] = text
     return _imported.get(module) == text
 

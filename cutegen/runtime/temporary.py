@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PREFIX = "cutegen-"
+from cutegen.runtime.trust import open_folder
+
 STALE_S = 3600.0  # a leftover this old belongs to a process that died
+_NAME = re.compile(r"cutegen-[0-9a-f]{16}")
+
+
+def fresh_name() -> str:
+    """A name that nothing has yet, and that `sweep` knows as ours."""
+    return f"cutegen-{os.urandom(8).hex()}"
 
 
 class TemporaryFolder:
@@ -20,9 +28,13 @@ class TemporaryFolder:
     cannot be made. Forked processes hold it as well."""
 
     def __init__(self) -> None:
-        parent = Path(tempfile.gettempdir())
-        sweep(parent)
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        system = Path(tempfile.gettempdir())
+        if parent := _user_folder(system):
+            sweep(parent)
+            self.path = parent / fresh_name()
+            self.path.mkdir(0o700)
+        else:
+            self.path = Path(tempfile.mkdtemp(prefix="cutegen-", dir=system))
         self._handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         with contextlib.suppress(OSError):  # no locks on this file system: the folder is kept for an hour
             fcntl.flock(self._handle, fcntl.LOCK_SH)
@@ -42,11 +54,24 @@ def temporary_folder() -> Iterator[Path]:
         folder.delete()
 
 
+def _user_folder(system: Path) -> Path | None:
+    """The folder in the system's temporary directory that all of this user's lie in, apart from what else is there.
+    None: its place is taken, or others may write it."""
+    path = system / f"cutegen-{os.geteuid()}"
+    with contextlib.suppress(OSError):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(0o700)
+        with open_folder(system, path.name) as handle:
+            return path if os.fstat(handle).st_uid == os.geteuid() else None
+    return None
+
+
 def sweep(parent: Path) -> None:
-    """Deletes folders and files of this user in `parent` that are named as here, are an hour old and not held."""
+    """Deletes folders and files of this user in `parent` that have names as from `fresh_name`, are an hour old and not
+    held."""
     with contextlib.suppress(OSError), os.scandir(parent) as found:
         for item in found:
-            if item.name.startswith(PREFIX):
+            if _NAME.fullmatch(item.name):
                 with contextlib.suppress(OSError):
                     _sweep_one(Path(item.path), item.stat(follow_symlinks=False))
 

@@ -28,20 +28,34 @@ class UntrustedError(PermissionError):
 
 
 @contextlib.contextmanager
-def open_folder(root: Path, *names: str) -> Iterator[int]:
-    """A descriptor of the folder root/names[0]/...; below `root` no link is followed. OSError: there is none;
-    UntrustedError: others may write one of these folders."""
+def open_folder(root: Path, *names: str, make: bool = False) -> Iterator[int]:
+    """A descriptor of the folder root/names[0]/...; below `root` no link is followed. make: what is missing below
+    `root` is made, for those who may read that. OSError: there is none; UntrustedError: others may write one of these
+    folders, and nothing was made in it."""
     path, handle = root, os.open(root, _FOLDER)
     try:
         _check(path, handle)
+        mode = shared_mode(handle)
         for name in names:
-            path, outer = path / name, handle
-            handle = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
-            os.close(outer)
+            path, made = path / name, make and _make(name, handle)
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+            os.close(handle)
+            handle = inner
             _check(path, handle)
+            if made:
+                os.fchmod(handle, mode)
         yield handle
     finally:
         os.close(handle)
+
+
+def _make(name: str, folder: int) -> bool:
+    """Whether there was no such folder in an open one."""
+    try:
+        os.mkdir(name, PRIVATE, dir_fd=folder)
+    except FileExistsError:
+        return False
+    return True
 
 
 def make_folder(root: Path, *names: str) -> Path:
@@ -49,41 +63,40 @@ def make_folder(root: Path, *names: str) -> Path:
     may read `root`. Errors as those of open_folder."""
     if not root.exists():
         root.mkdir(PRIVATE, parents=True, exist_ok=True)
-    path = root
-    for name in names:
-        path /= name
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(PRIVATE)
-            path.chmod(shared_mode(root))
-    with open_folder(root, *names):
-        return path
+    with open_folder(root, *names, make=True):
+        return root.joinpath(*names)
 
 
-def shared_mode(root: Path) -> int:
+def shared_mode(root: Path | int) -> int:
     """Permissions of a folder below `root`: those of `root`, and no writing for others."""
-    return PRIVATE | stat.S_IMODE(root.stat().st_mode) & 0o055
+    return PRIVATE | stat.S_IMODE(os.stat(root).st_mode) & 0o055
 
 
-def read_file(folder: int, path: Path) -> bytes:
-    """The bytes of the file path.name in an open folder; `path` is for messages. OSError: it is missing, too large or
-    not a plain file; UntrustedError."""
-    handle = os.open(path.name, _FILE, dir_fd=folder)
-    with open(handle, "rb") as file:
-        _check(path, handle)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "is not a plain file", str(path))
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise OSError(errno.EFBIG, "is larger than any file of the cache", str(path))
+def read_file(folder: int, path: Path, most: int = MOST_BYTES) -> bytes:
+    """The bytes of the file path.name in an open folder; `path` is for messages. OSError: it is missing, has more than
+    `most` bytes or is not a plain file; UntrustedError."""
+    with _open_file(folder, path) as handle, open(handle, "rb", closefd=False) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, "is larger than any such file of the cache", str(path))
     return data
 
 
 def check_file(folder: int, path: Path) -> None:
     """OSError: the file path.name is missing in an open folder, or is not a plain file; UntrustedError. Who opens it by
     its path later finds the same: only the user and root may change the folder."""
+    with _open_file(folder, path):
+        pass
+
+
+@contextlib.contextmanager
+def _open_file(folder: int, path: Path) -> Iterator[int]:
     handle = os.open(path.name, _FILE, dir_fd=folder)
     try:
         _check(path, handle)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "is not a plain file", str(path))
+        yield handle
     finally:
         os.close(handle)
 

@@ -21,6 +21,7 @@ from cutegen.runtime.trust import check_file, make_folder, open_folder
 
 # Of the tables and of how their figures are taken: a file of another version is left alone.
 VERSION = 3
+_COMPANIONS = ("-wal", "-shm", "-journal")  # files that SQLite reads with the store
 BUSY_S = 30.0  # an entry of another process takes milliseconds
 
 FaultKind: TypeAlias = Literal["failed", "wrong", "crashed", "hung", "killed", "starved"]
@@ -151,8 +152,10 @@ def store_path(root: Path | None) -> Path | None:
 def _open(path: Path | None) -> sqlite3.Connection:
     if path:
         make_folder(path.parent)
-        with open_folder(path.parent) as folder, suppress(FileNotFoundError):
-            check_file(folder, path)
+        with open_folder(path.parent) as folder:
+            for suffix in ("", *_COMPANIONS):
+                with suppress(FileNotFoundError):
+                    check_file(folder, path.with_name(path.name + suffix))
     connection = sqlite3.connect(path or ":memory:", timeout=BUSY_S, isolation_level=None)
     try:
         _switch_to_wal(connection)
@@ -193,7 +196,7 @@ def _timing(text: str) -> Timing | None:
     try:
         *rows, name = json.loads(text)
         own, default, baseline = (tuple(map(float, row)) for row in rows)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     if len({len(row) for row in (own, default, baseline or own)}) > 1:
         return None  # ratios are of one round

@@ -15,7 +15,8 @@ from gemm_specs import PLAIN
 from cutegen.build.facts import FACTS, Facts, noted_facts
 from cutegen.render import environment, render_package
 from cutegen.resolve import resolve_document
-from cutegen.runtime.cache import KERNELS, MANIFEST, Entry, KernelCache
+from cutegen.runtime.cache import MANIFEST, Entry, KernelCache
+from cutegen.runtime.cache_limit import KERNELS
 from cutegen.runtime.compile import CUBIN, OBJECT, PTX, find_compiled
 from cutegen.spec import load_text
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import inspect
 import os
 import pickle
+import py_compile
+import shutil
 import subprocess
 import sys
 import warnings
@@ -18,6 +23,7 @@ from mla_specs import MLA
 import cutegen
 from cutegen import loaded
 from cutegen.resolve import resolve_file, save_lock
+from cutegen.runtime import compile as compile_module
 from cutegen.runtime.cache import CacheWarning
 
 ONE = PLAIN + "portfolio: 1\n"
@@ -35,7 +41,7 @@ DATA: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(loaded, "__path__", [])
+    monkeypatch.setattr(loaded, "_held", {})
     monkeypatch.setattr(loaded, "_temporary", {})
     for name in [m for m in sys.modules if m.startswith("cutegen.loaded.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -172,16 +178,71 @@ def test_a_damaged_package_is_rendered_again(tmp_path: Path, cache: Path, damage
     assert {f.name: f.read_text() for f in entry.iterdir() if f.suffix in (".py", ".so")} == good
 
 
-def test_damaged_bytecode_is_compiled_again(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    path = write(tmp_path)
-    cutegen.load(path)
-    (entry,) = cache.iterdir()
-    (bytecode,) = (entry / "__pycache__").glob("plan.*.pyc")
-    bytecode.write_bytes(bytecode.read_bytes()[:40])
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has imported no package yet."""
+    monkeypatch.setattr(loaded, "_held", {})
     for name in [m for m in sys.modules if m.startswith("cutegen.loaded.")]:
         monkeypatch.delitem(sys.modules, name)
-    assert cutegen.load(path).name == "plain"
+
+
+@pytest.mark.parametrize("place", ["bytecode", "text"])
+def test_only_what_the_name_of_a_package_says_is_run(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Whoever has a spec or a pickle: the text that was compared is compiled, and there is no bytecode."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = write(tmp_path)
+    plan = cutegen.load(path)
+    (entry,) = cache.iterdir()
+    assert not (entry / "__pycache__").exists()
+    data, wrong = pickle.dumps(plan), entry / "plan.py"
+    text = wrong.read_text()
+    if place == "bytecode":
+        compiled = Path(importlib.util.cache_from_source(wrong))
+        compiled.parent.mkdir(mode=0o700)
+        wrong.write_text(text + "raise SystemExit('bytecode was run')\n")
+        py_compile.compile(str(wrong), str(compiled), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+        wrong.write_text(text)
+    else:
+        wrong.write_text(text + "raise SystemExit('it was run')\n")
+    forget(monkeypatch)
+    with pytest.raises(ImportError, match=r"plain_\w+ (is not what its name says|cannot be read .*): delete it"):
+        pickle.loads(data)
+    assert list(cutegen.load(path).tilings) == list(plan.tilings)
+    assert wrong.read_text() == text
+
+
+def test_a_pickle_without_its_package_says_where_it_was_looked_for(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pickle.dumps(cutegen.load(write(tmp_path)))
+    forget(monkeypatch)
+    (entry,) = cache.iterdir()
+    shutil.rmtree(entry)
+    with pytest.raises(ModuleNotFoundError, match=f"{entry} is no package: load its spec with this cache"):
+        pickle.loads(data)
+    monkeypatch.setenv("CUTEGEN_CACHE", "0")
+    with pytest.raises(ModuleNotFoundError, match="set CUTEGEN_CACHE_DIR"):
+        pickle.loads(data)
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'cutegen\.loaded\.nothing'"):
+        importlib.import_module("cutegen.loaded.nothing")
+
+
+def test_what_the_compiler_reads_is_what_was_compared(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The DSL asks `inspect` for source, and keys are made of it: neither looks at the file again."""
+    plan = cutegen.load(write(tmp_path))
+    (entry,) = cache.iterdir()
+    text = (entry / "kernel.py").read_text()
+    (entry / "kernel.py").write_text(text.replace("def ", "def x_"))
+    (entry / "plan.py").unlink()  # as after `cutegen cache prune`
+    name = f"cutegen.loaded.{entry.name}.kernel"
+    assert compile_module.find_source(name) == entry / "kernel.py"
+    assert compile_module._read_source(name) == text
+    module = sys.modules[type(plan).__module__]
+    assert module.__file__ == str(entry / "plan.py")
+    assert "class" in inspect.getsource(type(plan))
 
 
 CODE = """\
@@ -204,7 +265,6 @@ def test_processes_and_threads_load_at_once(tmp_path: Path, cache: Path) -> None
     outputs = [process.communicate() for process in runs]
     assert [process.returncode for process in runs] == [0, 0, 0], outputs
     assert len(list(cache.iterdir())) == 1
-    loaded.__path__[:] = [str(cache)]  # as it is in a process with this cache, where nothing has been loaded yet
     plans = [pickle.loads(output) for output, _ in outputs]
     with ThreadPoolExecutor(4) as pool:
         plans += pool.map(lambda _: cutegen.load(path), range(4))
@@ -225,25 +285,23 @@ def test_without_a_cache_it_is_temporary(tmp_path: Path, monkeypatch: pytest.Mon
             plan = cutegen.load(path)
     folder = Path(sys.modules[type(plan).__module__].__file__ or "").parent
     assert folder.parent.name.startswith("cutegen-")
-    code = "import cutegen, sys\nprint(type(cutegen.load(sys.argv[1])).__module__, *cutegen.loaded.__path__)"
+    code = "import cutegen, sys\nprint(sys.modules[type(cutegen.load(sys.argv[1])).__module__].__file__)"
     output, errors = run(code, str(path), CUTEGEN_CACHE="0").communicate()
-    assert not Path(output.decode().split()[1]).exists(), errors
+    assert not Path(output.decode().strip()).exists(), errors
 
 
-@pytest.mark.parametrize("place", ["packages", "entry", "plan.py", "__pycache__", "bytecode"])
+@pytest.mark.parametrize("place", ["packages", "entry", "plan.py"])
 def test_a_package_that_others_may_have_written_is_not_imported(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = write(tmp_path)
-    cutegen.load(path)
+    data = pickle.dumps(cutegen.load(path))
     (entry,) = cache.iterdir()
-    (bytecode,) = (entry / "__pycache__").glob("plan.*.pyc")
-    given = {"packages": cache, "entry": entry, "plan.py": entry / "plan.py", "__pycache__": bytecode.parent,
-             "bytecode": bytecode}[place]  # fmt: skip
+    given = {"packages": cache, "entry": entry, "plan.py": entry / "plan.py"}[place]
     given.chmod(0o777 if given.is_dir() else 0o666)
-    for name in [m for m in sys.modules if m.startswith("cutegen.loaded.")]:
-        monkeypatch.delitem(sys.modules, name)
+    forget(monkeypatch)
+    with pytest.raises(ImportError, match=r"may be written by others .*: it is not used"):
+        pickle.loads(data)
     with pytest.warns(CacheWarning, match="may be written by others"):
         plan = cutegen.load(path)
     file = Path(sys.modules[type(plan).__module__].__file__ or "")
@@ -252,7 +310,6 @@ def test_a_package_that_others_may_have_written_is_not_imported(
     assert file.is_relative_to(cache) == (place != "packages")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if place == "packages" else "error")
-        assert loaded._cached(cache.parent) == ([] if place == "packages" else [str(cache)])
         assert cutegen.load(path) is plan
 
 
@@ -260,7 +317,6 @@ def test_a_package_that_others_may_have_written_is_not_imported(
 def test_a_group_that_the_umask_lets_write_gets_no_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: str
 ) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setenv("CUTEGEN_CACHE", cached)
     path, before = write(tmp_path), os.umask(0o002)
     try:
@@ -270,4 +326,5 @@ def test_a_group_that_the_umask_lets_write_gets_no_say(
             assert cutegen.load(path) is plan
     finally:
         os.umask(before)
-    assert list((Path(sys.modules[type(plan).__module__].__file__ or "").parent / "__pycache__").iterdir())
+    file = Path(sys.modules[type(plan).__module__].__file__ or "")
+    assert file.stat().st_mode & 0o022 == file.parent.stat().st_mode & 0o022 == 0

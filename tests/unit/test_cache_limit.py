@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -10,13 +11,19 @@ import time
 from pathlib import Path
 
 import pytest
+from gemm_specs import PLAIN
 
+import cutegen
 from cutegen.cli import main
+from cutegen.render import environment
 from cutegen.runtime import cache_limit
 from cutegen.runtime.cache import CacheWarning, KernelCache
-from cutegen.runtime.cache_limit import keep_limit, list_held, over_limit, read_size, take_out
+from cutegen.runtime.cache_limit import ENTRY_NAMES, KERNELS, keep_limit, list_held, over_limit, read_size, take_out
+from cutegen.runtime.trust import UntrustedError
+from cutegen.tune.store import TimingStore, store_path
 
 DAY = 86_400.0
+TEMPLATE, PACKAGE, STORE = f"templates/{'0' * 40}.jinja-3.1.6-{'0' * 12}", f"packages/p_{'0' * 20}", "timings-2.sqlite"
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,8 +36,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def publish(root: Path, key: str, size: int = 1000, age: float = 0.0) -> Path:
-    cache = KernelCache(root)
+_names: dict[str, str] = {}  # by key
+
+
+def key_of(name: str) -> str:
+    key = hashlib.sha256(name.encode()).hexdigest()
+    _names[key] = name
+    return key
+
+
+def publish(root: Path, name: str, size: int = 1000, age: float = 0.0) -> Path:
+    cache, key = KernelCache(root), key_of(name)
     with cache.stage() as staged:
         assert staged
         (staged / "kernel.o").write_bytes(b"x" * size)
@@ -43,13 +59,13 @@ def publish(root: Path, key: str, size: int = 1000, age: float = 0.0) -> Path:
 def fill(root: Path) -> None:
     for age, key in enumerate(("new", "old", "older")):
         publish(root, key, 1000, age * 20 * DAY)
-    for name, size in (("templates/t.cache", 300), ("packages/p/m/plan.py", 50), ("timings-2.sqlite", 70)):
+    for name, size in ((TEMPLATE, 300), (f"{PACKAGE}/plan.py", 50), (STORE, 70)):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"x" * size)
 
 
 def kernels(root: Path) -> set[str]:
-    return {path.name for path in (root / "kernels").iterdir()}
+    return {_names[path.name] for path in (root / "kernels").iterdir()}
 
 
 def test_what_it_holds(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +111,7 @@ def test_prune(
     assert main(["cache", "prune", *arguments, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert kernels(root) == kept
-    names = {"templates": "templates/t.cache", "packages": "packages/p", "timings": "timings-2.sqlite"}
+    names = {"templates": TEMPLATE, "packages": PACKAGE, "timings": STORE}
     assert {kind for kind, name in names.items() if (root / name).exists()} == others
     assert list((root / "stage").iterdir()) == []
     assert said["ok"]
@@ -146,7 +162,7 @@ def test_what_is_not_a_size(text: str) -> None:
 def test_a_limit_takes_out_what_was_used_least_recently(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, age in (("a", 3 * DAY), ("b", 2 * DAY), ("c", DAY)):
         publish(root, key, 10_000, age)
-    assert KernelCache(root).find("a")  # and so `b` is the oldest now
+    assert KernelCache(root).find(key_of("a"))  # and so `b` is the oldest now
     monkeypatch.setenv(cache_limit.LIMIT, "32kB")
     publish(root, "d", 10_000)
     assert kernels(root) == {"a", "c", "d"}
@@ -161,7 +177,7 @@ def test_what_was_used_just_now_stays(root: Path, monkeypatch: pytest.MonkeyPatc
     publish(root, "a", 1000, cache_limit.RECENT_S / 2)
     publish(root, "b", 1000)
     assert kernels(root) == {"a", "b"}
-    os.utime(root / "kernels" / "a", (0, 0))
+    os.utime(root / "kernels" / key_of("a"), (0, 0))
     publish(root, "c")
     assert kernels(root) == {"b", "c"}
 
@@ -179,7 +195,7 @@ def test_entries_that_others_take_out_at_the_same_time(root: Path) -> None:
         publish(root, f"k{number}", 1000, DAY)
     code = (
         "import sys; from pathlib import Path; from cutegen.runtime.cache_limit import *\n"
-        "root = Path(sys.argv[1]); print(len(take_out(list_held(root / 'kernels'), root / 'stage')))"
+        "root = Path(sys.argv[1]); print(len(take_out(list_held(root, KERNELS, form=ENTRY_NAMES[KERNELS]), root)))"
     )
     processes = [
         subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -193,9 +209,66 @@ def test_entries_that_others_take_out_at_the_same_time(root: Path) -> None:
 
 def test_what_goes_away_meanwhile_is_left_out(root: Path) -> None:
     publish(root, "a", 1000, DAY)
-    held = list_held(root / "kernels")
-    assert [entry.path.name for entry in over_limit(held, 0, time.time())] == ["a"]
-    assert take_out(held, root / "stage") == held
-    assert take_out(held, root / "stage") == []
-    assert list_held(root / "nothing") == []
-    keep_limit(root / "nothing", root / "stage")
+    held = list_held(root, KERNELS, form=ENTRY_NAMES[KERNELS])
+    assert [entry.path.name for entry in over_limit(held, 0, time.time())] == [key_of("a")]
+    assert take_out(held, root) == held
+    assert take_out(held, root) == []
+    assert list_held(root, "nothing", form=ENTRY_NAMES[KERNELS]) == []
+
+
+def test_the_names_are_those_that_are_given(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the cache writes under other names would stay for ever."""
+    (tmp_path / "plain.yaml").write_text(PLAIN)
+    cutegen.load(tmp_path / "plain.yaml")
+    TimingStore(store_path(root)).close()
+    environment._environment.cache_clear()
+    environment._environment().get_template("_shared/init.py.jinja")
+    environment._environment.cache_clear()
+    publish(root, "a")
+    given = {kind: len(list((root / kind).iterdir())) for kind in ("kernels", "packages", "templates")}
+    given["timings"] = len(list(root.glob("timings*")))
+    assert main(["cache", "--json"]) == 0
+    kinds = json.loads(capsys.readouterr().out)["kinds"]
+    assert {kind: found["entries"] for kind, found in kinds.items() if kind != "other"} == given
+    assert all(given.values())
+
+
+@pytest.mark.parametrize("kind", ["kernels", "packages", "templates"])
+def test_nothing_is_deleted_through_a_link(
+    kind: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(root)
+    (root / kind).rename(tmp_path / "victim")
+    (root / kind).symlink_to(tmp_path / "victim")
+    before = sorted((tmp_path / "victim").rglob("*"))
+    assert main(["cache", "prune", "--all"]) == 2
+    assert f"{root / kind}: Not a directory" in capsys.readouterr().err
+    assert sorted((tmp_path / "victim").rglob("*")) == before
+
+
+@pytest.mark.parametrize("place", ["", "kernels"])
+def test_a_cache_that_others_may_write_is_not_pruned(
+    place: str, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(root)
+    (root / place).chmod(0o777)
+    assert main(["cache", "prune", "--all"]) == 2
+    assert f"{root / place}: may be written by others (mode 777)" in capsys.readouterr().err
+    assert kernels(root) == {"new", "old", "older"}
+    monkeypatch.setenv(cache_limit.LIMIT, "1")
+    with pytest.raises(UntrustedError):
+        keep_limit(root)
+    assert kernels(root) == {"new", "old", "older"}
+
+
+def test_a_folder_that_is_called_a_cache_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("templates/page.html", "packages/app/main.py", "kernels/a.cu", "timings-old/x", "src/x"):
+        (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "project" / name).write_text("mine")
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "project"))
+    before = sorted((tmp_path / "project").rglob("*"))
+    assert main(["cache", "prune", "--all", "--timings"]) == 0
+    assert capsys.readouterr().out == "0 entries, 0 B deleted\n"
+    assert sorted((tmp_path / "project").rglob("*")) == before

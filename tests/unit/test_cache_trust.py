@@ -17,7 +17,7 @@ from cutegen.render import environment
 from cutegen.runtime import compile as compile_module
 from cutegen.runtime.cache import MANIFEST, CacheWarning, Entry
 from cutegen.runtime.compile import OBJECT, find_compiled
-from cutegen.runtime.trust import open_folder, read_file, seal, unseal
+from cutegen.runtime.trust import UntrustedError, check_file, make_folder, open_folder, read_file, seal, unseal
 
 KEY = "k" * 64
 FACTS = Facts("k", 168, (384, 1, 1), 0, 0, 0, 900, 14400, {"HGMMA.F32": 4}, (40, 232), 2, (("C7510", "x"),), {})
@@ -99,8 +99,51 @@ def test_links_are_not_followed(kernels: Kernels, place: str, tmp_path: Path) ->
 def test_what_is_no_plain_file_is_no_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     tmp_path.chmod(0o700)
-    with open_folder(tmp_path) as folder, pytest.raises(OSError, match="not a plain file"):
-        read_file(folder, tmp_path / "pipe")
+    (tmp_path / "folder").mkdir(0o700)
+    before = os.listdir("/proc/self/fd")
+    with open_folder(tmp_path) as folder:
+        for look in (read_file, check_file):
+            for name in ("pipe", "folder"):
+                with pytest.raises(OSError, match="not a plain file"):
+                    look(folder, tmp_path / name)
+    assert os.listdir("/proc/self/fd") == before  # nothing stays open
+
+
+def test_nothing_is_made_below_a_root_that_others_may_write(tmp_path: Path) -> None:
+    """They could put a link in the place of what is made there."""
+    root, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
+    root.mkdir()
+    elsewhere.mkdir(0o700)
+    root.chmod(0o777)
+    with pytest.raises(UntrustedError):
+        make_folder(root, "kernels", "entry")
+    assert not list(root.iterdir())
+    root.chmod(0o755)
+    (root / "kernels").symlink_to(elsewhere)
+    with pytest.raises(NotADirectoryError):
+        make_folder(root, "kernels", "entry")
+    assert not list(elsewhere.iterdir())
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o750])
+def test_what_is_made_may_be_read_as_the_root(mode: int, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(mode)
+    before = os.umask(0o077)
+    try:
+        made = make_folder(tmp_path / "cache", "kernels", "entry")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (made, made.parent)} == {mode}
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b" " * (2 << 20) + b"{}"])
+def test_a_manifest_of_any_size_is_a_miss(kernels: Kernels, text: bytes) -> None:
+    kernels.compile()
+    (kernels.cache.root / "kernels" / KEY / MANIFEST).write_bytes(seal(text))
+    assert kernels.cache.find(KEY) is None
+    assert [kernels.compile()[0] for _ in range(2)] == [False, True]
 
 
 def test_the_bytes_that_were_checked_are_those_that_are_loaded(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from capabilities import bound_by_permissions
 
-from cutegen.files import STALE_S, keep_style, write_text, write_texts
+from cutegen.files import STALE_S, keep_style, write_output, write_text, write_texts
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
@@ -37,15 +37,28 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
     reader.start()
-    assert write_text(pipe, "text")
+    write_output(pipe, "text")
     reader.join(10)
     assert found == ["text"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+def test_what_nobody_has_named_for_an_output_is_a_file_or_nothing(tmp_path: Path) -> None:
+    """To write to a pipe that nobody reads would wait for ever."""
+    pipe, other = tmp_path / "x.lock.yaml", tmp_path / "other"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="not a regular file") as caught:
+        write_texts({other: "text", pipe: "text"})
+    assert caught.value.filename == str(pipe)
+    with pytest.raises(IsADirectoryError):
+        write_text(tmp_path, "text")
+    assert list(tmp_path.iterdir()) == [pipe]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/null", "/dev/full"])
 def test_devices_are_written_to(name: str) -> None:
-    code = f"from pathlib import Path; from cutegen.files import write_text; write_text(Path({name!r}), 'text')"
+    code = f"from pathlib import Path; from cutegen.files import write_output; write_output(Path({name!r}), 'text')"
     before = os.stat(name).st_mode
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert run.stdout == ("text" if name == "/dev/stdout" else "")

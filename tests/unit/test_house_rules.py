@@ -1,7 +1,8 @@
-"""Sizes and names of source files."""
+"""Sizes and names of source files, and who opens files."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,3 +26,48 @@ def test_files() -> None:
         if path.name.partition(".")[0] in EMPTY_NAMES:
             faults.append(f"{path.relative_to(ROOT)}: the name says nothing")
     assert faults == []
+
+
+# Who opens files without `roots.read_file`, which knows links, devices and sizes: nobody what a checkout brings, code
+# that runs anyway aside. A new line here wants a reason.
+OPENERS = {
+    "cli/__init__.py": "/dev/null",
+    "cli/author.py": "pages of docs, and shipped specs",
+    "cli/pages.py": "pages of docs",
+    "cli/start.py": "starters, part of the package",
+    "cli/words.py": "part of the package",
+    "epilogue/installed.py": "metadata and source of installed packages",
+    "families/generated_names.py": "part of the package",
+    "files.py": "what is written: new files, and outputs that were named",
+    "loaded.py": "new files",
+    "render/environment.py": "part of the package",
+    "render/standalone.py": "part of the package",
+    "roots.py": "read_file itself",
+    "run/subject.py": "code that runs",
+    "runtime/cache.py": "the cache, in folders that trust.py has checked, and new files",
+    "runtime/compile.py": "what the compiler writes",
+    "runtime/gpu.py": "an installed package",
+    "runtime/header.py": "code that runs",
+    "runtime/sources.py": "/proc/cpuinfo, and code that runs",
+    "runtime/temporary.py": "temporary folders",
+    "runtime/trust.py": "the cache: it has its own rules",
+}
+
+
+def test_files_of_a_checkout_are_read_by_one_function() -> None:
+    found = {
+        path.relative_to(ROOT / "cutegen").as_posix()
+        for path in (ROOT / "cutegen").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and _opens(node.func)
+    }
+    assert found == OPENERS.keys()
+
+
+def _opens(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id == "open"
+    if not isinstance(function, ast.Attribute):
+        return False
+    owner = function.value.id if isinstance(function.value, ast.Name) else ""
+    return function.attr in ("read_text", "read_bytes") or (function.attr == "open" and owner in ("os", "io", "path"))

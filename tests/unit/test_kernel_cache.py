@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -206,7 +207,7 @@ def test_full_disk_still_compiles(kernels: Kernels) -> None:
 
 
 def test_failing_publish_is_a_warning(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cache_module.os, "rename", full)
@@ -224,7 +225,7 @@ def test_without_any_place_to_write_it_still_compiles(kernels: Kernels, monkeypa
     def nowhere() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")  # what a full disk gives
 
-    monkeypatch.setattr(cache_module.tempfile, "gettempdir", nowhere)
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
     kernels.cache = KernelCache(kernels.log / "below_a_file")
     with pytest.warns(CacheWarning, match="No usable temporary directory"):
         assert kernels.compile() == (False, b"")
@@ -254,7 +255,7 @@ def test_missing_dsl_names_the_package(kernels: Kernels) -> None:
 
 
 def test_stale_stage_is_swept(kernels: Kernels) -> None:
-    stale = kernels.cache.root / "stage" / "cutegen-left"
+    stale = kernels.cache.root / "stage" / "cutegen-0123456789abcdef"
     stale.mkdir(parents=True)
     os.utime(stale, (0, 0))
     kernels.compile()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -106,3 +107,27 @@ def test_the_line_comes_first_and_once() -> None:
     text = f"# what\n{SERVER}old.json\ncutegen: 1\n"
     assert name_schema(text, "a/b.json") == f"{SERVER}a/b.json\n# what\ncutegen: 1\n"
     assert name_schema(text, "") == "# what\ncutegen: 1\n"
+
+
+@pytest.mark.parametrize("how", ["pipe", "deep", "large", "link"])
+def test_what_is_no_schema_is_left_alone(how: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schema = folder / "specs" / "schema" / "gemm.json"
+    schema.parent.mkdir(parents=True)
+    if how == "pipe":
+        os.mkfifo(schema)
+    elif how == "link":
+        schema.symlink_to("/dev/zero")
+    else:
+        schema.write_text("[" * 100_000 if how == "deep" else " " * (2 << 20) + "{}")
+    assert main(["new", "gemm", "mine"]) == (2 if how == "link" else 0)
+    if how == "link":
+        assert "gemm.json is a link to /dev/zero, out of its folder" in capsys.readouterr().err
+    else:
+        assert SERVER not in (folder / "specs" / "mine.yaml").read_text()
+
+
+def test_a_spec_to_start_from_is_a_bounded_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(folder / "pipe.yaml")
+    assert main(["new", "mine", "--from", "pipe.yaml"]) == 2
+    assert "not a regular file" in capsys.readouterr().err
+    assert not (folder / "specs").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -118,6 +119,11 @@ def test_foreign_figures_are_a_miss(tmp_path: Path, figures: str) -> None:
     assert store.find_timing("kernel", "default", PLACE, "s") is None
 
 
+@pytest.mark.parametrize("figures", ["[" * 100_000, "1", "[1, 2, 3, 4]", "null"])
+def test_what_this_version_did_not_write_is_no_timing(figures: str) -> None:
+    assert stores._timing(figures) is None
+
+
 def test_where_nothing_can_be_written_everything_stays_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = TimingStore(tmp_path / "file" / "t.sqlite")
@@ -163,3 +169,22 @@ def test_a_store_that_others_may_write_is_not_used(tmp_path: Path) -> None:
     assert not TimingStore(path).unusable
     tmp_path.chmod(0o777)
     assert "may be written by others" in TimingStore(path).unusable
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("how", ["link", "pipe", "open"])
+def test_what_sqlite_reads_beside_a_store_is_checked_too(suffix: str, how: str, tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "t.sqlite"
+    TimingStore(path).close()
+    beside = path.with_name(path.name + suffix)
+    if how == "link":
+        beside.symlink_to(tmp_path / "elsewhere")
+    elif how == "pipe":
+        os.mkfifo(beside, 0o600)
+    else:
+        beside.touch()
+        beside.chmod(0o666)
+    store = TimingStore(path)
+    assert "measurements are not kept" in store.unusable
+    store.keep_fault("kernel", NOWHERE, Fault("failed", "x"))  # in memory
+    assert not (tmp_path / "elsewhere").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,8 +41,10 @@ def test_a_file_is_regular_and_bounded(tmp_path: Path) -> None:
     for path, said in ((Path("/dev/zero"), "not a regular file"), (tmp_path / "pipe", "not a regular file")):
         with pytest.raises(OSError, match=said):
             read_file(path, 100)
+    before = os.listdir("/proc/self/fd")
     with pytest.raises(IsADirectoryError):
         read_file(tmp_path, 100)
+    assert os.listdir("/proc/self/fd") == before  # nothing stays open
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,20 @@ def test_a_folder_below_the_current_one_is_no_way_out(checkout: Path) -> None:
     assert list(outside.iterdir()) == [outside / "x"]
 
 
+@pytest.mark.parametrize("way", ["link", "link/specs/..", "link/inner", "inside"])
+def test_a_way_into_the_checkout_is_no_way_out(way: str, checkout: Path) -> None:
+    """A shell's PWD keeps the link that one came by, and os.getcwd does not."""
+    outside = checkout.parent / "outside"
+    Path("inner").mkdir()
+    (checkout.parent / "link").symlink_to(checkout)
+    (checkout.parent / "inside").symlink_to(checkout / "inner")
+    folder = checkout.parent / way / "generated"
+    folder.symlink_to(outside)
+    with pytest.raises(CutegenError, match="generated is a link to"):
+        write_text(folder / "x", "text")
+    assert not list(outside.iterdir())
+
+
 def test_a_device_in_place_of_a_lock_is_not_read(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("specs/x.lock.yaml").symlink_to("/dev/zero")
     assert main(["validate", "specs/x.yaml"]) == 2
@@ -108,6 +125,47 @@ def test_a_package_is_not_written_through_a_link(place: str, checkout: Path) -> 
     Path(place).symlink_to(outside / "there", target_is_directory=True)
     assert main(["render", "specs/x.yaml"]) == 2
     assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["lock", "--upgrade"], ["lock"], ["pin"], ["render"], ["validate"]])
+def test_a_pipe_in_place_of_a_lock_is_no_hang(
+    command: list[str], checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo("specs/x.lock.yaml")
+    assert main([*command, "specs/x.yaml"]) in (1, 2)
+    assert re.search(r"specs/x.lock.yaml\S* .*not a regular file", capsys.readouterr().err)
+
+
+PLACES = [("generated/x", "."), ("generated/x", "bar"), ("generated/x/_cutegen", "../bar"),
+          ("generated/x/_cutegen/device", "../../bar"), ("generated/x/plan.py", "../bar/plan.py")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "target"), PLACES)
+def test_a_package_is_no_way_into_another(
+    place: str, target: str, checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["render", "--standalone", "specs/x.yaml"]) == 0
+    Path("generated/x").rename("generated/bar")
+    Path(place).parent.mkdir(parents=True, exist_ok=True)
+    Path(place).symlink_to(target)
+    before = {path: path.read_bytes() for path in Path("generated/bar").rglob("*.py")}
+    for command in (["render"], ["render", "--check"]):
+        assert main([*command, "--standalone", "specs/x.yaml"]) == 1
+        assert f"{place} is a link to" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path("generated/bar").rglob("*.py")} == before
+    if Path(place).suffix != ".py":
+        assert main(["render", "--root", "generated", "--standalone", "specs/x.yaml"]) == 0
+
+
+def test_bytecode_is_not_deleted_through_a_link(checkout: Path) -> None:
+    elsewhere = checkout.parent / "outside" / "old.cpython-311.pyc"
+    elsewhere.touch()
+    assert main(["render", "specs/x.yaml"]) == 0
+    (Path("generated/x") / "old.py").write_text(Path("generated/x/plan.py").read_text())
+    Path("generated/x/__pycache__").symlink_to(elsewhere.parent)
+    assert main(["render", "specs/x.yaml"]) == 0
+    assert not Path("generated/x/old.py").exists()
+    assert elsewhere.exists()
 
 
 def test_a_root_of_the_command_line_is_one_for_that_command(checkout: Path) -> None:
