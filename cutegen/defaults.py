@@ -8,3 +8,4 @@ SLICE_MS = 60  # that each candidate gets in a round
 PATIENCE_SECONDS = 120.0  # for a baseline to get ready on one problem
 MAX_CANDIDATES = 60  # that `tune` tries on a problem
 FEW_CANDIDATES = 8  # the same between problems, beside the kernels that win around it
+TRACEBACK = "CUTEGEN_TRACEBACK"  # 1: what ends a command is raised, and shows where it comes from

@@ -16,10 +16,10 @@ from cutegen.cli.annotations import annotate
 from cutegen.cli.commands import COMMANDS, GROUPS, describe_examples
 from cutegen.cli.console import COLOURS, choose_colour, findings, note, print_json
 from cutegen.cli.trust import add_trust_options
+from cutegen.defaults import TRACEBACK
 from cutegen.diagnostics import CutegenError, describe_error, printable, suggest
-from cutegen.interrupts import EXIT_CODE, count_dropped, is_interrupt
+from cutegen.interrupts import EXIT_CODE, CountDropped, is_interrupt
 
-TRACEBACK = "CUTEGEN_TRACEBACK"
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space, or write to another disk"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions, or write to another folder"),
@@ -136,7 +136,7 @@ def _asked_format(arguments: Sequence[str]) -> str:
 def _run(arguments: Sequence[str] | None) -> int:
     """The exit code of one command. KeyboardInterrupt: it was interrupted, whatever became of that."""
     try:
-        with count_dropped() as dropped:
+        with CountDropped() as dropped:
             code = _call(arguments)
     except BaseException as error:
         if is_interrupt(error):

@@ -10,7 +10,7 @@ from cutegen.diagnostics.diagnostic import (
     raised_together,
     suggest,
 )
-from cutegen.diagnostics.printable import printable, printable_data, printable_lines
+from cutegen.diagnostics.printable import plain_lines, printable, printable_data, printable_lines
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "SpecError",
     "declare",
     "describe_error",
+    "plain_lines",
     "printable",
     "printable_data",
     "printable_lines",

@@ -36,6 +36,7 @@ _WORDS: dict[str, Data] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
+_FLOW_END = re.compile(r"\s*[,}]")
 # One of them begins a line of every spec.
 SPEC_KEYS = ("cutegen", "kernel")
 # What YAML calls printable; anything else is the mark of a binary file.
@@ -90,7 +91,8 @@ def _decode(raw: bytes, path: Path, shown: str, keys: Collection[str]) -> SpecDo
 
 def own_line(keys: Collection[str] = SPEC_KEYS) -> re.Pattern[str]:
     """A line that begins with one of the keys."""
-    return re.compile(rf"""^\s*(?:\{{\s*)?["']?(?:{"|".join(keys)})["']?\s*:""", re.MULTILINE)
+    # Blanks only: `\s*` would go over the empty lines below from each of them.
+    return re.compile(rf"""^[ \t]*(?:\{{[ \t]*)?["']?(?:{"|".join(keys)})["']?[ \t]*:""", re.MULTILINE)
 
 
 def _without_text(error: SpecError, shown: str) -> list[Diagnostic]:
@@ -291,7 +293,7 @@ class _Reader:
         elif not isinstance(node.data, str):
             end = node.end if node.end > node.start else node.start + 1
             message = f"a key is a name, not `{shown}`" if shown else "a key is missing"
-            cut = plain and self.text[parent.start] == "{" and re.match(r"\s*[,}]", self.text[node.end :])
+            cut = plain and self.text[parent.start] == "{" and _FLOW_END.match(self.text, node.end)
             self.find(rules.KEY_TYPE.id, node.start, end, message, rules.QUOTE_EXPRESSION if shown and cut else "")
         elif node.data in parent.keys:
             first = self.document.place(parent.keys[node.data].start, parent.keys[node.data].end)
