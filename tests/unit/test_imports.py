@@ -22,6 +22,8 @@ LAYERS = (
         "cutegen.elsewhere",
         "cutegen.dtypes",
         "cutegen.files",
+        "cutegen.globs",
+        "cutegen.toml_file",
         "cutegen.roots",
         "cutegen.child",
         "cutegen.interrupts",
