@@ -2,7 +2,7 @@
 
 KERNEL_SECONDS = 300.0  # to compile one kernel: it takes about 2 s; one that spills much, 20 s
 CASE_SECONDS = 60.0  # for a case of `check`
-ROUNDS, LEAST_ROUNDS = 9, 5  # of `bench`, over all candidates
+ROUNDS, LEAST_ROUNDS, MOST_ROUNDS = 9, 5, 10_000  # of `bench`, over all candidates
 AGAIN_ROUNDS = 15  # the same on a problem that is repeated because a speed reached under `--floor`
 SLICE_MS = 60  # that each candidate gets in a round
 PATIENCE_SECONDS = 120.0  # for a baseline to get ready on one problem
