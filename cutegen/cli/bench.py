@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 @click.option("--floor", type=console.FiniteRange(0, 100), metavar="SPEED",
               help="Measure a problem again where the lower end of a kernel's speed is under this; the second time "
               "counts, and both are kept.")  # fmt: skip
-@click.option("--again", type=click.IntRange(LEAST_ROUNDS, MOST_ROUNDS), default=AGAIN_ROUNDS, show_default=True, metavar="ROUNDS",
-              help="Rounds of the second time.")  # fmt: skip
+@click.option("--again", type=click.IntRange(LEAST_ROUNDS, MOST_ROUNDS), default=AGAIN_ROUNDS, show_default=True,
+              metavar="ROUNDS", help="Rounds of the second time.")  # fmt: skip
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=RESULT_FILE, metavar="FILE", help="Write the result, all samples in it, as JSON.")
 @html_option

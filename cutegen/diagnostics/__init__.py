@@ -10,7 +10,7 @@ from cutegen.diagnostics.diagnostic import (
     raised_together,
     suggest,
 )
-from cutegen.diagnostics.printable import plain_lines, printable, printable_data, printable_lines
+from cutegen.diagnostics.printable import cut, plain_lines, printable, printable_data, printable_lines
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Location",
     "Rule",
     "SpecError",
+    "cut",
     "declare",
     "describe_error",
     "plain_lines",

@@ -12,6 +12,15 @@ _STYLE = re.compile(rf"(\n|\t|{_COLOURS})")
 _BETWEEN = re.compile(r"(\n|\t)")
 
 
+MAX_QUOTED = 48  # characters of a value in a message: any legal name
+MAX_LINE = 1000  # of a message
+
+
+def cut(text: str, most: int = MAX_QUOTED) -> str:
+    """A value as a message quotes it."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def printable(text: str) -> str:
     """One line: what is not printable is written as Python does, `\\n`, `\\x1b` or `\\u202e`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
