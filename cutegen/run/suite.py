@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from cutegen.diagnostics import CutegenError, Rule, SpecError, cut, raised_together, register, suggest
+from cutegen.diagnostics import CutegenError, Rule, SpecError, cut, printable, raised_together, register, suggest
 from cutegen.dtypes import DTYPES
 from cutegen.epilogue import parse_expression
 from cutegen.epilogue.tree import Name, Slice, Span, Stored, walk
@@ -64,6 +64,9 @@ def _check_dtype(name: str) -> str:
 DtypeName = Annotated[str, AfterValidator(_check_dtype), WithJsonSchema({"type": "string", "enum": list(DTYPES)})]
 
 
+Text = Annotated[str, AfterValidator(printable)]  # tables show it
+
+
 def _check_epilogue(value: str | dict[str, str]) -> str | dict[str, str]:
     """The expressions of specs, of other names."""
     known = {"acc"}
@@ -88,7 +91,7 @@ def _find_slips(text: str, known: Container[str]) -> Iterator[tuple[Span, str, s
 class Problem(Section):
     """A problem with a name. Kernels that compute something else are left out of it, with the reason."""
 
-    name: str = Field(min_length=1, max_length=80, description="What it is, such as `Llama-3-8B qkv, decode`.")
+    name: Text = Field(min_length=1, max_length=80, description="What it is, such as `Llama-3-8B qkv, decode`.")
     shape: dict[str, Positive] = Field(min_length=1, description="Extents by dim; those of `grid` are left open.")
     source: str = Field(default="", description="Where it comes from, a key of `sources`.")
     dtype: DtypeName | None = Field(default=None, description="Of both operands; any, when left out.")
@@ -112,7 +115,7 @@ class SuiteFile(Section):
 
     cutegen: Version = Field(default=1, description="Version of the language.")
     description: str = Field(default="", description="What the problems are.")
-    sources: dict[str, str] = Field(default={}, description="Where problems come from, by a short name.")
+    sources: dict[str, Text] = Field(default={}, description="Where problems come from, by a short name.")
     grid: dict[str, list[Positive]] = Field(
         default={},
         description="Extents of each dim; every combination is a problem, the last dim varying fastest. Where there "

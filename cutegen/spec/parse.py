@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cutegen import elsewhere
-from cutegen.diagnostics import MAX_KEPT, Diagnostic, Rule, SpecError, cut, register, suggest
+from cutegen.diagnostics import MAX_KEPT, MAX_QUOTED, Diagnostic, Rule, SpecError, cut, register, suggest
 from cutegen.epilogue.rules import MAX_EXPRESSION, SPLIT
 from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec, Section
@@ -345,7 +345,7 @@ def _describe(value: Data, as_text: bool = True) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, str):
-        if len(value) > 40:
+        if len(value) > MAX_QUOTED:
             return f"a text of {len(value)} characters"
         return "the text " * as_text + f"`{value}`"
     if isinstance(value, (list, dict)):

@@ -179,3 +179,8 @@ def test_summary_is_the_geomean_of_each_round() -> None:
     assert (s.problems, s.least, s.most, s.behind) == (2, 0.5, 2.0, 1)
     assert s.geomean.median == pytest.approx(1.0)
     assert (s.geomean.low, s.geomean.high) == (pytest.approx(0.5**0.5), pytest.approx(2**0.5))
+
+
+def test_names_of_problems_are_shown_as_text(tmp_path: Path) -> None:
+    suite = write(tmp_path, 'sources: {a: "\\e[30m"}\nproblems: [{name: "\\e[30mx", shape: {m: 1}, source: a}]\n')
+    assert [(row.name, row.source) for row in suite.rows()] == [("\\x1b[30mx", "\\x1b[30m")]
