@@ -158,8 +158,8 @@ def read_lock(path: Path) -> Lock | None:
         raise _damaged(path, "is damaged: `written` is a map")
     made = {key: _decision(path, key, entry) for key, entry in decisions.items()}
     tilings, winners = _winners(path, data.get("tilings", {}), data.get("winners", []))
-    if not isinstance(dsl := data.get("dsl", ""), str):
-        raise _damaged(path, "is damaged: `dsl` is text")
+    if not isinstance(dsl := data.get("dsl", ""), str) or len(dsl) > MAX_REASON:
+        raise _damaged(path, "is damaged: `dsl` is a release")
     chosen = _portfolio(path, data.get("portfolio"))
     return Lock(spec, made, tilings, winners, written, dsl if winners else "", chosen)
 
@@ -171,7 +171,7 @@ def _portfolio(path: Path, entry: Data) -> Portfolio | None:
         model, reason, tilings = entry["model"], entry["reason"], entry["tilings"]
         if isinstance(model, int) and isinstance(reason, str) and isinstance(tilings, list):
             maps = tuple(knobs for knobs in tilings if isinstance(knobs, dict))
-            if len(maps) == len(tilings) and model is not True:
+            if len(maps) == len(tilings) and model is not True and len(reason) <= MAX_REASON:
                 return Portfolio(model, reason, maps)
     raise _damaged(path, "is damaged: `portfolio` is a map with `model`, a number, `reason` and `tilings`, maps")
 
@@ -192,6 +192,8 @@ def _winners(path: Path, tilings: Data, winners: Data) -> tuple[dict[str, dict[s
 
 def _decision(path: Path, key: str, entry: Data) -> tuple[object, str]:
     if isinstance(entry, dict) and set(entry) == {"value", "reason"} and isinstance(reason := entry["reason"], str):
+        if len(reason) > MAX_REASON:
+            raise _damaged(path, f"is damaged: the reason of `{cut(key)}` has more than {MAX_REASON} characters")
         return entry["value"], reason
     raise _damaged(path, f"is damaged: decision `{cut(key)}` is no {{value, reason}}")
 

@@ -11,7 +11,8 @@ from cutegen.diagnostics import cut
 from cutegen.families.tuned import Calls
 
 DEFAULT = "default"  # in place of a tiling's name: nothing beat what the decisions say
-MAX_REASON = 2000  # characters of `unused`
+REASONS_SHOWN = 20  # why winners are not used, and versions that they were measured with: a note each
+MAX_REASON = 2000  # characters of any in a lock
 Bounds: TypeAlias = tuple[float, float, float]
 """A median between the ends of its interval."""
 

@@ -276,7 +276,7 @@ def test_of_a_file_that_is_no_lock_nothing_is_told(spec: Path, text: str) -> Non
     [
         ("decisions:\n", "decisions:\n" + "".join(f"  {i:x>50}: {{value: 1, reason: x}}\n" for i in range(2500))),
         ("cutegen: 1", f"cutegen: {'x' * 200_000}"),
-        ("decisions:\n", f"{'x' * 1000}: 3\ndecisions:\n"),
+        ('reason: "the default of sm_90a"}', f"reason: {'x' * 100_000}}}"),
         ("tiling.tile: {value: [128, 256, 64]", f"tiling.tile: {{value: [{'1, ' * 8000}1]"),
     ],
 )
