@@ -145,6 +145,7 @@ def test_the_nearest_file_with_the_section_counts(folder: Path) -> None:
         ("output = ''", "pyproject.toml:5:1: error[config-value]: `output` must be text"),
         ("specs = 'x'", "pyproject.toml:5:1: error[config-value]: `specs` must be a list of text"),
         ("exclude = [1]", "pyproject.toml:5:1: error[config-value]: `exclude` must be a list of text"),
+        ("output = 'link/made'", "error[config-value]: `output`: link/made leads out of the folder of pyproject.toml"),
         ("output = '../made'", "pyproject.toml:5:1: error[config-value]: `output`: ../made leads out of the folder"),
         (
             "output = '/srv/made'",
