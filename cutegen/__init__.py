@@ -6,8 +6,7 @@ imported when it is first used: docs/python.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # that of `typing`, which takes longer to import than Python to start; see cutegen.interrupts
 if TYPE_CHECKING:
     from cutegen.api import Spec, load
     from cutegen.diagnostics import CutegenError, Diagnostic, Location, SpecError

@@ -1,11 +1,15 @@
-"""Ctrl-C, wherever it lands: libraries wrap it in exceptions of their own, and Python drops it in destructors."""
+"""Ctrl-C, wherever it lands: libraries wrap it in exceptions of their own, and Python drops it in destructors.
+
+Imports nothing that takes time: until `cutegen.__main__.start` runs, an interrupt ends in a traceback.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
 
 EXIT_CODE = 130  # 128 + SIGINT, as shells count
 
@@ -25,25 +29,29 @@ def is_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-class Dropped:
-    """count: interrupts that landed where Python cannot raise them, as in a destructor."""
+def ignore_interrupts() -> None:
+    """From here on, as the process is about to end."""
+    import signal  # late: it takes time
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class CountDropped:
+    """A context, in which interrupts that Python would report and forget are counted instead. count: those that landed
+    where it cannot raise them, as in a destructor."""
 
     count = 0
 
+    def __enter__(self) -> CountDropped:
+        self.before = sys.unraisablehook
+        sys.unraisablehook = self._take
+        return self
 
-@contextlib.contextmanager
-def count_dropped() -> Iterator[Dropped]:
-    """Interrupts that Python would report and forget are counted instead."""
-    dropped, before = Dropped(), sys.unraisablehook
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        sys.unraisablehook = self.before
 
-    def hook(unraisable: Any) -> None:
+    def _take(self, unraisable: sys.UnraisableHookArgs) -> None:
         if is_interrupt(unraisable.exc_value):
-            dropped.count += 1
+            self.count += 1
         else:
-            before(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield dropped
-    finally:
-        sys.unraisablehook = before
+            self.before(unraisable)

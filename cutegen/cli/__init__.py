@@ -18,10 +18,10 @@ from cutegen.cli.commands import COMMANDS, GROUPS, describe_examples
 from cutegen.cli.console import COLOURS, FORMAT, asked_format, choose_colour, findings, note, print_json
 from cutegen.cli.progress import show_line
 from cutegen.cli.trust import add_trust_options
+from cutegen.defaults import TRACEBACK
 from cutegen.diagnostics import CutegenError, describe_error, printable, suggest
-from cutegen.interrupts import EXIT_CODE, count_dropped, is_interrupt
+from cutegen.interrupts import EXIT_CODE, CountDropped, is_interrupt
 
-TRACEBACK = "CUTEGEN_TRACEBACK"
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space, or write to another disk"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions, or write to another folder"),
@@ -162,7 +162,7 @@ def _is_bare(error: click.ClickException) -> bool:
 def _run(arguments: Sequence[str] | None, asked: dict[str, str]) -> int:
     """The exit code of one command. KeyboardInterrupt: it was interrupted, whatever became of that."""
     try:
-        with count_dropped() as dropped:
+        with CountDropped() as dropped:
             code = _call(arguments, asked)
     except BaseException as error:
         if is_interrupt(error):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.diagnostics import CutegenError, SpecError, printable
 
-_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_DATA = {"%": "%25", "\n": "%0A"}
 _PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
 
 
@@ -48,4 +48,5 @@ def _in_workspace(file: Path) -> str:
 
 
 def _escape(text: str, codes: dict[str, str]) -> str:
+    text = "\n".join(map(printable, text.split("\n")))  # a log shows the line as it is
     return "".join(codes.get(c, c) for c in text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import takewhile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.families.registry import FAMILIES
 from cutegen.files import write_output, write_texts
 from cutegen.roots import read_file
+from cutegen.spec.load import own_line
 from cutegen.spec.text_rules import MAX_BYTES
 
 
@@ -59,7 +59,7 @@ def _is_foreign(path: Path) -> bool:
             text = read_file(path, MAX_BYTES)
         except (OSError, CutegenError):
             return False
-    return bool(text.strip()) and not re.search(rb"^\s*[{\"']*cutegen\b", text, re.MULTILINE)
+    return bool(text.strip()) and not own_line(("cutegen",)).search(text.decode("utf-8", "replace"))
 
 
 def _examine(path: Path) -> None:

@@ -28,7 +28,7 @@ from cutegen.cli.report import (
     write_pictures,
 )
 from cutegen.cli.targets import shapes_option, suite_option, targets_argument
-from cutegen.defaults import AGAIN_ROUNDS, LEAST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
+from cutegen.defaults import AGAIN_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
 from cutegen.diagnostics import CutegenError
 from cutegen.files import write_output
 from cutegen.runtime.temporary import temporary_folder
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 @click.command()
 @targets_argument
 @shapes_option
-@click.option("--rounds", type=click.IntRange(LEAST_ROUNDS), default=ROUNDS, show_default=True, metavar="N",
-              help="Rounds over all candidates.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(LEAST_ROUNDS, MOST_ROUNDS), default=ROUNDS, show_default=True,
+              metavar="N", help="Rounds over all candidates.")  # fmt: skip
 @click.option("--slice", "slice_ms", type=console.FiniteRange(1, 10_000), default=SLICE_MS, show_default=True,
               metavar="MS", help="Time each candidate gets in a round.")  # fmt: skip
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME",
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 @click.option("--floor", type=console.FiniteRange(0, 100), metavar="SPEED",
               help="Measure a problem again where the lower end of a kernel's speed is under this; the second time "
               "counts, and both are kept.")  # fmt: skip
-@click.option("--again", type=click.IntRange(LEAST_ROUNDS), default=AGAIN_ROUNDS, show_default=True, metavar="N",
-              help="Rounds of the second time.")  # fmt: skip
+@click.option("--again", type=click.IntRange(LEAST_ROUNDS, MOST_ROUNDS), default=AGAIN_ROUNDS, show_default=True,
+              metavar="N", help="Rounds of the second time.")  # fmt: skip
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
 @click.option("-o", "--output", type=RESULT_FILE, metavar="FILE", help="Write the result, all samples in it, as JSON.")
 @html_option

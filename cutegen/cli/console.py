@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from cutegen.cli.annotations import annotate
 from cutegen.cli.stdin import STDIN, read_stdin
 from cutegen.config import FILE, INCLUDE, SECTION, find_config
-from cutegen.diagnostics import CutegenError, SpecError, printable_lines, suggest
+from cutegen.diagnostics import CutegenError, SpecError, plain_lines, printable_lines, suggest
 from cutegen.files import LOCK_SUFFIX
 
 _MARKS = (
@@ -203,7 +203,8 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """A line about the run, on stderr; the marks of an error report are coloured."""
+    """Lines about the run, on stderr; the marks of an error report are coloured, and nothing else."""
+    text = plain_lines(text)
     for pattern, colour in _MARKS:
         text = pattern.sub(click.style(r"\g<0>", fg=colour, bold=True), text)
     click.echo(printable_lines(text), err=True, color=_colour())

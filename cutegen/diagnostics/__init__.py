@@ -10,11 +10,12 @@ from cutegen.diagnostics.diagnostic import (
     raised_together,
     suggest,
 )
-from cutegen.diagnostics.printable import printable, printable_data, printable_lines
+from cutegen.diagnostics.printable import MAX_QUOTED, cut, plain_lines, printable, printable_data, printable_lines
 from cutegen.diagnostics.rules import NOT_YET_SUPPORTED, RULES, Rule, declare, register
 
 __all__ = [
     "MAX_KEPT",
+    "MAX_QUOTED",
     "NOT_YET_SUPPORTED",
     "RULES",
     "CutegenError",
@@ -22,8 +23,10 @@ __all__ = [
     "Location",
     "Rule",
     "SpecError",
+    "cut",
     "declare",
     "describe_error",
+    "plain_lines",
     "printable",
     "printable_data",
     "printable_lines",

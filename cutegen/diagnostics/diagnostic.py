@@ -6,14 +6,17 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
-from cutegen.diagnostics.printable import printable
+from cutegen.diagnostics.printable import MAX_LINE, cut, printable
 from cutegen.diagnostics.rules import RULES
 
 # A terminal line; longer source lines are cut around the caret.
 MAX_SOURCE_COLUMNS = 160
 # Findings of one file that are printed; a file that is wrong throughout would scroll the first ones away.
 MAX_SHOWN = 50
+# Words that a name is compared with, in letters and then in full, and the longest of them: a file may have thousands.
+MAX_CANDIDATES, MAX_COMPARED, MAX_WORD = 200, 4, 64
 # Of one file that are kept: a tool that reads JSON needs no more of a file that is wrong throughout.
 MAX_KEPT = 300
 
@@ -43,6 +46,8 @@ class Diagnostic:
 
     def __post_init__(self) -> None:
         assert self.rule in RULES, f"rule {self.rule!r} is not registered"
+        object.__setattr__(self, "message", cut(self.message, MAX_LINE))
+        object.__setattr__(self, "remedy", cut(self.remedy, MAX_LINE))
 
     def render(self) -> str:
         """`file:line:col: error[rule]: message`, the source line with a caret underline, and the remedy."""
@@ -81,12 +86,15 @@ def _excerpt(source: str, place: Location) -> list[str]:
 
 class CutegenError(Exception):
     """Something the user can mend. message: what is wrong, in numbers; details: lines below it; remedy: what to do;
-    exit_code: the process's. Each is a line that may quote anything."""
+    exit_code: the process's. Each is a line that may quote anything, and is cut where it is long."""
 
     def __init__(self, message: str, remedy: str = "", exit_code: int = 1, details: Iterable[str] = ()) -> None:
-        self.message = "\n  ".join(map(printable, (message, *details)))
+        lines = [message, *details]
+        shown = [cut(line, MAX_LINE) for line in lines[: 1 + MAX_SHOWN]]
+        shown += [f"... and {left} more"] if (left := len(lines) - len(shown)) else []
+        self.message = "\n  ".join(map(printable, shown))
         super().__init__(self.message)
-        self.remedy = printable(remedy)
+        self.remedy = printable(cut(remedy, MAX_LINE))
         self.exit_code = exit_code
 
     def __str__(self) -> str:
@@ -136,7 +144,13 @@ def describe_error(error: BaseException) -> str:
 
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """``did you mean `stages`?`` for the candidates that `word` begins, else the closest one; "" when none is close."""
-    by_lower = {c.lower(): c for c in candidates}
-    close = [c for c in by_lower if c.startswith(word.lower())] if len(word) > 2 else []
-    close = close[:3] or difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean {' or '.join(f'`{by_lower[c]}`' for c in close)}?" if close else ""
+    by_lower = {c.lower(): c for c in islice(candidates, MAX_CANDIDATES) if len(c) <= MAX_WORD}
+    asked = word.lower()
+    if len(asked) > MAX_WORD:
+        return ""
+    close = [c for c in by_lower if c.startswith(asked)] if len(asked) > 2 else []
+    if not close:
+        letters = [(letter, asked.count(letter)) for letter in set(asked)]
+        alike = sorted(by_lower, key=lambda c: -sum(min(n, c.count(x)) for x, n in letters) / (len(asked) + len(c) + 1))
+        close = difflib.get_close_matches(asked, alike[:MAX_COMPARED], n=1, cutoff=0.6)
+    return f"did you mean {' or '.join(f'`{by_lower[c]}`' for c in close[:3])}?" if close else ""

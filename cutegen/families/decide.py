@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cutegen.arch import DEVICES, Device, default_device
-from cutegen.diagnostics import Diagnostic, SpecError
+from cutegen.diagnostics import Diagnostic, SpecError, cut
 from cutegen.families.knobs import Knob, plain
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Decision, Origin
 from cutegen.runtime.base import SILENT
+from cutegen.spec.base import list_names
 
 if TYPE_CHECKING:
     from cutegen.spec import KernelSpec, SpecDocument
@@ -137,7 +138,9 @@ def _device(spec: KernelSpec, locked: Locked) -> tuple[Device, tuple[Origin, str
     kept = DEVICES.get(value) if isinstance(value, str) else None
     if kept and kept.arch == spec.arch:
         return kept, ("lock", reason), []
-    notes = [f"device: {json.dumps(value)} of the lock is not a device of {spec.arch}; decided again"] if value else []
+    notes = (
+        [f"device: {cut(json.dumps(value))} of the lock is not a device of {spec.arch}; decided again"] if value else []
+    )
     return default, ("auto", f"the default of {spec.arch}"), notes
 
 
@@ -147,7 +150,8 @@ def _read_locked(
     """Locked decisions by candidate field, and notes about those of no use, among them those that the spec
     contradicts."""
     kept: dict[str, tuple[Any, str]] = {}
-    notes = []
+    notes: list[str] = []
+    unknown: list[str] = []
     keys = {knob.key: knob for knob in knobs}
     for key, (value, reason) in locked.items():
         if key == "device":
@@ -156,17 +160,20 @@ def _read_locked(
         if reason == WRITTEN and (knob is None or knob.field not in written):
             continue
         if knob is None:
-            notes.append(f"{key}: the lock decides it, but this spec has no such knob; dropped")
+            unknown.append(key)
             continue
         try:
             read = knob.read(value)
         except ValueError as error:
-            notes.append(f"{key}: {json.dumps(value)} of the lock is not {error}; decided again")
+            notes.append(f"{key}: {cut(json.dumps(value))} of the lock is not {error}; decided again")
             continue
         kept[knob.field] = (read, reason)
         if written.get(knob.field, read) != read:
             now = json.dumps(plain(written[knob.field]))
-            notes.append(f"{key}: the spec now says {now}, the lock had {json.dumps(value)}")
+            notes.append(f"{key}: the spec now says {now}, the lock had {cut(json.dumps(value))}")
+    if unknown:
+        it, knob_s = ("them", "knobs") if len(unknown) > 1 else ("it", "knob")
+        notes.append(f"{list_names(unknown)}: the lock decides {it}, but this spec has no such {knob_s}; dropped")
     return kept, notes
 
 

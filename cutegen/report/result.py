@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    model_validator,
+)
 
 from cutegen.diagnostics import CutegenError, printable_data
 from cutegen.report.stored import unpack
@@ -53,7 +62,7 @@ class CandidateResult(Part):
     library: str
     does: str
     tiling: str
-    numbers: dict[str, Any] | None
+    numbers: InstanceOf[dict[str, Any]] | None  # as they are: candidates share those of one tiling
     digest: str | None
     sets: Count
     flops: Count | None

@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from math import isfinite
 from typing import Any
 
+from cutegen.defaults import MOST_ROUNDS
 from cutegen.run.intervals import median_interval, speed_ratio
 from cutegen.run.measured import STORED_VERSION, VERSION, summarise
 
 DIGITS = 5
+MAX_LIBRARIES = 64  # that a candidate is compared with
 # Of a candidate: kept as it is; kept in microseconds under another name.
 _KEPT = ("name", "baseline", "library", "does", "tiling", "digest", "sets", "flops", "bytes", "right")
 _SECONDS = {"host_seconds": "host_us", "step_seconds": "step_us"}
@@ -105,6 +108,10 @@ def _unpack_candidates(
         raise ValueError("two candidates of a problem have one name")
     if not all(isfinite(s) and s > 0 for own in samples.values() for s in own) or not all(samples.values()):
         raise ValueError("a time is a positive number, and every candidate has some")
+    if max(map(len, samples.values()), default=0) > MOST_ROUNDS:
+        raise ValueError(f"a candidate has more than {MOST_ROUNDS} samples")
+    if max((len(c.get("against", ())) for c in packed), default=0) > MAX_LIBRARIES:
+        raise ValueError(f"a candidate is compared with more than {MAX_LIBRARIES} libraries")
     return [_unpack_candidate(c, samples, against, tilings) for c in packed]
 
 
@@ -119,6 +126,7 @@ def _unpack_candidate(
     relative = found.pop("against", {})
     flops, moved = (found["flops"], found["bytes"]) if found.pop("rated", True) else (None, None)
 
+    @cache
     def speed(name: str) -> dict[str, Any]:
         return asdict(speed_ratio(samples[name], own))
 

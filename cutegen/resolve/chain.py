@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cutegen.families.tuning import TuningSpace
 from cutegen.files import holds, write_text
 from cutegen.resolve.binding import bind, staleness
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
+from cutegen.resolve.winners import REASONS_SHOWN
 from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, parse_spec
 
 NAMES_SHOWN = 3  # tilings of winners that a note is about
@@ -137,12 +139,14 @@ def _describe_unused(lock: Lock, dropped: bool) -> list[str]:
             about.setdefault(winner.unused, []).append(winner.tiling)
     what = "dropped" if dropped else "in the lock, and no call runs {}"
     notes = []
-    for reason, tilings in about.items():
+    for reason, tilings in islice(about.items(), REASONS_SHOWN):
         names = list(dict.fromkeys(tilings))
         more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
         many = len(tilings) > 1
         subject = f"{len(tilings)} winners ({', '.join(names[:NAMES_SHOWN])}{more}) are" if many else f"{names[0]} is"
         notes.append(f"winners: {subject} {what.format('them' if many else 'it')}: {reason}")
+    if left := [*about.values()][REASONS_SHOWN:]:
+        notes.append(f"winners: {sum(map(len, left))} more are {what.format('them')}, for {len(left)} other reasons")
     return notes
 
 

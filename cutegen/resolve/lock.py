@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cutegen.diagnostics import CutegenError, SpecError, printable_data
+from cutegen.diagnostics import CutegenError, SpecError, cut, printable_data
 from cutegen.families.resolved import Portfolio
 from cutegen.families.tuned import TunedRow
 from cutegen.files import LOCK_SUFFIX
@@ -18,10 +18,12 @@ from cutegen.roots import read_file
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.base import IDLE_KEYS
 from cutegen.spec.document import Data
+from cutegen.spec.load import own_line
 from cutegen.spec.text_rules import MAX_BYTES
 
 VERSION = 1
 _KEYS = ("cutegen", "spec", "decisions", "written", "portfolio", "dsl", "tilings", "winners")
+_OWN = ("spec", "decisions")  # of every lock; a file without a line for each is something else, and is not quoted
 _PASSED_OVER = ("evidence",)  # keys of older locks that nothing was ever written to
 _WIDTH = 120
 CONFLICT = "<<<<<<< "  # how git marks the first side of a merge conflict
@@ -138,24 +140,26 @@ def read_lock(path: Path) -> Lock | None:
     except SpecError as error:
         found = error.diagnostics[0]
         line = f"line {found.location.line}: " if found.location else ""
-        raise _damaged(path, f"is damaged: {line}{found.message}") from None
+        ours = all(own_line((key,)).search(text) for key in _OWN)
+        raise _damaged(path, f"is damaged: {line}{found.message if ours else 'it does not read as a lock'}") from None
     version = data.get("cutegen")
     if version != VERSION:
-        raise _damaged(path, f"was written by another version ({json.dumps(version)}; this one writes {VERSION})")
-    for key in ("spec", "decisions"):
+        said = str(version) if isinstance(version, int) else "without a number"
+        raise _damaged(path, f"was written by another version ({said}; this one writes {VERSION})")
+    for key in _OWN:
         if key not in data:
             raise _damaged(path, f"is torn: `{key}` is missing")
     spec, decisions = data["spec"], data["decisions"]
     if not isinstance(spec, str) or not isinstance(decisions, dict):
         raise _damaged(path, "is damaged: `spec` is text, `decisions` a map")
     if extra := set(data) - {*_KEYS, *_PASSED_OVER}:
-        raise _damaged(path, f"is damaged: unknown key `{sorted(extra)[0]}`")
+        raise _damaged(path, f"is damaged: unknown key `{cut(min(extra))}`")
     if not isinstance(written := data.get("written", {}), dict):
         raise _damaged(path, "is damaged: `written` is a map")
     made = {key: _decision(path, key, entry) for key, entry in decisions.items()}
     tilings, winners = _winners(path, data.get("tilings", {}), data.get("winners", []))
-    if not isinstance(dsl := data.get("dsl", ""), str):
-        raise _damaged(path, "is damaged: `dsl` is text")
+    if not isinstance(dsl := data.get("dsl", ""), str) or len(dsl) > MAX_REASON:
+        raise _damaged(path, "is damaged: `dsl` is a release")
     chosen = _portfolio(path, data.get("portfolio"))
     return Lock(spec, made, tilings, winners, written, dsl if winners else "", chosen)
 
@@ -167,7 +171,7 @@ def _portfolio(path: Path, entry: Data) -> Portfolio | None:
         model, reason, tilings = entry["model"], entry["reason"], entry["tilings"]
         if isinstance(model, int) and isinstance(reason, str) and isinstance(tilings, list):
             maps = tuple(knobs for knobs in tilings if isinstance(knobs, dict))
-            if len(maps) == len(tilings) and model is not True:
+            if len(maps) == len(tilings) and model is not True and len(reason) <= MAX_REASON:
                 return Portfolio(model, reason, maps)
     raise _damaged(path, "is damaged: `portfolio` is a map with `model`, a number, `reason` and `tilings`, maps")
 
@@ -188,8 +192,10 @@ def _winners(path: Path, tilings: Data, winners: Data) -> tuple[dict[str, dict[s
 
 def _decision(path: Path, key: str, entry: Data) -> tuple[object, str]:
     if isinstance(entry, dict) and set(entry) == {"value", "reason"} and isinstance(reason := entry["reason"], str):
+        if len(reason) > MAX_REASON:
+            raise _damaged(path, f"is damaged: the reason of `{cut(key)}` has more than {MAX_REASON} characters")
         return entry["value"], reason
-    raise _damaged(path, f"is damaged: decision `{key}` is no {{value, reason}}")
+    raise _damaged(path, f"is damaged: decision `{cut(key)}` is no {{value, reason}}")
 
 
 def _damaged(path: Path, what: str) -> CutegenError:

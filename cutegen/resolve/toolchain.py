@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from cutegen import __version__
 from cutegen.resolve.binding import KERNELS, read_tools
-from cutegen.resolve.winners import DEFAULT, Winner
+from cutegen.resolve.winners import DEFAULT, REASONS_SHOWN, Winner
 from cutegen.runtime.sources import distribution_versions
 
 # Of a toolchain what a machine without a GPU has as well: the CUDA flavour goes by the driver, which is told beside it.
@@ -32,11 +33,13 @@ def report_other_toolchains(winners: Iterable[Winner], spec: Path) -> Iterator[s
         then = _versions(winner.toolchain)
         if any(now[name] != version for name, version in then.items()):
             others.setdefault(_say(then), []).append(winner)
-    for then_said, found in others.items():
+    for then_said, found in islice(others.items(), REASONS_SHOWN):
         only_defaults = all(w.tiling == DEFAULT for w in found)
         again = f"`cutegen tune {spec}{'' if only_defaults else ' --confirm'}` measures them again"
         many = "s were" if len(found) > 1 else " was"
         yield f"{len(found)} winner{many} measured with {then_said}, installed: {_say(now)}; they hold, and {again}"
+    if left := [*others.values()][REASONS_SHOWN:]:
+        yield f"{sum(map(len, left))} more winners were measured with other versions; they hold"
 
 
 def _versions(toolchain: str) -> dict[str, str]:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cutegen.diagnostics import cut
 from cutegen.families.tuned import Calls
 
 DEFAULT = "default"  # in place of a tiling's name: nothing beat what the decisions say
-MAX_REASON = 2000  # characters of `unused`
+REASONS_SHOWN = 20  # why winners are not used, and versions that they were measured with: a note each
+MAX_REASON = 2000  # characters of any in a lock
 Bounds: TypeAlias = tuple[float, float, float]
 """A median between the ends of its interval."""
 
@@ -80,9 +82,9 @@ def read_winner(entry: object, tilings: Mapping[str, object]) -> Winner:
         unused=_text(entry, "unused", MAX_REASON) if "unused" in entry else "",
     )
     if entry:
-        raise ValueError(f"has an unknown key `{sorted(entry)[0]}`")
+        raise ValueError(f"has an unknown key `{cut(min(entry))}`")
     if winner.tiling != DEFAULT and winner.tiling not in tilings:
-        raise ValueError(f"names the tiling `{winner.tiling}`, which is not among `tilings`")
+        raise ValueError(f"names the tiling `{cut(winner.tiling)}`, which is not among `tilings`")
     return winner
 
 
@@ -118,6 +120,6 @@ def _calls(entry: dict[str, object]) -> Calls:
         ends = extent if isinstance(extent, list) else [extent, extent]
         integers = all(isinstance(e, int) and not isinstance(e, bool) and 0 < e < 2**31 for e in ends)
         if len(ends) != 2 or not integers or ends[0] > ends[1]:
-            raise ValueError(f"needs `calls.{dim}` as an extent or as [low, high]")
+            raise ValueError(f"needs `calls.{cut(str(dim))}` as an extent or as [low, high]")
         calls[str(dim)] = ends[0] if not isinstance(extent, list) else (ends[0], ends[1])
     return calls

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import comb, exp, fsum, log
+from functools import cache
+from math import exp, fsum, log
 from statistics import median
 from typing import Protocol
 
@@ -45,13 +46,22 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     probability 1 - 2 P(B < k), B binomial (n, 1/2): David, Nagaraja, "Order Statistics", section 7.1.
     """
     ordered, n = sorted(values), len(values)
-    best, tail = 0, 0.0
-    coverage = 1.0 - 2.0 * 0.5**n
-    for k in range(n // 2):
-        tail += comb(n, k) * 0.5**n
-        if 1 - 2 * tail >= level:
-            best, coverage = k, 1 - 2 * tail
-    return Interval(median(ordered), ordered[best], ordered[n - 1 - best], coverage)
+    rank, coverage = _narrowest_pair(n, level)
+    return Interval(median(ordered), ordered[rank], ordered[n - 1 - rank], coverage)
+
+
+@cache
+def _narrowest_pair(n: int, level: float) -> tuple[int, float]:
+    """The rank from both ends, from 0, and its coverage. In integers: a float has no room for 2**1024."""
+    rank, ways, tail = 0, 1, 1  # ways: to choose `rank` of n; tail: the sum of those up to it
+    coverage = (2**n - 2) / 2**n
+    while rank + 1 < n // 2:
+        ways = ways * (n - rank) // (rank + 1)
+        tail += ways
+        if (wider := (2**n - 2 * tail) / 2**n) < level:
+            break
+        rank, coverage = rank + 1, wider
+    return rank, coverage
 
 
 def speed_ratio(reference: Sequence[float], times: Sequence[float]) -> Interval:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from cutegen.diagnostics import CutegenError, Diagnostic, Rule, SpecError, raised_together, register, suggest
+from cutegen.diagnostics import CutegenError, Rule, SpecError, cut, printable, raised_together, register, suggest
 from cutegen.dtypes import DTYPES
 from cutegen.epilogue import parse_expression
 from cutegen.epilogue.tree import Name, Slice, Span, Stored, walk
@@ -21,12 +21,13 @@ from cutegen.render.environment import data_folder
 from cutegen.run.epilogue_form import DIMS, KINDS, form_of_statements
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
-from cutegen.spec import KernelSpec, KeyPath, SpecDocument, load_document, parse_section
-from cutegen.spec.base import GIVEN_TWICE, MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section, Version
-from cutegen.spec.finding import FieldError, Finding
+from cutegen.spec import KernelSpec, KeyPath, Kind, SpecDocument, load_document, parse_section, word_findings
+from cutegen.spec.base import GIVEN_TWICE, MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section, Version, list_names
+from cutegen.spec.finding import FieldError, Finding, Unworded
 from cutegen.spec.parse import MISSING_KEY
 
 MAX_ROWS = 10_000
+MAX_GRID = 16  # dims of a grid; each problem has an extent of each of them
 _OPERAND = re.compile(rf"({'|'.join(KINDS)})\d*")
 REMEDY = "list problems, such as shapes: [{m: 4096, n: 4096, k: 4096}]"
 UNKNOWN_SUITE = register(Rule(
@@ -41,7 +42,7 @@ UNKNOWN_SOURCE = register(Rule(
     "sources: {llama: the model card}\nproblems: [{name: qkv, shape: {n: 6144}, source: lama}]",
 ))  # fmt: skip
 SUITE_SIZE = register(Rule(
-    "suite-size", f"a suite has at most {MAX_ROWS} problems",
+    "suite-size", f"a suite has at most {MAX_ROWS} problems, and {MAX_GRID} dims in its grid",
     "The points of a grid multiply; a problem takes seconds to measure.",
     "grid: {m: [1, 2, 3], n: [8, 16, 24]}",
 ))  # fmt: skip
@@ -61,6 +62,9 @@ def _check_dtype(name: str) -> str:
 
 
 DtypeName = Annotated[str, AfterValidator(_check_dtype), WithJsonSchema({"type": "string", "enum": list(DTYPES)})]
+
+
+Text = Annotated[str, AfterValidator(printable)]  # tables show it
 
 
 def _check_epilogue(value: str | dict[str, str]) -> str | dict[str, str]:
@@ -87,7 +91,7 @@ def _find_slips(text: str, known: Container[str]) -> Iterator[tuple[Span, str, s
 class Problem(Section):
     """A problem with a name. Kernels that compute something else are left out of it, with the reason."""
 
-    name: str = Field(min_length=1, max_length=80, description="What it is, such as `Llama-3-8B qkv, decode`.")
+    name: Text = Field(min_length=1, max_length=80, description="What it is, such as `Llama-3-8B qkv, decode`.")
     shape: dict[str, Positive] = Field(min_length=1, description="Extents by dim; those of `grid` are left open.")
     source: str = Field(default="", description="Where it comes from, a key of `sources`.")
     dtype: DtypeName | None = Field(default=None, description="Of both operands; any, when left out.")
@@ -111,7 +115,7 @@ class SuiteFile(Section):
 
     cutegen: Version = Field(default=1, description="Version of the language.")
     description: str = Field(default="", description="What the problems are.")
-    sources: dict[str, str] = Field(default={}, description="Where problems come from, by a short name.")
+    sources: dict[str, Text] = Field(default={}, description="Where problems come from, by a short name.")
     grid: dict[str, list[Positive]] = Field(
         default={},
         description="Extents of each dim; every combination is a problem, the last dim varying fastest. Where there "
@@ -119,6 +123,9 @@ class SuiteFile(Section):
     )
     problems: list[Problem] = Field(default=[], description="Problems with names, sources and what they compute.")
     shapes: list[dict[str, Positive]] = Field(default=[], description="Problems, one by one.")
+
+
+SUITE = Kind("suite", tuple(SuiteFile.model_fields), REMEDY)
 
 
 @dataclass(frozen=True)
@@ -157,55 +164,66 @@ class Suite:
     def check(self) -> None:
         """SpecError: it lists no problem, or one names a source that is not given or a dim of the grid."""
         content = self.content
+        if len(content.grid) > MAX_GRID:
+            message = f"`grid` has {len(content.grid)} dims; at most {MAX_GRID} are allowed"
+            raise SpecError([self.document.diagnostic(SUITE_SIZE.id, ("grid",), message, "list shapes", key=True)])
         count = max(1, len(content.problems)) * prod(map(len, content.grid.values())) + len(content.shapes)
         if count > MAX_ROWS:
             message = f"the suite has {count} problems; at most {MAX_ROWS} are allowed"
             remedy = "measure fewer extents of each dim"
             raise SpecError([self.document.diagnostic(SUITE_SIZE.id, ("grid",), message, remedy, key=True)])
-        findings = (
-            [] if self.rows() else [self.document.diagnostic(MISSING_KEY.id, (), "the suite lists no problem", REMEDY)]
-        )
-        for i, problem in enumerate(self.content.problems):
+        findings: list[Finding | Unworded] = []
+        if not self.rows():
+            findings.append(Finding(MISSING_KEY.id, "the suite lists no problem", REMEDY))
+        sources = content.sources
+        known = f"sources are {list_names(sources)}" if sources else "add it to `sources`"
+        for i, problem in enumerate(content.problems):
             path: KeyPath = ("problems", i)
-            if problem.source and problem.source not in self.content.sources:
-                known = (
-                    f"sources are {', '.join(self.content.sources)}" if self.content.sources else "add it to `sources`"
+            if (source := problem.source) and source not in sources:
+                findings.append(
+                    _unknown(UNKNOWN_SOURCE.id, (*path, "source"), "`sources` has no", source, sources, known)
                 )
-                remedy = suggest(problem.source, self.content.sources) or known
-                message = f"`sources` has no `{problem.source}`"
-                findings.append(self.document.diagnostic(UNKNOWN_SOURCE.id, (*path, "source"), message, remedy))
             for dim in problem.shape:
-                if dim in self.content.grid:
-                    message = f"`{dim}` has an extent here, and {len(self.content.grid[dim])} in `grid`"
-                    where = (*path, "shape", dim)
-                    findings.append(self.document.diagnostic(GIVEN_TWICE.id, where, message, "keep one", key=True))
-        if findings:
-            raise SpecError(findings)
+                if dim in content.grid:
+                    message = f"`{cut(dim)}` has an extent here, and {len(content.grid[dim])} in `grid`"
+                    findings.append(Finding(GIVEN_TWICE.id, message, "keep one", (*path, "shape", dim), key=True))
+        self._refuse(findings)
 
     def check_dims(self, dims: Mapping[str, Extent], kernel: str) -> None:
         """SpecError: a problem names a dim that the kernel does not have, or gives none for one that is open."""
-        content, findings = self.content, list[Diagnostic]()
+        content = self.content
+        used: list[tuple[KeyPath, Mapping[str, int], Container[str]]] = [
+            *((("problems", i, "shape"), p.shape, content.grid) for i, p in enumerate(content.problems)),
+            *((("shapes", i), shape, ()) for i, shape in enumerate(content.shapes)),
+        ]
         if content.grid and not content.problems:
-            findings += self._find_dims(("grid",), content.grid, dims, kernel)
-        for i, problem in enumerate(content.problems):
-            findings += self._find_dims(("problems", i, "shape"), problem.shape, dims, kernel, content.grid)
-        for i, shape in enumerate(content.shapes):
-            findings += self._find_dims(("shapes", i), shape, dims, kernel)
-        if findings:
-            raise SpecError(findings)
+            used.append((("grid",), {}, content.grid))
+        what, known = f"`{kernel}` has no dim", f"its dims are {list_names(dims)}"
+        named = [("grid", dim) for dim in content.grid] + [(*place, dim) for place, shape, _ in used for dim in shape]
+        findings: list[Finding | Unworded] = [
+            _unknown(UNKNOWN_DIM.id, path, what, str(path[-1]), dims, known, key=True)
+            for path in named
+            if path[-1] not in dims
+        ]
+        needed = [d for d, extent in dims.items() if not isinstance(extent, int)]
+        for place, shape, grid in used:
+            if missing := next((d for d in needed if d not in shape and d not in grid), None):
+                message = f"`{missing}` is missing, which `{kernel}` needs"
+                findings.append(Finding(MISSING_DIM.id, message, known, place))
+        self._refuse(findings)
 
-    def _find_dims(
-        self, place: KeyPath, names: Iterable[str], dims: Mapping[str, Extent], kernel: str, more: Iterable[str] = ()
-    ) -> Iterator[Diagnostic]:
-        known = f"its dims are {', '.join(dims)}"
-        for path in [*((*place, name) for name in names), *(("grid", name) for name in more)]:
-            if (name := str(path[-1])) not in dims:
-                message = f"`{kernel}` has no dim `{name}`"
-                yield self.document.diagnostic(UNKNOWN_DIM.id, path, message, suggest(name, dims) or known, key=True)
-        given = {*names, *more}
-        if missing := [d for d, extent in dims.items() if d not in given and not isinstance(extent, int)]:
-            message = f"`{missing[0]}` is missing, which `{kernel}` needs"
-            yield self.document.diagnostic(MISSING_DIM.id, place, message, known)
+    def _refuse(self, findings: Sequence[Finding | Unworded]) -> None:
+        if findings:
+            raise SpecError(*word_findings(findings, self.document))
+
+
+def _unknown(
+    rule: str, path: KeyPath, what: str, name: str, known: Iterable[str], otherwise: str, *, key: bool = False
+) -> Unworded:
+    def word() -> list[Finding]:
+        return [Finding(rule, f"{what} `{cut(name)}`", suggest(name, known) or otherwise, path, key=key)]
+
+    return Unworded(path, key, word)
 
 
 def _usual_output(operands: str | None) -> str:
@@ -219,9 +237,9 @@ def load_suite(name: str, folder: Path) -> Suite:
     if path is None:
         raise CutegenError(*_missing(name, folder), exit_code=2)
     # A link may lead to the suite of another folder of specs.
-    document = load_document(path, within=path.parent.parent, keys=SuiteFile.model_fields)
+    document = load_document(path, within=path.parent.parent, kind=SUITE)
     with raised_together(document.faults):
-        suite = Suite(document, parse_section(document, SuiteFile))
+        suite = Suite(document, parse_section(document, SuiteFile, SUITE))
         suite.check()
     return suite
 
@@ -247,7 +265,7 @@ def _missing(name: str, folder: Path) -> tuple[str, str]:
     """Message and remedy."""
     known = sorted({p.stem for place in (folder, shipped_suites()) for p in place.glob("*.yaml") if p.is_file()})
     remedy = f"there are {', '.join(known)}" if known else "a suite lies in the folder `suites` beside the specs"
-    message = f"{folder / name}.yaml does not exist, and cutegen ships no suite `{name}`"
+    message = f"{folder / cut(name)}.yaml does not exist, and cutegen ships no suite `{cut(name)}`"
     return message, " ".join(filter(None, (suggest(name, known), remedy)))
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.config import JsonDict
 
 from cutegen.arch import DEVICES
-from cutegen.diagnostics import Rule, register, suggest
+from cutegen.diagnostics import Rule, cut, register, suggest
 from cutegen.epilogue.rules import MAX_EXPRESSION
 from cutegen.spec.dims import MAX_EXTENT
 from cutegen.spec.document import KeyPath
@@ -209,12 +210,22 @@ class KernelSpec(Section):
         dims = self.shape_dims()
         needed = [d for d, promise in dims.items() if promise is None or promise[0] != promise[1]]
         for section, shapes in (("check", self.check.shapes), ("bench", self.bench.shapes)):
-            for index, shape in enumerate(shapes):
-                yield from self.check_shape((section, "shapes", index), shape, needed)
+            yield from self.check_shapes((section, "shapes"), shapes, dims, needed)
 
-    def check_shape(self, path: KeyPath, shape: Shape, needed: Iterable[str]) -> Iterator[Finding | Unworded]:
-        """Findings about one shape at `path`; `needed`: the dims that it must give."""
-        dims = self.shape_dims()
+    def check_shapes(
+        self,
+        path: KeyPath,
+        shapes: Iterable[Shape],
+        dims: Mapping[str, tuple[int, int] | None],
+        needed: Collection[str] = (),
+    ) -> Iterator[Finding | Unworded]:
+        """Findings about a list of shapes at `path`. dims: see `shape_dims`; needed: those that each must give."""
+        for index, shape in enumerate(shapes):
+            yield from self._check_shape((*path, index), shape, dims, needed)
+
+    def _check_shape(
+        self, path: KeyPath, shape: Shape, dims: Mapping[str, tuple[int, int] | None], needed: Collection[str]
+    ) -> Iterator[Finding | Unworded]:
         for dim, value in shape.items():
             low, high = dims.get(dim) or (value, value)
             if dim not in dims:
@@ -223,10 +234,9 @@ class KernelSpec(Section):
                 promise = f"{low}" if low == high else f"from {low} to {high}"
                 message = f"`{dim}` is {value} here, and {promise} {self.promised}"
                 yield Finding(SHAPE_RANGE.id, message, path=(*path, dim))
-        missing = [d for d in needed if d not in shape]
-        if missing:
-            remedy = f"the dims of this spec are {list_names(dims)}"
-            yield Finding(MISSING_DIM.id, f"this shape gives no {list_names(missing)}", remedy, path)
+        if not shape.keys() >= set(needed):
+            message = f"this shape gives no {list_names([d for d in needed if d not in shape])}"
+            yield Finding(MISSING_DIM.id, message, f"the dims of this spec are {list_names(dims)}", path)
 
 
 class TensorSpec(KernelSpec):
@@ -280,8 +290,7 @@ class TensorSpec(KernelSpec):
         yield from (
             unknown_name(UNKNOWN_DIM.id, d, names, ("dims", d), self.no_dim) for d in self.dims if d not in names
         )
-        for index, shape in enumerate(self.instances):
-            yield from self.check_shape(("instances", index), shape, ())
+        yield from self.check_shapes(("instances",), self.instances, self.shape_dims())
         yield from super().cross_check()
 
 
@@ -290,12 +299,12 @@ def unknown_name(rule: str, name: str, known: Collection[str], path: KeyPath, wh
 
     def word() -> list[Finding]:
         remedy = suggest(name, known) or f"there are {list_names(known)}"
-        return [Finding(rule, f"{what} `{name}`", remedy, path, key=True)]
+        return [Finding(rule, f"{what} `{cut(name)}`", remedy, path, key=True)]
 
     return Unworded(path, True, word)
 
 
 def list_names(names: Collection[str]) -> str:
     """Names in a message, the first of many."""
-    shown = list(names)[:MAX_LISTED]
+    shown = [cut(name) for name in islice(names, MAX_LISTED)]
     return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -22,7 +22,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from cutegen.diagnostics import CutegenError, Diagnostic, SpecError
+from cutegen.diagnostics import CutegenError, Diagnostic, SpecError, cut
 from cutegen.files import LOCK_SUFFIX
 from cutegen.roots import read_file
 from cutegen.spec import text_rules as rules
@@ -36,17 +36,36 @@ _WORDS: dict[str, Data] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
-# One of them begins a line of every spec.
-SPEC_KEYS = ("cutegen", "kernel")
+_FLOW_END = re.compile(r"\s*[,}]")
 # What YAML calls printable; anything else is the mark of a binary file.
 _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a file is to be. keys: of its top level; a file without any is something else, and nothing of it is quoted.
+    remedy: how one begins."""
+
+    name: str
+    keys: tuple[str, ...]
+    remedy: str
+
+    def finding(self, shown: str) -> Diagnostic:
+        """That a file is something else."""
+        keys = " or ".join(f"`{key}:`" for key in self.keys)
+        return Diagnostic(
+            rules.NOT_A_SPEC.id, f"{shown}: this is not a {self.name}: no line begins with {keys}", None, self.remedy
+        )
+
+
+SPEC = Kind("spec", ("cutegen", "kernel"), "a spec begins with `cutegen: 1`, `kernel:` and `arch:`")
+
+
 def load_document(
-    path: Path, raw: bytes | None = None, *, within: Path | None = None, keys: Collection[str] = SPEC_KEYS
+    path: Path, raw: bytes | None = None, *, within: Path | None = None, kind: Kind = SPEC
 ) -> SpecDocument:
     """Read a spec file; raw: what to read in its place, as an editor has it; within: the folder that links stay in, by
-    default its own; keys: one of them begins a line of such a file, so errors in another's YAML do not quote it.
+    default its own; kind: errors in the YAML of another do not quote it.
     CutegenError when it cannot be read, SpecError with every finding about its text; those about its name are the
     document's `faults`."""
     shown = path.as_posix()
@@ -66,12 +85,12 @@ def load_document(
         message = f"{shown}: the path has characters that are not printed"
         faults += (Diagnostic(rules.SPEC_NAME.id, message, None, "rename the folder, or the file"),)
     try:
-        return replace(_decode(raw, path, shown, keys), faults=faults)
+        return replace(_decode(raw, path, shown, kind), faults=faults)
     except SpecError as error:
         raise SpecError((*faults, *error.diagnostics), error.more) from None
 
 
-def _decode(raw: bytes, path: Path, shown: str, keys: Collection[str]) -> SpecDocument:
+def _decode(raw: bytes, path: Path, shown: str, kind: Kind) -> SpecDocument:
     if len(raw) > MAX_BYTES:
         message = f"{shown}: larger than {MAX_BYTES // 1024} KiB"
         raise SpecError([Diagnostic(rules.FILE_SIZE.id, message, None, "a spec is a page of text; split it")])
@@ -83,25 +102,20 @@ def _decode(raw: bytes, path: Path, shown: str, keys: Collection[str]) -> SpecDo
     try:
         return load_text(text, kernel_name(path.stem), shown)
     except SpecError as error:
-        if own_line(keys).search(text):
+        if own_line(kind.keys).search(text):
             raise
-        raise SpecError(_without_text(error, shown)) from None
+        raise SpecError(_without_text(error, kind.finding(shown))) from None
 
 
-def own_line(keys: Collection[str] = SPEC_KEYS) -> re.Pattern[str]:
+def own_line(keys: Collection[str]) -> re.Pattern[str]:
     """A line that begins with one of the keys."""
-    return re.compile(rf"""^\s*(?:\{{\s*)?["']?(?:{"|".join(keys)})["']?\s*:""", re.MULTILINE)
+    # Blanks only: `\s*` would go over the empty lines below from each of them.
+    return re.compile(rf"""^[ \t]*(?:\{{[ \t]*)?["']?(?:{"|".join(keys)})["']?[ \t]*:""", re.MULTILINE)
 
 
-def _without_text(error: SpecError, shown: str) -> list[Diagnostic]:
-    """What is said of a file that is not a spec: nothing that quotes it."""
-    kept = [replace(d, source_line="") for d in error.diagnostics if d.rule in rules.QUOTE_NOTHING]
-    return kept or [not_a_spec(shown)]
-
-
-def not_a_spec(shown: str) -> Diagnostic:
-    message = f"{shown}: this is not a spec: no line begins with `cutegen:` or `kernel:`"
-    return Diagnostic(rules.NOT_A_SPEC.id, message, None, "a spec begins with `cutegen: 1`, `kernel:` and `arch:`")
+def _without_text(error: SpecError, instead: Diagnostic) -> list[Diagnostic]:
+    """What is said of a file that is something else: nothing that quotes it."""
+    return [replace(d, source_line="") for d in error.diagnostics if d.rule in rules.QUOTE_NOTHING] or [instead]
 
 
 def load_text(text: str, name: str, path: str = "<text>") -> SpecDocument:
@@ -215,7 +229,7 @@ class _Reader:
                     self.find(rules.YAML_DOCUMENT.id, start, end, "a second document starts here", "one file, one spec")
                     return
             elif isinstance(event, AliasEvent):
-                self.find(rules.YAML_ALIAS.id, start, end, f"alias `*{event.anchor}`", "write the value out")
+                self.find(rules.YAML_ALIAS.id, start, end, f"alias `*{cut(event.anchor)}`", "write the value out")
                 self.add(stack, Node(None, start, end), plain=False)
             elif isinstance(event, ScalarEvent):
                 start = self.check_properties(event, start)
@@ -246,9 +260,11 @@ class _Reader:
         properties = re.compile(r"(?:[&!]\S*\s*)*").match(self.text, start)
         value_start = properties.end() if properties and (event.anchor or event.ctag) else start
         if event.anchor:
-            self.find(rules.YAML_ANCHOR.id, start, value_start, f"anchor `&{event.anchor}`", "write each value out")
+            self.find(
+                rules.YAML_ANCHOR.id, start, value_start, f"anchor `&{cut(event.anchor)}`", "write each value out"
+            )
         if event.ctag:
-            self.find(rules.YAML_TAG.id, start, value_start, f"YAML tag `{event.ctag}`",
+            self.find(rules.YAML_TAG.id, start, value_start, f"YAML tag `{cut(str(event.ctag))}`",
                       "remove it: tags have no meaning in a spec")  # fmt: skip
         return value_start
 
@@ -290,12 +306,12 @@ class _Reader:
             self.find(rules.YAML_MERGE.id, node.start, node.end, "merge keys are not read", "write the keys out")
         elif not isinstance(node.data, str):
             end = node.end if node.end > node.start else node.start + 1
-            message = f"a key is a name, not `{shown}`" if shown else "a key is missing"
-            cut = plain and self.text[parent.start] == "{" and re.match(r"\s*[,}]", self.text[node.end :])
-            self.find(rules.KEY_TYPE.id, node.start, end, message, rules.QUOTE_EXPRESSION if shown and cut else "")
+            message = f"a key is a name, not `{cut(shown)}`" if shown else "a key is missing"
+            flow = plain and self.text[parent.start] == "{" and _FLOW_END.match(self.text, node.end)
+            self.find(rules.KEY_TYPE.id, node.start, end, message, rules.QUOTE_EXPRESSION if shown and flow else "")
         elif node.data in parent.keys:
             first = self.document.place(parent.keys[node.data].start, parent.keys[node.data].end)
-            self.find(rules.DUPLICATE_KEY.id, node.start, node.end, f"`{node.data}` is written twice",
+            self.find(rules.DUPLICATE_KEY.id, node.start, node.end, f"`{cut(node.data)}` is written twice",
                       f"the first one is in line {first.line}; keep one of them")  # fmt: skip
         else:
             parent.keys[node.data] = node

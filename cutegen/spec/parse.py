@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cutegen import elsewhere
-from cutegen.diagnostics import MAX_KEPT, Diagnostic, Rule, SpecError, register, suggest
+from cutegen.diagnostics import MAX_KEPT, MAX_QUOTED, Diagnostic, Rule, SpecError, cut, register, suggest
 from cutegen.epilogue.rules import MAX_EXPRESSION, SPLIT
 from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec, Section
@@ -19,7 +19,7 @@ from cutegen.spec.dims import BAD_NAME, MAX_EXTENT, Dim
 from cutegen.spec.document import Data, KeyPath, SpecDocument
 from cutegen.spec.finding import FieldError, Finding, Unworded
 from cutegen.spec.keys import key_places
-from cutegen.spec.load import not_a_spec
+from cutegen.spec.load import SPEC, Kind
 from cutegen.spec.names import IDENTIFIER, name_problem, reserved_problem
 from cutegen.spec.tensors import parse_tensor
 from cutegen.spec.text_rules import QUOTE_EXPRESSION
@@ -94,13 +94,13 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
     family = doc.data.get("kernel")
     if not isinstance(family, str) or family not in registry.FAMILIES:
         known = f"kernel families: {', '.join(registry.FAMILIES)}"
-        if not {"cutegen", "kernel"} & doc.data.keys():
-            raise SchemaError([not_a_spec(doc.path)])
+        if doc.data.keys().isdisjoint(SPEC.keys):
+            raise SchemaError([SPEC.finding(doc.path)])
         if "kernel" not in doc.data:
             raise SchemaError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
         message, remedy = f"`kernel` must name a family, not {_describe(family)}", known
         if isinstance(family, str):
-            message = f"unknown kernel family `{_cut(family)}`"
+            message = f"unknown kernel family `{cut(family)}`"
             remedy = elsewhere.answer_family(family, registry.FAMILIES)
         raise SchemaError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
     model: type[KernelSpec] = registry.load_spec_model(family)
@@ -114,20 +114,22 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
             findings += rest.cross_check()
     if findings:
         rest = _validate_rest(model, doc.data, findings)
-        raise SchemaError(*_show(findings, doc), rest)
+        raise SchemaError(*word_findings(findings, doc), rest)
     return spec
 
 
-def parse_section(doc: SpecDocument, model: type[Model]) -> Model:
+def parse_section(doc: SpecDocument, model: type[Model], kind: Kind) -> Model:
     """A document that is no spec, but a map with the known keys of `model`. Raises SchemaError with every finding."""
+    if doc.data and doc.data.keys().isdisjoint(kind.keys):
+        raise SchemaError([kind.finding(doc.path)])
     try:
         return model.model_validate(doc.data)
     except ValidationError as error:
         findings = [*_translate(error, schemas.json_schema(model), doc.data)]
-    raise SchemaError(*_show(findings, doc))
+    raise SchemaError(*word_findings(findings, doc))
 
 
-def _show(findings: Sequence[Finding | Unworded], doc: SpecDocument) -> tuple[list[Diagnostic], int]:
+def word_findings(findings: Sequence[Finding | Unworded], doc: SpecDocument) -> tuple[list[Diagnostic], int]:
     """The first findings, in words, and how many more there are."""
     # Of their values nothing can be said.
     no_names = {f.path for f in findings if isinstance(f, Finding) and f.key and f.rule == BAD_NAME.id}
@@ -165,7 +167,7 @@ def _check_function(doc: SpecDocument, family: str) -> Iterator[Finding]:
     written = doc.data.get("function")
     if isinstance(written, str) and IDENTIFIER.fullmatch(written):
         if problem := name_problem(written) or function_problem(family, written):
-            yield Finding(FUNCTION_NAME.id, f"`{written}` {problem}", "choose another name", ("function",))
+            yield Finding(FUNCTION_NAME.id, f"`{cut(written)}` {problem}", "choose another name", ("function",))
     elif written is None and (problem := function_problem(family, doc.name)):
         message = f"the package's function would be named `{doc.name}`, which {problem}"
         yield Finding(FUNCTION_NAME.id, message, f"write `function: run_{doc.name}`, or rename the file")
@@ -182,13 +184,13 @@ def _check_names(data: dict[str, Data]) -> Iterator[Finding]:
             if section == "epilogue" and meaning.get(name) == "a tensor":
                 continue  # an assigned tensor is an output
             if problem := name_problem(name):
-                cut = section == "epilogue" and content[name] is None  # what follows a comma inside { }
-                remedy = QUOTE_EXPRESSION if cut else ""
-                yield Finding(BAD_NAME.id, f"`{name}` {problem}", remedy, path, key=True)
+                torn = section == "epilogue" and content[name] is None  # what follows a comma inside { }
+                remedy = QUOTE_EXPRESSION if torn else ""
+                yield Finding(BAD_NAME.id, f"`{cut(name)}` {problem}", remedy, path, key=True)
             elif problem := reserved_problem(name):
-                yield Finding(RESERVED_NAME.id, f"`{name}` {problem}", "choose another name", path, key=True)
+                yield Finding(RESERVED_NAME.id, f"`{cut(name)}` {problem}", "choose another name", path, key=True)
             elif meaning.setdefault(name, what) != what:
-                message = f"`{name}` is {meaning[name]} already and cannot be {what}, too"
+                message = f"`{cut(name)}` is {meaning[name]} already and cannot be {what}, too"
                 yield Finding(NAME_COLLISION.id, message, "choose another name", path, key=True)
         if section == "tensors":
             yield from _check_shape_names(content, meaning)
@@ -206,9 +208,9 @@ def _check_shape_names(tensors: dict[str, Data], meaning: dict[str, str]) -> Ite
                 continue
             assert isinstance(text, str)
             if problem := reserved_problem(dim.name):
-                yield _dim_finding(RESERVED_NAME, f"`{dim.name}` {problem}", tensor, text, dim)
+                yield _dim_finding(RESERVED_NAME, f"`{cut(dim.name)}` {problem}", tensor, text, dim)
             elif meaning.setdefault(dim.name, "a dim") != "a dim":
-                message = f"`{dim.name}` is {meaning[dim.name]} already and cannot be a dim, too"
+                message = f"`{cut(dim.name)}` is {meaning[dim.name]} already and cannot be a dim, too"
                 yield _dim_finding(NAME_COLLISION, message, tensor, text, dim)
 
 
@@ -291,7 +293,7 @@ def _key_finding(
         remedy = f"write it {' or '.join(named)}"
     else:
         remedy = _join(suggest(key, known), f"keys here: {', '.join(known)}")
-    return Finding(UNKNOWN_KEY.id, f"unknown key `{key}`{where}", remedy, path, key=True)
+    return Finding(UNKNOWN_KEY.id, f"unknown key `{cut(key)}`{where}", remedy, path, key=True)
 
 
 # Integers of Python and of YAML 1.1, which specs have in decimal only.
@@ -343,7 +345,7 @@ def _describe(value: Data, as_text: bool = True) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, str):
-        if len(value) > 40:
+        if len(value) > MAX_QUOTED:
             return f"a text of {len(value)} characters"
         return "the text " * as_text + f"`{value}`"
     if isinstance(value, (list, dict)):
@@ -352,13 +354,9 @@ def _describe(value: Data, as_text: bool = True) -> str:
     return f"{value}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
 def _join(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
 def _dotted(path: KeyPath) -> str:
-    return "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in path).lstrip(".")
+    return "".join(f"[{s}]" if isinstance(s, int) else f".{cut(s)}" for s in path).lstrip(".")

@@ -79,12 +79,14 @@ def test_json_may_be_asked_for_in_either_way(capsys: pytest.CaptureFixture[str])
 
 
 def test_escapes() -> None:
-    """As GitHub's runner takes them apart: `%`, line ends; in properties `:` and `,` as well."""
+    """As GitHub's runner takes them apart: `%`, line ends; in properties `:` and `,` as well. Nothing turns the log
+    around or moves its cursor."""
     line = annotation("100%\r\nof: a, b", Path("a,b:c%.yaml"), "x", {"line": 3})
-    assert line == "::error file=a%2Cb%3Ac%25.yaml,line=3,title=cutegen%3A x::100%25%0D%0Aof: a, b"
+    assert line == "::error file=a%2Cb%3Ac%25.yaml,line=3,title=cutegen%3A x::100%25\\r%0Aof: a, b"
     assert annotate(CutegenError("::set-output name=x::y\n::stop", details=["::stop"])) == [
         "::error::::set-output name=x::y\\n::stop%0A  ::stop"
     ]
+    assert annotation("\u202e\x1b[2J", Path("a\x9b.yaml")) == r"::error file=a\x9b.yaml::\u202e\x1b[2J"
 
 
 def test_files_are_named_from_the_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

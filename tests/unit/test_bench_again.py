@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from test_bench import SETTINGS, CpuPlan, FakeDevice, measured, shown
 
+from cutegen.cli import main
 from cutegen.cli.bench import repeat
 from cutegen.report.result import load_result
 from cutegen.report.stored import pack
@@ -81,3 +82,11 @@ def test_the_command_repeats_the_floor() -> None:
     assert "--floor 0.98 --rounds 6" in words
     assert "--floor 0.98 --again 21 --rounds 6" in repeat([Path("a.yaml")], (), replace(SETTINGS, floor=0.98, again=21))
     assert "--floor" not in repeat([Path("a.yaml")], (), SETTINGS)
+
+
+@pytest.mark.parametrize("option", ["--rounds", "--again"])
+def test_rounds_have_an_end(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As those of a file that is read have."""
+    (tmp_path / "x.yaml").write_text("")
+    assert main(["bench", str(tmp_path / "x.yaml"), option, "10001"]) == 2
+    assert "is not in the range 5<=x<=10000" in capsys.readouterr().err

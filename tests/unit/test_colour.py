@@ -49,6 +49,22 @@ def test_colour_follows_the_command_line_then_the_environment(
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_colours_that_a_file_brings_along_are_shown_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Black on black hides a line of a diff."""
+    monkeypatch.chdir(tmp_path)
+    Path("good.yaml").write_text(PLAIN)
+    assert main(["render", "good.yaml"]) == 0
+    plan = Path("generated/good/plan.py")
+    plan.write_text(plan.read_text() + "\x1b[30mhidden()\x1b[0m\n\tx\n")
+    capsys.readouterr()
+    assert main(["render", "--diff", "--color", "always", "good.yaml"]) == 1
+    out, err = capsys.readouterr()
+    assert "-\\x1b[30mhidden()\\x1b[0m\n-\tx\n" in out
+    assert "\x1b" not in out + err
+
+
 def test_other_words_for_it_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--color", "yes", "list"]) == 2
     assert "'yes' is not one of 'auto', 'always', 'never'" in capsys.readouterr().err

@@ -9,8 +9,9 @@ import pytest
 from gemm_specs import PLAIN
 
 from cutegen.cli import main
-from cutegen.config import Config, compile_glob, find_config
+from cutegen.config import Config, find_config
 from cutegen.diagnostics import SpecError
+from cutegen.globs import compile_glob
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_what_is_named_is_taken(folder: Path, capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_what_a_glob_fits(glob: str, path: str, fits: bool) -> None:
-    assert bool(compile_glob(glob).fullmatch(f"/{path}")) == fits
+    assert compile_glob(glob).fits(Path(path)) == fits
 
 
 def test_specs_and_output_are_for_commands_that_name_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,6 +145,24 @@ def test_the_nearest_file_with_the_section_counts(folder: Path) -> None:
         ("output = ''", "pyproject.toml:5:1: error[config-value]: `output` must be text"),
         ("specs = 'x'", "pyproject.toml:5:1: error[config-value]: `specs` must be a list of text"),
         ("exclude = [1]", "pyproject.toml:5:1: error[config-value]: `exclude` must be a list of text"),
+        ("output = 'link/made'", "error[config-value]: `output`: link/made leads out of the folder of pyproject.toml"),
+        ("output = '../made'", "pyproject.toml:5:1: error[config-value]: `output`: ../made leads out of the folder"),
+        (
+            "output = '/srv/made'",
+            "pyproject.toml:5:1: error[config-value]: `output`: /srv/made leads out of the folder",
+        ),
+        (
+            "specs = ['kernels', '/etc']",
+            "pyproject.toml:5:1: error[config-value]: `specs`: /etc leads out of the folder",
+        ),
+        (
+            "specs = ['link/x.yaml']",
+            "error[config-value]: `specs`: link/x.yaml leads out of the folder of pyproject.toml",
+        ),
+        ('specs = ["a\\u0000"]', "error[config-value]: `specs`: no file can have this name"),
+        ("exclude = ['a[z-a].yaml']", "pyproject.toml:5:1: error[config-value]: `exclude`: the range z-a is backwards"),
+        (f"include = ['{'*?' * 200}']", "pyproject.toml:5:1: error[config-value]: `include`: a glob has at most 200"),
+        (f"specs = {['x'] * 300}", "pyproject.toml:5:1: error[config-value]: `specs` has 300 entries; 256 is the most"),
         ("\nspecs = ['x'", "pyproject.toml:6:13: error[config-syntax]: TOML: Unclosed array"),
         ("specs = 'x'\nspecs = 'y'", "pyproject.toml:6:12: error[config-syntax]: TOML: Cannot overwrite"),
         ("specs = ['nothing']", "pyproject.toml:5:1: error[config-value]: nothing does not exist"),
@@ -151,12 +170,69 @@ def test_the_nearest_file_with_the_section_counts(folder: Path) -> None:
     ],
 )
 def test_bad_config_is_located(text: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "link").symlink_to(folder.parent)
     configure(folder, text)
     assert main(["validate"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
     assert "= help: " in err
+
+
+@pytest.mark.parametrize("glob", ["**/" * 60 + "q.yaml", "*?" * 90 + "q.yaml", "*a" * 97 + "b"])
+def test_no_glob_takes_long(glob: str) -> None:
+    """As one pattern they would try every way to share a path out."""
+    assert not compile_glob(glob).fits(Path("/".join(["a" * 250] * 16)))
+
+
+def test_paths_out_of_the_folder_are_for_whom_names_a_root(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the command line or in the environment, which no file of a checkout writes."""
+    inner = folder / "inner"
+    inner.mkdir()
+    configure(inner, 'specs = ["../kernels/one.yaml"]\noutput = "../made"\n')
+    monkeypatch.chdir(inner)
+    assert main(["render"]) == 1
+    assert not (folder / "made").exists()
+    assert not (folder / "kernels/one.lock.yaml").exists()
+    assert "help: name its folder with --root or CUTEGEN_ROOTS" in capsys.readouterr().err
+    assert main(["render", "--root", str(folder)]) == 0
+    assert (folder / "made/one/plan.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tool.cutegen]\n" + "a." * 30000 + "a = 1", "pyproject.toml: a key has more than 8 parts"),
+        ("[tool.cutegen]\nx = " + "[" * 50000, "pyproject.toml: a value is nested deeper than 32 levels"),
+        ("[tool.cutegen]\nx = " + "1" * 5000, "pyproject.toml: a number in it has too many digits"),
+        ("[tool.cutegen]\n" + "#\n" * 150_000, "pyproject.toml: larger than 256 KiB"),
+        ("[tool.cutegen]\n" + "".join(f"k{i} = 1\n" for i in range(20_000)), "... and 19950 more findings"),
+        ("[" + " " * 200_000 + "\n[tool.cutegen]\n", "pyproject.toml:1:"),
+    ],
+)
+def test_a_large_file_takes_no_longer_than_its_size(text: str, said: str, folder: Path) -> None:
+    (folder / "pyproject.toml").write_text(text)
+    with pytest.raises(SpecError) as caught:
+        find_config(folder)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 20_000
+
+
+def test_strings_and_comments_bound_nothing(folder: Path) -> None:
+    configure(folder, f"output = 'made'\n# {'[' * 50} {'a.' * 50}\n")
+    path = folder / "pyproject.toml"
+    path.write_text(path.read_text() + f'[other]\nx = """\n{"[" * 50}\n{"a." * 50}"""\ny = \'{"a." * 50}\'\n')
+    assert find_config(folder).output == Path("made")
+
+
+@pytest.mark.parametrize("secret", ["hunter2", "'hunter2' = 'hunter2", "[hunter2]\n[hunter2]", "x = hunter2"])
+def test_lines_of_others_are_not_quoted(secret: str, folder: Path) -> None:
+    (folder / "pyproject.toml").write_text(f"[tool.cutegen]\noutput = 'made'\n[tool.publish]\ntoken = 1\n{secret}\n")
+    with pytest.raises(SpecError, match=r"config-syntax.*TOML: this line cannot be read") as caught:
+        find_config(folder)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_the_documented_section_is_accepted(folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from cutegen.diagnostics import RULES, CutegenError, Diagnostic, Location, Rule, SpecError, register, suggest
@@ -42,6 +44,14 @@ def test_a_flood_of_findings_is_cut() -> None:
     assert str(error).endswith("... and 39 more findings")
 
 
+def test_a_line_of_any_length_ends() -> None:
+    error = CutegenError("a" * 5000, "b" * 5000, details=["c" * 5000] * 500)
+    assert len(str(error)) < 60_000
+    assert str(error).count("\n") == 52
+    assert "... and 450 more" in str(error)
+    assert len(finding(1, 2, "a", message="`" + "&" * 250_000).render()) < 1200
+
+
 def test_json_has_every_part() -> None:
     assert finding(4, 7, "ab: def").to_json() == {
         "rule": "yaml-syntax", "message": "wrong", "file": "x.yaml", "line": 3, "column": 4, "end_column": 7,
@@ -76,3 +86,11 @@ def test_rule_ids_are_kebab_case_and_unique() -> None:
 )  # fmt: skip
 def test_suggest(word: str, expected: str) -> None:
     assert suggest(word, ["stages", "tile", "relu", "gelu_erf", "gelu_tanh"]) == expected
+
+
+def test_suggesting_takes_little_time_whatever_the_words() -> None:
+    names = [f"{'source' * 9}{i:04d}" for i in range(5000)]
+    begin = time.process_time()
+    assert [suggest(f"{name[1:]}x", names) for name in names[:100]] == [f"did you mean `{n}`?" for n in names[:100]]
+    assert suggest("x" * 100_000, names) == ""
+    assert time.process_time() - begin < 3

@@ -81,7 +81,7 @@ def test_commands_of_other_tools(word: str, said: str, capsys: pytest.CaptureFix
         ("fmha", "there is no attention family yet, but `mla_decode`"),
         ("matmul", "write `kernel: gemm`; kernel families: gemm, mla_decode"),
         ("gem", "did you mean `gemm`? kernel families: gemm, mla_decode"),
-        ("x" * 90, "unknown kernel family `" + "x" * 37 + "...`\n*= help: kernel families: gemm, mla_decode"),
+        ("x" * 90, "unknown kernel family `" + "x" * 45 + "...`\n*= help: kernel families: gemm, mla_decode"),
         ("5", "`kernel` must name a family, not 5"),
     ],
 )

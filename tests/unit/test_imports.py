@@ -23,6 +23,8 @@ LAYERS = (
         "cutegen.elsewhere",
         "cutegen.dtypes",
         "cutegen.files",
+        "cutegen.globs",
+        "cutegen.toml_file",
         "cutegen.roots",
         "cutegen.cache_words",
         "cutegen.child",

@@ -94,3 +94,21 @@ def test_closed_streams(command: str, closed: str, tmp_path: Path) -> None:
     assert run.returncode == (2 if command == "no-such-command" else 0), run.stderr
     assert "internal error" not in run.stdout + run.stderr
     assert "Traceback" not in run.stdout + run.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+@pytest.mark.parametrize(
+    "command", ["validate no-such.yaml 2>/dev/full", "no-such-command 2>/dev/full", "list >/dev/full 2>/dev/full"]
+)
+def test_full_streams(command: str) -> None:
+    """Nothing can be told then, and the exit code says that it went wrong."""
+    line = f"{sys.executable} -m cutegen {command}; echo $? >&3"
+    run = subprocess.run(["sh", "-c", f"exec 3>&1; {{ {line}; }} 2>&1"], cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout == "2\n"
+
+
+def test_little_is_imported_before_an_interrupt_is_caught() -> None:
+    """What takes longer than all of it."""
+    code = "import os, sys; old = {*sys.modules}; import cutegen.__main__; print(*{*sys.modules} - old)"
+    run = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert set(run.stdout.split()) == {"__future__", "cutegen", "cutegen.__main__", "cutegen.interrupts"}

@@ -221,7 +221,7 @@ def test_decisions_about_things_that_are_gone_are_dropped(spec: Path) -> None:
     write_lock(spec)
     spec.write_text(ALONE.replace("  a:", "  x:") + "mainloop: x @ b\n")
     notes = resolve_file(spec).notes
-    assert "tma.a.swizzle: the lock decides it, but this spec has no such knob; dropped" in notes
+    assert "tma.a.multicast, tma.a.swizzle: the lock decides them, but this spec has no such knobs; dropped" in notes
     assert "tma.x.swizzle: not in the lock; decided: 128" in notes
 
 
@@ -255,6 +255,37 @@ def test_a_damaged_lock_is_named_with_a_way_out(spec: Path, old: str, new: str, 
     assert said in caught.value.message
     assert "plain.lock.yaml" in caught.value.message
     assert f"cutegen lock --upgrade {spec}`" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PASSWORD=hunter2\n", "hunter2: hunter2\n", "a: &hunter2 b\n", "hunter2: 1\nhunter2: 2\n", "a: !hunter2 b\n",
+        "cutegen: hunter2\nspec: hunter2\n", "cutegen: 1\nhunter2: &hunter2 x\n", "spec: hunter2\n[hunter2]: x\n",
+    ],
+)  # fmt: skip
+def test_of_a_file_that_is_no_lock_nothing_is_told(spec: Path, text: str) -> None:
+    lock_path(spec).write_text(text)
+    with pytest.raises(CutegenError, match=r"plain\.lock\.yaml (is damaged|was written)") as caught:
+        resolve_file(spec)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("decisions:\n", "decisions:\n" + "".join(f"  {i:x>50}: {{value: 1, reason: x}}\n" for i in range(2500))),
+        ("cutegen: 1", f"cutegen: {'x' * 200_000}"),
+        ('reason: "the default of sm_90a"}', f"reason: {'x' * 100_000}}}"),
+        ("tiling.tile: {value: [128, 256, 64]", f"tiling.tile: {{value: [{'1, ' * 8000}1]"),
+    ],
+)
+def test_what_is_told_of_a_lock_ends(spec: Path, old: str, new: str) -> None:
+    write_lock(spec)
+    relock(spec, old, new)
+    with pytest.raises(CutegenError) as caught:
+        resolve_file(spec, locked=True)
+    assert len(str(caught.value)) < 3000
 
 
 def test_an_empty_lock_is_told_so(spec: Path) -> None:

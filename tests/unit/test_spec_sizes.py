@@ -5,11 +5,13 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cutegen.cli import main
 from cutegen.diagnostics import MAX_KEPT, SpecError
 from cutegen.resolve import resolve_document
 from cutegen.spec import load_text, parse_spec
@@ -59,6 +61,26 @@ def test_findings_end(name: str) -> None:
     assert len(str(error)) < 60_000
     lines = {id(d.source_line) for d in error.diagnostics if d.source_line}
     assert len(lines) <= len({d.location.line for d in error.diagnostics if d.location})  # one copy of each
+
+
+@pytest.mark.parametrize("text", ["\n" * 60_000, "x: 1" + "\n" * 60_000, "[" + "\n" * 60_000, "{" * 60_000])
+def test_empty_lines_take_no_longer_than_others(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also of a file that is none: its lines are searched for a key of a spec."""
+    (tmp_path / "x.yaml").write_text(text)
+    begin = time.process_time()
+    assert main(["validate", str(tmp_path / "x.yaml")]) == 1
+    assert time.process_time() - begin < 3
+    assert len(capsys.readouterr().err) < 1000
+
+
+def test_names_that_are_alike_are_compared_for_what_is_shown() -> None:
+    tensors = "".join(f"  t{i}: f32[dimension{i}]\n" for i in range(700))
+    shapes = "".join(f"    - {{dimensian{i}: 1}}\n" for i in range(700))
+    text = HEAD + TENSORS + tensors + "bench:\n  shapes:\n" + shapes
+    begin = time.process_time()
+    with pytest.raises(SpecError, match="did you mean `dimension0`"):
+        parse_spec(load_text(text, "large"))
+    assert time.process_time() - begin < 4
 
 
 def test_the_rest_is_counted() -> None:

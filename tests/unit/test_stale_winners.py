@@ -13,8 +13,9 @@ from gemm_specs import ALONE, resolve_text
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError
-from cutegen.resolve import lock_path, read_lock, resolve_document
+from cutegen.resolve import Lock, lock_path, read_lock, resolve_document
 from cutegen.resolve.binding import KERNELS
+from cutegen.resolve.chain import _describe_unused
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.spec import load_text
 
@@ -149,3 +150,11 @@ def test_a_reason_is_a_line_whatever_stands_in_it(tmp_path: Path) -> None:
     read = read_lock(path)
     assert read
     assert read.winners[0].unused == marked.winners[0].unused
+
+
+def test_reasons_end() -> None:
+    """Of a lock that has a thousand, each note for another one."""
+    lock = Lock("", {}, TILINGS, tuple(replace(winner(1, 16, "flat"), unused=f"reason {i}") for i in range(1000)))
+    notes = _describe_unused(lock, dropped=False)
+    assert notes[0] == "winners: flat is in the lock, and no call runs it: reason 0"
+    assert notes[20:] == ["winners: 980 more are in the lock, and no call runs them, for 980 other reasons"]

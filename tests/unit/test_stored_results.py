@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,11 @@ def test_a_count_is_read_by_the_name_that_older_results_give_it() -> None:
         (lambda d: d["problems"][0]["candidates"][0].update(us="fast"), "is damaged"),
         (lambda d: d["problems"][0]["candidates"][0].update(name="torch.mm"), "two candidates of a problem have one"),
         (lambda d: d["problems"][0]["candidates"][0].update(against={"cuBLAS": "x"}), "`x` is missing"),
+        (
+            lambda d: d["problems"][0]["candidates"][0].update(against={f"l{i}": "torch.mm" for i in range(65)}),
+            "is compared with more than 64 libraries",
+        ),
+        (lambda d: d["problems"][0]["candidates"][0].update(us=[8.0] * 10_001), "has more than 10000 samples"),
         (lambda d: d.update(problems=3), "is damaged"),
         (lambda d: d["problems"].append(3), "is damaged"),
         (lambda d: d["problems"][0].update(shape=3), r"is damaged: problems\.0\.shape"),
@@ -159,6 +165,25 @@ def test_a_damaged_file_is_named(tmp_path: Path, change: Any, message: str) -> N
         load_result(path)
     assert caught.value.exit_code == 2
     assert main(["report", str(path)]) == 2
+
+
+def test_what_is_read_grows_as_the_file(tmp_path: Path) -> None:
+    """Intervals of a thousand rounds for each library, and a tiling that a thousand candidates share."""
+    path = keep(tmp_path, result(problem(8.0, numbers=NUMBERS)))
+    data = json.loads(path.read_text())
+    data["tilings"] = [{f"number {i}": i for i in range(12_000)}]
+    kernel, baseline = data["problems"][0]["candidates"]
+    kernel |= {"us": [8.0] * 1000, "against": {f"library {i}": "torch.mm" for i in range(64)}}
+    first = [{**kernel, "name": f"kernel {i}", "us": [8.0], "against": {}} for i in range(1000)]
+    data["problems"][0] |= {
+        "candidates": [kernel, {**baseline, "us": [10.0] * 1000}], "first": [*first, {**baseline, "us": [10.0]}],
+    }  # fmt: skip
+    path.write_text(json.dumps(data))
+    begin = time.process_time()
+    found = load_result(path).problems[0]
+    assert time.process_time() - begin < 2
+    assert len(found.candidates[0].speeds) == 64
+    assert len({id(c.numbers) for c in found.first[:-1]}) == 1
 
 
 def repeated() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,32 @@ def test_dims_that_a_kernel_does_not_have_are_located(tmp_path: Path, text: str,
     report = caught.value.report()
     assert f"small.yaml:{where}: error[" in report
     assert message in report
+
+
+@pytest.mark.parametrize(
+    "text", ["hunter2-pass: y\n", "a: *hunter2\n", "hunter2:\n  grid: 1\n", "hunter2: {problems: 1}\n"]
+)
+def test_of_a_file_that_is_no_suite_nothing_is_told(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SpecError, match=r"small\.yaml: this is not a suite: no line begins with") as caught:
+        write(tmp_path, text)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_sources_that_are_alike_are_compared_for_what_is_shown(tmp_path: Path) -> None:
+    sources = "".join(f"  sourcesource{i:04d}: x\n" for i in range(500))
+    problems = "".join(f"  - {{name: p{i}, shape: {{m: 1}}, source: saurcesource{i:04d}}}\n" for i in range(500))
+    begin = time.process_time()
+    with pytest.raises(SpecError, match="did you mean `sourcesource0007`") as caught:
+        write(tmp_path, f"sources:\n{sources}problems:\n{problems}")
+    assert time.process_time() - begin < 3
+    assert caught.value.more == 200
+
+
+def test_a_grid_has_few_dims(tmp_path: Path) -> None:
+    """Each problem would have an extent of each."""
+    grid = ", ".join(f"g{i}: [1]" for i in range(17))
+    with pytest.raises(SpecError, match="`grid` has 17 dims; at most 16 are allowed"):
+        write(tmp_path, f"grid: {{{grid}}}\n")
 
 
 def test_missing_suite_names_those_that_exist(tmp_path: Path) -> None:
@@ -152,3 +179,8 @@ def test_summary_is_the_geomean_of_each_round() -> None:
     assert (s.problems, s.least, s.most, s.below_one) == (2, 0.5, 2.0, 1)
     assert s.geomean.median == pytest.approx(1.0)
     assert (s.geomean.low, s.geomean.high) == (pytest.approx(0.5**0.5), pytest.approx(2**0.5))
+
+
+def test_names_of_problems_are_shown_as_text(tmp_path: Path) -> None:
+    suite = write(tmp_path, 'sources: {a: "\\e[30m"}\nproblems: [{name: "\\e[30mx", shape: {m: 1}, source: a}]\n')
+    assert [(row.name, row.source) for row in suite.rows()] == [("\\x1b[30mx", "\\x1b[30m")]
