@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN
 from test_bench import FakeDevice
 
 from cutegen.build.contract import Check
@@ -277,20 +276,6 @@ def test_unknown_names_are_told_before_a_gpu_is_looked_for(
     assert message in err
     assert remedy in err
     assert "GPU" not in err
-
-
-def test_a_budget_that_runs_no_cluster_is_told_before_a_gpu_is_looked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of the tilings of a portfolio those are chosen whose clusters a budget can run: one that runs any is enough."""
-    pairs = tmp_path / "in_pairs.yaml"
-    pairs.write_text(PLAIN + "tiling: {tile: [128, 128, 64], cluster: [2, 1]}\nportfolio: 1\n")
-    assert main(["bench", str(pairs), "--sms", "1"]) == 2
-    err = capsys.readouterr().err
-    assert "--sms 1: the smallest cluster of in_pairs has 2 CTAs" in err
-    assert "use at least 2" in err
-    assert main(["bench", str(SPEC), "--sms", "1"]) == 2
-    assert "cluster" not in capsys.readouterr().err
 
 
 def test_every_baseline_that_there_is_has_a_word_about_what_it_is_for() -> None:
