@@ -40,6 +40,9 @@ COMMANDS = (
 )  # fmt: skip
 
 
+OURS = str(Path(__file__).resolve().parents[2]) + os.sep
+
+
 class Watch:
     """What this process does while `on`."""
 
@@ -72,6 +75,9 @@ class Watch:
 
     def written(self, event: str, place: str | bytes | os.PathLike[str]) -> None:
         real = os.path.realpath(os.fsdecode(place))
+        folder = os.path.dirname(real)
+        if os.path.basename(folder) == "__pycache__" and folder.startswith(OURS):  # bytecode, which Python keeps
+            return
         if not f"{real}{os.sep}".startswith(self.allowed) and real != "/dev/null":
             self.seen.append(f"{event} {real}")
 

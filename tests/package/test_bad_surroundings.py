@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import bind_by_permissions
-from gemm_specs import PLAIN
+from gemm_specs import PLAIN as OPEN
 from spec_variety import varied_spec
 
 from cutegen.cli import main
@@ -24,6 +24,9 @@ from cutegen.runtime.header import MARK
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., tuple[int, str, str]]  # exit code, standard output and standard error
 COMMAND = [sys.executable, "-c", "import sys; from cutegen.cli import main; raise SystemExit(main(sys.argv[1:]))"]
+
+
+PLAIN = OPEN + "portfolio: 1\n"  # what a portfolio takes to decide is no matter here
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_what_could_not_run_is_2(reports: list[Any], code: int) -> None:
 @pytest.mark.dsl
 def test_a_full_disk_says_nothing_of_a_kernel(tmp_path: Path) -> None:
     pytest.importorskip("cutlass")
-    (tmp_path / "plain.yaml").write_text(PLAIN)
+    (tmp_path / "plain.yaml").write_text(PLAIN + "portfolio: 1\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUTEGEN_CACHE_DIR": str(tmp_path / "cache")}
     limit = (100_000, 100_000)  # room for the package, and none for what the compiler writes
     run = subprocess.run(
