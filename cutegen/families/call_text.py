@@ -77,13 +77,18 @@ def _lines(inputs: Sequence[OperandText], results: Sequence[OperandText], fresh:
     for operand in inputs:
         yield f"{operand.name}: {operand.says}{', or None' if operand.optional else ''}."
     yield ""
-    new = [r for r in results if r.name in fresh]
-    for result in results:
-        yield f"Returns {result.name}: {result.says}{'' if result in new else ', the tensor that was passed'}."
+    told = [f"{r.name}: {r.says}{'' if r.name in fresh else ', the tensor that was passed'}." for r in results]
+    if len(told) == 1:
+        yield f"Returns {told[0]}"
+    else:
+        yield "Returns a tuple:"
+        yield from (f"    {line}" for line in told)
+    yield ""
     if fresh:
-        several = f"a tuple of {', '.join(fresh)}" if len(fresh) > 1 else fresh[0]
-        yield f"out: {several}, to be written instead of new memory."
-    yield "sms: SMs that the launch may use, by default as PLAN.sms says. It runs on torch's current stream."
+        given = "a tuple of tensors to write them" if len(fresh) > 1 else "tensor to write it"
+        yield f"out: {given} into; allocated if None."
+    yield "sms: SMs that the launch may use; None: as PLAN.sms says."
+    yield "The launch goes to torch's current stream."
 
 
 def _all_order(name: str) -> tuple[int, list[str | int]]:

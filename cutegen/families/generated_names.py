@@ -86,8 +86,10 @@ def _pattern(form: str) -> re.Pattern[str]:
 def function_problem(family: str, name: str) -> str | None:
     """Why the function of a package, which its front module defines, cannot have that name, or None. Modules of
     tilings stand next to it, as many as there are tilings."""
-    if name in read_table(family).fixed.get("spec", {}) or re.match("kernel_[A-Za-z]", name):
+    if name in read_table(family).fixed.get("spec", {}):
         return "is the name of something else in the generated package"
+    if re.match("kernel_[A-Za-z]", name):
+        return "may be the name of a kernel module (kernel_...) of the generated package"
     return None
 
 

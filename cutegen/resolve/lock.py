@@ -169,9 +169,9 @@ def _portfolio(path: Path, entry: Data) -> Portfolio | None:
         return None
     if isinstance(entry, dict) and set(entry) == {"model", "reason", "tilings"}:
         model, reason, tilings = entry["model"], entry["reason"], entry["tilings"]
-        if isinstance(model, int) and isinstance(reason, str) and isinstance(tilings, list):
+        if type(model) is int and isinstance(reason, str) and isinstance(tilings, list):
             maps = tuple(knobs for knobs in tilings if isinstance(knobs, dict))
-            if len(maps) == len(tilings) and model is not True and len(reason) <= MAX_REASON:
+            if len(maps) == len(tilings) and len(reason) <= MAX_REASON:
                 return Portfolio(model, reason, maps)
     raise _damaged(path, "is damaged: `portfolio` is a map with `model`, a number, `reason` and `tilings`, maps")
 

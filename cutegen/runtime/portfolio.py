@@ -48,13 +48,8 @@ class Portfolio:
     ) -> list[tuple[int, str]]:
         """(clocks, key) of `keys`, by default those of the portfolio, fastest first. extents: m, n, k, batch; with
         groups, of the call: m as its tensors have it, batch the groups."""
-        constants = MODELS[self.model]
-        work = describe_work(self.form, rates, *extents)
-        found = []
-        for place, key in enumerate(keys or self.keys):
-            s = spend(self._instance(tilings, key), self.form, work, rates, constants)
-            found.append((s.clocks, s.from_l2, s.busy, place, key))
-        return [(clocks, key) for clocks, _, _, _, key in sorted(found)]
+        instances = {key: self._instance(tilings, key) for key in keys or self.keys}
+        return rank_instances(self.model, self.form, instances, rates, extents)
 
     def _instance(self, tilings: Mapping[str, Any], key: str) -> Instance:
         known = self._instances
@@ -69,3 +64,14 @@ class Portfolio:
     @cached_property
     def _instances(self) -> dict[str, Instance]:
         return {}
+
+
+def rank_instances(
+    model: int, form: Form, instances: Mapping[str, Instance], rates: Rates, extents: tuple[int, int, int, int]
+) -> list[tuple[int, str]]:
+    """(clocks, name) of instances by a version of the cost model, fastest first; their order settles ties."""
+    constants, work, found = MODELS[model], describe_work(form, rates, *extents), []
+    for place, (name, instance) in enumerate(instances.items()):
+        s = spend(instance, form, work, rates, constants)
+        found.append((s.clocks, s.from_l2, s.busy, place, name))
+    return [(clocks, name) for clocks, _, _, _, name in sorted(found)]

@@ -46,9 +46,8 @@ class RowCopy:
         find_faults: Callable[[Sequence[Argument], Sequence[Any]], list[Fault]],
     ) -> Callable[[Sequence[Any]], None]:
         """A check of a whole call before its copy is launched, which raises a ValueError: the kernel behind the copy
-        would refuse it too late. args: inputs and outputs; scratch: what
-        may follow them. Faults are looked for once for each form of a call, which
-        takes a microsecond to tell."""
+        would refuse it too late. args: inputs and outputs; scratch: what may follow them. Faults are looked for once
+        for each form of a call, which takes a microsecond to tell."""
         checked: set[Any] = set()
 
         def check(values: Sequence[Any]) -> None:

@@ -41,7 +41,7 @@ def test_the_function_has_the_operands_as_parameters(tmp_path: Path, monkeypatch
         "x: bf16[m, k], k contiguous and a multiple of 8, 16-byte aligned.",
         "v: f32[n], or None.",
         "alpha: a number.",
-        "Returns h: f32[m, n], n contiguous and a multiple of 4, 16-byte aligned.",
+        "    h: f32[m, n], n contiguous and a multiple of 4, 16-byte aligned.",
     ):
         assert line in told.splitlines()
     plan = on_cpu(package.PLAN)
@@ -67,7 +67,7 @@ def test_names_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("name", "more", "said"),
     [
         ("plain", "function: kernel_fn\n", r"5:11: error\[function-name\]: `kernel_fn` is the name of something else"),
-        ("plain", "function: kernel_swap_ab\n", r"`kernel_swap_ab` is the name of something else in the generated"),
+        ("plain", "function: kernel_swap_ab\n", r"`kernel_swap_ab` may be the name of a kernel module"),
         ("plain", "function: class\n", r"error\[function-name\]: `class` is a Python keyword"),
         ("plain", "function: 'x(); import os'\n", r"error\[bad-value\]|error\[bad-name\]"),
         ("plan", "", r"the package's function would be named `plan`, which is[^~]*help: write `function: run_plan`"),

@@ -16,7 +16,7 @@ import pytest
 from gemm_specs import COUNTS, FUSED, PLAIN, resolve_text
 
 from cutegen.diagnostics import SpecError
-from cutegen.families.gemm.portfolio import MOST, grid_of
+from cutegen.families.gemm.portfolio import MOST, grid_of, take_turns
 from cutegen.resolve import read_lock, resolve_document, resolve_file
 from cutegen.runtime.cost_model import MODEL
 from cutegen.spec import load_text
@@ -46,7 +46,7 @@ def test_open_dims_get_several_tilings_and_a_reason(of_layer: Any) -> None:
     assert held.model == MODEL
     assert 2 <= len(held.tilings) + 1 <= MOST
     assert held.reason.startswith("cost model, 37 problems (m 1 to 8192, n 4096, k 4096) on h200 and h100: the best ")
-    assert "slower than its own pick for each" in held.reason
+    assert "slower than the model's pick for each problem" in held.reason
     assert len(of_layer.resolved.picks) == len(held.tilings) + 1
 
 
@@ -120,6 +120,28 @@ def test_the_grid_keeps_to_what_the_spec_promises() -> None:
     shapes = grid_of(listed.problem, ({"n": 1536, "k": 7168, "m": 3}, {"n": 512, "k": 7168, "m": 4}))
     assert [tuple(s) for s in shapes] == [(3, 1536, 7168, 1), (4, 512, 7168, 1)]
     assert len(grid("")) <= 170
+
+
+@pytest.mark.parametrize("text", [PLAIN, PLAIN + "dims: {n: [512, 16384], k: [512, 16384]}\n", COUNTS])
+def test_problems_take_turns_in_both_directions(text: str) -> None:
+    """With two devices, or thinned, each pair of n and k is looked at by every turn, and so is each number of rows."""
+    problem: Any = resolve_open(text + "portfolio: 1\n").resolved.problem
+    turns: dict[Any, set[int]] = {}
+    for turn, shape in take_turns(shapes := grid_of(problem, ())):
+        turns.setdefault((shape.n, shape.k, shape.batch), set()).add(turn % 2)
+        turns.setdefault(shape.m, set()).add(turn % 2)
+    assert len(shapes) > 60
+    assert all(seen == {0, 1} for seen in turns.values())
+
+
+def test_what_is_left_of_a_portfolio_says_so(of_layer: Any) -> None:
+    """The figures of its reason are those of all that were chosen."""
+    fewer = resolve_with(PLAIN + LAYER + "portfolio: 3\n", of_layer.lock)
+    assert fewer.lock.portfolio.reason == f"some of these were dropped later: {of_layer.lock.portfolio.reason}"
+    again = resolve_with(PLAIN + LAYER + "portfolio: 2\n", fewer.lock)
+    assert again.lock.portfolio.reason == fewer.lock.portfolio.reason
+    (note,) = again.notes
+    assert note == "portfolio: the spec allows 2 tilings; the last 1 of the lock are dropped"
 
 
 def test_a_lock_keeps_its_portfolio_to_the_byte(of_layer: Any, tmp_path: Path) -> None:

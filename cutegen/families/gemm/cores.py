@@ -11,12 +11,12 @@ from cutegen.arch import ARCHS, Arch, Device
 from cutegen.arch.architecture import SWIZZLES
 from cutegen.families.gemm.candidate import BY_THREADS, COPIED, IN_CLUSTER, NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, count_tiles, describe_work, estimate
-from cutegen.families.gemm.derived import PARTIAL_BYTES
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.work_rules import CLUSTER_SUM_RULES
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
+from cutegen.runtime.cost_model import MODEL, MODELS, PARTIAL_BYTES
 
 # (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
 CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
@@ -67,6 +67,7 @@ COARSE_N = (8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 208, 256)
 DEPTHS = {64: 256, 128: 64, 256: 8}
 RASTER_GROUP = 8
 SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+CLUSTERED_SMS = MODELS[MODEL].clustered_sms_percent  # that clusters reach together
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
 # Of clusters of more CTAs a GPU has too few at once.
 MOST_IN_CLUSTER = 8
@@ -191,7 +192,7 @@ def cluster_splits(core: Core, shape: Shape, device: Device) -> Iterator[Core]:
         return
     x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
     tiles = -(-x // core.tile[0]) * -(-y // core.tile[1]) * shape.batch
-    most = min(device.sms * 9 // (10 * tiles), shape.k // (MIN_PART * core.tile[2]), MOST_IN_CLUSTER)
+    most = min(device.sms * CLUSTERED_SMS // (100 * tiles), shape.k // (MIN_PART * core.tile[2]), MOST_IN_CLUSTER)
     for parts in [parts for parts in SPLITS if parts <= most][-2:]:
         yield core._replace(split_k=parts)
 

@@ -79,7 +79,7 @@ def form_of(problem: GemmProblem) -> Form:
         flops=extra.flops,
         paired=2 if extra.paired else 1,
         mma_k=problem.target.mma_k(problem.a.dtype),
-        moved=tuple(_moved(problem)),
+        moved=tuple(moved for _, moved in list_moved(problem)),
         row_scaled=problem.row_scale is not None,
         reduces=bool(program.reductions),
         gathered=problem.gather is not None,
@@ -89,17 +89,18 @@ def form_of(problem: GemmProblem) -> Form:
     )
 
 
-def _moved(problem: GemmProblem) -> Iterator[tuple[int, int, int, int, str]]:
+def list_moved(problem: GemmProblem) -> Iterator[tuple[str, tuple[int, int, int, int, str]]]:
+    """The name of each tensor that moves, and `Form.moved` of it."""
     for operand, along_m in ((problem.a, 1), (problem.b, 0)):
-        yield operand.dtype.bytes, along_m, 1 - along_m, 1, "matrix" if operand.batched else ""
+        yield operand.name, (operand.dtype.bytes, along_m, 1 - along_m, 1, "matrix" if operand.batched else "")
     for scale, along_m in ((problem.a_scale, 1), (problem.b_scale, 0)):
         if scale:
             each = "matrix" if scale.batched else ""
-            yield scale.dtype.bytes, scale.rows * along_m, scale.rows * (1 - along_m), scale.depth, each
+            yield scale.name, (scale.dtype.bytes, scale.rows * along_m, scale.rows * (1 - along_m), scale.depth, each)
     extra = cost(problem.epilogue)
     for t in (*extra.reads, *extra.writes):
         rows, columns = t.rows * ("m" in t.dims), t.divisor * (2 if t.half else 1) * ("n" in t.dims)
-        yield t.element_bytes, rows, columns, 0, "batch" if "batch" in t.dims else ""
+        yield t.name, (t.element_bytes, rows, columns, 0, "batch" if "batch" in t.dims else "")
 
 
 def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:

@@ -20,12 +20,12 @@ from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, RowGroups, once_each
 from cutegen.families.resolved import SmemRegion, StructField, lay_out_struct, place_fields
+from cutegen.runtime.cost_model import PARTIAL_BYTES
 from cutegen.runtime.pieces import SWIZZLE_ROWS
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
 INDEX_BYTES = 4  # of an i32
 VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
-PARTIAL_BYTES = 4  # of a partial sum: f32 or i32
 TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
 EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 # Accumulators of a thread beyond which an epilogue that reduces rows, or reduces anything beside tiles of f32, has no

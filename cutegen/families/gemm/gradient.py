@@ -145,8 +145,8 @@ class _Gradient:
         by_name = {o.name: o for o in self.operands}
         for leaf in leaves:
             name = self.results[leaf]
-            if leaf[0] != "acc":
-                yield f"{name} = {name}{self.summed(by_name[leaf[0]])}"
+            if leaf[0] != "acc" and (summed := self.summed(by_name[leaf[0]])):
+                yield f"{name} = {name}{summed}"
 
     def grad_operand(self, output: str) -> Operand:
         o = next(o for o in self.program.outputs if o.name == output)

@@ -19,6 +19,8 @@ from cutegen.families.resolved import Portfolio
 from cutegen.families.tuned import read_candidate
 from cutegen.runtime.cost_model import MODEL, MODELS
 
+LEFT = "some of these were dropped later:"  # how the reason begins then
+
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import SpecDocument
@@ -91,10 +93,13 @@ def _kept(
             found[c] = None
     if len(found) >= most:
         notes[
-            f"portfolio: the spec allows {most} tilings; the last {len(found) + 1 - most} of the lock are dropped"
+            f"portfolio: the spec allows {most} tiling{'s' * (most > 1)}; "
+            f"the last {len(found) + 1 - most} of the lock are dropped"
         ] = None
-    candidates = tuple(found)[: most - 1]
-    return Held(candidates, _portfolio(problem, knobs, Chosen(candidates, locked.reason), model), tuple(notes))
+    candidates, reason = tuple(found)[: most - 1], locked.reason
+    if notes and candidates:  # what it says of all that were chosen does not hold for these
+        reason = reason if reason.startswith(LEFT) else f"{LEFT} {reason}"
+    return Held(candidates, _portfolio(problem, knobs, Chosen(candidates, reason), model), tuple(notes))
 
 
 def _listed(

@@ -4,7 +4,8 @@ cost model. Picked so that the best of them loses least against the model's own 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -29,7 +30,8 @@ MOST = 12  # tilings of a portfolio, that of the decisions among them
 AIM = 0.002  # of loss, the logarithm of how much slower, at which a portfolio is good enough
 # Mean loss that a tiling has to save; in a kernel module of its own, which is text to read and to build.
 TILING_GAIN, MODULE_GAIN = 0.001, 0.0025
-FAR = 0.3  # loss from which on it is not looked at how large it is
+FARTHEST = (4, 3)  # times as slow: from there on nobody looks how much slower a tiling is
+FAR = math.log(FARTHEST[0] / FARTHEST[1])
 # Extents of dims that nothing is known of, as layers have them; rows, and what they are multiplied by.
 ROWS = (1, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 8192)
 # Where what they are multiplied by is known.
@@ -43,8 +45,7 @@ COLUMNS_AND_DEPTHS = (
 )  # fmt: skip
 BATCHES, FEW_ROWS = (4, 32), (1, 16, 64, 128, 256, 512, 2048, 8192)  # with a batch, the grid has fewer rows
 MOST_PROBLEMS = 170
-# Tile n and k of cores that a portfolio may have where the grid has many problems: every second one.
-COARSE = 40
+COARSE = 40  # problems of a grid above which tile n is one of COARSE_N: there are tilings enough
 
 
 class Chosen(NamedTuple):
@@ -84,9 +85,18 @@ def grid_of(problem: GemmProblem, listed: Sequence[Mapping[str, int]]) -> tuple[
             axes.append([(known[3],)] if known[3] else [(e,) for e in _within(BATCHES, problem.batch, steps)])
         for parts in product(*axes):
             found[Shape(*(extent for part in parts for extent in part))] = None
-    shapes = list(found)
-    step = -(-len(shapes) // MOST_PROBLEMS)
-    return tuple(shapes[::step])
+    step = -(-len(found) // MOST_PROBLEMS)
+    return tuple(shape for turn, shape in take_turns(found) if turn % step == 0)
+
+
+def take_turns(shapes: Iterable[Shape]) -> Iterator[tuple[int, Shape]]:
+    """Numbers by which problems take turns: of the same rows, and of the same other extents, neighbours have other
+    turns. Counted through, one of two devices would always get the same columns."""
+    seen: Counter[object] = Counter()
+    for shape in shapes:
+        others = shape[1:]
+        yield seen[shape.m] + seen[others], shape
+        seen.update((shape.m, others))
 
 
 def _within(extents: Sequence[int], dim: Any, steps: Mapping[str, tuple[int, str]]) -> list[int]:
@@ -129,9 +139,9 @@ def _choose(
 ) -> Chosen:
     judge = _Judge(problem, dict(fixed), arch, partial(other_sum, problem, default), coarse=len(shapes) > COARSE)
     columns = []
-    for number, shape in enumerate(shapes):
+    for number, (turn, shape) in enumerate(take_turns(shapes)):
         report_progress(CHOOSING, number, len(shapes))
-        columns.append(judge.rank(shape, devices[number % len(devices)]))
+        columns.append(judge.rank(shape, devices[turn % len(devices)]))
     report_progress(CHOOSING, len(shapes), len(shapes))
     columns = [column for column in columns if column.losses]  # others have no legal core: the default runs them
     if not columns:
@@ -146,7 +156,7 @@ def _choose(
     )
     reason = (
         f"cost model, {len(columns)} problems ({spans}) on {' and '.join(d.name for d in devices)}: the best of these "
-        f"is {mean:.1f}% slower than its own pick for each, {worst:.0f}% at most"
+        f"is {mean:.1f}% slower than the model's pick for each problem, {worst:.0f}% at most"
     )
     return Chosen(tuple(picked), reason)
 
@@ -180,7 +190,7 @@ class _Judge:
         )
         best, clocks = 1 << 62, {}
         for bound, _, core in bounded:
-            if bound > best * 4 // 3:
+            if bound > best * FARTHEST[0] // FARTHEST[1]:
                 break  # and so are all behind it
             if instance := self._instance(core):
                 clocks[core] = spent = spend(instance, form, counted, rates).clocks
@@ -227,9 +237,12 @@ class _Judge:
             for core, loss in column.losses.items():
                 near.setdefault(core, {})[number] = loss
         base = [min(loss, FAR) for loss in self.measure(default, columns)]
-        modules, picked = {structure(default): 0}, list[Core]()
+        picked = list[Core]()
 
-        def gain(core: Core, left: Sequence[float]) -> float:
+        def modules_of(cores: Iterable[Core]) -> set[Any]:
+            return {structure(c) for c in (default, *(self.legal[core] for core in cores)) if c}
+
+        def gain(core: Core, left: Sequence[float], modules: Container[Any]) -> float:
             saved = sum(now - loss for j, loss in near[core].items() if loss < (now := left[j])) / len(columns)
             if saved < TILING_GAIN:
                 return 0.0
@@ -245,18 +258,18 @@ class _Judge:
 
         left = base
         while len(picked) < most - 1 and sum(left) > AIM * len(columns):
-            gains = {core: gain(core, left) for core in near if core not in picked}
+            modules = modules_of(picked)
+            gains = {core: gain(core, left, modules) for core in near if core not in picked}
             if not gains or gains[best := max(gains, key=lambda x: gains[x])] <= 0:
                 break
             picked.append(best)
-            modules[structure(self.legal[best])] = 1  # type: ignore[arg-type]
             left = left_by(picked)
         for place in range(len(picked)):
             others = [core for core in picked if core != picked[place]]
-            rest = left_by(others)
-            gains = {core: gain(core, rest) for core in near if core not in others}
+            rest, modules = left_by(others), modules_of(others)
+            gains = {core: gain(core, rest, modules) for core in near if core not in others}
             better = max(gains, key=lambda x: gains[x])
-            if gains[better] > gain(picked[place], rest):
+            if gains[better] > gains[picked[place]]:
                 picked[place] = better
         return [c for core in dict.fromkeys(picked) if (c := self.legal[core])]
 

@@ -10,21 +10,21 @@ from cutegen.arch import ARCHS, DEVICES, Device
 from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cores import SPLIT_MARGIN
-from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
+from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate, form_of, instance_of
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.section import Section
+from cutegen.runtime.portfolio import rank_instances
 
 SHOWN = 5
 
 
 def rank_picks(resolved: ResolvedGemm, shape: Shape, device: Device) -> list[tuple[str, float]]:
     """(tiling, microseconds by the model) of the portfolio: the first is what runs a call that nobody measured."""
-    work = describe_work(resolved.problem, shape, device)
     candidates = {t.name: t.candidate for t in resolved.tilings}
-    timed = [(estimate(candidates[name], work, device), place, name) for place, name in enumerate(resolved.picks)]
-    timed.sort(key=lambda item: (item[0].clocks, item[0].from_l2, item[0].busy, item[1]))
-    return [(name, 1e6 * e.clocks / device.clock_hz) for e, _, name in timed]
+    instances = {name: instance_of(candidates[name]) for name in resolved.picks}
+    ranked = rank_instances(resolved.model, form_of(resolved.problem), instances, device.rates, shape)
+    return [(name, 1e6 * clocks / device.clock_hz) for clocks, name in ranked]
 
 
 def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Section:

@@ -53,9 +53,9 @@ class GemmKernel:
 @dataclass(frozen=True, slots=True)
 class ResolvedGemm:
     """Everything the templates need. kernels: that of the default tiling first; those that do without optional operands
-    last, each instance beside the one of all operands. digest: hash of the meaning of spec and
-    decisions, not of comments. picks: names of the tilings that the cost model, of version `model`, chooses among for
-    calls that nobody measured, the default first; why_picks: why these."""
+    last, each instance beside the one of all operands. digest: hash of the meaning of spec and decisions, not of
+    comments. picks: names of the tilings that the cost model, of version `model`, chooses among for calls that nobody
+    measured, the default first; why_picks: why these."""
 
     family: ClassVar[str] = "gemm"
 

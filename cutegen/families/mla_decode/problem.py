@@ -69,6 +69,7 @@ class MlaProblem:
     def inputs(self) -> tuple[MlaTensor, ...]:
         """In order of a call."""
         rows, i32, f32 = ("batch", "query_len", "heads"), DTYPES["i32"], DTYPES["f32"]
+        pages = f"page of every {self.page_size} keys, garbage past them"
         latent, rope, both = str(self.latent_dim), str(self.rope_dim), str(self.head_dim)
         queries = [MlaTensor("q", self.dtype, (*rows, both), "queries, latent part first")]
         if self.q == "split":
@@ -79,7 +80,7 @@ class MlaProblem:
         return (
             *queries,
             MlaTensor("kv_cache", self.dtype, ("pages", str(self.page_size), both), "paged K; V is its latent part"),
-            MlaTensor("block_table", i32, ("batch", "max_pages"), "page of every page_size keys, garbage past them"),
+            MlaTensor("block_table", i32, ("batch", "max_pages"), pages),
             MlaTensor("seq_lens", i32, ("batch",), "keys of each request, 0 allowed"),
             MlaTensor("softmax_scale", f32, (), "factor of the scores, a number"),
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cutegen.families.gemm.cost_model import form_of, instance_of
+from cutegen.families.gemm.cost_model import form_of, instance_of, list_moved
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.render.layout import bracketed
 from cutegen.runtime.portfolio import Traits
@@ -21,11 +21,12 @@ class NamedText:
 
 @dataclass(frozen=True, slots=True)
 class PortfolioText:
-    """What the template reads as p.portfolio. why: a comment; keys: a tuple of tilings, as source."""
+    """What the template reads as p.portfolio. form: fields but `moved`, which has a tuple for each tensor. keys: a
+    tuple of tilings, as source."""
 
-    why: str
     model: int
     form: tuple[NamedText, ...]
+    moved: tuple[NamedText, ...]
     traits: tuple[NamedText, ...]
     keys: str
 
@@ -34,12 +35,13 @@ def portfolio_text(resolved: ResolvedGemm) -> PortfolioText | None:
     """None where one tiling runs all calls."""
     if len(resolved.tilings) < 2:
         return None
-    traits = tuple(NamedText(t.name, f"Traits({', '.join(_given(_traits(t)))})") for t in resolved.tilings)
+    form = form_of(resolved.problem)
+    traits = (NamedText(t.name, f"Traits({', '.join(_call(_traits(t)))})") for t in resolved.tilings)
     return PortfolioText(
-        why="Calls that nobody measured run what takes least of these, by the cost model.",
         model=resolved.model,
-        form=tuple(_form(form_of(resolved.problem))),
-        traits=traits,
+        form=tuple(NamedText(name, _source(value)) for name, value in _given(form) if name != "moved"),
+        moved=tuple(NamedText(name, _source(value)) for name, value in list_moved(resolved.problem)),
+        traits=tuple(traits),
         keys=bracketed("(", [json.dumps(key) for key in resolved.picks], ")", indent=4, used=6, literal=True),
     )
 
@@ -49,22 +51,15 @@ def _traits(t: ResolvedGemmTiling) -> Traits:
     return Traits(*(getattr(instance, field) for field in Traits._fields))
 
 
-def _given(values: NamedTuple) -> Iterator[str]:
+def _given(values: NamedTuple) -> Iterator[tuple[str, Any]]:
     """The fields that are not as their class has them."""
     for field, value in values._asdict().items():
         if value != values._field_defaults.get(field, ...):
-            yield f"{field}={_source(value)}"
+            yield field, value
 
 
-def _form(values: NamedTuple) -> Iterator[NamedText]:
-    for field, value in values._asdict().items():
-        if value != values._field_defaults.get(field, ...):
-            if isinstance(value, tuple):
-                items = [_source(item) for item in value]
-                source = bracketed("(", items, ")", indent=8, used=len(field) + 2, literal=True)
-            else:
-                source = _source(value)
-            yield NamedText(field, source)
+def _call(values: NamedTuple) -> Iterator[str]:
+    return (f"{field}={_source(value)}" for field, value in _given(values))
 
 
 def _source(value: Any) -> str:
