@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cutegen.arch import MOST_SMS
-from cutegen.diagnostics import CutegenError, suggest
+from cutegen.diagnostics import CutegenError, cut, suggest
 from cutegen.families.proving import WAVES
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import legal_extent
@@ -46,15 +46,15 @@ def read_shape(text: str) -> Shape:
         digits = extent.lstrip("0") if dim and extent.isascii() and extent.isdigit() else ""
         if len(digits) > len(str(MAX_EXTENT)) or int(digits or "0") > MAX_EXTENT:
             remedy = f"an extent is at most 2^31 - 1 = {MAX_EXTENT}"
-            raise CutegenError(f"--shape {text}: `{part.strip()}` is too large", remedy, exit_code=2)
+            raise CutegenError(f"--shape {cut(text)}: `{cut(part.strip())}` is too large", remedy, exit_code=2)
         if not digits:
             raise CutegenError(
-                f"--shape {text}: `{part.strip()}` is not a dim and extent",
+                f"--shape {cut(text)}: `{cut(part.strip())}` is not a dim and extent",
                 "write dims and extents from 1 on, such as m=4096,n=4096,k=4096 or batch=8,heads=16,kv_len=4096",
                 exit_code=2,
             )
         if dim in shape:
-            raise CutegenError(f"--shape {text}: `{dim}` is given twice", "keep one of them", exit_code=2)
+            raise CutegenError(f"--shape {cut(text)}: `{cut(dim)}` is given twice", "keep one of them", exit_code=2)
         shape[dim] = int(digits)
     return shape
 
