@@ -13,7 +13,7 @@ from cutegen.cli.start import check_family, complete_families, shipped_specs
 from cutegen.cli.stdin import stdin_option, typed_text
 from cutegen.config import FILE, SECTION
 from cutegen.diagnostics import CutegenError
-from cutegen.families.registry import FAMILIES
+from cutegen.families.registry import FAMILIES, find_families, unused_families
 from cutegen.files import write_text, write_texts
 from cutegen.roots import read_file
 from cutegen.spec.text_rules import MAX_BYTES
@@ -84,6 +84,7 @@ def list_(as_json: bool) -> None:
     from cutegen.spec import load_document
 
     families = [(name, _first_line(load_spec_model(name).__doc__)) for name in FAMILIES]
+    families += [(name, f"installed by {offer.distribution}") for name, offer in find_families().items()]
     specs = []
     for path in shipped_specs():
         data = load_document(path).data
@@ -97,6 +98,7 @@ def list_(as_json: bool) -> None:
     ops += [_installed_op(name) for name in installed.offers if name not in OPS]
     ops += CALLS.values()
     unused = [*clashes(), *(f"entry points cannot be read: {text}" for text in installed.unreadable)]
+    unusable = [*unused_families()]
     if as_json:
         console.print_json({
             "families": [dict(zip(("name", "summary"), row)) for row in families],
@@ -104,6 +106,7 @@ def list_(as_json: bool) -> None:
             "suites": [dict(zip(("name", "problems", "summary"), row)) for row in suites],
             "ops": [dict(zip(("name", "arguments", "summary"), row)) for row in ops],
             "unused_ops": unused,
+            "unused_families": unusable,
         })  # fmt: skip
         return
     console.say(console.table(("family", "computes"), families))
@@ -113,7 +116,7 @@ def list_(as_json: bool) -> None:
     console.say(console.table(("suite", "problems", "holds"), suites))
     console.say()
     console.say(console.table(("epilogue op", "takes", "is"), ops))
-    for text in unused:
+    for text in dict.fromkeys((*unused, *unusable)):
         console.note(f"  note: {text}")
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cutegen import elsewhere
-from cutegen.diagnostics import MAX_KEPT, Diagnostic, Rule, SpecError, register, suggest
+from cutegen.diagnostics import MAX_KEPT, CutegenError, Diagnostic, Rule, SpecError, register, suggest
 from cutegen.epilogue.rules import MAX_EXPRESSION, SPLIT
 from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec, Section
@@ -47,6 +47,11 @@ UNKNOWN_FAMILY = register(Rule(
     "unknown-family", "`kernel` names a kernel family",
     "`cutegen list` shows the families.",
     "kernel: gem",
+))  # fmt: skip
+FAMILY_PACKAGE = register(Rule(
+    "family-package", "a kernel family of another package can be used",
+    "A family that an installed distribution adds is loaded when a spec names it. It must be the only one of its name, "
+    "and have what cutegen asks a family for; docs/adding-a-kernel-family.md has an example.",
 ))  # fmt: skip
 RESERVED_NAME = register(Rule(
     "reserved-name", "names with a meaning elsewhere are not given to dims, tensors or locals",
@@ -92,18 +97,22 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
     from cutegen.families import registry
 
     family = doc.data.get("kernel")
-    if not isinstance(family, str) or family not in registry.FAMILIES:
-        known = f"kernel families: {', '.join(registry.FAMILIES)}"
+    if not registry.has_family(family):
         if not {"cutegen", "kernel"} & doc.data.keys():
             raise SchemaError([not_a_spec(doc.path)])
+        known = registry.list_families()
         if "kernel" not in doc.data:
             raise SchemaError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
         message, remedy = f"`kernel` must name a family, not {_describe(family)}", known
         if isinstance(family, str):
             message = f"unknown kernel family `{_cut(family)}`"
-            remedy = elsewhere.answer_family(family, registry.FAMILIES)
+            remedy = elsewhere.answer_family(family, registry.family_names(), known)
         raise SchemaError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
-    model: type[KernelSpec] = registry.load_spec_model(family)
+    assert isinstance(family, str)
+    try:
+        model: type[KernelSpec] = registry.load_spec_model(family)
+    except CutegenError as error:
+        raise SchemaError([doc.diagnostic(FAMILY_PACKAGE.id, ("kernel",), error.message, error.remedy)]) from error
     findings: list[Finding | Unworded] = [*_check_function(doc, family), *_check_names(doc.data)]
     try:
         spec = model.model_validate(doc.data)
