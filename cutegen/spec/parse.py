@@ -305,31 +305,36 @@ def _key_finding(
 
 # Integers of Python and of YAML 1.1, which specs have in decimal only.
 _NOT_DECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,8}|0[oO][0-7]{1,10}|0[bB][01]{1,31}|[1-9]\d{0,8}(_\d{1,9}){1,3}")
+# A number of YAML in quotes.
+_DECIMAL = re.compile(r"[-+]?\d{1,9}(\.\d{0,20})?([eE][-+]?\d{1,3})?")
 
 
 def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
     schema = schemas.find_schema(root, path) or {}
     expected = schemas.words(schema, root)
-    rule = BAD_VALUE if _kind(value) in schemas.kinds(schema, root) else WRONG_TYPE
+    kinds = schemas.kinds(schema, root)
+    kind = "number" if "number" in kinds and "integer" not in kinds and _kind(value) == "integer" else _kind(value)
+    rule = BAD_VALUE if kind in kinds else WRONG_TYPE
     remedy = suggest(value, schemas.choices(schema, root)) if isinstance(value, str) else ""
     if (table := elsewhere.VALUES.get(_dotted(path))) is not None:
         remedy = table.get(str(value).lower()) or table.get("") or remedy
-    if value in _YAML_1_1 and "boolean" in schemas.kinds(schema, root):
+    if value in _YAML_1_1 and "boolean" in kinds:
         remedy = "YAML 1.2 knows true and false only"
-    if isinstance(value, str) and _NOT_DECIMAL.fullmatch(value) and "integer" in schemas.kinds(schema, root):
+    if isinstance(value, str) and _NOT_DECIMAL.fullmatch(value) and "integer" in kinds:
         remedy = f"write it in decimal: {int(value, 0)}"
     elif isinstance(value, str) and rule is WRONG_TYPE and (numbers := re.fullmatch(r"\d{1,9}(x\d{1,9})*", value)):
-        kinds = schemas.kinds(schema, root)
         if numbers[1] and "array" in kinds:
             remedy = f"write [{value.replace('x', ', ')}]"
         elif not numbers[1] and "integer" in kinds:
             remedy = f"write {value} without quotes"
+    if isinstance(value, str) and "number" in kinds and _DECIMAL.fullmatch(value):
+        remedy = f"write {value} without quotes"
     if isinstance(value, str) and rule is WRONG_TYPE and value.isidentifier():
         item = schemas.find_schema(root, (*path, 0)) or {}
         if "string" in schemas.kinds(item, root) and value in (schemas.choices(item, root) or [value]):
             remedy = f"write [{value}]"
     if isinstance(value, float) and 0 <= value <= MAX_EXTENT and value.is_integer():
-        remedy = f"write {int(value)}" if "integer" in schemas.kinds(schema, root) else ""
+        remedy = f"write {int(value)}" if "integer" in kinds else ""
     if rule is WRONG_TYPE and (known := schemas.keys(schema, root)):
         remedy = remedy or f"its keys are {', '.join(known)}"
     if isinstance(value, str) and len(value) > MAX_EXPRESSION and schema.get("$comment") == "expression":
