@@ -138,6 +138,12 @@ def _bytes(dtype: str) -> int:
     return int(bits[0]) // 8 if bits else 1
 
 
+def tensor_bytes(args: Sequence[Argument], dims: Dims) -> int:
+    """Bytes of all tensors among the arguments of one problem."""
+    tensors = (a for a in args if isinstance(a, TensorArg))
+    return sum(math.prod(extent_of(d, dims) for d in t.dims) * _bytes(t.dtype) for t in tensors)
+
+
 def complete_dims(declared: Mapping[str, Extent], given: Dims) -> dict[str, int]:
     """The extents of every declared dim, given those which are not constant.
 
