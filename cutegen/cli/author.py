@@ -154,6 +154,23 @@ def schema(family: str, output: Path | None) -> None:
 
 
 @click.command(hidden=True)
+@click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a file.")
+def names(specs: tuple[Path, ...], output: Path | None) -> None:
+    """Print the names that packages of SPECS have besides those of the specs: a family's generated_names.json.
+
+    The specs are of one family, and have every form of its templates.
+    """
+    from cutegen.render.names_table import collect, probe_file, table_text
+
+    text = table_text(collect(map(probe_file, specs)))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(output, text)
+
+
+@click.command(hidden=True)
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is not what would be written.")
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("docs"))
 def docs(check: bool, folder: Path) -> int:

@@ -69,7 +69,7 @@ def _explain_installed(word: str) -> list[Section]:
     found: list[Section] = []
     for family in families:
         with suppress(CutegenError):  # said where it is named
-            load_family(family)
+            _ = load_family(family).resolve  # its rules are declared by what decides
             found += _explain_key(word, family)
     from cutegen.diagnostics import RULES
 

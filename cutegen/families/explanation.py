@@ -62,7 +62,7 @@ def _bar(tiling: ResolvedTiling[Any], capacity: int) -> tuple[str, ...]:
         first, last = region.offset * BAR_WIDTH // capacity, (region.offset + region.bytes) * BAR_WIDTH // capacity
         drawn[first:last] = letter * (last - first)
         legend.append(f"{letter} {region.name}")
-    return (f"|{''.join(drawn)}|", f" {', '.join(legend)}, . free or too small to draw")
+    return (f"|{''.join(drawn)}|", f" {', '.join((*legend, '. free or too small to draw'))}")
 
 
 def explain_dispatch(rows: Iterable[DispatchRow], note: str) -> Section:

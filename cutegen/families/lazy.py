@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 # Members of families that have no cost model and nothing to tune.
@@ -25,7 +26,7 @@ class LazyFamily:
         if name.startswith("_") or name not in self._members:
             raise AttributeError(f"{self._package} names no `{name}`")
         module, _, attribute = self._members[name].partition(":")
-        value = getattr(importlib.import_module(module, self._package), attribute)
+        value = attrgetter(attribute)(importlib.import_module(module, self._package))
         setattr(self, name, value)
         return value
 

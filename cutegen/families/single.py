@@ -161,7 +161,8 @@ class SingleTiling:
 
         def compare(now: Any, then: Any) -> list[tuple[str, str, str]]:
             before, after = (self.describe(p, candidate).numbers for candidate in (now, then))
-            return [(f.name, str(getattr(before, f.name)), str(getattr(after, f.name))) for f in fields(before)]
+            names = [f.name for f in fields(before) if f.name not in [knob.field for knob in self.knobs]]
+            return [(name, str(getattr(before, name)), str(getattr(after, name))) for name in names]
 
         def choose(fixed: Mapping[str, Any], device: Device) -> Choice | tuple[Refusal, ...]:
             return self._choose(p, arch, fixed, device)

@@ -37,9 +37,15 @@ class TensorProblem:
     numbers: dict[str, float]
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """Which names of the spec are inputs, outputs and dims."""
+        tensors = {"input": self.inputs, "output": self.outputs}
+        return dict.fromkeys(self.dims, "dim") | {a.name: kind for kind, args in tensors.items() for a in args}
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Those of the spec that stand in generated source."""
-        return (*(a.name for a in (*self.inputs, *self.outputs)), *self.dims)
+        return tuple(self.kinds)
 
     def tensor(self, role: str) -> TensorArg:
         """The tensor that the family calls so."""

@@ -79,8 +79,8 @@ class TensorPlan(TensorOperands):
     roles: ClassVar[Mapping[str, str]] = {}
     numbers: ClassVar[Mapping[str, float]] = {}
 
-    def count_flops(self, **dims: int) -> int:
-        """Floating-point operations of one problem; dims by their roles."""
+    def count_flops(self, **extents: int) -> int:
+        """Floating-point operations of one problem; extents by role of the dim."""
         raise NotImplementedError
 
     def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
@@ -132,8 +132,8 @@ class TensorPlan(TensorOperands):
             try:
                 if len(values) != len(args):
                     raise TypeError("arguments")  # named below
-                check_storage(values)
                 if values[probe].numel():
+                    check_storage(values)
                     for i, axis, low, high in bounds:
                         if not low <= values[i].shape[axis] <= high:
                             raise ValueError(f"argument {i}, axis {axis}")
