@@ -6,6 +6,7 @@ the kernel; what is resolved, rendered, explained and refused follows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -174,20 +175,21 @@ class SingleTiling:
         """The text of the package's modules, by file name."""
         p = resolved.problem
         numbers = type(resolved.tiling.numbers)
-        imports = sorted(f"from {c.__module__} import {c.__name__}" for c in {self.plan, numbers})
+        modules = sorted({self.plan.__module__, numbers.__module__})
+        own = {m: sorted(c.__name__ for c in (self.plan, numbers) if c.__module__ == m) for m in modules}
         plan = PlanText(
             name=resolved.name,
             arch=resolved.arch,
             formula=p.formula,
-            imports=tuple(imports),
+            imports=tuple(f"from {module} import {', '.join(names)}" for module, names in own.items()),
             plan=self.plan.__name__,
             family=resolved.family,
             tiling=numbers.__name__,
             dims=dims_text(p.dims),
             inputs=arguments_text("inputs = ", p.inputs),
             outputs=arguments_text("outputs = ", p.outputs),
-            roles=repr(p.roles).replace("'", '"'),
-            numbers=repr(p.numbers).replace("'", '"'),
+            roles=json.dumps(p.roles),
+            numbers=json.dumps(p.numbers),
             tilings=tiling_texts(resolved.tilings),
         )
         operands, results = (

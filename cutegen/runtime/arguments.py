@@ -328,8 +328,7 @@ def _tensor_faults(
 
 
 def _layout_faults(arg: TensorArg, value: Any, written: bool) -> Iterator[str]:
-    size, unit = value.element_size(), "TMA needs" if arg.align >= 16 else "the kernel needs"
-    inner = arg.contiguous
+    size, inner = value.element_size(), arg.contiguous
     for axis, (extent, stride) in enumerate(zip(value.shape, value.stride())):
         if axis == inner:
             if extent > 1 and stride != 1:
@@ -341,7 +340,8 @@ def _layout_faults(arg: TensorArg, value: Any, written: bool) -> Iterator[str]:
                     f"pad {arg.dims[axis]} to {up}"
                 )
         elif extent > 1 and (stride * size) % arg.align:
-            text = f"stride({axis}) is {stride} elements = {stride * size} bytes; {unit} multiples of {arg.align} bytes"
+            text = f"stride({axis}) is {stride} elements = {stride * size} bytes"
+            text += f"; the kernel needs multiples of {arg.align} bytes"
             up = -(-value.shape[inner or 0] * size // arg.align) * arg.align // size
             if inner is not None and up != value.shape[inner]:
                 fix = f"pad {arg.dims[inner]} to {up}, or pass a slice of a buffer whose rows hold {up} elements"
@@ -351,7 +351,7 @@ def _layout_faults(arg: TensorArg, value: Any, written: bool) -> Iterator[str]:
     if off := value.data_ptr() % arg.align:
         copy = "" if written else f", or pass {arg.name}.clone()"
         yield (
-            f"data pointer is {off} bytes past a multiple of {arg.align}; {unit} {arg.align}-byte alignment: "
+            f"data pointer is {off} bytes past a multiple of {arg.align}; the kernel needs {arg.align}-byte alignment: "
             f"start the slice at a multiple of {max(1, arg.align // size)} elements{copy}"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -159,3 +160,27 @@ def test_a_family_of_the_working_directory_is_none(site: Path, monkeypatch: pyte
     offer(site, "raise SystemExit('imported')")
     registry.find_offers.__globals__["_find_offers"].cache_clear()
     assert f"Python would import `acme_kernels` from {Path.cwd()}" in refusal().message
+
+
+@pytest.mark.parametrize("name", registry.FAMILIES)
+def test_built_in_families_keep_the_protocol(name: str) -> None:
+    """Members take what the chain passes by position."""
+    found = registry.load_family(name)
+    assert list(registry._faults(found, name)) == []
+    for member, declared in vars(family.Family).items():
+        if inspect.isfunction(declared) and not member.startswith("_"):
+            count = len(inspect.signature(declared).parameters) - 1
+            inspect.signature(getattr(found, member)).bind(*range(count))
+
+
+def test_a_lazy_family_imports_what_is_asked_for() -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from cutegen.families.gemm import FAMILY\n"
+        "assert {'bind', 'estimate'} <= {*dir(FAMILY)}\n"
+        "assert not hasattr(FAMILY, 'colour')\n"
+        "assert 'pydantic' not in sys.modules\n"
+        "FAMILY.spec_model\n"
+        "assert 'pydantic' in sys.modules and 'jinja2' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
