@@ -72,6 +72,10 @@ def test_it_computes_what_its_reference_does(change: str, shape: dict[str, int],
     for mode in ("numerics", "strides", "repeat"):
         assert_passes(subject, shape, mode=mode)
     assert not simulation.unknown()
+    (assembler,) = simulation.assemblers
+    moved = [i.text for i in assembler.program.instructions if i.text.startswith(("ld.global", "st.global"))]
+    assert moved
+    assert all(".v4.b32" in text for text in moved)
     assert_equal_bits(subject, simulation, **shape)
 
 
