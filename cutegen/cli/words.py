@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from cutegen.diagnostics import CutegenError, suggest
+from cutegen.diagnostics import RULES, CutegenError, suggest
 
 if TYPE_CHECKING:
     from cutegen.diagnostics import Rule
@@ -68,11 +68,9 @@ def _explain_installed(word: str) -> list[Section]:
         return list(_explain_key(word, word))
     found: list[Section] = []
     for family in families:
-        with suppress(CutegenError):  # said where it is named
+        with suppress(Exception):  # what is wrong with it is said where a spec names it
             _ = load_family(family).resolve  # its rules are declared by what decides
             found += _explain_key(word, family)
-    from cutegen.diagnostics import RULES
-
     return [*(_show_rule(RULES[word]) if word in RULES else ()), *found]
 
 

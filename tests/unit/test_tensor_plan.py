@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-import torch
 
 from cutegen.runtime.arguments import TensorArg, tensor_bytes
 from cutegen.runtime.slots import find_bounds
 from cutegen.runtime.tensor_plan import TensorPlan
+
+torch = pytest.importorskip("torch")
 
 
 class Scaled(TensorPlan):
