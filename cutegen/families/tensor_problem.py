@@ -89,6 +89,10 @@ def bind_tensors(
         rule, remedy = NAME_COLLISION if clash.other else RESERVED_NAME, "choose another name"
         tensor = clash.name if clash.name in spec.tensors else _first_with(spec, clash.name)
         found.append(doc.diagnostic(rule.id, ("tensors", tensor), clash.words(), remedy, key=tensor == clash.name))
+    results = [roles[role] for role in outputs]
+    if "out" in spec.tensors and "out" not in results:
+        said = f"`out` is the parameter of the package's function that takes `{results[0]}`"
+        found.append(doc.diagnostic(NAME_COLLISION.id, ("tensors", "out"), said, "choose another name", key=True))
     if found:
         raise SpecError(found)
     return TensorProblem(

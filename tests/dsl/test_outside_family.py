@@ -133,6 +133,7 @@ def test_it_says_what_it_decides(spec: Path, capsys: pytest.CaptureFixture[str])
         ("w: bf16[n]", "w: f16[n]", "error[tensor-form]: `w` is f16[n], and cannot be w: T[columns]"),
         ("y: bf16[m, n]", "y: bf16[n, m]", "error[tensor-form]: `y` is bf16[n, m]"),
         ("  y: bf16[m, n]\n", "", "error[tensor-form]: 2 tensors; `kernel: rms_norm` takes 3"),
+        ("w: bf16[n]", "out: bf16[n]", "error[name-collision]: `out` is the parameter of the package's function"),
         ("# eps: 1e-6", "eps: tiny", "`eps` must be a number above 0, not the text `tiny`"),
         ("# threads: 256", "threads: 100", "error[norm-threads]: 100 threads"),
     ],
