@@ -181,9 +181,8 @@ OPS: Mapping[str, str] = {
 }
 
 
-def answer_family(name: str, families: Iterable[str]) -> str:
-    """The remedy for a kernel family that there is not."""
-    known = f"kernel families: {', '.join(families)}"
+def answer_family(name: str, families: Iterable[str], known: str) -> str:
+    """The remedy for a kernel family that there is not. known: what lists those that there are."""
     if instead := FAMILIES.get(name.lower()):
         return f"{instead}; {known}"
     return f"{suggest(name, families)} {known}".lstrip()

@@ -47,7 +47,7 @@ def load_plan(text: str, name: str) -> BasePlan:
 def _problem(plan: BasePlan) -> GemmProblem:
     """What a plan computes, read from what it declares."""
     if plan.family != "gemm":
-        raise NotDifferentiable("decode attention has no gradient kernels")
+        raise NotDifferentiable(f"`kernel: {plan.family}` has no gradient kernels")
     if reason := next((said for name, said in _REFUSED if getattr(plan, name, None)), ""):
         raise NotDifferentiable(reason)
     product: Any = plan

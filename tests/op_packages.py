@@ -1,4 +1,4 @@
-"""Distributions with epilogue ops, written as an installer leaves them: a package beside its dist-info."""
+"""Distributions with epilogue ops or kernel families, as an installer leaves them: a package beside its dist-info."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from cutegen import distributions
 from cutegen.epilogue import installed
+from cutegen.families import registry
 
 OPS = '''\
 from cutegen.epilogue import EpilogueOp
@@ -57,13 +59,18 @@ POINTS = "softsign = acme_ops.ops:Softsign\nblend = acme_ops.ops:Blend\n"
 
 
 def install(
-    folder: Path, points: str = POINTS, files: dict[str, str] = FILES, name: str = "acme-ops", version: str = "1.2"
+    folder: Path,
+    points: str = POINTS,
+    files: dict[str, str] = FILES,
+    name: str = "acme-ops",
+    version: str = "1.2",
+    group: str = installed.GROUP,
 ) -> None:
     """points: lines of the entry point group. files: text by path below `folder`, which stands on sys.path."""
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text(f"[cutegen.epilogue_ops]\n{points}")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{points}")
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
@@ -72,15 +79,15 @@ def install(
 @contextlib.contextmanager
 def on_path(folder: Path) -> Iterator[None]:
     """The folder on sys.path, as one for packages; what was read and imported of it is forgotten at the end."""
-    before, folders = set(sys.modules), installed.package_folders
+    before, folders = set(sys.modules), distributions.package_folders
     sys.path.insert(0, str(folder))
-    installed.package_folders = lambda: (str(folder), *folders())
+    distributions.package_folders = lambda: (str(folder), *folders())
     forget()
     try:
         yield
     finally:
         sys.path.remove(str(folder))
-        installed.package_folders = folders
+        distributions.package_folders = folders
         forget()
         tops = {"acme_ops", *(path.stem for path in folder.iterdir())}
         for name in set(sys.modules) - before:
@@ -90,5 +97,6 @@ def on_path(folder: Path) -> Iterator[None]:
 
 def forget() -> None:
     importlib.invalidate_caches()
-    installed._find_installed.cache_clear()
+    distributions._find_offers.cache_clear()
     installed._load_installed.cache_clear()
+    registry._load_installed.cache_clear()

@@ -37,7 +37,7 @@ def visited_branches(probes: Iterable[Resolution]) -> set[str]:
     usual = environment._environment()
     marking = usual.overlay(loader=_Marking(environment.data_folder("templates")), bytecode_cache=None)
     found: set[str] = set()
-    kept, environment._environment = environment._environment, lambda markup=False: marking  # type: ignore[assignment]
+    kept, environment._environment = environment._environment, lambda *_, **__: marking  # type: ignore[assignment]
     try:
         for probe in probes:
             for source in load_family(probe.resolved.family).render(probe.resolved).values():

@@ -123,11 +123,14 @@ def _local_memory(plan: CodePlan, facts: Facts) -> Check:
     found = f"{facts.stack_bytes} B stack, {accesses} LDL/STL"
     if facts.spill_store_bytes is not None:
         found += f", spills {facts.spill_store_bytes} B out, {facts.spill_load_bytes} B in"
-    meaning = (
-        f"registers spill to memory: the accumulators alone take {plan.accumulator_registers} of the "
-        f"{max(plan.registers, default=facts.registers)} registers of a consumer thread; "
-        + (f"try {plan.fewer_registers}, or a simpler epilogue" if plan.fewer_registers else "try a simpler epilogue")
-    )
+    if plan.accumulator_registers:
+        meaning = (
+            f"registers spill to memory: the accumulators alone take {plan.accumulator_registers} of the "
+            f"{max(plan.registers, default=facts.registers)} registers of a consumer thread; "
+            f"try {plan.fewer_registers + ', or ' if plan.fewer_registers else ''}a simpler epilogue"
+        )
+    else:
+        meaning = f"a thread needs more than {facts.registers} registers; try {plan.fewer_registers or 'more threads'}"
     clean = not (facts.stack_bytes or accesses or facts.spill_store_bytes or facts.spill_load_bytes)
     return Check("local-memory", "none", found, clean, meaning)
 

@@ -12,7 +12,7 @@ from cutegen.cli.start import check_family, complete_families, shipped_specs
 from cutegen.cli.stdin import stdin_option, typed_text
 from cutegen.config import FILE, SECTION
 from cutegen.diagnostics import CutegenError
-from cutegen.families.registry import FAMILIES
+from cutegen.families.registry import FAMILIES, find_families, unused_families
 from cutegen.files import write_output, write_texts
 from cutegen.roots import read_file
 from cutegen.spec.load import own_line
@@ -84,6 +84,7 @@ def list_(as_json: bool) -> None:
     from cutegen.spec import load_document
 
     families = [(name, _first_line(load_spec_model(name).__doc__)) for name in FAMILIES]
+    families += [(name, f"installed by {offer.distribution}") for name, offer in find_families().items()]
     specs = []
     for path in shipped_specs():
         data = load_document(path).data
@@ -97,6 +98,7 @@ def list_(as_json: bool) -> None:
     ops += [_installed_op(name) for name in installed.offers if name not in OPS]
     ops += CALLS.values()
     unused = [*clashes(), *(f"entry points cannot be read: {text}" for text in installed.unreadable)]
+    unusable = [*unused_families()]
     if as_json:
         console.print_json({
             "families": [dict(zip(("name", "summary"), row)) for row in families],
@@ -104,6 +106,7 @@ def list_(as_json: bool) -> None:
             "suites": [dict(zip(("name", "problems", "summary"), row)) for row in suites],
             "ops": [dict(zip(("name", "arguments", "summary"), row)) for row in ops],
             "unused_ops": unused,
+            "unused_families": unusable,
         })  # fmt: skip
         return
     console.say(console.table(("family", "computes"), families))
@@ -113,7 +116,7 @@ def list_(as_json: bool) -> None:
     console.say(console.table(("suite", "problems", "holds"), suites))
     console.say()
     console.say(console.table(("epilogue op", "takes", "is"), ops))
-    for text in unused:
+    for text in dict.fromkeys((*unused, *unusable)):
         console.note(f"  note: {text}")
 
 
@@ -144,6 +147,23 @@ def schema(family: str, output: Path | None) -> None:
 
     check_family(family)
     text = schema_text(load_spec_model(family))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_output(output, text)
+
+
+@click.command(hidden=True)
+@click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a file.")
+def names(specs: tuple[Path, ...], output: Path | None) -> None:
+    """Print the names that packages of SPECS have besides those of the specs: a family's generated_names.json.
+
+    The specs are of one family, and have every form of its templates.
+    """
+    from cutegen.render.names_table import collect, probe_file, table_text
+
+    text = table_text(collect(map(probe_file, specs)))
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -129,10 +129,15 @@ GROUPS: dict[str, dict[str, Entry]] = {
     },
 }
 HIDDEN = {
+    "names": Entry(
+        "cutegen.cli.author:names",
+        "Print the names that packages of SPECS have besides those of the specs: a family's generated_names.json.",
+        ("cutegen names specs/*.yaml -o acme_norms/generated_names.json",),
+    ),
     "docs": Entry(
         "cutegen.cli.author:docs",
         "Regenerate the reference pages from models, rules and ops, and the tables and the chart from stored results.",
-    )
+    ),
 }
 COMMANDS: dict[str, Entry] = {name: entry for group in (*GROUPS.values(), HIDDEN) for name, entry in group.items()}
 

@@ -14,7 +14,7 @@ from cutegen import elsewhere
 from cutegen.cli import console
 from cutegen.config import Config
 from cutegen.diagnostics import CutegenError, suggest
-from cutegen.families.registry import FAMILIES
+from cutegen.families.registry import family_folder, family_names, has_family, list_families
 from cutegen.files import write_texts
 from cutegen.roots import read_file
 
@@ -24,7 +24,7 @@ SERVER = "# yaml-language-server: $schema="
 
 
 def complete_families(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in FAMILIES if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in family_names() if name.startswith(incomplete)]
 
 
 def _complete_specs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -77,8 +77,9 @@ def shipped_specs() -> list[Path]:
 
 def check_family(name: str) -> str:
     """The same name. CutegenError (exit 2): there is no such family."""
-    if name not in FAMILIES:
-        raise CutegenError(f"unknown kernel family `{name}`", elsewhere.answer_family(name, FAMILIES), exit_code=2)
+    if not has_family(name):
+        remedy = elsewhere.answer_family(name, family_names(), list_families())
+        raise CutegenError(f"unknown kernel family `{name}`", remedy, exit_code=2)
     return name
 
 
@@ -89,8 +90,12 @@ def name_schema(text: str, schema: str) -> str:
 
 
 def _read_starter(family: str) -> str:
-    starter = Path(__file__).parent.parent / "families" / family / "starter.yaml"
-    return starter.read_text(encoding="utf-8")
+    starter = family_folder(family) / "starter.yaml"
+    try:
+        return starter.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        said = f"kernel family `{family}` has no spec to start from: {starter} is missing"
+        raise CutegenError(said, "name a spec to start from with --from", exit_code=2) from None
 
 
 def _read_origin(origin: str, name: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from cutegen.epilogue.installed import NO_OPS
+from cutegen.distributions import NO_OPS
 from cutegen.roots import ROOTS
 
 
@@ -21,7 +21,7 @@ def add_trust_options(command: click.Command) -> click.Command:
             ),
             click.Option(
                 ["--no-ops", "no_ops"], is_flag=True, is_eager=True, expose_value=False, callback=_refuse_ops,
-                help=f"Import no epilogue op of another package; so does {NO_OPS}=1.",
+                help=f"Import no epilogue op or kernel family of another package; so does {NO_OPS}=1.",
             ),
         ]  # fmt: skip
     return command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from cutegen.diagnostics import CutegenError, suggest
+from cutegen.diagnostics import RULES, CutegenError, suggest
 
 if TYPE_CHECKING:
+    from cutegen.diagnostics import Rule
     from cutegen.families.section import Section
     from cutegen.spec.keys import Key, KeySection
 
@@ -53,16 +55,37 @@ def explain_word(word: str) -> list[Section]:
     for family, keys in words.keys.items():
         if any(_fits(word, key) for key in keys):
             found += _explain_key(word, family)
-    return found
+    return found or _explain_installed(word)
+
+
+def _explain_installed(word: str) -> list[Section]:
+    """What families of other packages call so, if one has the name or nothing built in has. CutegenError: one of that
+    name cannot be used."""
+    from cutegen.families.registry import find_families, load_family
+
+    families = find_families()
+    if word in families:
+        return list(_explain_key(word, word))
+    found: list[Section] = []
+    for family in families:
+        with suppress(Exception):  # what is wrong with it is said where a spec names it
+            _ = load_family(family).resolve  # its rules are declared by what decides
+            found += _explain_key(word, family)
+    return [*(_show_rule(RULES[word]) if word in RULES else ()), *found]
 
 
 def _explain_rule(word: str) -> Iterator[Section]:
     from cutegen.cli.reference import all_rules
-    from cutegen.families.section import Section
 
     if rule := all_rules().get(word):
-        example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
-        yield Section(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example))
+        yield from _show_rule(rule)
+
+
+def _show_rule(rule: Rule) -> Iterator[Section]:
+    from cutegen.families.section import Section
+
+    example = ("", "For example:", *(f"  {line}" for line in rule.example.splitlines())) if rule.example else ()
+    yield Section(f"rule {rule.id}: {rule.summary}", (rule.explanation, *example))
 
 
 def _explain_op(word: str) -> list[Section]:
@@ -126,12 +149,12 @@ def refuse_word(word: str) -> NoReturn:
     from cutegen.cli.reference import all_rules
     from cutegen.elsewhere import say_instead
     from cutegen.epilogue import CALLS, OPS, find_installed
-    from cutegen.families.registry import FAMILIES, load_spec_model
+    from cutegen.families.registry import FAMILIES, find_families, load_spec_model
     from cutegen.spec.keys import key_sections
 
     sections = [section for family in FAMILIES for section in key_sections(load_spec_model(family))]
     keys = [name for section in sections for key in section.keys for name in (key.name, _path(section, key))]
-    words = dict.fromkeys([*all_rules(), *OPS, *CALLS, *find_installed().offers, *FAMILIES, *keys])
+    words = dict.fromkeys([*all_rules(), *OPS, *CALLS, *find_installed().offers, *FAMILIES, *find_families(), *keys])
     near = say_instead(word) or suggest(word, words)
     hint = near or "`cutegen list` shows specs and ops, docs/rules.md the rules, docs/spec-reference.md the keys"
     raise CutegenError(f"`{word}` is not a spec, rule, op or key", hint, exit_code=2)

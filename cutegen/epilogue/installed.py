@@ -1,45 +1,36 @@
 """Ops that installed distributions add, through the entry point group `cutegen.epilogue_ops`.
 
 A spec that calls built-in ops alone costs nothing here: metadata is read when a name is none of theirs, and a package
-is imported when one of its ops is called or explained. A package cannot change what a built-in name means. Ops come
-from distributions that an installer has put into a folder for packages, and from nowhere else on sys.path: not from the
-working directory, and not from the checkout that a spec lies in.
+is imported when one of its ops is called or explained. A package cannot change what a built-in name means.
+cutegen.distributions tells which packages count.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import json
 import keyword
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from cutegen.diagnostics import describe_error
+from cutegen.distributions import (
+    Installed,
+    Offer,
+    Unloadable,
+    find_elsewhere,
+    find_offers,
+    load_offer,
+    refuses_packages,
+    several,
+)
 from cutegen.epilogue.ops import BUILT_IN_MODULE, FUNCTIONS, OPS, EpilogueOp
 
 GROUP = "cutegen.epilogue_ops"
-NO_OPS = "CUTEGEN_NO_OPS"
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """An entry point: the op's name, `module:Class`, and the distribution, such as `acme-ops 1.2`. folders: where its
-    modules lie."""
-
-    name: str
-    target: str
-    distribution: str
-    folders: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.target} of {self.distribution}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,84 +41,14 @@ class Unusable:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """offers: by name, in the order of sys.path. unreadable: distributions whose entry points cannot be read."""
-
-    offers: Mapping[str, tuple[Offer, ...]]
-    unreadable: tuple[str, ...]
-
-
-def refuses_ops() -> bool:
-    """Whether no op of another package may be imported."""
-    return os.environ.get(NO_OPS, "") not in ("", "0")
-
-
-def package_folders() -> tuple[str, ...]:
-    """The folders that installers put packages into."""
-    import site
-    import sysconfig
-
-    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
-    folders += [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
-    return tuple(dict.fromkeys(map(os.path.realpath, folders)))
-
-
 def find_installed() -> Installed:
-    """What the installed distributions offer, by their metadata; no package is imported."""
-    return Installed(MappingProxyType({}), ()) if refuses_ops() else _find_installed()
-
-
-@functools.cache
-def _find_installed() -> Installed:
-    from importlib import metadata
-
-    offers: dict[str, list[Offer]] = {}
-    unreadable: list[str] = []
-    seen: set[str] = set()
-    here = package_folders()
-    for distribution in metadata.distributions(path=list(here)):
-        try:
-            points = [point for point in distribution.entry_points if point.group == GROUP]
-        except Exception as error:
-            unreadable.append(f"{_title(distribution)} ({describe_error(error)})")
-            continue
-        title = _title(distribution) if points else ""
-        if not points or title.partition(" ")[0] in seen:  # of two on sys.path, Python imports the first
-            continue
-        seen.add(title.partition(" ")[0])
-        for point in points:
-            folders = (*here, *_source_folders(distribution))
-            offers.setdefault(point.name, []).append(Offer(point.name, point.value, title, folders))
-    listed = {name: tuple(found) for name, found in sorted(offers.items())}
-    return Installed(MappingProxyType(listed), tuple(unreadable))
-
-
-def _source_folders(distribution: object) -> tuple[str, ...]:
-    """Where somebody has installed a distribution from, to work on it: pip notes it in direct_url.json."""
-    from urllib.parse import urlparse
-    from urllib.request import url2pathname
-
-    try:
-        data = json.loads(distribution.read_text("direct_url.json") or "{}")  # type: ignore[attr-defined]
-        url = urlparse(data["url"] if data["dir_info"]["editable"] is True else "")
-    except Exception:
-        return ()
-    return (os.path.realpath(url2pathname(url.path)),) if url.scheme == "file" else ()
-
-
-def _title(distribution: object) -> str:
-    """Name and version; metadata may lack both."""
-    try:
-        name, version = (getattr(distribution, key, None) for key in ("name", "version"))
-    except Exception:
-        name = version = None
-    return f"{name or 'a distribution without a name'} {version or ''}".strip()
+    """The ops that the installed distributions offer, by their metadata; no package is imported."""
+    return find_offers(GROUP)
 
 
 def load_op(name: str) -> EpilogueOp | Unusable | None:
     """The op of that name, its package imported; None: nothing offers it. Built-in names are the built-in ops."""
-    return OPS[name] if name in OPS else None if refuses_ops() else _load_installed(name)
+    return OPS[name] if name in OPS else None if refuses_packages() else _load_installed(name)
 
 
 @functools.cache
@@ -137,8 +58,7 @@ def _load_installed(name: str) -> EpilogueOp | Unusable | None:
         return None
     first = offers[0]
     if len(offers) > 1:
-        said = f"`{name}` is offered by {' and by '.join(o.distribution for o in offers)}"
-        return Unusable(said, "uninstall all of them but one")
+        return Unusable(several(offers), "uninstall all of them but one")
     loaded = _load(first)
     if isinstance(loaded, EpilogueOp):
         return loaded
@@ -165,41 +85,21 @@ def _taken(name: str) -> bool:
 
 def _load(offer: Offer) -> EpilogueOp | str:
     """The op of an entry point, or why there is none."""
-    from importlib.metadata import EntryPoint
-
     if _taken(offer.name):
         return "the name is built in"
-    if elsewhere := _elsewhere(offer.target, offer.folders):
-        return elsewhere
     try:
-        found = EntryPoint(offer.name, offer.target, GROUP).load()
+        found = load_offer(offer, GROUP)
         op = found() if isinstance(found, type) and issubclass(found, EpilogueOp) else found
+    except Unloadable as error:
+        return str(error)
     except (Exception, SystemExit) as error:
         return describe_error(error)
     if not isinstance(op, EpilogueOp):
         return "it is not a class derived from cutegen.epilogue.EpilogueOp"
     try:
-        return next(_faults(op, offer.name), _elsewhere(op.module, offer.folders) or op)
+        return next(_faults(op, offer.name), find_elsewhere(op.module, offer.folders) or op)
     except Exception as error:
         return describe_error(error)
-
-
-def _elsewhere(module: str, folders: tuple[str, ...]) -> str:
-    """Why a module, or `module:Class`, is not what an installer put into these folders, "" where it is: another one of
-    the name may come first on sys.path, such as one of the working directory. Looking imports nothing."""
-    from importlib.util import find_spec
-
-    top = module.partition(":")[0].partition(".")[0].strip()
-    try:
-        spec = find_spec(top)
-    except (ImportError, ValueError) as error:
-        return describe_error(error)
-    places = [*([spec.origin] if spec and spec.has_location and spec.origin else []),
-              *((spec.submodule_search_locations or ()) if spec else ())]  # fmt: skip
-    for place in map(os.path.realpath, places):
-        if not any(place.startswith(folder + os.sep) for folder in folders):
-            return f"Python would import `{top}` from {place}, where it is not installed"
-    return ""
 
 
 def _faults(op: EpilogueOp, name: str) -> Iterator[str]:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from cutegen import elsewhere
 from cutegen.diagnostics import suggest
-from cutegen.epilogue.installed import NO_OPS, find_installed, refuses_ops
+from cutegen.distributions import OFF, refuses_packages
+from cutegen.epilogue.installed import find_installed
 from cutegen.epilogue.ops import OPS
 from cutegen.epilogue.rules import EXPRESSION
 
@@ -77,7 +78,7 @@ def write_instead(name: str) -> str:
     variants = " or ".join(f"`{op}`" for op in names if op.startswith(f"{name}_"))
     near = f"did you mean {variants}?" if variants else suggest(name, names)
     unread = "".join(f"; entry points cannot be read: {text}" for text in installed.unreadable)
-    off = f"; those of packages are off: --no-ops or {NO_OPS}" if refuses_ops() else ""
+    off = f"; those of packages are off: {OFF}" if refuses_packages() else ""
     return f"{near} {list_ops()}{unread}{off}".strip()
 
 

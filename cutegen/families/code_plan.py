@@ -16,7 +16,8 @@ class MmaPlan:
 
 @dataclass(frozen=True, slots=True)
 class CodePlan:
-    """One instance. smem_bytes: of SharedStorage, which the kernel asserts while it is traced.
+    """One instance; what is left out is not there. smem_bytes: of SharedStorage, which the kernel asserts while it is
+    traced.
 
     threads: CTA size. registers: the setmaxnreg values, sorted. accumulator_registers: per thread, for the accumulator
     alone. mma: every MMA instruction there is. tma_loads: at least that many places load by TMA; multicast: some of
@@ -30,13 +31,13 @@ class CodePlan:
 
     arch: str
     threads: int
-    registers: tuple[int, ...]
-    accumulator_registers: int
     smem_bytes: int
-    mma: tuple[MmaPlan, ...]
-    tma_loads: int
-    multicast: bool
-    tma_stores: int
+    registers: tuple[int, ...] = ()
+    accumulator_registers: int = 0
+    mma: tuple[MmaPlan, ...] = ()
+    tma_loads: int = 0
+    multicast: bool = False
+    tma_stores: int = 0
     pdl_wait: bool = False
     pdl_trigger: bool = False
     pdl_early: bool = False

@@ -36,6 +36,20 @@ class Choice:
 Choose: TypeAlias = Callable[[Mapping[str, Any], Device], "Choice | tuple[Refusal, ...]"]
 
 
+def first_legal(
+    choices: Iterable[Choice], refusals: Callable[[Any], Iterable[Refusal]]
+) -> Choice | tuple[Refusal, ...]:
+    """The first choice whose candidate nothing refuses; else what refuses the nearest."""
+    nearest: tuple[Refusal, ...] = ()
+    for choice in choices:
+        found = tuple(refusals(choice.candidate))
+        if not found:
+            return choice
+        if not nearest or len(found) < len(nearest):
+            nearest = found
+    return nearest
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """decisions: the device, then every knob in the table's order. notes: locked decisions that were not kept, and

@@ -13,6 +13,7 @@ from cutegen.families.knobs import show
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.families.section import Section
+from cutegen.runtime.arguments import Extent as Promise
 
 BAR_WIDTH = 96  # characters of the picture
 # Names of instances that a title has room for; characters of a line of more.
@@ -61,7 +62,7 @@ def _bar(tiling: ResolvedTiling[Any], capacity: int) -> tuple[str, ...]:
         first, last = region.offset * BAR_WIDTH // capacity, (region.offset + region.bytes) * BAR_WIDTH // capacity
         drawn[first:last] = letter * (last - first)
         legend.append(f"{letter} {region.name}")
-    return (f"|{''.join(drawn)}|", f" {', '.join(legend)}, . free or too small to draw")
+    return (f"|{''.join(drawn)}|", f" {', '.join((*legend, '. free or too small to draw'))}")
 
 
 def explain_dispatch(rows: Iterable[DispatchRow], note: str) -> Section:
@@ -124,6 +125,18 @@ def read_extents(dims: Iterable[Extent], shape: Mapping[str, int]) -> list[int]:
             )
         extents.append(extent)
     return extents
+
+
+def read_dims(dims: Mapping[str, Promise], shape: Mapping[str, int]) -> dict[str, int]:
+    """The extent of each dim from a shape by name. dims: as a plan declares them."""
+    bounds = {name: (d, d) if isinstance(d, int) else d for name, d in dims.items()}
+    return dict(zip(dims, read_extents((Extent(name, *bound) for name, bound in bounds.items()), shape)))
+
+
+def roofline_memory(device: Device, moved: int) -> tuple[tuple[str, str], ...]:
+    """Rows (what, value): bytes that have to move, and the time that a device's data sheet needs for them."""
+    floor = f"{1e6 * moved / device.hbm_bytes_per_s:.4g} us at {device.hbm_bytes_per_s / 1e12:.2f} TB/s"
+    return (("work", f"{moved / 1e6:.4g} MB"), ("floor, memory", floor))
 
 
 def roofline(device: Device, flops: int, moved: int, rate: int) -> tuple[tuple[str, str], ...]:

@@ -15,8 +15,8 @@ from cutegen.spec import KernelSpec, SpecDocument
 
 
 class Family(Protocol):
-    """The types of specs, problems and resolved kernels are the family's own. Methods import what they need: listing
-    families and showing help load nothing of it."""
+    """The types of specs, problems and resolved kernels are the family's own. Asking for a member imports what it
+    needs (families/lazy.py): listing families and showing help load nothing of it."""
 
     @property
     def spec_model(self) -> type[KernelSpec]:
@@ -44,8 +44,8 @@ class Family(Protocol):
         """The problem in plain data, for digests: equal for equal kernels and results."""
         ...
 
-    def tuning_space(self, spec: Any, resolved: Any) -> TuningSpace:
-        """Candidates for a tuner of what the spec resolves to."""
+    def tuning_space(self, spec: Any, resolved: Any) -> TuningSpace | None:
+        """Candidates for a tuner of what the spec resolves to; None: the family has nothing to tune."""
         ...
 
     def render(self, resolved: Any) -> dict[str, str]:

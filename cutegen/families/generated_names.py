@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutegen.families.registry import family_folder
+
 _NUMBER = "{number}"
 _KIND = re.compile(r"\{(input|output|updated|local|dim|op|spec)\}")
 # An output that its own expression reads is an argument before it is a result.
@@ -54,16 +56,18 @@ class Table:
 
 def table_path(family: str) -> Path:
     """Where the table of a family lies."""
-    return Path(__file__).parent / family / "generated_names.json"
+    return family_folder(family) / "generated_names.json"
 
 
 @functools.cache
 def read_table(family: str) -> Table:
-    """The names of generated source of a family."""
+    """The names of generated source of a family; none where it has no table yet."""
     scopes: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     opened: dict[tuple[re.Pattern[str], tuple[str, ...]], set[int]] = defaultdict(set)
     fixed: dict[str, dict[str, str]] = defaultdict(dict)
-    for number, scope in enumerate(json.loads(table_path(family).read_text(encoding="utf-8")).values()):
+    path = table_path(family)
+    listed = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for number, scope in enumerate(listed.values()):
         for form in scope["made"]:
             kinds, pattern = tuple(_KIND.findall(form)), _pattern(form)
             if len(kinds) > 1 or _NUMBER in form:

@@ -31,8 +31,8 @@ class Refusal:
         return self.advice if isinstance(self.advice, str) else self.advice()
 
 
-Advice: TypeAlias = "str | Callable[[], str]"
-Objection: TypeAlias = "tuple[str, Advice]"  # reason, advice
+Advice: TypeAlias = str | Callable[[], str]
+Objection: TypeAlias = tuple[str, Advice]  # reason, advice
 Check: TypeAlias = Callable[[Any, Any, Arch], "Objection | None"]  # problem, candidate, arch
 Predicate: TypeAlias = Callable[[Any, Any, Arch], "Refusal | None"]
 

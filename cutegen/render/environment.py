@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+from jinja2 import BytecodeCache, ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 from markupsafe import Markup
 
@@ -72,10 +72,11 @@ def _printable(value: object) -> object:
 
 
 @cache
-def _environment(markup: bool = False) -> Environment:
+def _environment(markup: bool = False, folder: Path | None = None) -> Environment:
+    shipped = FileSystemLoader(data_folder("templates"))
     return Environment(
         finalize=_printable if markup else None,
-        loader=FileSystemLoader(data_folder("templates")),
+        loader=ChoiceLoader([FileSystemLoader(folder), shipped]) if folder else shipped,
         bytecode_cache=_bytecode(markup),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -90,6 +91,7 @@ def render_markup(name: str, **objects: Any) -> str:
     return _environment(markup=True).get_template(name).render(**objects).rstrip("\n") + "\n"
 
 
-def render_template(name: str, **objects: Any) -> str:
-    """The text of template `name`, ending in one newline."""
-    return _environment().get_template(name).render(**objects).rstrip("\n") + "\n"
+def render_template(name: str, folder: Path | None = None, /, **objects: Any) -> str:
+    """The text of template `name`, ending in one newline. folder: of a family of another package, whose templates may
+    include those that are shipped, `_shared/` among them."""
+    return _environment(folder=folder).get_template(name).render(**objects).rstrip("\n") + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from cutegen.families.registry import load_family
 from cutegen.render.layout import lay_out
@@ -17,8 +17,8 @@ class Resolved(Protocol):
     """What every family's resolved kernel has. digest: hash of the meaning of spec and decisions. names: those of the
     spec that stand in generated source."""
 
-    family: ClassVar[str]
-
+    @property
+    def family(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property

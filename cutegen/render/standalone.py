@@ -21,11 +21,11 @@ _IMPORT = re.compile(r"^(\s*from )cutegen\.(?=(?:device|runtime)\b)", re.MULTILI
 
 def make_standalone(package: RenderedPackage) -> RenderedPackage:
     """The package with every imported module of cutegen below NAME/_cutegen, and imports made relative. CutegenError:
-    an epilogue calls an op of another package."""
+    its family, or an op of its epilogue, is of another package."""
     if foreign := sorted({module for text in package.files.values() for module in _foreign(text)}):
-        said = f"{package.name} imports {', '.join(foreign)}, for an op of its epilogue; a standalone package has only"
+        said = f"{package.name} imports {', '.join(foreign)}, of another package that its family or an op comes from"
         remedy = "render it without --standalone, and install that package where the kernel is used"
-        raise CutegenError(f"{said} what is part of cutegen", remedy)
+        raise CutegenError(f"{said}; a standalone package has only what is part of cutegen", remedy)
     copies: dict[str, str] = {}
     pending = [name for text in package.files.values() for name in _imports(text)]
     while pending:

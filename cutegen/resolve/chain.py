@@ -158,10 +158,18 @@ def resolve_tuned(resolution: Resolution, rows: Sequence[TunedRow]) -> Outcome:
     return family.resolve(spec, resolution.document, problem, lock.decisions, rows, lock.portfolio)
 
 
-def tuning_space(resolution: Resolution) -> TuningSpace:
-    """What there is to tune in a kernel."""
+def find_tuning_space(resolution: Resolution) -> TuningSpace | None:
+    """What there is to tune in a kernel, if there is anything."""
     family: Family = load_family(resolution.spec.kernel)
     return family.tuning_space(resolution.spec, resolution.resolved)
+
+
+def tuning_space(resolution: Resolution) -> TuningSpace:
+    """What there is to tune in a kernel. CutegenError: nothing."""
+    if (space := find_tuning_space(resolution)) is None:
+        said = f"kernels of family `{resolution.spec.kernel}` have nothing to tune"
+        raise CutegenError(said, "write its knobs into the spec, and compare with `cutegen bench`", exit_code=2)
+    return space
 
 
 def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:

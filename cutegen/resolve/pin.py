@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cutegen.diagnostics import CutegenError, SpecError, suggest
 from cutegen.families.knobs import plain, show
-from cutegen.resolve.chain import Resolution, resolve_document, tuning_space
+from cutegen.resolve.chain import Resolution, find_tuning_space, resolve_document
 from cutegen.resolve.lock import lock_path
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.document import Node
@@ -47,7 +47,8 @@ def pin_decisions(resolution: Resolution, keys: Sequence[str]) -> tuple[str, Res
 
 def tunable_keys(resolution: Resolution) -> tuple[str, ...]:
     """Open decisions for which `tune` lists other values: written, they would contradict the list."""
-    listed = tuning_space(resolution).listed
+    space = find_tuning_space(resolution)
+    listed = space.listed if space else {}
     decisions = (d for d in resolution.resolved.decisions if d.origin != "spec" and d.key in listed)
     return tuple(d.key for d in decisions if any(plain(value) != plain(d.value) for value in listed[d.key]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from cutegen.run.libraries import bind_nvmath, bind_operators, bind_quack, cubla
 from cutegen.run.product import Product
 from cutegen.run.scaled import list_scaled_baselines
 from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.baselines import bind_compiled, bind_eager
 from cutegen.runtime.plan import KernelPlan
 
 
@@ -26,12 +26,14 @@ def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:
         yield Baseline(
             "torch eager",
             unfused,
-            _bind_reference(plan, lambda: plan._reference),
+            _unfused(plan, bind_eager(plan)),
             complete=False,
             rival="torch eager",
         )
         compiled = "what Inductor makes of the reference"
-        yield Baseline("torch.compile", compiled, _bind_compiled(plan), complete=False, rival="torch.compile")
+        yield Baseline(
+            "torch.compile", compiled, _unfused(plan, bind_compiled(plan)), complete=False, rival="torch.compile"
+        )
 
 
 def _list_products(plan: KernelPlan) -> Iterator[Baseline]:
@@ -107,22 +109,13 @@ def _bind_addmm(product: Product, addend: TensorArg) -> Bind:
     return bind
 
 
-def _bind_reference(plan: KernelPlan, reference: Callable[[], Callable[..., Any]]) -> Bind:
+def _unfused(plan: KernelPlan, bind_plan: Bind) -> Bind:
+    """The reference, unless PyTorch has no product of its operands."""
+
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         if any(inputs[plan.inputs.index(a)].element_size() == 1 for a in Product(plan).operands()):
             # Asked all the same, Inductor's workers print pages before they fail.
             raise ValueError("PyTorch multiplies 8-bit operands with torch._scaled_mm and torch._int_mm only")
-        return lambda: reference()(*inputs)
+        return bind_plan(inputs, outputs)
 
     return bind
-
-
-def _bind_compiled(plan: KernelPlan) -> Bind:
-    @functools.cache
-    def compiled() -> Callable[..., Any]:
-        import torch
-
-        torch._dynamo.reset()  # one shape at a time, and no limit on how many
-        return torch.compile(plan._reference, dynamic=False)
-
-    return _bind_reference(plan, compiled)

@@ -138,6 +138,12 @@ def _bytes(dtype: str) -> int:
     return int(bits[0]) // 8 if bits else 1
 
 
+def tensor_bytes(args: Sequence[Argument], dims: Dims) -> int:
+    """Bytes of all tensors among the arguments of one problem."""
+    tensors = (a for a in args if isinstance(a, TensorArg))
+    return sum(math.prod(extent_of(d, dims) for d in t.dims) * _bytes(t.dtype) for t in tensors)
+
+
 def complete_dims(declared: Mapping[str, Extent], given: Dims) -> dict[str, int]:
     """The extents of every declared dim, given those which are not constant.
 
@@ -322,8 +328,7 @@ def _tensor_faults(
 
 
 def _layout_faults(arg: TensorArg, value: Any, written: bool) -> Iterator[str]:
-    size, unit = value.element_size(), "TMA needs" if arg.align >= 16 else "the kernel needs"
-    inner = arg.contiguous
+    size, inner = value.element_size(), arg.contiguous
     for axis, (extent, stride) in enumerate(zip(value.shape, value.stride())):
         if axis == inner:
             if extent > 1 and stride != 1:
@@ -335,7 +340,8 @@ def _layout_faults(arg: TensorArg, value: Any, written: bool) -> Iterator[str]:
                     f"pad {arg.dims[axis]} to {up}"
                 )
         elif extent > 1 and (stride * size) % arg.align:
-            text = f"stride({axis}) is {stride} elements = {stride * size} bytes; {unit} multiples of {arg.align} bytes"
+            text = f"stride({axis}) is {stride} elements = {stride * size} bytes"
+            text += f"; the kernel needs multiples of {arg.align} bytes"
             up = -(-value.shape[inner or 0] * size // arg.align) * arg.align // size
             if inner is not None and up != value.shape[inner]:
                 fix = f"pad {arg.dims[inner]} to {up}, or pass a slice of a buffer whose rows hold {up} elements"
@@ -345,7 +351,7 @@ def _layout_faults(arg: TensorArg, value: Any, written: bool) -> Iterator[str]:
     if off := value.data_ptr() % arg.align:
         copy = "" if written else f", or pass {arg.name}.clone()"
         yield (
-            f"data pointer is {off} bytes past a multiple of {arg.align}; {unit} {arg.align}-byte alignment: "
+            f"data pointer is {off} bytes past a multiple of {arg.align}; the kernel needs {arg.align}-byte alignment: "
             f"start the slice at a multiple of {max(1, arg.align // size)} elements{copy}"
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutegen.runtime.arguments import TensorArg, divided, normalise_strides
 from cutegen.runtime.gemm_scratch import product_extents
-from cutegen.runtime.slots import find_constants, find_dims, find_parts, make_storage_check
+from cutegen.runtime.slots import find_bounds, find_dims, find_parts, make_storage_check
 
 if TYPE_CHECKING:
     from cutegen.runtime.plan import KernelPlan
@@ -130,9 +130,7 @@ class Preparation:
         whole = next(o for o in plan.outputs if outputs[o.name] == self.probe)
         self.axes, self.divisors = whole.axes, [divided(whole.dims[axis])[1] for axis in whole.axes]
         self.slots = find_dims(plan.dims, args)
-        ranges = {d: extent for d, extent in plan.dims.items() if not isinstance(extent, int)}
-        bounded = [(i, axis, ranges[d][0], hi) for d, i, axis in self.slots if (hi := ranges[d][1]) is not None]
-        self.bounded = bounded + [(i, axis, extent, extent) for i, axis, extent in find_constants(plan.dims, args)]
+        self.bounded = find_bounds(plan.dims, args)
         self.parts = find_parts(args, self.slots)
         self.constants = {d: e for d, e in plan.dims.items() if isinstance(e, int)}
 

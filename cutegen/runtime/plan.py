@@ -70,12 +70,10 @@ from cutegen.runtime.arguments import (
     ScalarArg,
     TensorArg,
     allocate,
-    bind_dims,
     complete_dims,
     divided,
     draw,
     find_faults,
-    torch_dtype,
 )
 from cutegen.runtime.dispatched import DispatchedPlan
 from cutegen.runtime.gathered_rows import GatheredRows, fill_rows, lose_rows, spoil_unnamed
@@ -83,12 +81,13 @@ from cutegen.runtime.gemm_scratch import GemmScratch
 from cutegen.runtime.launch import make_launch
 from cutegen.runtime.overlap import find_overlaps
 from cutegen.runtime.row_copy import RowCopy
+from cutegen.runtime.tensor_plan import TensorOperands
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
 
 
-class KernelPlan(DispatchedPlan):
+class KernelPlan(TensorOperands, DispatchedPlan):
     """A product with an epilogue. The module docstring lists what a subclass gives."""
 
     family = "gemm"
@@ -181,9 +180,6 @@ class KernelPlan(DispatchedPlan):
         gone = self._shorter[key][1] if key in self._shorter else frozenset()
         return tuple(None if i in gone else value for i, value in enumerate(inputs))
 
-    def _reference(self, *inputs: Any) -> tuple[Any, ...]:
-        raise NotImplementedError
-
     @property
     def mainloop(self) -> str:
         """What is multiplied, as suites say it: scales that factor out of the sum are part of the epilogue."""
@@ -200,29 +196,6 @@ class KernelPlan(DispatchedPlan):
         own = self.gathered.of if self.gathered and self.gathered.of != self.gathered.rows else None
         *batch, m, n, k = (dim for dim in self.dims if dim != own)
         return m, n, k, tuple(batch)
-
-    def problem_dims(self, *inputs: Any) -> dict[str, int]:
-        return bind_dims(self.dims, self.inputs, inputs)
-
-    def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
-        """Uninitialised fresh_outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
-        try:
-            dims = bind_dims(self.dims, self.inputs, inputs)
-            device = next(v.device for v in inputs if hasattr(v, "device"))
-            if device.type != self.device:
-                raise ValueError(f"inputs are on {device}")  # named below
-            return tuple(allocate(o, dims, device) for o in self.fresh_outputs)
-        except Exception as error:
-            self._refuse(self.inputs, inputs, error)
-            raise
-
-    def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
-        """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
-        dtype = torch_dtype(precision)
-        indices = self._indices()
-        values = (v.to(dtype) if hasattr(v, "to") and a.name not in indices else v for a, v in zip(self.inputs, inputs))
-        outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, self._reference(*values)))
-        return outputs if len(outputs) > 1 else outputs[0]
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
         """Fresh random inputs: tensors N(0, 1), integers uniform, host scalars and scales in [0.5, 1.5). The last scale
@@ -318,10 +291,3 @@ class KernelPlan(DispatchedPlan):
     def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
         device = next(v.device for v in inputs if hasattr(v, "device"))
         return self.scratch_of.make(device, self._size_scratch(self.problem_dims(*inputs), key))
-
-    def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
-        outputs = self.allocate_outputs(*inputs)
-        self.launch_fn(*inputs, *outputs, sms=sms)
-        if self.in_place:
-            outputs = self.gather_results(inputs, outputs)
-        return outputs if len(outputs) > 1 else outputs[0]

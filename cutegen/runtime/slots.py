@@ -36,6 +36,14 @@ def find_constants(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tupl
     return tuple(found.values())
 
 
+def find_bounds(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tuple[int, int, int, int], ...]:
+    """(argument, axis, low, high) of each dim with a promised range that ends, and of what find_constants finds."""
+    ranges = {d: extent for d, extent in dims.items() if not isinstance(extent, int)}
+    slots = ((i, axis, *ranges[d]) for d, i, axis in find_dims(dims, args))
+    bounded = [(i, axis, low, high) for i, axis, low, high in slots if high is not None]
+    return (*bounded, *((i, axis, extent, extent) for i, axis, extent in find_constants(dims, args)))
+
+
 def find_parts(
     args: Sequence[Argument], slots: Sequence[tuple[str, int, int]]
 ) -> tuple[tuple[int, int, int, int, int, int], ...]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cutegen import elsewhere
-from cutegen.diagnostics import MAX_KEPT, MAX_QUOTED, Diagnostic, Rule, SpecError, cut, register, suggest
+from cutegen.diagnostics import MAX_KEPT, MAX_QUOTED, CutegenError, Diagnostic, Rule, SpecError, cut, register, suggest
 from cutegen.epilogue.rules import MAX_EXPRESSION, SPLIT
 from cutegen.spec import schema as schemas
 from cutegen.spec.base import KernelSpec, Section
@@ -47,6 +47,11 @@ UNKNOWN_FAMILY = register(Rule(
     "unknown-family", "`kernel` names a kernel family",
     "`cutegen list` shows the families.",
     "kernel: gem",
+))  # fmt: skip
+FAMILY_PACKAGE = register(Rule(
+    "family-package", "a kernel family of another package can be used",
+    "A family that an installed distribution adds is loaded when a spec names it. It must be the only one of its name, "
+    "and have what cutegen asks a family for; docs/adding-a-kernel-family.md has an example.",
 ))  # fmt: skip
 RESERVED_NAME = register(Rule(
     "reserved-name", "names with a meaning elsewhere are not given to dims, tensors or locals",
@@ -92,18 +97,22 @@ def parse_spec(doc: SpecDocument) -> KernelSpec:
     from cutegen.families import registry
 
     family = doc.data.get("kernel")
-    if not isinstance(family, str) or family not in registry.FAMILIES:
-        known = f"kernel families: {', '.join(registry.FAMILIES)}"
+    if not registry.has_family(family):
         if doc.data.keys().isdisjoint(SPEC.keys):
             raise SchemaError([SPEC.finding(doc.path)])
+        known = registry.list_families()
         if "kernel" not in doc.data:
             raise SchemaError([doc.diagnostic(MISSING_KEY.id, (), "`kernel` is missing", known)])
         message, remedy = f"`kernel` must name a family, not {_describe(family)}", known
         if isinstance(family, str):
             message = f"unknown kernel family `{cut(family)}`"
-            remedy = elsewhere.answer_family(family, registry.FAMILIES)
+            remedy = elsewhere.answer_family(family, registry.family_names(), known)
         raise SchemaError([doc.diagnostic(UNKNOWN_FAMILY.id, ("kernel",), message, remedy)])
-    model: type[KernelSpec] = registry.load_spec_model(family)
+    assert isinstance(family, str)
+    try:
+        model: type[KernelSpec] = registry.load_spec_model(family)
+    except CutegenError as error:
+        raise SchemaError([doc.diagnostic(FAMILY_PACKAGE.id, ("kernel",), error.message, error.remedy)]) from error
     findings: list[Finding | Unworded] = [*_check_function(doc, family), *_check_names(doc.data)]
     try:
         spec = model.model_validate(doc.data)
@@ -298,31 +307,36 @@ def _key_finding(
 
 # Integers of Python and of YAML 1.1, which specs have in decimal only.
 _NOT_DECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,8}|0[oO][0-7]{1,10}|0[bB][01]{1,31}|[1-9]\d{0,8}(_\d{1,9}){1,3}")
+# A number of YAML in quotes.
+_DECIMAL = re.compile(r"[-+]?\d{1,9}(\.\d{0,20})?([eE][-+]?\d{1,3})?")
 
 
 def _value_finding(path: KeyPath, root: schemas.Schema, value: Data) -> Finding:
     schema = schemas.find_schema(root, path) or {}
     expected = schemas.words(schema, root)
-    rule = BAD_VALUE if _kind(value) in schemas.kinds(schema, root) else WRONG_TYPE
+    kinds = schemas.kinds(schema, root)
+    kind = "number" if "number" in kinds and "integer" not in kinds and _kind(value) == "integer" else _kind(value)
+    rule = BAD_VALUE if kind in kinds else WRONG_TYPE
     remedy = suggest(value, schemas.choices(schema, root)) if isinstance(value, str) else ""
     if (table := elsewhere.VALUES.get(_dotted(path))) is not None:
         remedy = table.get(str(value).lower()) or table.get("") or remedy
-    if value in _YAML_1_1 and "boolean" in schemas.kinds(schema, root):
+    if value in _YAML_1_1 and "boolean" in kinds:
         remedy = "YAML 1.2 knows true and false only"
-    if isinstance(value, str) and _NOT_DECIMAL.fullmatch(value) and "integer" in schemas.kinds(schema, root):
+    if isinstance(value, str) and _NOT_DECIMAL.fullmatch(value) and "integer" in kinds:
         remedy = f"write it in decimal: {int(value, 0)}"
     elif isinstance(value, str) and rule is WRONG_TYPE and (numbers := re.fullmatch(r"\d{1,9}(x\d{1,9})*", value)):
-        kinds = schemas.kinds(schema, root)
         if numbers[1] and "array" in kinds:
             remedy = f"write [{value.replace('x', ', ')}]"
         elif not numbers[1] and "integer" in kinds:
             remedy = f"write {value} without quotes"
+    if isinstance(value, str) and "number" in kinds and _DECIMAL.fullmatch(value):
+        remedy = f"write {value} without quotes"
     if isinstance(value, str) and rule is WRONG_TYPE and value.isidentifier():
         item = schemas.find_schema(root, (*path, 0)) or {}
         if "string" in schemas.kinds(item, root) and value in (schemas.choices(item, root) or [value]):
             remedy = f"write [{value}]"
     if isinstance(value, float) and 0 <= value <= MAX_EXTENT and value.is_integer():
-        remedy = f"write {int(value)}" if "integer" in schemas.kinds(schema, root) else ""
+        remedy = f"write {int(value)}" if "integer" in kinds else ""
     if rule is WRONG_TYPE and (known := schemas.keys(schema, root)):
         remedy = remedy or f"its keys are {', '.join(known)}"
     if isinstance(value, str) and len(value) > MAX_EXPRESSION and schema.get("$comment") == "expression":

@@ -20,7 +20,7 @@ DIALECT = "http://json-schema.org/draft-07/schema#"
 IDENTITY = "urn:cutegen:spec:1"
 # Keys that come behind those that say what a kernel is.
 LAST = ("device", *RUN_SECTIONS)
-_KINDS = {bool: "boolean", int: "integer", str: "string"}  # type of a listed value -> JSON type
+_KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}  # type of a listed value -> JSON type
 
 
 class _Generator(GenerateJsonSchema):
@@ -107,6 +107,8 @@ def _option_words(option: Schema, root: Schema, many: bool) -> list[str]:
         if high < MAX_EXTENT:
             return [f"{noun} from {low} to {high}"]
         return ["positive integers" if many else "a positive integer"]
+    if kind == "number":
+        return [f"{'numbers' if many else 'a number'}{_bounds(option)}"]
     if kind == "array":
         count = f" {option['minItems']}" if "minItems" in option else ""
         return [f"{'lists' if many else 'a list'} of{count} {words(option['items'], root, many=True)}"]
@@ -121,3 +123,9 @@ def _option_words(option: Schema, root: Schema, many: bool) -> list[str]:
     inner = option.get("additionalProperties")
     to = f" from names to {words(inner, root, many=True)}" if isinstance(inner, dict) else ""
     return [f"{'maps' if many else 'a map'}{to}"]
+
+
+def _bounds(option: Schema) -> str:
+    """The range of a number, in words; "" where there is none."""
+    said = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "up to"}
+    return "".join(f" {word} {option[key]:g}" for key, word in said.items() if key in option)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cutegen.cli import main
-from cutegen.epilogue.installed import NO_OPS
+from cutegen.distributions import NO_OPS
 from cutegen.roots import ROOTS
 
 SECRET = "hunter2"  # what lies outside of a checkout, and never shows

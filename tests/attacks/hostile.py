@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attacks.commands import call, fault, inside
+from cutegen import distributions
 from cutegen.epilogue import installed
 
 SHIPPED = Path(__file__).parents[2] / "specs"
@@ -103,7 +104,7 @@ def judge(checkout: Path, arguments: list[str]) -> str:
 
     path = [*sys.path]
     sys.path.insert(0, str(checkout))  # as `python -m cutegen` has it
-    installed._find_installed.cache_clear()
+    distributions._find_offers.cache_clear()
     installed._load_installed.cache_clear()
     try:
         with inside(checkout):

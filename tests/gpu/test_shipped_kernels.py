@@ -64,7 +64,7 @@ def bf16(*shape: int) -> Any:
         (0, lambda a: a.cpu(), ValueError, "a: is on cpu, needs cuda"),
         (0, lambda a: a[None], ValueError, "a: has shape (1, 72, 128) of rank 3"),
         (0, lambda a: bf16(128, 72).mT, ValueError, "a: stride(1) is 72, needs 1 (k contiguous)"),
-        (0, lambda a: bf16(72, 132)[:, :128], ValueError, "a: stride(0) is 132 elements = 264 bytes; TMA needs"),
+        (0, lambda a: bf16(72, 132)[:, :128], ValueError, "a: stride(0) is 132 elements = 264 bytes; the kernel needs"),
         (0, lambda a: bf16(72, 144)[:, 4:132], ValueError, "a: data pointer is 8 bytes past a multiple of 16"),
         (1, lambda b: bf16(64, 136), ValueError, "b: shape[1] is 136, but k is 128 (from a)"),
         (2, lambda d: bf16(72, 72), ValueError, "d: shape[1] is 72, but n is 64 (from b)"),

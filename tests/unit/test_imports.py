@@ -31,6 +31,7 @@ LAYERS = (
         "cutegen.interrupts",
         "cutegen.progress",
         "cutegen.diagnostics",
+        "cutegen.distributions",
         "cutegen.arch",
     ),
     ("cutegen.families.registry", "cutegen.families.generated_names"),

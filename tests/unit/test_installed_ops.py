@@ -64,7 +64,7 @@ def test_an_op_of_a_package_is_rendered_like_a_built_in_one(folder: Path) -> Non
     reference = "d = torch.nn.functional.softsign(acc + bias) * 2.0 + ((acc) + (0.25) * ((torch.relu(bias)) - (acc)))"
     assert reference in rendered["plan.py"]
     assert "+ 11 * m * n" in rendered["plan.py"]
-    with pytest.raises(CutegenError, match=r"probe imports acme_ops.device, for an op of its epilogue"):
+    with pytest.raises(CutegenError, match=r"probe imports acme_ops.device, of another package"):
         make_standalone(package())
 
 
@@ -99,9 +99,9 @@ def test_the_build_key_holds_a_module_that_is_no_package(folder: Path) -> None:
 def test_no_package_is_read_for_built_in_ops(folder: Path) -> None:
     install(folder, files={**FILES, "acme_ops/ops.py": "raise SystemExit('imported')"})
     code = (
-        "import sys; from cutegen.cli import main; from cutegen.epilogue import installed\n"
+        "import sys; from cutegen.cli import main; from cutegen import distributions\n"
         "code = main(['validate', 'probe.yaml'])\n"
-        "print(code, installed._find_installed.cache_info().misses, 'acme_ops' in sys.modules)"
+        "print(code, distributions._find_offers.cache_info().misses, 'acme_ops' in sys.modules)"
     )
     (folder / "probe.yaml").write_text(SPEC.replace("EXPRESSION", "gelu_tanh(acc + bias)"))
     run = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)

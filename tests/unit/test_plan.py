@@ -158,9 +158,9 @@ def rows(shape: tuple[int, int], pitch: int, start: int = 0) -> Any:
         (0, torch.zeros(32).bfloat16(), ValueError, "a: has shape (32,) of rank 1, needs bfloat16[m, k] of rank 2"),
         (0, torch.zeros(32, 1, 64).bfloat16(), ValueError, "needs bfloat16[m, k] of rank 2: pass a.squeeze(1)"),
         (0, rows((24, 32), 33), ValueError,
-         "a: stride(0) is 33 elements = 66 bytes; TMA needs multiples of 16 bytes: pass a.contiguous()"),
-        (0, rows((24, 32), 40, 1), ValueError, "a: data pointer is 2 bytes past a multiple of 16; TMA needs 16-byte "
-         "alignment: start the slice at a multiple of 8 elements, or pass a.clone()"),
+         "a: stride(0) is 33 elements = 66 bytes; the kernel needs multiples of 16 bytes: pass a.contiguous()"),
+        (0, rows((24, 32), 40, 1), ValueError, "a: data pointer is 2 bytes past a multiple of 16; the kernel needs "
+         "16-byte alignment: start the slice at a multiple of 8 elements, or pass a.clone()"),
         (0, rows((32, 24), 24).mT, ValueError, "a: stride(1) is 24, needs 1 (k contiguous): pass a.contiguous()"),
         (0, torch.zeros(24, 32, dtype=torch.bfloat16, device="meta"), ValueError, "a: is a meta tensor"),
         (1, rows((16, 40), 40), ValueError, "b: shape[1] is 40, but k is 32 (from a); needs bfloat16[n, k]"),
@@ -188,7 +188,9 @@ def test_extents_that_cannot_be_aligned_say_how_to_pad(plan: CpuPlan) -> None:
     a, b, bias, alpha, d = arguments(plan)
     with pytest.raises(ValueError, match=r"a: shape\[1\] \(k\) is 30, needs a multiple of 8 elements: pad k to 32"):
         plan.launch_fn(a[:, :30], b[:, :30], bias, alpha, d)
-    with pytest.raises(ValueError, match=r"\b60 bytes; TMA needs multiples of 16 bytes: pad k to 32, or pass a slice"):
+    with pytest.raises(
+        ValueError, match=r"\b60 bytes; the kernel needs multiples of 16 bytes: pad k to 32, or pass a slice"
+    ):
         plan.launch_fn(rows((24, 30), 30), rows((16, 30), 32), bias, alpha, d)
 
 
@@ -364,7 +366,7 @@ def test_parts_that_are_rounded_up_and_padded_rows() -> None:
         (lambda s, a, b, t: (s.contiguous(), a, b, t), r"s: stride\(0\) is 2, needs 1 \(m contiguous\)"),
         (
             lambda s, a, b, t: (s.T.contiguous().T, a, b, t),
-            r"s: stride\(1\) is 30 elements = 120 bytes; TMA",
+            r"s: stride\(1\) is 30 elements = 120 bytes; the kernel",
         ),
         (lambda s, a, b, t: (s, a[:, :192], b[:, :192], t), r"t: shape\[1\] is 2, but k/128 is 1.5 \(k = 192 from a\)"),
     ],

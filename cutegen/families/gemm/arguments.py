@@ -10,6 +10,7 @@ from cutegen.dtypes import DTYPES, DType
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
+from cutegen.runtime.arguments import TensorArg
 
 _ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
 
@@ -46,6 +47,21 @@ class TensorShape:
     def stride_multiple(self) -> int:
         """Elements that the outer strides are multiples of."""
         return self.align // self.dtype.bytes
+
+    def argument(self, optional: bool) -> TensorArg:
+        """As the plan declares it. axes: where a wrong element is looked for in a tile."""
+        return TensorArg(
+            self.name,
+            self.dtype.torch,
+            tuple(d.name for d in self.dims),
+            self.contiguous,
+            self.align,
+            self.multiple,
+            self.axes if self.tma or self.wide else (),
+            padded=self.padded,
+            optional=optional,
+            steps=self.steps,
+        )
 
     @property
     def text(self) -> str:

@@ -26,7 +26,7 @@ from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, tra
 from cutegen.families.gemm.derived import derive, promoted_k
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.gemm.ranking import explain_ranking, rank_picks
+from cutegen.families.gemm.ranking import estimate_seconds, explain_ranking, rank_picks
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.gemm.text.gather import explain_gather
@@ -48,6 +48,13 @@ SCRATCH_IS = {
     "sums": "f32, zero between launches",
     "semaphores": "i32, zero between launches",
 }
+
+
+def estimate_call(
+    resolved: ResolvedGemm, instance: str | Mapping[str, object], shape: Mapping[str, int]
+) -> float | None:
+    """The cost model's seconds for a tiling's name, or knobs by key, on a shape; see `families/family.py`."""
+    return estimate_seconds(resolved, instance, read_shape(resolved.problem, shape))
 
 
 def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Section, ...]:

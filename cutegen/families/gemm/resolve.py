@@ -35,9 +35,10 @@ def resolve(
     doc: SpecDocument,
     problem: GemmProblem,
     locked: Locked,
-    rows: Sequence[Row] = (),
     tuned: Sequence[TunedRow] = (),
     portfolio: Portfolio | None = None,
+    *,
+    rows: Sequence[Row] = (),
 ) -> Outcome:
     """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them.
 

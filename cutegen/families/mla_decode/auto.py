@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.arch.architecture import SETMAXNREG_MIN, Arch
-from cutegen.families.decide import Choice
+from cutegen.families.decide import Choice, first_legal
 from cutegen.families.mla_decode.candidate import ANY, BOTH, MAX_UNIT, SINGLE_CALLS, SINGLE_ROWS, Candidate
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
@@ -40,14 +40,7 @@ PRODUCER_REGISTERS = 24  # the load warps need no more
 
 def choose(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Choice | tuple[Refusal, ...]:
     """The first legal candidate with the `fixed` knobs (by Candidate field); else what refuses the nearest."""
-    nearest: tuple[Refusal, ...] = ()
-    for choice in candidates(problem, fixed, arch):
-        found = tuple(refusals(problem, choice.candidate, arch))
-        if not found:
-            return choice
-        if not nearest or len(found) < len(nearest):
-            nearest = found
-    return nearest
+    return first_legal(candidates(problem, fixed, arch), lambda candidate: refusals(problem, candidate, arch))
 
 
 def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Choice | tuple[Refusal, ...]:

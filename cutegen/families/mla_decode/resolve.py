@@ -14,7 +14,7 @@ from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, ResolvedMla
 from cutegen.families.mla_decode.tiling import describe_tiling
 from cutegen.families.refusal import Refusal
-from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome, When
+from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome, Portfolio, When
 from cutegen.families.tuned import TunedRow, read_tuned
 
 if TYPE_CHECKING:
@@ -28,7 +28,12 @@ SHARED_ROWS: tuple[tuple[int, int | None], ...] = ((64, 128), (192, None))
 
 
 def resolve(
-    spec: MlaSpec, doc: SpecDocument, problem: MlaProblem, locked: Locked, tuned: Sequence[TunedRow]
+    spec: MlaSpec,
+    doc: SpecDocument,
+    problem: MlaProblem,
+    locked: Locked,
+    tuned: Sequence[TunedRow] = (),
+    portfolio: Portfolio | None = None,
 ) -> Outcome:
     """Decide every knob. Written knobs are constraints, locked ones too until a rule refuses them. tuned: dispatch rows
     of single devices, before all others, less what rules refuse.

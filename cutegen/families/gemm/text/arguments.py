@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cutegen.families.argument_text import FakeText, fake_tensor, symbol_line
 from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
 from cutegen.families.gemm.form_rules import MAX_TILE_M
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 from cutegen.families.gemm.text.reductions import ReductionsText
-from cutegen.families.gemm.text.work import FakeText, WorkText
-from cutegen.render.layout import bracketed
+from cutegen.families.gemm.text.work import WorkText
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,7 @@ def list_symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterab
                 s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim
             ]
             multiples += [step for s in shapes.values() for d, step in zip(s.dims, s.steps) if d == dim]
-            divisibility = f", divisibility={max(multiples)}" if max(multiples, default=1) > 1 else ""
-            yield f'{_symbol(dim)} = cute.sym_int(symbol="{dim.name}"{divisibility})'
+            yield symbol_line(_symbol(dim), dim.name, multiples)
 
 
 def _is_symbol(problem: GemmProblem, dim: ProblemDim) -> bool:
@@ -81,13 +80,5 @@ def fake_text(problem: GemmProblem, name: str, shapes: dict[str, TensorShape]) -
     s = shapes.get(name)
     if s is None:
         return FakeText(f"{name}: f32", "Float32(0.0)")
-    divisibility = f"divisibility={s.stride_multiple}" if s.stride_multiple > 1 else ""
-    extents = _tuple(_symbol(d) if _is_symbol(problem, d) else str(d.value) for d in s.dims)
-    strides = _tuple("1" if axis == s.contiguous else f"cute.sym_int64({divisibility})" for axis in range(len(s.dims)))
-    parts = (s.dtype.cutlass, extents, strides, f"assumed_align={s.align}")
-    return FakeText(s.text, bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
-
-
-def _tuple(items: Iterable[str]) -> str:
-    items = tuple(items)
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+    extents = (_symbol(d) if _is_symbol(problem, d) else str(d.value) for d in s.dims)
+    return fake_tensor(s.text, s.dtype.cutlass, extents, s.contiguous, s.align, s.stride_multiple)

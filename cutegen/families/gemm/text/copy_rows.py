@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from cutegen.families.argument_text import FakeText
 from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
 from cutegen.families.gemm.orientation import copy_rows
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.text.arguments import fake_text, list_symbols
 from cutegen.families.gemm.text.module import import_order
-from cutegen.families.gemm.text.work import FakeText
 from cutegen.runtime.gathered_rows import copied_name
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.arch import ARCHS
 from cutegen.epilogue import EpilogueProgram, Reduction, cost, torch_imports
+from cutegen.families.argument_text import arguments_text, dims_text
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.derived import promoted_k
@@ -24,6 +25,7 @@ from cutegen.families.plan_text import (
     tiling_texts,
 )
 from cutegen.render.layout import bracketed
+from cutegen.runtime.arguments import Argument, ScalarArg
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         arch=resolved.arch,
         formula=formula(problem),
         argument_classes=("ScalarArg", "TensorArg") if any(x not in shapes for x in problem.inputs) else ("TensorArg",),
-        dims="{" + ", ".join(f'"{name}": {extent}' for name, extent in resolved.dims.items()) + "}",
+        dims=dims_text(resolved.dims),
         reduced=problem.k.name,
         batch_invariant=problem.batch_invariant,
         promoted_k=promoted_k(problem, resolved.default.candidate, ARCHS[resolved.arch]),
@@ -92,8 +94,8 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         block_values=_names(tuple(o.name for o in problem.epilogue.block_outputs)),
         functions=torch_imports(problem.epilogue),
         epilogue=tuple(f'"{s.name}": {json.dumps(s.text)}' for s in problem.epilogue.statements),
-        inputs=_arguments("inputs = ", problem.inputs, shapes, problem.optional),
-        outputs=_arguments("outputs = ", problem.outputs, shapes),
+        inputs=arguments_text("inputs = ", _arguments(problem.inputs, shapes, problem.optional)),
+        outputs=arguments_text("outputs = ", _arguments(problem.outputs, shapes)),
         aliases=", ".join(f'"{output}": "{name}"' for output, name in problem.aliases),
         scaled_tiles=_scaled_tiles(problem.epilogue),
         in_place=_names(problem.epilogue.updated),
@@ -146,30 +148,5 @@ def _names(names: tuple[str, ...]) -> str:
     return f"({', '.join(texts)}{',' * (len(texts) == 1)})" if texts else ""
 
 
-def _arguments(
-    before: str, names: Iterable[str], shapes: dict[str, TensorShape], optional: tuple[str, ...] = ()
-) -> str:
-    """A tuple of TensorArg and ScalarArg."""
-    items = tuple(_argument(name, shapes, name in optional) for name in names)
-    if len(items) > 1:
-        return "(\n" + "".join(f"        {item},\n" for item in items) + "    )"
-    return bracketed("(", items, ")", indent=4, used=len(before), literal=True)
-
-
-def _argument(name: str, shapes: dict[str, TensorShape], optional: bool) -> str:
-    s = shapes.get(name)
-    if s is None:
-        return f'ScalarArg("{name}"{", optional=True" * optional})'
-    dims = ", ".join(f'"{d.name}"' for d in s.dims) + ("," if len(s.dims) == 1 else "")
-    parts = [f'"{name}"', f'"{s.dtype.torch}"', f"({dims})", f"contiguous={s.contiguous}", f"align={s.align}"]
-    if s.multiple > 1:
-        parts.append(f"multiple={s.multiple}")
-    if s.axes and (s.tma or s.wide):
-        parts.append(f"axes={s.axes}")
-    if s.padded:
-        parts.append("padded=True")
-    if optional:
-        parts.append("optional=True")
-    if s.steps:
-        parts.append(f"steps={s.steps}")
-    return bracketed("TensorArg(", parts, ")", indent=8, used=1)
+def _arguments(names: Iterable[str], shapes: dict[str, TensorShape], optional: Collection[str] = ()) -> list[Argument]:
+    return [shapes[n].argument(n in optional) if n in shapes else ScalarArg(n, n in optional) for n in names]

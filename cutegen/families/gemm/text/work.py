@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.families.argument_text import FakeText
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.tiling import scheduler_warp
 from cutegen.render.layout import bracketed
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gemm import SCRATCH, GemmTiling
-
-
-@dataclass(frozen=True, slots=True)
-class FakeText:
-    """A symbolic argument of the host function, as source; text: of it, for a reader."""
-
-    text: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True)

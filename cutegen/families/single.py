@@ -1,0 +1,259 @@
+"""Families whose packages have one kernel with one tiling, for a problem of declared tensors.
+
+Such a family says what its knobs are, in which order candidates are tried, what refuses one, and which numbers it gives
+the kernel; what is resolved, rendered, explained and refused follows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from cutegen.arch import ARCHS, DEVICES, Device
+from cutegen.arch.architecture import Arch
+from cutegen.families.argument_text import FakeText, arguments_text, dims_text, fake_argument, symbol_lines
+from cutegen.families.call_text import OperandText, call_text
+from cutegen.families.decide import Choice, Locked, decide, first_legal, kernel_digest, written_knobs
+from cutegen.families.explanation import explain_decisions, explain_smem, read_dims, roofline_memory
+from cutegen.families.knobs import Knob
+from cutegen.families.plain import describe_problem
+from cutegen.families.plan_text import TilingText, tiling_texts
+from cutegen.families.refusal import Refusal, RuleBook
+from cutegen.families.resolved import (
+    Decision,
+    DispatchRow,
+    Outcome,
+    Portfolio,
+    ResolvedTiling,
+    StructField,
+    lay_out_struct,
+)
+from cutegen.families.section import Section
+from cutegen.families.tensor_problem import TensorProblem, declared, dtype_of
+from cutegen.families.tuned import TunedRow
+from cutegen.families.wish import answer_wish
+from cutegen.render.environment import render_template
+from cutegen.runtime.arguments import Extent, tensor_bytes
+from cutegen.runtime.tensor_plan import TensorPlan
+from cutegen.spec import KernelSpec, SpecDocument
+
+NAME = "default"  # of the one tiling
+
+
+@dataclass(frozen=True, slots=True)
+class SingleKernel:
+    """A resolved kernel. digest: hash of the meaning of spec and decisions. function: that the package offers."""
+
+    family: str
+    name: str
+    arch: str
+    device: str
+    problem: TensorProblem
+    candidate: Any
+    tiling: ResolvedTiling[Any]
+    decisions: tuple[Decision, ...]
+    digest: str
+    function: str
+
+    @property
+    def dims(self) -> dict[str, Extent]:
+        return self.problem.dims
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.problem.names
+
+    @property
+    def tilings(self) -> tuple[ResolvedTiling[Any], ...]:
+        return (self.tiling,)
+
+    built = sample = tilings
+
+    @property
+    def dispatch(self) -> tuple[DispatchRow, ...]:
+        return (DispatchRow((), self.tiling.name),)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What a candidate gives the kernel. numbers: a dataclass of the family's runtime module. sources: for each field
+    of it the knob, or the formula with its values. smem: fields of SharedStorage in order."""
+
+    numbers: Any
+    sources: dict[str, str]
+    smem: tuple[StructField, ...] = ()
+
+
+# (problem, fixed knobs by candidate field, arch) -> candidates with these, the best first
+Candidates: TypeAlias = Callable[[TensorProblem, Mapping[str, Any], Arch], Iterator[Choice]]
+
+
+@dataclass(frozen=True, slots=True)
+class SingleTiling:
+    """How such a family decides: `resolve`, `explain`, `why_not` and `render` are members of the family. knobs: of the
+    candidate. plan: the class that generated plans derive from. folder: where `kernel.py.jinja` lies."""
+
+    knobs: tuple[Knob, ...]
+    rules: RuleBook
+    candidates: Candidates
+    describe: Callable[[TensorProblem, Any], Numbers]
+    plan: type[TensorPlan]
+    folder: Path
+
+    def _choose(
+        self, problem: TensorProblem, arch: Arch, fixed: Mapping[str, Any], device: Device
+    ) -> Choice | tuple[Refusal, ...]:
+        choices = self.candidates(problem, fixed, arch)
+        return first_legal(choices, lambda candidate: self.rules.refusals(problem, candidate, arch))
+
+    def resolve(
+        self,
+        spec: KernelSpec,
+        doc: SpecDocument,
+        problem: TensorProblem,
+        locked: Locked,
+        tuned: Sequence[TunedRow] = (),
+        portfolio: Portfolio | None = None,
+    ) -> Outcome:
+        """SpecError with every finding when the written knobs are illegal."""
+        arch = ARCHS[spec.arch]
+        decided = decide(spec, doc, self.knobs, locked, lambda *of: self._choose(problem, arch, *of), (), "kernel")
+        own = self.describe(problem, decided.candidate)
+        smem, _ = lay_out_struct(list(own.smem))
+        tiling = ResolvedTiling(NAME, own.numbers, own.sources, smem, (), ())
+        plain: Any = describe_problem(problem)
+        resolved = SingleKernel(
+            family=spec.kernel,
+            name=doc.name,
+            arch=spec.arch,
+            device=decided.device.name,
+            problem=problem,
+            candidate=decided.candidate,
+            tiling=tiling,
+            decisions=decided.decisions,
+            digest=kernel_digest(spec, doc.name, plain, decided.decisions, own.numbers),
+            function=spec.function or doc.name,
+        )
+        return Outcome(resolved, decided.notes, dict.fromkeys(range(len(tuned)), f"`{spec.kernel}` is not tuned"))
+
+    def explain(self, resolved: SingleKernel, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
+        """Tensors, shared memory and decisions; with a shape the time that its bytes take at least."""
+        p, title = resolved.problem, f"{resolved.name}: {resolved.family} for {resolved.arch}"
+        args = (*p.inputs, *p.outputs)
+        rows = tuple((role, f"{name}: {declared(p.tensor(role), p.dims)}") for role, name in p.roles.items()
+                     if name in [a.name for a in args])  # fmt: skip
+        numbers = tuple((name, repr(value)) for name, value in p.numbers.items())
+        sections = [Section(title, (), ("is", "tensor"), rows + numbers)]
+        if resolved.tiling.smem:
+            sections.append(explain_smem(resolved.arch, resolved.tiling))
+        if shape is not None:
+            device, dims = DEVICES[resolved.device], read_dims(p.dims, shape)
+            said = " ".join(f"{name}={extent}" for name, extent in dims.items())
+            sections.append(Section(f"{said} on {device.name} (data-sheet rates)", (), ("", ""),
+                                    roofline_memory(device, tensor_bytes(args, dims))))  # fmt: skip
+        return (*sections, explain_decisions(resolved.decisions))
+
+    def why_not(self, spec: KernelSpec, resolved: SingleKernel, wish: str, shape: Mapping[str, int] | None) -> Section:
+        """What stands against other knob values, or what they would change; see `answer_wish`."""
+        p, arch = resolved.problem, ARCHS[resolved.arch]
+
+        def compare(now: Any, then: Any) -> list[tuple[str, str, str]]:
+            before, after = (self.describe(p, candidate).numbers for candidate in (now, then))
+            names = [f.name for f in fields(before) if f.name not in [knob.field for knob in self.knobs]]
+            return [(name, str(getattr(before, name)), str(getattr(after, name))) for name in names]
+
+        def choose(fixed: Mapping[str, Any], device: Device) -> Choice | tuple[Refusal, ...]:
+            return self._choose(p, arch, fixed, device)
+
+        device, written = DEVICES[resolved.device], written_knobs(spec, self.knobs)
+        return answer_wish(wish, resolved.candidate, self.knobs, device, choose, written, compare, lambda _, n: n)
+
+    def render(self, resolved: SingleKernel) -> dict[str, str]:
+        """The text of the package's modules, by file name."""
+        p = resolved.problem
+        numbers = type(resolved.tiling.numbers)
+        modules = sorted({self.plan.__module__, numbers.__module__})
+        own = {m: sorted(c.__name__ for c in (self.plan, numbers) if c.__module__ == m) for m in modules}
+        plan = PlanText(
+            name=resolved.name,
+            arch=resolved.arch,
+            formula=p.formula,
+            imports=tuple(f"from {module} import {', '.join(names)}" for module, names in own.items()),
+            plan=self.plan.__name__,
+            family=resolved.family,
+            tiling=numbers.__name__,
+            dims=dims_text(p.dims),
+            inputs=arguments_text("inputs = ", p.inputs),
+            outputs=arguments_text("outputs = ", p.outputs),
+            roles=json.dumps(p.roles),
+            numbers=json.dumps(p.numbers),
+            tilings=tiling_texts(resolved.tilings),
+        )
+        operands, results = (
+            [OperandText(a.name, f"{declared(a, p.dims)}, row-major") for a in side] for side in (p.inputs, p.outputs)
+        )
+        call = call_text(resolved.function, operands, results, [r.name for r in results])
+        return {
+            "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=call),
+            "__main__.py": render_template("_shared/main.py.jinja", p=plan),
+            "plan.py": render_template("_shared/plan.py.jinja", p=plan),
+            "kernel.py": render_template("kernel.py.jinja", self.folder, k=_kernel_text(resolved)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanText:
+    """What _shared/plan.py.jinja, init.py.jinja and main.py.jinja read. imports: of the classes of plan and tiling."""
+
+    name: str
+    arch: str
+    formula: str
+    imports: tuple[str, ...]
+    plan: str
+    family: str
+    tiling: str
+    dims: str
+    inputs: str
+    outputs: str
+    roles: str
+    numbers: str
+    tilings: tuple[TilingText, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """What a family's kernel.py.jinja reads as k. tiling, module: the class of the numbers, and where it is. dtype: in
+    cutlass, by role of the tensor; dtypes: all of them, and those that every kernel needs. symbols, fakes: see
+    _shared/fake_arguments.py.jinja. names: of the tensors, in order of a call."""
+
+    name: str
+    title: str
+    tiling: str
+    module: str
+    dtype: dict[str, str]
+    dtypes: tuple[str, ...]
+    symbols: tuple[str, ...]
+    fakes: tuple[FakeText, ...]
+    names: tuple[str, ...]
+    numbers: dict[str, float]
+
+
+def _kernel_text(resolved: SingleKernel) -> KernelText:
+    p, numbers = resolved.problem, type(resolved.tiling.numbers)
+    args = (*p.inputs, *p.outputs)
+    dtypes = {role: dtype_of(a).cutlass for role, name in p.roles.items() for a in args if a.name == name}
+    return KernelText(
+        name=resolved.name,
+        title=f"{p.formula}, for {resolved.arch}.",
+        tiling=numbers.__name__,
+        module=numbers.__module__,
+        dtype=dtypes,
+        dtypes=tuple(sorted({*dtypes.values(), "Float32", "Int32"})),
+        symbols=tuple(symbol_lines(p.dims, args)),
+        fakes=tuple(fake_argument(f"{a.name}: {declared(a, p.dims)}", dtype_of(a), a, p.dims) for a in args),
+        names=tuple(a.name for a in args),
+        numbers=p.numbers,
+    )

@@ -1,0 +1,55 @@
+"""How kernels are proved and measured whose plan is a TensorPlan: problems by the roles of their dims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.families.proving import ALL_MODES, Baseline, Problem
+from cutegen.runtime.arguments import legal_extent, step_of
+from cutegen.runtime.baselines import bind_compiled, bind_eager
+from cutegen.runtime.tensor_plan import TensorPlan
+
+
+@dataclass(frozen=True, slots=True)
+class TensorProving:
+    """problems: by name, the extents of a problem by role of the dim; each is moved to what the plan promises. hard:
+    those that every mode runs on. shapes: what to measure when nobody says."""
+
+    problems: Mapping[str, Mapping[str, int]]
+    hard: tuple[str, ...]
+    shapes: tuple[Mapping[str, int], ...]
+    given_draw: Any = None
+    ragged_draw: Any = None
+
+    def list_problems(self, plan: TensorPlan) -> Iterator[Problem]:
+        for key in plan.tilings:
+            for name, extents in self.problems.items():
+                modes = ALL_MODES if name in self.hard else ("numerics",)
+                yield Problem(name, _legal(plan, extents), key, modes)
+        first = _legal(plan, next(iter(self.problems.values())))
+        for dim in plan.dims:
+            if not isinstance(plan.dims[dim], int):
+                yield Problem(f"{dim} = 0", {**first, dim: 0}, None, ("empty",))
+
+    def name_axes(self, plan: TensorPlan, output: int) -> Sequence[str]:
+        return plan.outputs[output].dims
+
+    def locate(self, plan: TensorPlan, output: int, shape: Sequence[int], index: Sequence[int], tiling: Any) -> str:
+        return ""  # the axes say it
+
+    def list_baselines(self, plan: TensorPlan) -> Iterator[Baseline]:
+        eager = "PyTorch, one kernel after another"
+        yield Baseline("torch eager", eager, bind_eager(plan), complete=False, rival="torch eager")
+        compiled = "what Inductor makes of the reference"
+        yield Baseline("torch.compile", compiled, bind_compiled(plan), complete=False, rival="torch.compile")
+
+    def bench_dims(self, plan: TensorPlan) -> Iterator[Mapping[str, int]]:
+        return (_legal(plan, shape) for shape in self.shapes)
+
+
+def _legal(plan: TensorPlan, extents: Mapping[str, int]) -> dict[str, int]:
+    """The extents of the plan's dims that are nearest to those wanted by role."""
+    args, roles = (*plan.inputs, *plan.outputs), {name: role for role, name in plan.roles.items()}
+    return {d: legal_extent(allowed, step_of(d, args), extents[roles[d]]) for d, allowed in plan.dims.items()}

@@ -1,0 +1,28 @@
+"""A plan's own reference as what its kernel is measured against. Importing this module imports neither torch nor
+cutlass."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+Launch = Callable[[], Any]
+
+
+def bind_eager(plan: Any) -> Callable[[tuple[Any, ...], tuple[Any, ...]], Launch]:
+    """(inputs, outputs) -> a launch of the reference on the inputs as they are, op by op."""
+    return lambda inputs, outputs: lambda: plan._reference(*inputs)
+
+
+def bind_compiled(plan: Any) -> Callable[[tuple[Any, ...], tuple[Any, ...]], Launch]:
+    """The same, compiled by Inductor for the shapes at hand."""
+
+    @functools.cache
+    def compiled() -> Callable[..., Any]:
+        import torch
+
+        torch._dynamo.reset()  # one shape at a time, and no limit on how many
+        return torch.compile(plan._reference, dynamic=False)
+
+    return lambda inputs, outputs: lambda: compiled()(*inputs)

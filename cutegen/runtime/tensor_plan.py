@@ -1,0 +1,153 @@
+"""Plans that follow from the declarations of their tensors. Importing this module imports neither torch nor cutlass.
+
+TensorOperands is what every such plan shares, products included; TensorPlan is a whole plan, for kernels with one
+tiling and no scratch, called as compiled(*inputs, *outputs, sm_count). Its subclass gives `_reference` and
+`count_flops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from cutegen.runtime.accuracy import Tolerance, tolerance
+from cutegen.runtime.arguments import (
+    Argument,
+    Fault,
+    ScalarArg,
+    allocate,
+    bind_dims,
+    draw,
+    find_faults,
+    normalise_strides,
+    tensor_bytes,
+    torch_dtype,
+)
+from cutegen.runtime.base import BasePlan
+from cutegen.runtime.overlap import find_overlaps
+from cutegen.runtime.slots import find_bounds, make_storage_check
+
+
+class TensorOperands(BasePlan):
+    """Outputs, reference and dims by the declarations of inputs and outputs."""
+
+    def problem_dims(self, *inputs: Any) -> dict[str, int]:
+        return bind_dims(self.dims, self.inputs, inputs)
+
+    def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
+        """Uninitialised fresh_outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
+        try:
+            dims = bind_dims(self.dims, self.inputs, inputs)
+            device = next(v.device for v in inputs if hasattr(v, "device"))
+            if device.type != self.device:
+                raise ValueError(f"inputs are on {device}")  # named below
+            return tuple(allocate(o, dims, device) for o in self.fresh_outputs)
+        except Exception as error:
+            self._refuse(self.inputs, inputs, error)
+            raise
+
+    def _reference(self, *inputs: Any) -> tuple[Any, ...]:
+        """The maths in plain torch: tensors arrive in f32 or f64."""
+        raise NotImplementedError
+
+    def _indices(self) -> tuple[str, ...]:
+        """Arguments that name rows or groups, and are no part of the maths."""
+        return ()
+
+    def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:
+        """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
+        dtype = torch_dtype(precision)
+        indices = self._indices()
+        values = (v.to(dtype) if hasattr(v, "to") and a.name not in indices else v for a, v in zip(self.inputs, inputs))
+        outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, self._reference(*values)))
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
+        outputs = self.allocate_outputs(*inputs)
+        self.launch_fn(*inputs, *outputs, sms=sms)
+        if self.in_place:
+            outputs = self.gather_results(inputs, outputs)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+
+class TensorPlan(TensorOperands):
+    """roles: what the family calls a tensor or a dim -> its name in the spec. reduced: the role of the dim that an
+    output element is a sum over; "": of none, an element is made of those at its place. numbers: constants of the spec
+    by name, such as eps."""
+
+    reduced: ClassVar[str] = ""
+    roles: ClassVar[Mapping[str, str]] = {}
+    numbers: ClassVar[Mapping[str, float]] = {}
+
+    def count_flops(self, **extents: int) -> int:
+        """Floating-point operations of one problem; extents by role of the dim."""
+        raise NotImplementedError
+
+    def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
+        by_role = {role: dims[name] for role, name in self.roles.items() if name in self.dims}
+        return self.count_flops(**by_role), tensor_bytes((*self.inputs, *self.outputs), dims)
+
+    def signature(self) -> tuple[Any, ...]:
+        return *super().signature(), *self.numbers.items()
+
+    def least_sms(self, key: str) -> int:
+        return 1
+
+    def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
+        """Fresh random inputs: tensors N(0, 1), integers uniform, host scalars in [0.5, 1.5)."""
+        import torch
+
+        extents = self.extents_on_device(dims)
+        return tuple(
+            0.5 + float(torch.rand(()))
+            if isinstance(arg, ScalarArg)
+            else draw(allocate(arg, extents, self.device), 1.0)
+            for arg in self.inputs
+        )
+
+    def draw_inputs(self, draw: Any, **dims: int) -> tuple[Any, ...]:
+        return self.prepare_inputs(**dims)
+
+    def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
+        summed = self.problem_dims(*inputs)[self.roles[self.reduced]] if self.reduced else 1
+        return tolerance(self.outputs[output].dtype, summed, reference=reference)
+
+    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
+        written = [o.name for o in self.outputs]
+        faults = find_faults(self.dims, args, values, self.device, "", written)
+        return faults or list(find_overlaps(args, values, written, {}))
+
+    def make_launch(self, key: str | None = None) -> Callable[..., None]:
+        """Work per call: types and storage of tensors, promised ranges, and the compiled call, which checks shapes,
+        strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
+        args = (*self.inputs, *self.fresh_outputs)
+        check_storage, bounds = (
+            make_storage_check(args, [o.name for o in self.outputs], {}),
+            find_bounds(self.dims, args),
+        )
+        probe = next(i for i, a in enumerate(args) if a.name == self.outputs[0].name)
+        chosen = key or next(iter(self.tilings))
+
+        def launch_fn(*values: Any, sms: int | None = None) -> None:
+            try:
+                if len(values) != len(args):
+                    raise TypeError("arguments")  # named below
+                if values[probe].numel():
+                    check_storage(values)
+                    for i, axis, low, high in bounds:
+                        if not low <= values[i].shape[axis] <= high:
+                            raise ValueError(f"argument {i}, axis {axis}")
+                    device, limited = values[probe].get_device(), sms is not None or self.sms is not None
+                    count = self.limit_sms(sms, chosen, device) if limited else self._sm_counts[device]
+                    self._kernels[chosen](*values, count)
+                    return
+            except Exception as error:
+                self._refuse(args, values, error, sms)
+                fixed = normalise_strides(args, values)
+                if fixed is None:
+                    raise
+                launch_fn(*fixed, sms=sms)
+                return
+            self._refuse(args, values, sms=sms)
+
+        return launch_fn
