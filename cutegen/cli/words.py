@@ -155,6 +155,6 @@ def refuse_word(word: str) -> NoReturn:
     sections = [section for family in FAMILIES for section in key_sections(load_spec_model(family))]
     keys = [name for section in sections for key in section.keys for name in (key.name, _path(section, key))]
     words = dict.fromkeys([*all_rules(), *OPS, *CALLS, *find_installed().offers, *FAMILIES, *find_families(), *keys])
-    near = say_instead(word) or suggest(word, words)
+    near = say_instead(word) or suggest(word, words, len(words))
     hint = near or "`cutegen list` shows specs and ops, docs/rules.md the rules, docs/spec-reference.md the keys"
     raise CutegenError(f"`{word}` is not a spec, rule, op or key", hint, exit_code=2)

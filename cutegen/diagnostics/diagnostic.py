@@ -142,9 +142,10 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def suggest(word: str, candidates: Iterable[str]) -> str:
-    """``did you mean `stages`?`` for the candidates that `word` begins, else the closest one; "" when none is close."""
-    by_lower = {c.lower(): c for c in islice(candidates, MAX_CANDIDATES) if len(c) <= MAX_WORD}
+def suggest(word: str, candidates: Iterable[str], most: int = MAX_CANDIDATES) -> str:
+    """``did you mean `stages`?`` for the candidates that `word` begins, else the closest one; "" when none is close.
+    most: candidates that are looked at, of which a file may bring any number."""
+    by_lower = {c.lower(): c for c in islice(candidates, most) if len(c) <= MAX_WORD}
     asked = word.lower()
     if len(asked) > MAX_WORD:
         return ""

@@ -43,7 +43,7 @@ def call(arguments: list[str]) -> tuple[int, str]:
     def stop(*_: object) -> None:
         raise TimeoutError
 
-    signal.signal(signal.SIGALRM, stop)
+    before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(MOST_S)
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -52,6 +52,7 @@ def call(arguments: list[str]) -> tuple[int, str]:
         code = 124
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
     return code, output.getvalue()
 
 

@@ -96,7 +96,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     document = load_text(PLAIN + "portfolio: 1\n", "two_schedules", "two_schedules.yaml")
     spec, problem = parse_spec(document), bind_text(PLAIN)
     rows = [(SMALL, candidate(problem, **FLAT)), (MEDIUM, candidate(problem, **PINGPONG))]
-    rendered = render_package(resolve(spec, document, problem, {}, rows).resolved)  # type: ignore[arg-type]
+    rendered = render_package(resolve(spec, document, problem, {}, rows=rows).resolved)  # type: ignore[arg-type]
     write_package(rendered, tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return rendered, importlib.import_module("two_schedules")

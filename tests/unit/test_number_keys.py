@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 
 from cutegen.diagnostics import SpecError
-from cutegen.spec import load_text
+from cutegen.spec import Kind, load_text
 from cutegen.spec.base import Number, Section
 from cutegen.spec.keys import key_sections
 from cutegen.spec.parse import parse_section
@@ -24,9 +24,12 @@ class Norm(Section):
     scales: list[Number] = Field(default=[], description="Some.")
 
 
+NORM = Kind("norm", ("eps", "share", "scales"), "")
+
+
 @pytest.mark.parametrize(("text", "value"), [("1e-6", 1e-6), ("2", 2.0), ("0.5", 0.5), ("1.", 1.0), ("3.4e+3", 3400.0)])
 def test_a_number_is_accepted(text: str, value: float) -> None:
-    assert parse_section(load_text(f"eps: {text}\n", "norm"), Norm).eps == value
+    assert parse_section(load_text(f"eps: {text}\n", "norm"), Norm, NORM).eps == value
     jsonschema.validate({"eps": value}, json_schema(Norm))
 
 
@@ -49,7 +52,7 @@ def test_a_number_is_accepted(text: str, value: float) -> None:
 )
 def test_what_is_no_number_is_refused(text: str, rule: str, message: str, remedy: str) -> None:
     with pytest.raises(SpecError) as caught:
-        parse_section(load_text(text + "\n", "norm"), Norm)
+        parse_section(load_text(text + "\n", "norm"), Norm, NORM)
     (found,) = caught.value.diagnostics
     assert (found.rule, found.message, found.remedy) == (rule, message, remedy)
 

@@ -86,7 +86,7 @@ def test_of_problems_that_differ_in_rows_to_gather_from_the_larger_one_stands(
     spec: Path, measuring: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measuring(device=DEVICE)
-    rewrite(spec, gathered(OFFSETS))
+    rewrite(spec, gathered(OFFSETS) + "portfolio: 1\n")
     problems = [f"t={t},g=8,m={m},n=4096,k=7168" for t, m in ((4096, 1024), (512, 1024), (512, 512))]
     shapes = [word for problem in problems for word in ("--shape", problem)]
     assert tune(spec, *shapes, "--candidates", "4") == 0
