@@ -13,8 +13,10 @@ from pathlib import Path
 
 import gemm_specs
 import name_probes
+import pytest
 from bound_winners import TILINGS, bound, winner
 
+from cutegen.families.gemm import portfolio
 from cutegen.render import names_table
 from cutegen.resolve import Lock, Resolution, resolve_document
 from cutegen.spec import SpecDocument, load_text, parse_spec
@@ -34,7 +36,9 @@ def probes(family: str) -> tuple[Resolution, ...]:
     if family == "mla_decode":
         return tuple(_resolve(rename(text)) for text in dict.fromkeys(texts))
     alone = [_resolve(rename(text) + ONE_TILING) for text in dict.fromkeys(texts) if "\nportfolio:" not in text]
-    whole = [_resolve(rename(text)) for text in name_probes.PORTFOLIOS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(portfolio, "MOST_PROBLEMS", 40)  # of fewer problems, which takes less and makes the same names
+        whole = [_resolve(rename(text)) for text in name_probes.PORTFOLIOS]
     return (*alone, *whole, _with_winners(_resolve(rename(gemm_specs.PLAIN) + ONE_TILING)))
 
 

@@ -73,7 +73,7 @@ LENGTHS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(
     LENGTHS,
     st.integers(1, 24) | st.integers(1, 132),
@@ -95,7 +95,7 @@ def test_cut(lengths: list[int], parts: int, unit: int, overhead: int, join_rati
     check_cut(lengths, parts, unit, overhead, join_ratio, max_splits)
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(
     LENGTHS,
     st.integers(1, 24) | st.integers(1, 132),
