@@ -19,7 +19,7 @@ from cutegen.cli.console import COLOURS, FORMAT, asked_format, choose_colour, fi
 from cutegen.cli.progress import show_line
 from cutegen.cli.trust import add_trust_options
 from cutegen.defaults import TRACEBACK
-from cutegen.diagnostics import CutegenError, describe_error, printable, suggest
+from cutegen.diagnostics import CutegenError, cut, describe_error, printable, suggest
 from cutegen.interrupts import EXIT_CODE, CountDropped, is_interrupt
 
 _REMEDIES = {
@@ -130,6 +130,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{printable(str(error.filename))}: " if error.filename else ""
         return _end(f"{where}{error.strerror or error}", _REMEDIES.get(error.errno or 0, ""), asked)
+    except (
+        UnicodeEncodeError
+    ) as error:  # half of a surrogate pair in an argument, or what a terminal has no letters for
+        remedy = "choose another name, or set PYTHONIOENCODING=utf-8"
+        return _end(f"`{printable(cut(error.object))}` cannot be written as {error.encoding}", remedy, asked)
     except Exception as error:
         remedy = f"this is a bug in cutegen; {TRACEBACK}=1 shows where"
         return _end(describe_error(error), remedy, asked, "internal error")

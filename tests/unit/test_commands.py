@@ -188,3 +188,11 @@ def test_commands_of_a_group_have_the_options_that_all_have(
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
     shared = ["--color", "always", "--root", str(tmp_path), "--no-ops"]
     assert main(["cache", "prune", *shared, "--all", "--dry-run"]) == 0, capsys.readouterr().err
+
+
+def test_an_argument_that_cannot_be_encoded_is_no_internal_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of a surrogate pair, as a program that calls `main` may pass it."""
+    assert main(["report", "result.json", "\ud800"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: `\\ud800` cannot be written as utf-8\n")
+    assert "internal" not in err
