@@ -130,9 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{printable(str(error.filename))}: " if error.filename else ""
         return _end(f"{where}{error.strerror or error}", _REMEDIES.get(error.errno or 0, ""), asked)
-    except (
-        UnicodeEncodeError
-    ) as error:  # half of a surrogate pair in an argument, or what a terminal has no letters for
+    except UnicodeEncodeError as error:  # half of a surrogate pair, or what a terminal has no letters for
         remedy = "choose another name, or set PYTHONIOENCODING=utf-8"
         return _end(f"`{printable(cut(error.object))}` cannot be written as {error.encoding}", remedy, asked)
     except Exception as error:
