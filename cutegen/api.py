@@ -41,7 +41,7 @@ class Spec:
     @classmethod
     def from_text(cls, text: str, name: str) -> Spec:
         """The text of a spec file NAME.yaml, without a lock. Findings are located in `<NAME>`. TypeError: an argument
-        is no str."""
+        is not a str."""
         for argument, value in (("text", text), ("name", name)):
             if not isinstance(value, str):
                 raise TypeError(f"{argument} is of type {type(value).__name__}: pass a str")

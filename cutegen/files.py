@@ -54,9 +54,8 @@ def holds(path: Path, text: str, within: Path | None = None) -> bool:
 def write_texts(texts: Mapping[Path, str], within: Path | None = None) -> None:
     """Replace each path by its text. All texts are on the disk before the first one takes its place.
 
-    A link stays, and the file that it names is replaced. What is no regular file, or must not be written, is refused:
-    OSError; so is a link that leaves the folder `within`, by default the one that it lies in, or else leads into no
-    root: CutegenError.
+    A link stays, and the file that it names is replaced. OSError: one is not a regular file, or must not be written.
+    CutegenError: a link leaves the folder `within`, by default the one that it lies in, and leads into no root.
     """
     temporaries: dict[Path, tuple[Path, Path]] = {}  # of a path: the text on the disk, and the place for it
     path = Path()

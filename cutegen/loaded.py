@@ -105,7 +105,9 @@ def _find(key: str, module: str) -> _Held:
     except UntrustedError as error:
         raise ImportError(describe_untrusted(error), name=module) from None
     except (FileNotFoundError, NotADirectoryError):
-        said = f"{folder} is no package: load its spec with this cache, or set CUTEGEN_CACHE_DIR to the one that has it"
+        said = (
+            f"{folder} is not a package: load its spec with this cache, or set CUTEGEN_CACHE_DIR to the one that has it"
+        )
         raise ModuleNotFoundError(said, name=module) from None
     except OSError as error:
         raise ImportError(f"{folder} cannot be read ({error.strerror}): {_REMEDY}", name=module) from None

@@ -58,7 +58,7 @@ class TomlFile:
 
 
 def read_toml(path: Path, section: str) -> TomlFile | None:
-    """None: the file has no such section. SpecError: it is no TOML, or more than is read."""
+    """None: the file has no such section. SpecError: it is not TOML, or more than is read."""
     raw = read_file(path, MAX_BYTES)
     name = section.rpartition(".")[2]
     if len(raw) > MAX_BYTES:
@@ -75,7 +75,7 @@ def read_toml(path: Path, section: str) -> TomlFile | None:
     try:
         _check_bounds(text)
         tables: Any = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # an integer of too many digits is no TOMLDecodeError
+    except (ValueError, RecursionError) as error:  # an integer of too many digits is not a TOMLDecodeError
         if place is None:
             return None
         raise _syntax_error(path, lines, inside, str(error)) from None

@@ -1,4 +1,4 @@
-"""Distributions with epilogue ops or kernel families, as an installer leaves them: a package beside its dist-info."""
+"""Distributions with epilogue ops or kernel families, as an installer leaves them: a package next to its dist-info."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end(said: str, remedy: str, asked: Mapping[str, str], kind: str = "error") -> int:
-    """The exit code of a command that something else than a finding has ended, which is told."""
+    """The exit code of a command that something other than a finding has ended, which it reports."""
     _print_findings(CutegenError(said if kind == "error" else f"{kind}: {said}", remedy), asked)
     note(f"{kind}: {said}")
     if remedy:

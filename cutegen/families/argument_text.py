@@ -19,7 +19,7 @@ class FakeText:
 
 
 def arguments_text(before: str, args: Iterable[Argument]) -> str:
-    """A tuple of TensorArg and ScalarArg. before: what stands in front of it in its line."""
+    """A tuple of TensorArg and ScalarArg. before: what precedes it on its line."""
     items = tuple(map(_argument, args))
     if len(items) > 1:
         return "(\n" + "".join(f"        {item},\n" for item in items) + "    )"
@@ -50,7 +50,7 @@ def dims_text(dims: Mapping[str, Extent]) -> str:
 
 
 def symbol_line(name: str, symbol: str, multiples: Iterable[int]) -> str:
-    """A statement that makes an extent that the compiler is not told. symbol: for errors. multiples: what it is a
+    """A statement that makes an extent that the compiler does not know. symbol: for errors. multiples: what it is a
     multiple of."""
     most = max(multiples, default=1)
     return f"{name} = cute.sym_int(symbol={quoted(symbol)}{f', divisibility={most}' if most > 1 else ''})"
@@ -66,7 +66,7 @@ def symbol_lines(dims: Mapping[str, Extent], args: Sequence[TensorArg]) -> Itera
 
 
 def _is_symbol(extent: Extent) -> bool:
-    """Whether the compiler is not told it: of an extent of 1 it would drop the axis."""
+    """Whether the compiler must not know it: of an extent of 1 it would drop the axis."""
     return extent == 1 or not isinstance(extent, int)
 
 

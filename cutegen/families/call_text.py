@@ -77,12 +77,12 @@ def _lines(inputs: Sequence[OperandText], results: Sequence[OperandText], fresh:
     for operand in inputs:
         yield f"{operand.name}: {operand.says}{', or None' if operand.optional else ''}."
     yield ""
-    told = [f"{r.name}: {r.says}{'' if r.name in fresh else ', the tensor that was passed'}." for r in results]
-    if len(told) == 1:
-        yield f"Returns {told[0]}"
+    lines = [f"{r.name}: {r.says}{'' if r.name in fresh else ', the tensor that was passed'}." for r in results]
+    if len(lines) == 1:
+        yield f"Returns {lines[0]}"
     else:
         yield "Returns a tuple:"
-        yield from (f"    {line}" for line in told)
+        yield from (f"    {line}" for line in lines)
     yield ""
     if fresh:
         given = "a tuple of tensors to write them" if len(fresh) > 1 else "tensor to write it"

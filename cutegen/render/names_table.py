@@ -75,7 +75,7 @@ def render_scopes(probe: Resolution) -> Iterator[tuple[str, set[str]]]:
     package = render_package(probe.resolved)
     numbers = set(_DIVISOR.findall(probe.document.text))
     # Which tilings have modules is for the cost model to say; no function is named as one: function_problem. Modules of
-    # one tiling without some inputs must be told apart.
+    # one tiling without some inputs must differ.
     modules = {Path(file).stem for file in package.files}
     modules = {name for name in modules if not re.match("kernel_(?!without_)", name)}
     for file, source in package.files.items():

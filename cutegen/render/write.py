@@ -30,7 +30,7 @@ class Drift:
 
 def compare_package(package: RenderedPackage, folder: Path) -> tuple[Drift, ...]:
     """How `folder`/NAME differs from the package; empty when it is what `write_package` would leave. CutegenError: a
-    folder of it is a link, or a file one that leads out of it: what is there is no part of the package."""
+    folder of it is a link, or a file one that leads out of it: what is there is not part of the package."""
     target = folder / package.name
     for place in sorted({(target / name).parent for name in package.files} | {target}):  # the outer ones first
         stay_put(place, folder)

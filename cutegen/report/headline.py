@@ -55,7 +55,7 @@ class Bar:
     label: str
     does: str
     device: str
-    library: str
+    rival: str
     problems: int
     geomean: float
     low: float
@@ -67,7 +67,7 @@ class Bar:
 
     @property
     def figure(self) -> str:
-        return f"{self.geomean:.2f}x {self.library}"
+        return f"{self.geomean:.2f}x {self.rival}"
 
     @property
     def says(self) -> str:

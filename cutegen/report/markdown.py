@@ -41,17 +41,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A kernel on a problem. library: what it is relative to; reference: that one's seconds by round."""
+    """A kernel on a problem. rival: the library that it is relative to; reference: that one's seconds by round."""
 
     device: str
     problem: ProblemResult
     kernel: CandidateResult
-    library: str
+    rival: str
     reference: Sequence[float]
 
     @property
     def speed(self) -> float:
-        return self.kernel.speeds[self.library].median
+        return self.kernel.speeds[self.rival].median
 
 
 def markdown(sources: Sequence[Source], view: View) -> str:
@@ -118,7 +118,7 @@ def _summary(entries: Sequence[_Entry], view: View) -> tuple[tuple[str, ...], It
     groups: dict[tuple[str, str, str], dict[str, list[_Entry]]] = {}
     for e in entries:
         name = f"{kernels} kernels" if view.together and kernels > 1 else f"`{e.kernel.name}`"
-        parts = groups.setdefault((e.device, name, e.library), {})
+        parts = groups.setdefault((e.device, name, e.rival), {})
         for group in (_group(e.problem, by), ALL) if by else (ALL,):
             parts.setdefault(group, []).append(e)
     first = (*(["GPU"] * devices), "kernel", "relative to", *([", ".join(by)] * bool(by)))
@@ -147,7 +147,7 @@ def _group(problem: ProblemResult, by: Iterable[str]) -> str:
 
 def _full(entries: Sequence[_Entry]) -> tuple[tuple[str, ...], Iterator[tuple[str, ...]]]:
     """A row for each kernel on each problem, a column for each library."""
-    devices, libraries = len({e.device for e in entries}) > 1, list(dict.fromkeys(e.library for e in entries))
+    devices, libraries = len({e.device for e in entries}) > 1, list(dict.fromkeys(e.rival for e in entries))
     named = any(e.problem.name for e in entries)
     dims = list(dict.fromkeys(dim for e in entries for dim in e.problem.shape))
     uneven = len({e.problem.rounds for e in entries}) > 1
@@ -160,7 +160,7 @@ def _full(entries: Sequence[_Entry]) -> tuple[tuple[str, ...], Iterator[tuple[st
     def cells() -> Iterator[tuple[str, ...]]:
         for (device, _, kernel), own in rows.items():
             problem, c = own[0].problem, own[0].kernel
-            speeds = {e.library: ratio_text(e.kernel.speeds[e.library]) for e in own}
+            speeds = {e.rival: ratio_text(e.kernel.speeds[e.rival]) for e in own}
             first = (*([device] * devices), *([problem.name] * named))
             yield (
                 *first, *(str(problem.shape.get(dim, "")) for dim in dims),

@@ -144,8 +144,8 @@ class RatesResult(Part):
 
 
 class SummaryResult(Part):
-    """Of one kernel beside one library, over the problems that have both. below_one: on how many its speed is less than
-    1; older results call it `behind`."""
+    """Of one kernel against one library, over the problems that have both. below_one: on how many its speed is below 1;
+    older results call it `behind`."""
 
     problems: Count
     geomean: IntervalResult

@@ -1,4 +1,4 @@
-"""Load, parse, bind and decide; the lock is honoured, and whatever is decided again is told."""
+"""Load, parse, bind and decide; the lock is honoured, and whatever is decided again is reported."""
 
 from __future__ import annotations
 

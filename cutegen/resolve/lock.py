@@ -27,7 +27,7 @@ _OWN = ("spec", "decisions")  # of every lock; a file without a line for each is
 _PASSED_OVER = ("evidence",)  # keys of older locks that nothing was ever written to
 _WIDTH = 120
 CONFLICT = "<<<<<<< "  # how git marks the first side of a merge conflict
-_HEADER = "# Decisions of cutegen for the spec beside this file; `cutegen lock --upgrade` decides again.\n"
+_HEADER = "# Decisions of cutegen for the spec next to this file; `cutegen lock --upgrade` decides again.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _decision(path: Path, key: str, entry: Data) -> tuple[object, str]:
         if len(reason) > MAX_REASON:
             raise _damaged(path, f"is damaged: the reason of `{cut(key)}` has more than {MAX_REASON} characters")
         return entry["value"], reason
-    raise _damaged(path, f"is damaged: decision `{cut(key)}` is no {{value, reason}}")
+    raise _damaged(path, f"is damaged: decision `{cut(key)}` is not a {{value, reason}}")
 
 
 def _damaged(path: Path, what: str) -> CutegenError:

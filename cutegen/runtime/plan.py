@@ -261,7 +261,6 @@ class KernelPlan(TensorOperands, DispatchedPlan):
         return values
 
     def _indices(self) -> tuple[str, ...]:
-        """Arguments that name rows or groups, and are no part of the maths."""
         return (self.gathered.index,) if self.gathered else ()
 
     def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:

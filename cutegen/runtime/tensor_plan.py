@@ -51,7 +51,7 @@ class TensorOperands(BasePlan):
         raise NotImplementedError
 
     def _indices(self) -> tuple[str, ...]:
-        """Arguments that name rows or groups, and are no part of the maths."""
+        """Arguments that name rows or groups, and are not part of the maths."""
         return ()
 
     def reference_fn(self, *inputs: Any, precision: str = "float32") -> Any:

@@ -122,7 +122,7 @@ Auto: TypeAlias = Literal["auto"]
 Exactly = BeforeValidator(_refuse_equal)  # for a Literal of integers, which 1.0 and true would match as equals of 1
 Version = Annotated[Literal[1], Exactly]
 Positive = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
-Number = Annotated[float, Field(allow_inf_nan=False)]  # with gt=0 and the like in a Field beside it
+Number = Annotated[float, Field(allow_inf_nan=False)]  # with gt=0 and the like in a Field next to it
 Pair = Annotated[tuple[Positive, Positive], BeforeValidator(_as_tuple), _integers(2)]
 Triple = Annotated[tuple[Positive, Positive, Positive], BeforeValidator(_as_tuple), _integers(3)]
 Range = Annotated[tuple[Positive, Positive], BeforeValidator(_as_tuple), AfterValidator(_check_range), _integers(2)]

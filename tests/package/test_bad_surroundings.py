@@ -26,7 +26,7 @@ Command = Callable[..., tuple[int, str, str]]  # exit code, standard output and 
 COMMAND = [sys.executable, "-c", "import sys; from cutegen.cli import main; raise SystemExit(main(sys.argv[1:]))"]
 
 
-PLAIN = OPEN + "portfolio: 1\n"  # what a portfolio takes to decide is no matter here
+PLAIN = OPEN + "portfolio: 1\n"  # how long a portfolio takes to choose does not matter here
 
 
 @pytest.fixture

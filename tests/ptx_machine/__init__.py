@@ -8,7 +8,6 @@ docs/ptx-machine.md tells what it proves and what not.
 """
 
 from .package import (
-    PtxError,
     Simulation,
     assert_equal_bits,
     assert_passes,
@@ -18,6 +17,7 @@ from .package import (
     run,
     simulate,
 )
+from .parser import PtxError
 
 __all__ = [
     "PtxError",

@@ -175,7 +175,7 @@ def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
 
 
 def load(path: Path, simulation: Simulation | None = None) -> Subject:
-    """A spec (rendered again, with the lock beside it) or a package directory, on the machine."""
+    """A spec (rendered again, with the lock next to it) or a package directory, on the machine."""
     return _load(resolve_file(path), simulation) if path.suffix == ".yaml" else _simulated(path, simulation)
 
 
@@ -231,16 +231,3 @@ def assert_equal_bits(subject: Subject, simulation: Simulation, seeds: int = 3, 
         first = first or found
         assert all(bool((bits(a) == bits(b)).all()) for a, b in zip(first, found)), f"seed {simulation.seed} differs"
     assert plan.is_repeatable(next(iter(plan.tilings)))
-
-
-__all__ = [
-    "PtxError",
-    "Simulation",
-    "assert_equal_bits",
-    "assert_passes",
-    "load",
-    "load_resolution",
-    "promise",
-    "run",
-    "simulate",
-]

@@ -219,7 +219,7 @@ def test_a_pickle_without_its_package_says_where_it_was_looked_for(
     forget(monkeypatch)
     (entry,) = cache.iterdir()
     shutil.rmtree(entry)
-    with pytest.raises(ModuleNotFoundError, match=f"{entry} is no package: load its spec with this cache"):
+    with pytest.raises(ModuleNotFoundError, match=f"{entry} is not a package: load its spec with this cache"):
         pickle.loads(data)
     monkeypatch.setenv("CUTEGEN_CACHE", "0")
     with pytest.raises(ModuleNotFoundError, match="set CUTEGEN_CACHE_DIR"):

@@ -42,7 +42,7 @@ SPEC = "cutegen: 1\nkernel: acme\narch: sm_90a\ntensors: {x: 'bf16[m]'}\n"
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for packages, and a working directory with a spec beside it."""
+    """A folder for packages, and a working directory with a spec next to it."""
     site, here = tmp_path / "site", tmp_path / "here"
     for folder in (site, here):
         folder.mkdir()

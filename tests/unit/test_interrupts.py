@@ -101,7 +101,7 @@ def test_closed_streams(command: str, closed: str, tmp_path: Path) -> None:
     "command", ["validate no-such.yaml 2>/dev/full", "no-such-command 2>/dev/full", "list >/dev/full 2>/dev/full"]
 )
 def test_full_streams(command: str) -> None:
-    """Nothing can be told then, and the exit code says that it went wrong."""
+    """Nothing can be reported then, and the exit code says that it went wrong."""
     line = f"{sys.executable} -m cutegen {command}; echo $? >&3"
     run = subprocess.run(["sh", "-c", f"exec 3>&1; {{ {line}; }} 2>&1"], cwd=ROOT, capture_output=True, text=True)
     assert run.stdout == "2\n"

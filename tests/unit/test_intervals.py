@@ -25,7 +25,7 @@ def test_ranks_and_coverage_are_those_of_the_tables(n: int, rank: int, coverage:
 
 @pytest.mark.parametrize("n", [1030, 10_000])
 def test_many_values_have_an_interval_as_well(n: int) -> None:
-    """2**n is no float then; the ends lie sqrt(n) from the middle, nearly."""
+    """2**n is not a float then; the ends lie sqrt(n) from the middle, nearly."""
     found = median_interval(range(n))
     assert 0.95 <= found.coverage < 0.953
     assert found.high - found.low == pytest.approx(1.96 * n**0.5, rel=0.03)

@@ -243,7 +243,7 @@ def test_a_lock_from_when_there_was_evidence_is_read(spec: Path) -> None:
         ("decisions:\n", "decisions: [\n", "damaged: line"),
         ("spec: ", "spec: 12 #", "is damaged: `spec` is text"),
         ("decisions:\n", "more: 1\ndecisions:\n", "unknown key `more`"),
-        ('reason: "the default of sm_90a"}', "reason: 3}", "decision `device` is no {value, reason}"),
+        ('reason: "the default of sm_90a"}', "reason: 3}", "decision `device` is not a {value, reason}"),
         ("cutegen: 1", "cutegen: 1\ncutegen: 1", "damaged: line 3"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Templates of a family of another package: found in its folder, beside those that are shipped."""
+"""Templates of a family of another package: found in its folder, next to those that are shipped."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class _Settling:
 
     def rings(self) -> None:
         rings = _rings(self.problem, self.c, self.fixed, self.arch)
-        full = "the most that fits SMEM beside the epilogue's rings"
+        full = "the most that fits SMEM next to the epilogue's rings"
         self.settle("as many as a ring may have" if rings.stages == MAX_STAGES else full, stages=rings.stages)
         self.settle(_why_stores(self.problem, rings), store_stages=rings.store_stages)
         why_loads = f"one for each subtile, up to {RING_GROWTH}, as far as SMEM beside the A/B stages goes"
