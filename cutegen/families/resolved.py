@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from cutegen.runtime.device_rates import is_named
+
 Origin = Literal["spec", "lock", "auto"]
 Numbers = TypeVar("Numbers")
 
@@ -128,7 +130,7 @@ def dispatch(rows: Iterable[DispatchRow], call: Mapping[str, int], device: str =
 def product_name(rows: Iterable[DispatchRow], device: str) -> str:
     """What the GPU that a spec calls `device` is called where one was tuned on, "NVIDIA H200" for h200; "" if none."""
     named = (row.device for row in rows if isinstance(row, DeviceRow))
-    return next((name for name in named if device in name.lower().split()), "")
+    return next((name for name in named if is_named(name, device)), "")
 
 
 @dataclass(frozen=True, slots=True)

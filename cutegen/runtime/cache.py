@@ -8,6 +8,7 @@ have written is a miss with a warning, and a full or read-only disk is a warning
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -93,7 +94,7 @@ class KernelCache:
     def lock(self, key: str) -> Iterator[None]:
         """Holds the key against other processes. Where locking does not work it is skipped: publishing is atomic."""
         handle = None
-        with contextlib.suppress(OSError, ImportError):  # read-only (`stage` reports it), or no locks
+        with contextlib.suppress(OSError):  # read-only (`stage` reports it), or no locks
             handle = self._acquire(key)
         try:
             yield
@@ -104,8 +105,6 @@ class KernelCache:
     def _acquire(self, key: str) -> int | None:
         if self.root is None:
             return None
-        import fcntl
-
         path = make_folder(self.root, LOCKS) / key
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         deadline = time.monotonic() + LOCK_WAIT_S
@@ -121,8 +120,6 @@ class KernelCache:
         return None
 
     def _release(self, handle: int) -> None:
-        import fcntl
-
         # Closing is not enough: a process that was forked meanwhile has the handle, and the lock with it.
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_UN)

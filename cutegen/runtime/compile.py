@@ -25,6 +25,7 @@ from cutegen.runtime.cache import Entry, KernelCache, default_root, read_staged
 from cutegen.runtime.sources import (
     DSL_FLOOR,
     DSL_REQUIREMENT,
+    LINE_INFO,
     TVM_FFI_REQUIREMENT,
     distribution_versions,
     dsl_version,
@@ -267,7 +268,7 @@ def _without_locations() -> Iterator[None]:
 
     switch = "_set_enable_frame_filtering"  # the DSL offers no option for it; without it compiles only take longer
     original = getattr(dsl, switch, None)
-    if original is None or os.environ.get("CUTE_DSL_LINEINFO"):
+    if original is None or os.environ.get(LINE_INFO):
         yield
         return
     setattr(dsl, switch, lambda enable: original(False))

@@ -43,19 +43,24 @@ RATES: dict[str, tuple[str, Rates]] = {
 VARIANTS = {"nvl", "pcie"}  # words of the names of boards that are not SXM ones
 
 
+def is_named(driver_name: str, name: str) -> bool:
+    """Whether the driver's name of a device, NVIDIA H100 80GB HBM3, is that of a known one, h100. Boards of another
+    form factor have other memories and clocks."""
+    words = driver_name.lower().split()
+    return name in words and VARIANTS.isdisjoint(words)
+
+
 def find_rates(facts: Any, arch: str) -> tuple[Rates, str]:
     """The rates of a CUDA device, given torch's properties of it, and what they are: the name of a known device, or
     "" where they are scaled.
 
-    A known device is one whose name is a word of the driver's (NVIDIA H100 80GB HBM3) and that has its number of SMs;
-    boards of another form factor with as many, which VARIANTS tell apart, have other memories and clocks.
-    For any other, the rates of the known device of the same architecture with the nearest memory bandwidth are scaled:
-    those of SMs and L2 by SMs and clock, memory by clock and width of its bus, L2 as the driver says.
+    A known device has the name (`is_named`) and the number of SMs. For any other, the rates of the known device of the
+    same architecture with the nearest memory bandwidth are scaled: those of SMs and L2 by SMs and clock, memory by
+    clock and width of its bus, L2 as the driver says.
     """
-    words = facts.name.lower().split()
     known = {name: rates for name, (built, rates) in RATES.items() if built == arch}
     for name, rates in known.items():
-        if name in words and facts.multi_processor_count == rates.sms and VARIANTS.isdisjoint(words):
+        if is_named(facts.name, name) and facts.multi_processor_count == rates.sms:
             return rates, name
     # What a release of torch does not report counts as unknown: 0.
     memory_clock, bus = (getattr(facts, field, 0) for field in ("memory_clock_rate", "memory_bus_width"))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from cutegen.arch import DEVICES
 from cutegen.families.gemm.cost_model import describe_work, form_of, instance_of
+from cutegen.families.resolved import DeviceRow, product_name
 from cutegen.resolve import resolve_file
 from cutegen.runtime import dispatched, measured
 from cutegen.runtime.cost_model import spend
@@ -241,6 +242,9 @@ def test_boards_of_another_form_factor_are_scaled_too() -> None:
     found, name = find_rates(nvl, "sm_90a")
     assert name == ""
     assert found.hbm_bytes_per_s == 2 * 2_619_000_000 * 6016 // 8
+    won = DeviceRow((), "t64x64x64", "NVIDIA H100 NVL")
+    assert product_name([won], "h100") == ""  # nor are its winners those of an SXM one
+    assert product_name([won, replace(won, device="NVIDIA H100 80GB HBM3")], "h100") == "NVIDIA H100 80GB HBM3"
 
 
 def test_what_torch_does_not_report_is_unknown() -> None:

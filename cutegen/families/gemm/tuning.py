@@ -20,6 +20,7 @@ from cutegen.families.gemm.search_space import explore
 from cutegen.families.knobs import Knob, plain, show
 from cutegen.families.refusal import Refusal
 from cutegen.families.tuning import Proposal
+from cutegen.runtime.device_rates import is_named
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -54,7 +55,7 @@ class GemmSpace:
         return written_knobs(self.spec, self._knobs)
 
     def settle(self, device: str) -> None:
-        self.device = next((d for name, d in DEVICES.items() if name in device.lower().split()), self.device)
+        self.device = next((d for name, d in DEVICES.items() if is_named(device, name)), self.device)
 
     def find_default(self, problem: Mapping[str, int]) -> Candidate:
         if len(self.resolved.picks) < 2:
