@@ -32,8 +32,6 @@ class OwnScratch:
         """Scratch of at least these sizes that no other stream uses. A graph that is captured before any plain call of
         such a size gets a set of its own, which it zeroes whenever it is replayed. RuntimeError: torch makes tensors
         without memory now, as under FakeTensorMode."""
-        import torch
-
         if device.type != "cuda":
             return self._grow(device, 0, sizes)
         if _is_capturing(device):
@@ -42,7 +40,7 @@ class OwnScratch:
                 if _suffices(shared, sizes):
                     return self._captured.setdefault(id(shared), shared)
             return self._checked(device, sizes)
-        return self._grow(device, torch.cuda.current_stream(device).cuda_stream, sizes)
+        return self._grow(device, _current_stream(device), sizes)
 
     def _grow(self, device: Any, stream: int, sizes: Sizes) -> tuple[Any, ...]:
         """The set of a stream, made larger where it has to be, and then that of graphs as well."""
@@ -76,6 +74,17 @@ class OwnScratch:
             kinds = ", ".join(sorted({type(tensor).__name__ for tensor in made}))
             raise RuntimeError(f"scratch would be of {kinds} without memory: call outside of FakeTensorMode")
         return made
+
+
+def _current_stream(device: Any) -> int:
+    """The handle of the stream that a launch on this device goes to. torch's public way makes an object of it, which
+    takes as long as half a launch."""
+    import torch
+
+    read = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if read is None or device.index is None:
+        return int(torch.cuda.current_stream(device).cuda_stream)
+    return int(read(device.index))
 
 
 def _is_capturing(device: Any) -> bool:

@@ -22,11 +22,13 @@ def main() -> int:
     parser.add_argument("name", choices=names)
     parser.add_argument("--count", type=int, default=1000, help="cases (default 1000)")
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
+    parser.add_argument("--only", action="append", default=[], metavar="COMMAND", help="of kills: this command")
     options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed
     print(f"{options.name}: {options.count} cases, seed {seed}", flush=True)
     started, failures = time.monotonic(), 0
-    for failure in importlib.import_module(f"attacks.{options.name}").attack(options.count, seed):
+    attack = importlib.import_module(f"attacks.{options.name}").attack
+    for failure in attack(options.count, seed, *([tuple(options.only)] if options.only else [])):
         failures += 1
         print(failure, flush=True)
     print(f"{failures} of {options.count} cases fell short, in {time.monotonic() - started:.0f} s")

@@ -41,6 +41,7 @@ class Cuda:
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.current in self.captured)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: self.current)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self)
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: self.stream, raising=False)
         monkeypatch.setattr(torch.cuda, "device", lambda device: self.switch(device.index))
 
     @contextmanager
