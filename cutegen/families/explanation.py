@@ -13,6 +13,7 @@ from cutegen.families.knobs import show
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.families.section import Section
+from cutegen.model.kernel import list_waits
 from cutegen.runtime.arguments import Extent as Promise
 
 BAR_WIDTH = 96  # characters of the picture
@@ -56,6 +57,12 @@ def explain_smem(arch: str, tiling: ResolvedTiling[Any]) -> Section:
 def explain_barriers(tiling: ResolvedTiling[Any]) -> Section:
     rows = tuple((str(b.id), b.name, str(b.threads), b.says) for b in tiling.model.barriers)
     return Section("Named barriers", (), ("id", "name", "threads", "behind it"), rows)
+
+
+def explain_waits(tiling: ResolvedTiling[Any]) -> Section:
+    """Who waits for whom, a row for each role."""
+    rows = tuple((role.name, ", ".join(waits), ", ".join(signals)) for role, waits, signals in list_waits(tiling.model))
+    return Section("Who waits for whom", (), ("role", "waits for", "signals"), rows)
 
 
 def _bar(tiling: ResolvedTiling[Any], capacity: int) -> tuple[str, ...]:

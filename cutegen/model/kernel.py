@@ -24,6 +24,9 @@ class Warps:
     def last(self) -> int:
         return self.first + self.count - 1
 
+    def covers(self, other: Warps) -> bool:
+        return self.first <= other.first and other.last <= self.last
+
     @property
     def span(self) -> str:
         """`0`, or `4..7`."""
@@ -44,9 +47,32 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrivals:
+    """That complete a phase of an mbarrier. source: their number as the kernel counts them."""
+
+    count: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """How the kernel makes a pipeline of CuTe DSL that TMA fills. barriers: its field of shared memory. stages, tx: of
+    the ring, and bytes of TMA that a full barrier counts, as the kernel names them. full, empty: of its producers, and
+    of its consumers over all copies. peers: who they are in a cluster, as arguments."""
+
+    barriers: str
+    stages: str
+    tx: str
+    full: Arrivals
+    empty: Arrivals
+    peers: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """One ring of buffers. kind: how it is filled or drained, such as TmaAsync. stage_bytes: of a full stage. full,
-    empty: what completes a full and an empty barrier."""
+    empty: what completes a full and an empty barrier, in words. fills, drains: the warps that do. made: by the kernel,
+    where it is one of CuTe DSL."""
 
     name: str
     kind: str
@@ -56,6 +82,9 @@ class Pipeline:
     stage_bytes: int
     full: str
     empty: str
+    fills: tuple[Warps, ...]
+    drains: tuple[Warps, ...]
+    made: Creation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +136,44 @@ class KernelModel:
     mbarriers: tuple[Mbarriers, ...] = ()
     barriers: tuple[NamedBarrier, ...] = ()
 
+    @property
+    def warps(self) -> dict[str, Warps]:
+        """Of each role, by its name."""
+        return {role.name: role.warps for role in self.roles}
+
     def region(self, name: str) -> SmemRegion:
         return next(region for region in self.smem if region.name == name)
+
+    def pipeline(self, name: str) -> Pipeline:
+        return next(pipeline for pipeline in self.pipelines if pipeline.name == name)
+
+    def threads(self, barrier: str) -> int:
+        """Of a named barrier, or of each of a family."""
+        return next(b.threads for b in self.barriers if barrier in (b.name, b.family))
 
     def count_mbarriers(self) -> int:
         """Those that are made."""
         held = sum(region.field.elements for region in self.smem if region.field.element is MBARRIER)
         return held - sum(barriers.count for barriers in self.mbarriers if not barriers.made)
+
+
+def list_waits(model: KernelModel) -> Iterator[tuple[Role, tuple[str, ...], tuple[str, ...]]]:
+    """Of each role that waits for another: what it waits for, and what it signals. Named barriers that a pipeline has
+    are told by the pipeline; single warps of a role take part in the role's name."""
+    told = " ".join(f"{pipe.full} {pipe.empty}" for pipe in model.pipelines)
+    for role in model.roles:
+        waits, signals = [], []
+        for pipe in model.pipelines:
+            for side, before, after in ((pipe.fills, "empty", "full"), (pipe.drains, "full", "empty")):
+                if role.warps in side:
+                    waits.append(f"{pipe.name} {before}")
+                    signals.append(f"{pipe.name} {after}")
+        for barrier in model.barriers:
+            if barrier.name not in told.replace(",", "").split():
+                waits += [barrier.name] * any(role.warps.covers(warps) for warps in barrier.wait)
+                signals += [barrier.name] * any(role.warps.covers(warps) for warps in barrier.arrive)
+        if waits or signals:
+            yield role, tuple(waits), tuple(signals)
 
 
 def name_numbers(barriers: tuple[NamedBarrier, ...]) -> Iterator[tuple[str, int, bool]]:

@@ -18,6 +18,7 @@ from cutegen.families.explanation import (
     explain_pipelines,
     explain_roles,
     explain_smem,
+    explain_waits,
     of_each,
     read_extents,
     roofline,
@@ -48,7 +49,7 @@ def explain(resolved: ResolvedMla, shape: Mapping[str, int] | None) -> tuple[Sec
     """The plan section by section; with a shape (batch, query_len, heads, kv_len) its parts and roofline as well."""
     sections = [_problem(resolved)]
     explain_map = partial(explain_smem, resolved.arch)
-    for make in (explain_roles, explain_pipelines, _free_groups, explain_barriers, explain_map):
+    for make in (explain_roles, explain_pipelines, _free_groups, explain_barriers, explain_waits, explain_map):
         sections += of_each(resolved.tilings, make)
     sections += of_each(resolved.tilings, partial(_registers, resolved))
     if len(resolved.tilings) > 1:

@@ -99,7 +99,7 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
         Pipeline(
             "q", "TmaAsync", "Q warp", "both consumers", 1, d.q_bytes,
             f"1 arrival and {rows} by TMA, whatever holds all",
-            f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM",
+            f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM", (Q_WARP,), CONSUMER_WARPS,
         )
     ]  # fmt: skip
     for buffer in range(BUFFERS):
@@ -111,6 +111,7 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
             Pipeline(
                 f"k{buffer}", "TmaAsync", "K warp", "both consumers", 1, block,
                 f"each of {d.tiles} tiles: 1 arrival and {tile} bytes by TMA{copies}", freed,
+                (K_WARP,), CONSUMER_WARPS,
             )
         )  # fmt: skip
     for group in range(CONSUMERS):
@@ -118,12 +119,13 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
             Pipeline(
                 f"p{group}", "named barrier", f"consumer {group}", f"consumer {1 - group}", 1, p_bytes,
                 f"P_READY_{group}", f"with tile {problem.latent_dim // TILE_COLUMNS} of k{group}",
+                (CONSUMER_WARPS[group],), (CONSUMER_WARPS[1 - group],),
             )
         )  # fmt: skip
     plans.append(
         Pipeline(
             "out", "TmaStore", "both consumers", "TMA", 1, ROW_BLOCK * problem.latent_dim * problem.dtype.bytes,
-            "OWN_0, OWN_1", "the storing warp waits until TMA has read sQ",
+            "OWN_0, OWN_1", "the storing warp waits until TMA has read sQ", CONSUMER_WARPS, (),
         )
     )  # fmt: skip
     return tuple(plans)

@@ -42,7 +42,7 @@ from cutegen.families.gemm.text.smem import SmemText, smem_text
 from cutegen.families.gemm.text.store import StoreText, store_parameters, store_text
 from cutegen.families.gemm.text.tensors import MatrixText, matrix_text
 from cutegen.families.gemm.text.work import WorkText, work_text
-from cutegen.model.kernel import KernelModel
+from cutegen.model.kernel import KernelModel, name_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class KernelText:
     arguments: ArgumentsText
     host: HostText
     model: KernelModel
+    barrier_numbers: tuple[tuple[str, int, bool], ...]
     smem: SmemText
     roles: RolesText
     work: WorkText
@@ -137,6 +138,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         arguments=arguments,
         host=host_text(problem, a, b, groups, own_parameters),
         model=kernel.tilings[0].model,
+        barrier_numbers=tuple(name_numbers(kernel.tilings[0].model.barriers)),
         smem=smem_text(mainloop, inputs, outputs, boxes),
         roles=RolesText(
             load=load_role(load, work, boxes),

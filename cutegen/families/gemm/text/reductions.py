@@ -18,8 +18,8 @@ class ReductionText:
 
     kept: the dim that it has, "m", "n" or "". values: how many a thread holds; index: which of them element i of a
     fragment is joined to; inside: whether the element counts. gmem: the tensor of this batch index. partial: what the
-    scratch has one value per. smem: the group's part of what warps have of it in shared memory; smem_modes, smem_shape: of
-    all, "" where registers do.
+    scratch has one value per. smem: the group's part of what warps have of it in shared memory; smem_modes, smem_shape:
+    of all, "" where registers do.
     """
 
     name: str
