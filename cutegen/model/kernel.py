@@ -72,7 +72,7 @@ class Creation:
 class Pipeline:
     """One ring of buffers. kind: how it is filled or drained, such as TmaAsync. stage_bytes: of a full stage. full,
     empty: what completes a full and an empty barrier, in words. fills, drains: the warps that do. made: by the kernel,
-    where it is one of CuTe DSL."""
+    where it is one of CuTe DSL. own_empty: whether it has empty barriers, and not those of another ring."""
 
     name: str
     kind: str
@@ -85,6 +85,7 @@ class Pipeline:
     fills: tuple[Warps, ...]
     drains: tuple[Warps, ...]
     made: Creation | None = None
+    own_empty: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +165,11 @@ def list_waits(model: KernelModel) -> Iterator[tuple[Role, tuple[str, ...], tupl
     for role in model.roles:
         waits, signals = [], []
         for pipe in model.pipelines:
-            for side, before, after in ((pipe.fills, "empty", "full"), (pipe.drains, "full", "empty")):
+            full, empty = [f"{pipe.name} full"], [f"{pipe.name} empty"] * pipe.own_empty
+            for side, before, after in ((pipe.fills, empty, full), (pipe.drains, full, empty)):
                 if role.warps in side:
-                    waits.append(f"{pipe.name} {before}")
-                    signals.append(f"{pipe.name} {after}")
+                    waits += before
+                    signals += after
         for barrier in model.barriers:
             if barrier.name not in told.replace(",", "").split():
                 waits += [barrier.name] * any(role.warps.covers(warps) for warps in barrier.wait)

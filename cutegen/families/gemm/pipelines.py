@@ -48,7 +48,7 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived, box_bytes: in
         full = f"1 arrival and {box_bytes} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
         empty = "as in ab; no box is released, as none follows it"
         yield Pipeline("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), box_bytes, full, empty,
-                       (LOAD_WARP,), every)  # fmt: skip
+                       (LOAD_WARP,), every, own_empty=False)  # fmt: skip
     if c.dynamic:
         peers = cluster_size(c)
         full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"

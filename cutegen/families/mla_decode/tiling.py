@@ -119,7 +119,7 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
             Pipeline(
                 f"p{group}", "named barrier", f"consumer {group}", f"consumer {1 - group}", 1, p_bytes,
                 f"P_READY_{group}", f"with tile {problem.latent_dim // TILE_COLUMNS} of k{group}",
-                (CONSUMER_WARPS[group],), (CONSUMER_WARPS[1 - group],),
+                (CONSUMER_WARPS[group],), (CONSUMER_WARPS[1 - group],), own_empty=False,
             )
         )  # fmt: skip
     plans.append(
