@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.text.expressions import factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +40,6 @@ class ConsumersText:
         """The shape of such a tensor. extents: of a group's part."""
         every = (*extents, *(["t.consumers"] if self.pingpong else []))
         return f"({', '.join(every)})" if len(every) > 1 else extents[0]
-
-    def size(self, *extents: str) -> str:
-        """Elements of such a tensor."""
-        every = [x for x in (*extents, "t.consumers" if self.pingpong else "1") if x != "1"] or ["1"]
-        return " * ".join(map(factor, every)) if len(every) > 1 else every[0]
 
 
 def consumers_text(structure: Candidate) -> ConsumersText:

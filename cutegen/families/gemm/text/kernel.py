@@ -38,10 +38,11 @@ from cutegen.families.gemm.text.roles import (
     load_role,
     load_tiles_role,
 )
-from cutegen.families.gemm.text.smem import SmemText, plain_storage, smem_text
+from cutegen.families.gemm.text.smem import SmemText, smem_text
 from cutegen.families.gemm.text.store import StoreText, store_parameters, store_text
 from cutegen.families.gemm.text.tensors import MatrixText, matrix_text
 from cutegen.families.gemm.text.work import WorkText, work_text
+from cutegen.model.kernel import KernelModel, name_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class KernelText:
     module: ModuleText
     arguments: ArgumentsText
     host: HostText
+    model: KernelModel
+    barrier_numbers: tuple[tuple[str, int, bool], ...]
     smem: SmemText
     roles: RolesText
     work: WorkText
@@ -108,7 +111,6 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     epilogue = epilogue_text(problem, sources, consumers, reductions.outputs)
     store = store_text(parameters, sources, epilogue, inputs, outputs, reductions, tile)
     own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
-    plain = plain_storage(tile, consumers, work, groups, inputs, blocks, reductions)
     own_parameters = kernel_parameters(
         (a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, gather, work
     )
@@ -135,7 +137,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         module=module_text(resolved, kernel, given, problem, load.ahead, cutlass_names, imported),
         arguments=arguments,
         host=host_text(problem, a, b, groups, own_parameters),
-        smem=smem_text(a, b, mainloop, work, tile, inputs, outputs, boxes, plain),
+        model=kernel.tilings[0].model,
+        barrier_numbers=tuple(name_numbers(kernel.tilings[0].model.barriers)),
+        smem=smem_text(mainloop, inputs, outputs, boxes),
         roles=RolesText(
             load=load_role(load, work, boxes),
             gather=gather_role(gather, work),

@@ -18,8 +18,8 @@ class ReductionText:
 
     kept: the dim that it has, "m", "n" or "". values: how many a thread holds; index: which of them element i of a
     fragment is joined to; inside: whether the element counts. gmem: the tensor of this batch index. partial: what the
-    scratch has one value per. smem: the group's part of what warps have of it in shared memory; smem_modes, smem_shape,
-    smem_size: of all, "" where registers do.
+    scratch has one value per. smem: the group's part of what warps have of it in shared memory; smem_modes, smem_shape:
+    of all, "" where registers do.
     """
 
     name: str
@@ -33,7 +33,6 @@ class ReductionText:
     smem: str
     smem_modes: str
     smem_shape: str
-    smem_size: str
     values: str
 
 
@@ -74,7 +73,7 @@ class JoinText:
 class ReductionsText:
     """What the templates read as k.reductions. masks_rows, masks_columns: whether elements past the last row or column
     of the product are told from others. arrivals: what the counters of tiles are of, in words. ticket: where a group's
-    threads read whether its tile is the last, ticket_shape, ticket_size: of all groups."""
+    threads read whether its tile is the last, ticket_shape: of all groups."""
 
     outputs: tuple[ReductionText, ...]
     joins: tuple[JoinText, ...]
@@ -82,7 +81,6 @@ class ReductionsText:
     masks_columns: bool
     ticket: str
     ticket_shape: str
-    ticket_size: str
 
     @property
     def arrivals(self) -> str:
@@ -110,7 +108,6 @@ def reductions_text(
         masks_columns=any(r.kept != "n" for r in found),
         ticket=consumers.own("o.s_ticket", 1),
         ticket_shape=consumers.shape("1"),
-        ticket_size=consumers.size("1"),
     )
 
 
@@ -129,7 +126,6 @@ def _reduction(r: Reduction, tile: OutputTileText, consumers: ConsumersText, gro
         smem=consumers.own(f"o.s_{r.name}", 2),
         smem_modes={"m": "", "n": "bN, warps", "": "1, warps"}[r.kept] + consumers.group_index,
         smem_shape=consumers.shape(*staged) if staged else "",
-        smem_size=consumers.size(*(extent for extent in staged if extent != "1")) if staged else "",
         values={"m": "2 * subtiles_m", "n": "values // 2", "": "1"}[r.kept],
     )
 

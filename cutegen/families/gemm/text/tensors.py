@@ -50,7 +50,7 @@ class TileText:
 @dataclass(frozen=True, slots=True)
 class VectorText:
     """A row or column vector in the kernel module. extent: of a tile, as source; origin: where it begins in the tensor
-    of this batch index. smem: a group's part of the copy in shared memory; smem_shape, smem_size: of all;
+    of this batch index. smem: a group's part of the copy in shared memory; smem_shape: of all;
     smem_element: of element i of a subtile. index, index_modes: of the tensor that names its rows, "" where none
     does; fetch, source: the function of device/vector.py, and what it reads."""
 
@@ -61,7 +61,6 @@ class VectorText:
     smem: str
     smem_modes: str
     smem_shape: str
-    smem_size: str
     smem_element: str
     index: str
     index_modes: str
@@ -146,7 +145,6 @@ def vector_text(o: Operand, consumers: ConsumersText, tile: OutputTileText, gath
         smem=consumers.own(f"o.s_{o.name}", 1),
         smem_modes=f"b{dim.upper()}{consumers.group_index}",
         smem_shape=consumers.shape(extent),
-        smem_size=consumers.size(extent),
         smem_element=f"o.s_{o.name}[{at}{consumers.group_index}]",
         index=f"m_{gather.index}" if gather else "",
         index_modes=gather.along if gather else "",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from cutegen.families.argument_text import FakeText
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.tiling import scheduler_warp
 from cutegen.render.layout import bracketed
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gemm import SCRATCH, GemmTiling
@@ -44,7 +43,6 @@ class WorkText:
     buffer: str
     buffer_modes: str
     counter: str
-    scheduler_warp: int
     scratch: tuple[str, ...]
     fakes: tuple[FakeText, ...]
     device_modules: tuple[str, ...]
@@ -78,7 +76,6 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
         buffer=next((s.name for s in scratch if s.dtype == "float32"), ""),
         buffer_modes=f"4, threads, vectors, {places}",
         counter="(tile_queue.COUNTERS + number)" if dynamic else "number",
-        scheduler_warp=scheduler_warp(problem),
         scratch=tuple(s.name for s in scratch),
         fakes=tuple(map(_fake, scratch)),
         device_modules=(
