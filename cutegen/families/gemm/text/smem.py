@@ -15,7 +15,7 @@ from cutegen.families.gemm.text.expressions import factor
 from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.output_tile import OutputTileText
-from cutegen.families.gemm.text.reductions import ReductionsText
+from cutegen.families.gemm.text.reductions import ReductionsText, warp_extents
 from cutegen.families.gemm.text.tensors import MatrixText
 from cutegen.families.gemm.text.work import WorkText
 
@@ -72,7 +72,7 @@ def smem_text(
 
 
 def _given(mainloop: MainloopText, tile: OutputTileText) -> StorageText:
-    size = f"cluster_sum.elements(t.epilogue_tile, {tile.subtiles}, t.split_k{', 2' * tile.paired})"
+    size = f"cluster_sum.elements(t.epilogue_tile, {tile.subtiles}, t.split_k{', 2' * bool(tile.paired_dim)})"
     return StorageText("sum_given", mainloop.acc_dtype, size, ACCESS_BYTES)
 
 
@@ -98,15 +98,15 @@ def plain_storage(
         yield StorageText("queue_barriers", "Int64", "2 * t.queue_stages + 1", 0)
         yield StorageText("queue_indices", "Int32", "t.queue_stages", 0)
     for v in inputs.vectors:
-        yield StorageText(f"s_{v.name}", "Float32", v.smem_size, ACCESS_BYTES)
+        yield StorageText(f"s_{v.name}", "Float32", consumers.size(tile.extent(v.dim)), ACCESS_BYTES)
     if reductions.outputs:
-        yield StorageText("s_ticket", "Int32", reductions.ticket_size, 0)
+        yield StorageText("s_ticket", "Int32", consumers.size("1"), 0)
     if blocks and blocks.along_m:
-        slabs = f"{factor(tile.rows)} // {SLAB_ROWS}"
+        slabs, in_tile = (f"{factor(tile.rows)} // {size}" for size in (SLAB_ROWS, blocks.size))
         for reduced in blocks.reduced:
             yield StorageText(f"j_{reduced.name}", "Float32", consumers.size(tile.columns, slabs), 0)
         for name in blocks.held:
-            yield StorageText(f"b_{name}", "Float32", consumers.size(tile.columns, blocks.in_tile), 0)
+            yield StorageText(f"b_{name}", "Float32", consumers.size(tile.columns, in_tile), 0)
     for r in reductions.outputs:
-        if r.smem_size:
-            yield StorageText(f"s_{r.name}", "Float32", r.smem_size, 0)
+        if extents := warp_extents(r, tile, consumers):
+            yield StorageText(f"s_{r.name}", "Float32", consumers.size(*extents), 0)
