@@ -8,18 +8,19 @@ from cutegen.epilogue import BlockOutput, Passes, after_lines, before_lines, onc
 from cutegen.epilogue.tree import reads
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.text.functions import FunctionText, Value, accumulators, element_words, operands
+from cutegen.families.gemm.text.functions import FunctionText, Parameter, Value, accumulators, element_words, operands
 
 
 @dataclass(frozen=True, slots=True)
 class BlocksText:
     """What the templates read as k.blocks.
 
-    along_m: whether blocks are of rows of the tile; size: rows or columns of one. before, once: see `epilogue.blocks`.
-    reduced: what `before` gives to reductions; held: what `once` gives, in registers, or along m in shared memory.
-    tiles_before: whether `before` reads tiles. pair: whether it reads the second accumulator of a pair, or keeps it.
+    parameters: of the first pass, of those of `store`. along_m: whether blocks are of rows of the tile; size: rows or
+    columns of one. before, once: see `epilogue.blocks`. reduced: what `before` gives to reductions; held: what `once`
+    gives, in registers, or along m in shared memory. tiles_before: whether `before` reads tiles.
     """
 
+    parameters: tuple[Parameter, ...]
     along_m: bool
     size: int
     before: FunctionText
@@ -27,18 +28,18 @@ class BlocksText:
     reduced: tuple[Value, ...]
     held: tuple[str, ...]
     tiles_before: bool
-    pair: bool
     outputs: tuple[BlockOutput, ...]
 
 
-def blocks_text(problem: GemmProblem) -> BlocksText | None:
-    """In the kernel's frame."""
+def blocks_text(problem: GemmProblem, parameters: tuple[Parameter, ...]) -> BlocksText | None:
+    """In the kernel's frame. parameters: of `store`."""
     program = problem.kernel_epilogue
     if not program.block:
         return None
     passes = block_passes(problem)
     before = _before(problem, passes)
     return BlocksText(
+        parameters=tuple(p for p in parameters if p.name != "slot" and (p.name != "loaded" or passes.tiles_before)),
         along_m=problem.transposed,
         size=program.block,
         before=before,
@@ -46,7 +47,6 @@ def blocks_text(problem: GemmProblem) -> BlocksText | None:
         reduced=tuple(value for value in before.gives if value.op),
         held=passes.held,
         tiles_before=passes.tiles_before,
-        pair=problem.paired and ("acc_1" in before.names or "acc_1" in dict(passes.kept)),
         outputs=program.block_outputs,
     )
 

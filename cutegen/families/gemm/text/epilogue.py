@@ -7,15 +7,8 @@ from dataclasses import dataclass
 from cutegen.epilogue import Operand, device_lines
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.blocks import after_blocks
-from cutegen.families.gemm.text.functions import FunctionText, Value, accumulators, element_words
-from cutegen.families.gemm.text.tensors import (
-    BlockInputText,
-    TileText,
-    VectorText,
-    block_input_text,
-    tile_text,
-    vector_text,
-)
+from cutegen.families.gemm.text.functions import FunctionText, Value, accumulators, element_words, operands
+from cutegen.families.gemm.text.tensors import TileText, VectorText, tile_text, vector_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +21,7 @@ class InputsText:
     vectors: tuple[VectorText, ...]
     device_scalars: tuple[Operand, ...]
     host_scalars: tuple[str, ...]
-    blocks: tuple[BlockInputText, ...]
+    blocks: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +42,17 @@ class OutputsText:
 def inputs_text(problem: GemmProblem, group_index: str) -> InputsText:
     """In the kernel's frame. group_index: see ConsumersText."""
     program = problem.kernel_epilogue
-    operands = program.operands
     return InputsText(
         tiles=tuple(tile_text(o, problem.paired_dim) for o in program.tiles),
-        switches=tuple(o for name in program.tile_switches for o in operands if o.name == name),
+        switches=tuple(o for name in program.tile_switches for o in program.operands if o.name == name),
         vectors=tuple(
             vector_text(o, group_index, problem.gather if problem.gathers(o.name) else None)
-            for o in operands
+            for o in program.operands
             if o.kind in ("row_vector", "column_vector")
         ),
-        device_scalars=tuple(o for o in operands if o.kind == "device_scalar"),
-        host_scalars=tuple(o.name for o in operands if o.kind == "host_scalar"),
-        blocks=tuple(block_input_text(o) for o in operands if o.kind == "block_input"),
+        device_scalars=tuple(o for o in program.operands if o.kind == "device_scalar"),
+        host_scalars=tuple(o.name for o in program.operands if o.kind == "host_scalar"),
+        blocks=tuple(o for o in program.operands if o.kind == "block_input"),
     )
 
 
@@ -75,8 +67,8 @@ def epilogue_text(problem: GemmProblem) -> FunctionText:
     if program.block:
         statements, reads = after_blocks(problem)
     else:
-        operands = (Value(o.name, o.kind) for o in program.operands)
-        statements, reads = device_lines(program), (*accumulators(problem).values(), *operands)
+        statements = device_lines(program)
+        reads = (*accumulators(problem).values(), *operands(problem).values())
     return FunctionText(
         name="epilogue",
         summary=f"One {element_words(problem)}; all values are f32 until they are stored.",

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.render.layout import statement
 
-_ORDER = ("_vector", "device_scalar", "host_scalar", "tile", "block_input")
-
 
 class Parameter(NamedTuple):
     """Of a method of the kernel, which is called with a variable of the same name."""
@@ -43,8 +41,8 @@ class FunctionText:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Of what it reads."""
-        return frozenset(value.kind for value in self.reads)
+        """Of what it reads and gives."""
+        return frozenset(value.kind for value in (*self.reads, *self.gives))
 
     @property
     def names(self) -> frozenset[str]:
@@ -59,9 +57,7 @@ def accumulators(problem: GemmProblem) -> dict[str, Value]:
 
 def operands(problem: GemmProblem) -> dict[str, Value]:
     """By name, in the kernel's frame."""
-    program = problem.kernel_epilogue
-    ordered = [o for kind in _ORDER for o in program.operands if kind in o.kind]
-    return {o.name: Value(o.name, o.kind) for o in ordered}
+    return {o.name: Value(o.name, o.kind) for o in problem.kernel_epilogue.operands}
 
 
 def element_words(problem: GemmProblem) -> str:

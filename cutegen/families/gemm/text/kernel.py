@@ -101,8 +101,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     tile = output_tile_text(problem)
     inputs, outputs = inputs_text(problem, consumers.group_index), outputs_text(problem)
     boxes = boxes_text(problem, structure, inputs, outputs)
-    reductions, blocks, epilogue = reductions_text(problem), blocks_text(problem), epilogue_text(problem)
+    reductions, epilogue = reductions_text(problem), epilogue_text(problem)
     store = store_text(problem, consumers, groups, work, epilogue, reductions, tile)
+    blocks = blocks_text(problem, store.parameters)
     own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
     plain = plain_storage(tile, consumers, work, groups, inputs, blocks, reductions)
     own_parameters = kernel_parameters(

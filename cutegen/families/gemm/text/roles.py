@@ -188,7 +188,7 @@ def _inputs(inputs: InputsText) -> Iterator[FieldText]:
         _tensor(name, modes) for name, modes in {v.index: v.index_modes for v in inputs.vectors if v.index}.items()
     )
     yield from (_tensor(f"m_{x.name}", "") for x in inputs.device_scalars)
-    yield from (_tensor(f"m_{x.name}", x.modes) for x in inputs.blocks)
+    yield from (_tensor(f"m_{x.name}", "m blocks, n blocks" + ", batch" * x.batched) for x in inputs.blocks)
     yield from (_field(name, "Float32") for name in inputs.host_scalars)
     yield from (_tensor(f"s_{c.name}", "eM, eN, stages") for c in inputs.tiles)
     if inputs.tiles:

@@ -50,16 +50,6 @@ class VectorText:
     index_modes: str
 
 
-@dataclass(frozen=True, slots=True)
-class BlockInputText:
-    """An input with one value for each block of elements. block: its rows, columns; 0 along a dim that it lacks."""
-
-    name: str
-    modes: str
-    batched: bool
-    block: tuple[int, ...]
-
-
 def matrix_text(t: MatrixOperand, rows: str, *, paired: bool = False, gathered_by: str | None = None) -> MatrixText:
     """rows: the dim of them, m or n. paired: they are seen as (pairs, 2). gathered_by: the index that names them."""
     seen = f"({rows}/2, 2)" if paired else "rows" if gathered_by else rows
@@ -109,12 +99,3 @@ def vector_text(o: Operand, group_index: str, gather: RowGather | None) -> Vecto
 def scale_modes(s: BlockScale, rows: str) -> str:
     """The modes of a scale of blocks in the kernel module."""
     return f"{rows}{'' if s.by_row else ' blocks'}, k blocks" + ", batch" * s.batched
-
-
-def block_input_text(o: Operand) -> BlockInputText:
-    return BlockInputText(
-        name=o.name,
-        modes="m blocks, n blocks" + ", batch" * o.batched,
-        batched=o.batched,
-        block=tuple(0 if dim == o.missing else size for dim, size in zip("mn", o.block)),
-    )

@@ -17,16 +17,13 @@ from cutegen.runtime.gemm import SCRATCH, GemmTiling
 class WorkText:
     """What the templates read as k.work.
 
-    in_cluster: CTAs of a cluster have the parts of a tile, exchange sums, and share out its epilogue; last_finishes:
-    the CTA of the last part runs all of it. raster: the class of the order of tiles; order: names and classes of what
-    else a role needs to go through its units. split_k_sum: how partial sums are added, buffer: where they lie, in
-    buffer_modes. scratch: names of the scratch arguments.
+    in_cluster: CTAs of a cluster have the parts of a tile, exchange sums, and share out its epilogue. raster: the class
+    of the order of tiles; order: names and classes of what else a role needs to go through its units. split_k_sum: how
+    partial sums are added, buffer: where they lie, in buffer_modes. scratch: names of the scratch arguments.
     """
 
     dynamic: bool
-    split: bool
     in_cluster: bool
-    last_finishes: bool
     raster: str
     order: tuple[tuple[str, str], ...]
     split_k_sum: str
@@ -36,6 +33,15 @@ class WorkText:
     scratch: tuple[str, ...]
     fakes: tuple[FakeText, ...]
     device_modules: tuple[str, ...]
+
+    @property
+    def split(self) -> bool:
+        return self.split_k_sum != "none"
+
+    @property
+    def last_finishes(self) -> bool:
+        """The CTA of a tile's last part runs all of its epilogue."""
+        return self.split and not self.in_cluster
 
 
 def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> WorkText:
@@ -47,9 +53,7 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     places = "parts - 1, tiles" if structure.split_k_sum == "ordered_parallel" else "tiles"
     return WorkText(
         dynamic=dynamic,
-        split=split,
         in_cluster=structure.in_cluster,
-        last_finishes=split and not structure.in_cluster,
         raster="GroupedRaster" if problem.groups else "RasterOrder",
         order=tuple(order),
         split_k_sum=structure.split_k_sum,
