@@ -32,12 +32,8 @@ class ConsumersText:
         """How coordinates end in shared memory of which each group has its own."""
         return ", group" if self.pingpong else ""
 
-    def own(self, tensor: str, modes: int) -> str:
-        """The group's part of a tensor in shared memory with that many modes besides the group."""
-        return f"{tensor}[{'None, ' * modes}group]" if self.pingpong else tensor
-
     def shape(self, *extents: str) -> str:
-        """The shape of such a tensor. extents: of a group's part."""
+        """The shape of a tensor in shared memory of which each group has its own part. extents: of a part."""
         every = (*extents, *(["t.consumers"] if self.pingpong else []))
         return f"({', '.join(every)})" if len(every) > 1 else extents[0]
 

@@ -21,7 +21,7 @@ from cutegen.families.gemm.text.epilogue import (
     inputs_text,
     outputs_text,
 )
-from cutegen.families.gemm.text.functions import FunctionText, element_sources
+from cutegen.families.gemm.text.functions import FunctionText
 from cutegen.families.gemm.text.gather import GatherText, gather_text
 from cutegen.families.gemm.text.groups import GroupText, group_text
 from cutegen.families.gemm.text.host import HostText, host_text, kernel_parameters
@@ -39,7 +39,7 @@ from cutegen.families.gemm.text.roles import (
     load_tiles_role,
 )
 from cutegen.families.gemm.text.smem import SmemText, smem_text
-from cutegen.families.gemm.text.store import StoreText, store_parameters, store_text
+from cutegen.families.gemm.text.store import StoreText, store_text
 from cutegen.families.gemm.text.tensors import MatrixText, matrix_text
 from cutegen.families.gemm.text.work import WorkText, work_text
 from cutegen.model.kernel import KernelModel, name_numbers
@@ -101,22 +101,19 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         for t, dim in ((problem.a, "m"), (problem.b, "n"))
     )
     load = load_text(problem, structure, a, b, mainloop, groups)
-    tile = output_tile_text(problem, groups)
-    inputs, outputs = inputs_text(problem, tile, consumers, groups), outputs_text(problem, groups)
-    boxes = boxes_text(problem, structure, inputs, outputs, tile, consumers)
-    reductions = reductions_text(problem, tile, consumers, groups)
-    sources = element_sources(problem, inputs.vectors, mainloop.to_f32)
-    parameters = store_parameters(problem, consumers, groups, work)
-    blocks = blocks_text(problem, sources, tile, consumers, groups, parameters)
-    epilogue = epilogue_text(problem, sources, consumers, reductions.outputs)
-    store = store_text(parameters, sources, epilogue, inputs, outputs, reductions, tile)
+    tile = output_tile_text(problem)
+    inputs, outputs = inputs_text(problem, consumers.group_index), outputs_text(problem)
+    boxes = boxes_text(problem, structure, inputs, outputs)
+    reductions, epilogue = reductions_text(problem), epilogue_text(problem)
+    store = store_text(problem, consumers, groups, work, epilogue, reductions, tile)
+    blocks = blocks_text(problem, store.parameters)
     own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
     own_parameters = kernel_parameters(
         (a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, gather, work
     )
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
-    cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.tiles_read_if or mainloop.promoted_k else set()
+    cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.switches or mainloop.promoted_k else set()
     device_modules = {
         "accumulator": True,
         "block_input": inputs.blocks,
