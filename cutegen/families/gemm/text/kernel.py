@@ -25,7 +25,7 @@ from cutegen.families.gemm.text.functions import FunctionText, element_sources
 from cutegen.families.gemm.text.gather import GatherText, gather_text
 from cutegen.families.gemm.text.groups import GroupText, group_text
 from cutegen.families.gemm.text.host import HostText, host_text, kernel_parameters
-from cutegen.families.gemm.text.load import LoadText, load_text
+from cutegen.families.gemm.text.load import LoadText, RingTensor, load_text, ring_tensors
 from cutegen.families.gemm.text.mainloop import MainloopText, mainloop_text
 from cutegen.families.gemm.text.module import ModuleText, module_text
 from cutegen.families.gemm.text.output_tile import OutputTileText, output_tile_text
@@ -40,7 +40,6 @@ from cutegen.families.gemm.text.roles import (
 )
 from cutegen.families.gemm.text.smem import SmemText, plain_storage, smem_text
 from cutegen.families.gemm.text.store import StoreText, store_parameters, store_text
-from cutegen.families.gemm.text.tensors import MatrixText, matrix_text
 from cutegen.families.gemm.text.work import WorkText, work_text
 
 
@@ -55,8 +54,8 @@ class KernelText:
     smem: SmemText
     roles: RolesText
     work: WorkText
-    a: MatrixText
-    b: MatrixText
+    a: RingTensor
+    b: RingTensor
     load: LoadText
     gather: GatherText | None
     groups: GroupText | None
@@ -87,17 +86,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     groups, consumers = group_text(problem), consumers_text(structure)
     gather = gather_text(problem, structure, groups)
     work = work_text(problem, structure, kernel.tilings[0].numbers)
-    mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
-    a, b = (
-        matrix_text(
-            t,
-            dim,
-            paired=problem.paired_dim == dim,
-            gathered_by=gather.index if gather and t is problem.gathered else None,
-        )
-        for t, dim in ((problem.a, "m"), (problem.b, "n"))
-    )
-    load = load_text(problem, structure, a, b, mainloop, groups)
+    a, b, *scales = ring_tensors(problem, structure, groups)
+    load = load_text((a, b, *scales))
+    mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], scales[0] if scales else None)
     tile = output_tile_text(problem, groups)
     inputs, outputs = inputs_text(problem, tile, consumers, groups), outputs_text(problem, groups)
     boxes = boxes_text(problem, structure, inputs, outputs, tile, consumers)
@@ -109,9 +100,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     store = store_text(parameters, sources, epilogue, inputs, outputs, reductions, tile)
     own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
     plain = plain_storage(tile, consumers, work, groups, inputs, blocks, reductions)
-    own_parameters = kernel_parameters(
-        (a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, gather, work
-    )
+    own_parameters = kernel_parameters((a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, work)
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.tiles_read_if or mainloop.promoted_k else set()
@@ -123,7 +112,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "pairs": problem.paired,
         "pipeline_state": consumers.pingpong or mainloop.promoted_k or (boxes and boxes.loaded),
         "reduction": reductions.outputs or blocks,
-        "ragged": load.pieces,
+        "ragged": load.ragged,
         "row_gather": gather,
         "row_groups": groups,
         "tma": True,

@@ -8,26 +8,8 @@ from cutegen.arch.architecture import Arch
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.text.load import RingTensor
 from cutegen.families.gemm.text.tensors import scale_modes
-
-
-@dataclass(frozen=True, slots=True)
-class RowScaleText:
-    """A scale with a factor for each row of its operand and block of k, which comes with each k tile by TMA, or by
-    copies of threads where rows are `gathered`.
-
-    side: the dim of the rows, m or n. box: what one copy brings, extents along the rows and blocks of k. smem_modes: of
-    its ring, layout: of that, as source.
-    """
-
-    name: str
-    side: str
-    box: str
-    modes: str
-    smem_modes: str
-    layout: str
-    batched: bool
-    gathered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +52,7 @@ class MainloopText:
     part_to_f32: str
     promoted_blocks: int
     promoted_k: int
-    row_scale: RowScaleText | None
+    row_scale: RingTensor | None
     block_scale: BlockScaleText | None
     scaled_at: tuple[tuple[str, str], ...]
 
@@ -80,11 +62,11 @@ class MainloopText:
         return self.block_scale is not None and bool(self.block_scale.batch)
 
 
-def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch) -> MainloopText:
+def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch, row_scale: RingTensor | None) -> MainloopText:
     mma, mma_k = problem.mma, arch.mma_k(problem.a.dtype)
     every = c.promote_every if isinstance(c.promote_every, int) else 0
     acc_dtype = "Float32" if every else mma.accumulator.cutlass
-    row_scale, block_scale = _row_scale(problem), _block_scale(problem)
+    block_scale = _block_scale(problem)
     scaled = {"thread": "thread"} if row_scale else {}
     if problem.block_scale and block_scale:
         side = problem.block_scale[1]
@@ -107,25 +89,6 @@ def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch) -> MainloopTex
         row_scale=row_scale,
         block_scale=block_scale,
         scaled_at=tuple(scaled.items()),
-    )
-
-
-def _row_scale(problem: GemmProblem) -> RowScaleText | None:
-    if problem.row_scale is None:
-        return None
-    scale, side = problem.row_scale
-    rows, blocks = f"tile_{side}", f"tile_k // {scale.depth}"
-    # Boxes of 128 bytes begin where TMA may put them; those of other rows need room between them.
-    layout = f"scale_layout({rows}, {blocks}, t.stages)" if side == "n" else f"({rows}, {blocks}, t.stages)"
-    return RowScaleText(
-        name=scale.name,
-        side=side,
-        box=f"({rows}, {blocks})",
-        modes=scale_modes(scale, side),
-        smem_modes=f"b{side.upper()}, k blocks, stages",
-        layout=layout if side == "n" else f"cute.make_layout({layout})",
-        batched=scale.batched,
-        gathered=problem.gathers_row_scale,
     )
 
 

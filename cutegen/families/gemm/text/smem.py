@@ -13,10 +13,10 @@ from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.expressions import factor
 from cutegen.families.gemm.text.groups import GroupText
+from cutegen.families.gemm.text.load import RingTensor
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.output_tile import OutputTileText
 from cutegen.families.gemm.text.reductions import ReductionsText
-from cutegen.families.gemm.text.tensors import MatrixText
 from cutegen.families.gemm.text.work import WorkText
 
 
@@ -41,8 +41,8 @@ class SmemText:
 
 
 def smem_text(
-    a: MatrixText,
-    b: MatrixText,
+    a: RingTensor,
+    b: RingTensor,
     mainloop: MainloopText,
     work: WorkText,
     tile: OutputTileText,
