@@ -84,10 +84,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     given = copy_rows(given) if kernel.structure.gather == COPIED else given
     problem, structure = kernel_frame(given, kernel.structure)
     groups, consumers = group_text(problem), consumers_text(structure)
-    gather = gather_text(problem, structure, groups)
     work = work_text(problem, structure, kernel.tilings[0].numbers)
     a, b, *scales = ring_tensors(problem, structure, groups)
-    load = load_text((a, b, *scales))
+    load, gather = load_text((a, b, *scales)), gather_text(problem, structure, (a, b, *scales))
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], scales[0] if scales else None)
     tile = output_tile_text(problem, groups)
     inputs, outputs = inputs_text(problem, tile, consumers, groups), outputs_text(problem, groups)

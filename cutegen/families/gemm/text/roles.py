@@ -74,12 +74,11 @@ def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleTe
 def gather_role(gather: GatherText | None, work: WorkText) -> RoleText | None:
     if gather is None:
         return None
+    copied = (gather.operand, *([gather.scale] if gather.scale else []))
     fields = (
-        _tensor(gather.gmem, "rows, k"),
-        *([_tensor(gather.scale.gmem, gather.scale.modes)] if gather.scale else []),
-        _tensor(gather.index_gmem, gather.along),
-        _tensor(gather.smem, gather.smem_modes),
-        *([_tensor(gather.scale.smem, gather.scale.smem_modes)] if gather.scale else []),
+        *(_tensor(f"m{x.end}", x.modes) for x in copied),
+        _tensor(f"m_{gather.operand.index}", gather.operand.side),
+        *(_tensor(f"s{x.end}", x.ring_modes) for x in copied),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
         *([] if work.split else [_field("k_tiles", "Int32")]),
