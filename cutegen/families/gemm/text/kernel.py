@@ -12,8 +12,7 @@ from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.arguments import ArgumentsText, arguments_text
 from cutegen.families.gemm.text.blocks import BlocksText, blocks_text
 from cutegen.families.gemm.text.boxes import BoxesText, boxes_text
-from cutegen.families.gemm.text.consume import ConsumeText, consume_text
-from cutegen.families.gemm.text.consumers import ConsumersText, consumers_text
+from cutegen.families.gemm.text.consumers import ConsumersText, reads_batch
 from cutegen.families.gemm.text.epilogue import (
     InputsText,
     OutputsText,
@@ -45,8 +44,9 @@ from cutegen.families.gemm.text.work import WorkText, work_text
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """What kernel.py.jinja and its parts read as k. All of it is in the kernel's frame. pdl_wait, pdl_trigger: whether
-    the kernel waits for the one before it, and lets the next one start."""
+    """What kernel.py.jinja and its parts read as k. All of it is in the kernel's frame. reads_batch: whether MMA
+    warpgroups need the batch index of a tile. pdl_wait, pdl_trigger: whether the kernel waits for the one before it,
+    and lets the next one start."""
 
     module: ModuleText
     arguments: ArgumentsText
@@ -68,8 +68,8 @@ class KernelText:
     epilogue: FunctionText
     blocks: BlocksText | None
     reductions: ReductionsText
-    consume: ConsumeText
     store: StoreText
+    reads_batch: bool
     pdl_wait: bool
     pdl_trigger: bool
 
@@ -83,7 +83,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     given = without(resolved.problem, kernel.omitted)
     given = copy_rows(given) if kernel.structure.gather == COPIED else given
     problem, structure = kernel_frame(given, kernel.structure)
-    groups, consumers = group_text(problem), consumers_text(structure)
+    groups, consumers = group_text(problem), ConsumersText(structure.schedule == "pingpong")
     work = work_text(problem, structure, kernel.tilings[0].numbers)
     a, b, *scales = ring_tensors(problem, structure, groups)
     load, gather = load_text((a, b, *scales)), gather_text(problem, structure, (a, b, *scales))
@@ -145,8 +145,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         epilogue=epilogue,
         blocks=blocks,
         reductions=reductions,
-        consume=consume_text(problem, consumers, work, mainloop, store, groups),
         store=store,
+        reads_batch=reads_batch(problem, any(p.name == "batch" for p in store.parameters)),
         pdl_wait=structure.pdl_wait,
         pdl_trigger=structure.pdl_trigger != "none",
     )
