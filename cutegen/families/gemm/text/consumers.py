@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumersText:
     """What the templates read as k.consumers. A group is the warpgroups that share a tile: all of them (cooperative),
-    or each for itself (pingpong).
-
-    role, meanwhile: for the docstring of `consume`. mma_atoms: along m in the tiled MMA. warps, threads: of a group;
-    barrier: the named barrier of its epilogue. store_stages: of the ring of outputs, of all groups; slot: in it,
-    counted from the group's first one.
-    """
+    or each for itself (pingpong)."""
 
     pingpong: bool
-    role: str
-    meanwhile: str
-    mma_atoms: str
-    warps: str
-    threads: str
-    barrier: str
-    store_stages: str
-    slot: str
+
+    @property
+    def warps(self) -> str:
+        """Of a group, as source; so are the next three."""
+        return "4" if self.pingpong else "4 * t.consumers"
+
+    @property
+    def threads(self) -> str:
+        return "128" if self.pingpong else "128 * t.consumers"
+
+    @property
+    def barrier(self) -> str:
+        """The named barrier of a group's epilogue."""
+        return "EPILOGUE + group" if self.pingpong else "EPILOGUE"
+
+    @property
+    def slot(self) -> str:
+        """In the ring of outputs, `slot` of the group's own."""
+        return "group * t.store_stages + slot" if self.pingpong else "slot"
 
     @property
     def group_index(self) -> str:
@@ -38,16 +44,9 @@ class ConsumersText:
         return f"({', '.join(every)})" if len(every) > 1 else extents[0]
 
 
-def consumers_text(structure: Candidate) -> ConsumersText:
-    pingpong = structure.schedule == "pingpong"
-    return ConsumersText(
-        pingpong=pingpong,
-        role="MMA warpgroup" if pingpong else "MMA warpgroups",
-        meanwhile=" while the other warpgroup accumulates the next" if pingpong else "",
-        mma_atoms="1" if pingpong else "t.consumers",
-        warps="4" if pingpong else "4 * t.consumers",
-        threads="128" if pingpong else "128 * t.consumers",
-        barrier="EPILOGUE + group" if pingpong else "EPILOGUE",
-        store_stages="t.store_stages * t.consumers" if pingpong else "t.store_stages",
-        slot="group * t.store_stages + slot" if pingpong else "slot",
-    )
+def reads_batch(problem: GemmProblem, stored: bool) -> bool:
+    """Whether MMA warpgroups need the batch index of a tile; stored: whether its epilogue does."""
+    scale = problem.block_scale[0] if problem.block_scale else None
+    vectors = [o for o in problem.kernel_epilogue.operands if o.kind in ("row_vector", "column_vector")]
+    ragged = problem.groups is not None and problem.groups.form == "offsets"
+    return stored or ragged or bool(scale and scale.batched) or any(o.batched for o in vectors)

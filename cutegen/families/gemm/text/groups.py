@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cutegen.epilogue import EpilogueProgram, Operand
 from cutegen.families.gemm.derived import group_table
-from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.problem import GemmProblem, GroupForm
 from cutegen.render.layout import bracketed
 
 _OVERVIEW = {
@@ -19,18 +19,18 @@ _OVERVIEW = {
 
 @dataclass(frozen=True, slots=True)
 class GroupText:
-    """What the templates read as k.groups. tabulate: the function that makes the table; arguments: of it, after the
-    table."""
+    """What the templates read as k.groups."""
 
-    tensor: str
-    entries: int
-    columns: int
-    count: str
-    tabulate: str
-    arguments: tuple[str, ...]
+    form: GroupForm
+    tensor: str  # that says which rows are in which group
+    entries: int  # of the table of groups
+    columns: int  # of it
     rows_along_m: bool
-    from_row_0: bool
-    ragged: bool
+
+    @property
+    def ragged(self) -> bool:
+        """Whether groups begin anywhere, not where tiles do."""
+        return self.form == "offsets"
 
     def moves(self, dim: str) -> bool:
         """Whether coordinates along `dim`, m or n, count from the begin of a tile's group."""
@@ -59,21 +59,7 @@ def group_text(problem: GemmProblem) -> GroupText | None:
     if groups is None:
         return None
     entries, columns = group_table(problem)
-    axis = "mn".index(groups.along)
-    rows, others = ("mA", "mB")[axis], ("mB", "mA")[axis]
-    named = f"m_{problem.gather.index}" if problem.gather else rows
-    within = "groups" if groups.form == "labels" else f"Int32({named}.shape[0])"
-    return GroupText(
-        tensor=groups.tensor,
-        entries=entries,
-        columns=columns,
-        count=f"Int32({others}.shape[2])",
-        tabulate=f"tabulate_{groups.form}",
-        arguments=(f"m_{groups.tensor}", within, f"t.tile[{axis}] * t.cluster[{axis}]", "t.threads"),
-        rows_along_m=groups.along == "m",
-        from_row_0=groups.form == "labels",
-        ragged=groups.form == "offsets",
-    )
+    return GroupText(groups.form, groups.tensor, entries, columns, groups.along == "m")
 
 
 def group_overview(problem: GemmProblem) -> tuple[str, ...]:

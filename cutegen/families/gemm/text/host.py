@@ -11,12 +11,11 @@ from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.gather import GatherText
 from cutegen.families.gemm.text.groups import GroupText
-from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText
+from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText, RingTensor
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.reductions import ReductionsText
-from cutegen.families.gemm.text.tensors import MatrixText, scale_modes
+from cutegen.families.gemm.text.tensors import scale_modes
 from cutegen.families.gemm.text.work import WorkText
 
 
@@ -53,7 +52,7 @@ class HostText:
 
 
 def host_text(
-    problem: GemmProblem, a: MatrixText, b: MatrixText, groups: GroupText | None, parameters: Iterator[KernelParameter]
+    problem: GemmProblem, a: RingTensor, b: RingTensor, groups: GroupText | None, parameters: Iterator[KernelParameter]
 ) -> HostText:
     """In the kernel's frame."""
     output = problem.kernel_epilogue.outputs[0]
@@ -68,14 +67,17 @@ def host_text(
     )
 
 
-def _clusters(dim: str, rows: MatrixText, others: MatrixText, groups: GroupText | None) -> str:
+def _clusters(dim: str, rows: RingTensor, others: RingTensor, groups: GroupText | None) -> str:
     """Clusters along m or n; where groups begin anywhere, each may have one more."""
     more = f" + {others.name}.shape[2]" if groups and groups.moves(dim) else ""
-    return f"cute.ceil_div({rows.product_rows}, tile_{dim} * t.cluster[{'mn'.index(dim)}]){more}"
+    extent = (
+        f"{rows.index or rows.name}.shape[0]" if rows.index or not rows.paired else f"cute.size({rows.name}, mode=[0])"
+    )
+    return f"cute.ceil_div({extent}, tile_{dim} * t.cluster[{'mn'.index(dim)}]){more}"
 
 
 def kernel_parameters(
-    matrices: tuple[MatrixText, MatrixText],
+    matrices: tuple[RingTensor, RingTensor],
     load: LoadText,
     mainloop: MainloopText,
     inputs: InputsText,
@@ -84,24 +86,22 @@ def kernel_parameters(
     blocks: BlocksText | None,
     reductions: ReductionsText,
     groups: GroupText | None,
-    gather: GatherText | None,
     work: WorkText,
 ) -> Iterator[KernelParameter]:
     """matrices: A and B."""
     yield KernelParameter("mma", "cute.TiledMma", "mma")
-    for operand, t in zip("AB", matrices):
-        if gather and t.gathered:
-            yield KernelParameter(f"m{operand}", "cute.Tensor", t.name)
-            yield KernelParameter(gather.index_gmem, "cute.Tensor", gather.index)
+    for x in matrices:
+        if x.index:
+            yield KernelParameter(f"m{x.end}", "cute.Tensor", x.name)
+            yield _tensor(x.index)
         else:
-            yield from _by_tma(operand)
-    for box in load.pieces.boxes if load.pieces else ():
-        yield KernelParameter(box.atom, PIECE_ATOM, box.atom)
+            yield from _by_tma(x.end)
+    yield from (KernelParameter(atom, PIECE_ATOM, atom) for atom in load.piece_atoms)
     for tile in (*outputs.by_tma, *inputs.tiles):
         yield from _by_tma(f"_{tile.name}")
     for end in boxes.ends if boxes else ():
         yield from _by_tma(end)
-    if mainloop.row_scale and mainloop.row_scale.gathered:
+    if mainloop.row_scale and mainloop.row_scale.index:
         yield _tensor(mainloop.row_scale.name)
     elif mainloop.row_scale:
         yield from _by_tma(f"_{mainloop.row_scale.name}")

@@ -12,8 +12,7 @@ from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.arguments import ArgumentsText, arguments_text
 from cutegen.families.gemm.text.blocks import BlocksText, blocks_text
 from cutegen.families.gemm.text.boxes import BoxesText, boxes_text
-from cutegen.families.gemm.text.consume import ConsumeText, consume_text
-from cutegen.families.gemm.text.consumers import ConsumersText, consumers_text
+from cutegen.families.gemm.text.consumers import ConsumersText, reads_batch
 from cutegen.families.gemm.text.epilogue import (
     InputsText,
     OutputsText,
@@ -25,7 +24,7 @@ from cutegen.families.gemm.text.functions import FunctionText
 from cutegen.families.gemm.text.gather import GatherText, gather_text
 from cutegen.families.gemm.text.groups import GroupText, group_text
 from cutegen.families.gemm.text.host import HostText, host_text, kernel_parameters
-from cutegen.families.gemm.text.load import LoadText, load_text
+from cutegen.families.gemm.text.load import LoadText, RingTensor, load_text, ring_tensors
 from cutegen.families.gemm.text.mainloop import MainloopText, mainloop_text
 from cutegen.families.gemm.text.module import ModuleText, module_text
 from cutegen.families.gemm.text.output_tile import OutputTileText, output_tile_text
@@ -40,15 +39,15 @@ from cutegen.families.gemm.text.roles import (
 )
 from cutegen.families.gemm.text.smem import SmemText, smem_text
 from cutegen.families.gemm.text.store import StoreText, store_text
-from cutegen.families.gemm.text.tensors import MatrixText, matrix_text
 from cutegen.families.gemm.text.work import WorkText, work_text
 from cutegen.model.kernel import KernelModel, name_numbers
 
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """What kernel.py.jinja and its parts read as k. All of it is in the kernel's frame. pdl_wait, pdl_trigger: whether
-    the kernel waits for the one before it, and lets the next one start."""
+    """What kernel.py.jinja and its parts read as k. All of it is in the kernel's frame. reads_batch: whether MMA
+    warpgroups need the batch index of a tile. pdl_wait, pdl_trigger: whether the kernel waits for the one before it,
+    and lets the next one start."""
 
     module: ModuleText
     arguments: ArgumentsText
@@ -58,8 +57,8 @@ class KernelText:
     smem: SmemText
     roles: RolesText
     work: WorkText
-    a: MatrixText
-    b: MatrixText
+    a: RingTensor
+    b: RingTensor
     load: LoadText
     gather: GatherText | None
     groups: GroupText | None
@@ -72,8 +71,8 @@ class KernelText:
     epilogue: FunctionText
     blocks: BlocksText | None
     reductions: ReductionsText
-    consume: ConsumeText
     store: StoreText
+    reads_batch: bool
     pdl_wait: bool
     pdl_trigger: bool
 
@@ -87,20 +86,11 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     given = without(resolved.problem, kernel.omitted)
     given = copy_rows(given) if kernel.structure.gather == COPIED else given
     problem, structure = kernel_frame(given, kernel.structure)
-    groups, consumers = group_text(problem), consumers_text(structure)
-    gather = gather_text(problem, structure, groups)
+    groups, consumers = group_text(problem), ConsumersText(structure.schedule == "pingpong")
     work = work_text(problem, structure, kernel.tilings[0].numbers)
-    mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch])
-    a, b = (
-        matrix_text(
-            t,
-            dim,
-            paired=problem.paired_dim == dim,
-            gathered_by=gather.index if gather and t is problem.gathered else None,
-        )
-        for t, dim in ((problem.a, "m"), (problem.b, "n"))
-    )
-    load = load_text(problem, structure, a, b, mainloop, groups)
+    a, b, *scales = ring_tensors(problem, structure, groups)
+    load, gather = load_text((a, b, *scales)), gather_text(problem, structure, (a, b, *scales))
+    mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], scales[0] if scales else None)
     tile = output_tile_text(problem)
     inputs, outputs = inputs_text(problem, consumers.group_index), outputs_text(problem)
     boxes = boxes_text(problem, structure, inputs, outputs)
@@ -108,9 +98,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     store = store_text(problem, consumers, groups, work, epilogue, reductions, tile)
     blocks = blocks_text(problem, store.parameters)
     own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
-    own_parameters = kernel_parameters(
-        (a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, gather, work
-    )
+    own_parameters = kernel_parameters((a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, work)
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.switches or mainloop.promoted_k else set()
@@ -122,7 +110,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "pairs": problem.paired,
         "pipeline_state": consumers.pingpong or mainloop.promoted_k or (boxes and boxes.loaded),
         "reduction": reductions.outputs or blocks,
-        "ragged": load.pieces,
+        "ragged": load.ragged,
         "row_gather": gather,
         "row_groups": groups,
         "tma": True,
@@ -158,8 +146,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         epilogue=epilogue,
         blocks=blocks,
         reductions=reductions,
-        consume=consume_text(problem, consumers, work, mainloop, store, groups),
         store=store,
+        reads_batch=reads_batch(problem, any(p.name == "batch" for p in store.parameters)),
         pdl_wait=structure.pdl_wait,
         pdl_trigger=structure.pdl_trigger != "none",
     )

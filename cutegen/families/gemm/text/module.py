@@ -11,7 +11,7 @@ from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.families.gemm.arguments import formula
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
-from cutegen.families.gemm.text.load import AheadText
+from cutegen.families.gemm.text.load import RingTensor
 from cutegen.families.gemm.text.overview import list_overview
 
 
@@ -35,7 +35,7 @@ def module_text(
     kernel: GemmKernel,
     given: GemmProblem,
     framed: GemmProblem,
-    ahead: AheadText | None,
+    ahead: Iterable[RingTensor],
     cutlass_names: Iterable[str],
     device_modules: Iterable[str],
 ) -> ModuleText:

@@ -9,13 +9,13 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.text.gather import gather_overview
 from cutegen.families.gemm.text.groups import group_overview
-from cutegen.families.gemm.text.load import AheadText
+from cutegen.families.gemm.text.load import RingTensor
 from cutegen.model.header import list_roles
 
 WIDTH = 112  # characters of a line of running text
 
 
-def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: AheadText | None) -> Iterable[str]:
+def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: Iterable[RingTensor]) -> Iterable[str]:
     """Its lines; numbers are those of the module's first tiling."""
     first, omitted = kernel.tilings[0], kernel.omitted
     if omitted:
@@ -32,8 +32,8 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: AheadText | N
         yield f"Gated: {what} {pairs} are a pair. The {what} of a tile are first ones of pairs, then second ones; a"
         yield "thread holds both accumulators of a pair and computes one result of them."
         yield ""
-    if ahead:
-        yield f"Ahead: the ring's first slots get their {ahead.tiles} before the preceding kernel has ended; all of"
+    if tiles := " and ".join(f"tiles of {x.name}" for x in ahead):
+        yield f"Ahead: the ring's first slots get their {tiles} before the preceding kernel has ended; all of"
         yield "that was written before it could start."
         yield ""
     yield from gather_overview(problem)

@@ -60,10 +60,10 @@ class RolesText:
 
 def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
     fields = (
-        *(_atom(x.atom) for x in load.every),
-        *(FieldText(x.atom, PIECE_ATOM, x.atom_note, x.atom) for x in (load.pieces.boxes if load.pieces else ())),
-        *(_tensor(x.gmem, x.modes) for x in load.every),
-        *(_tensor(x.smem, x.smem_modes) for x in load.every),
+        *(_atom(f"tma{x.end}") for x in load.every),
+        *(FieldText(atom, PIECE_ATOM, note, atom) for atom, note in load.piece_atoms.items()),
+        *(_tensor(f"m{x.end}", x.modes) for x in load.every),
+        *(_tensor(f"s{x.end}", x.ring_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
         *(_box("BoxIn", boxes.loaded) if boxes and boxes.loaded else ()),
@@ -74,12 +74,11 @@ def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleTe
 def gather_role(gather: GatherText | None, work: WorkText) -> RoleText | None:
     if gather is None:
         return None
+    copied = (gather.operand, *([gather.scale] if gather.scale else []))
     fields = (
-        _tensor(gather.gmem, "rows, k"),
-        *([_tensor(gather.scale.gmem, gather.scale.modes)] if gather.scale else []),
-        _tensor(gather.index_gmem, gather.along),
-        _tensor(gather.smem, gather.smem_modes),
-        *([_tensor(gather.scale.smem, gather.scale.smem_modes)] if gather.scale else []),
+        *(_tensor(f"m{x.end}", x.modes) for x in copied),
+        _tensor(f"m_{gather.operand.index}", gather.operand.side),
+        *(_tensor(f"s{x.end}", x.ring_modes) for x in copied),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
         *([] if work.split else [_field("k_tiles", "Int32")]),
@@ -175,7 +174,7 @@ def _partial_sums(work: WorkText) -> Iterator[FieldText]:
 
 def _scales(mainloop: MainloopText) -> Iterator[FieldText]:
     if mainloop.row_scale:
-        yield _tensor(f"s_{mainloop.row_scale.name}", mainloop.row_scale.smem_modes)
+        yield _tensor(f"s_{mainloop.row_scale.name}", mainloop.row_scale.ring_modes)
     if mainloop.block_scale:
         yield _tensor(f"m_{mainloop.block_scale.name}", mainloop.block_scale.modes)
 

@@ -5,22 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.epilogue import Operand, Output
-from cutegen.families.gemm.problem import BlockScale, MatrixOperand, RowGather
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixText:
-    """A or B in the kernel module. box: what one copy brings, extents along the rows and k. gathered: threads copy its
-    rows, by an index. product_rows: extent that the product has of it, in the host function."""
-
-    name: str
-    box: str
-    dtype: str
-    modes: str
-    k_major: bool
-    mma_major: str
-    gathered: bool
-    product_rows: str
+from cutegen.families.gemm.problem import BlockScale, RowGather
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +33,6 @@ class VectorText:
     batched: bool
     index: str
     index_modes: str
-
-
-def matrix_text(t: MatrixOperand, rows: str, *, paired: bool = False, gathered_by: str | None = None) -> MatrixText:
-    """rows: the dim of them, m or n. paired: they are seen as (pairs, 2). gathered_by: the index that names them."""
-    seen = f"({rows}/2, 2)" if paired else "rows" if gathered_by else rows
-    return MatrixText(
-        name=t.name,
-        box=f"((tile_{rows} // 2, 2), tile_k)" if paired else f"(tile_{rows}, tile_k)",
-        dtype=t.dtype.cutlass,
-        modes=f"{seen}, k" + ", batch" * t.batched,
-        k_major=t.major == "k",
-        mma_major="K" if t.major == "k" else "MN",
-        gathered=gathered_by is not None,
-        product_rows=f"{gathered_by}.shape[0]"
-        if gathered_by
-        else f"cute.size({t.name}, mode=[0])"
-        if paired
-        else f"{t.name}.shape[0]",
-    )
 
 
 def tile_text(t: Operand | Output, paired_dim: str) -> TileText:
