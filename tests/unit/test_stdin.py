@@ -60,7 +60,7 @@ def test_render_compares_and_honours_the_lock_beside(typed, capsys: pytest.Captu
     assert "pipeline.stages: the spec now says 3" in err
     typed(PLAIN)
     assert main(["render", "-", "--stdin-filename", "mine.yaml"]) == 2
-    assert "with --check or --diff" in capsys.readouterr().err
+    assert "with --check, --diff or --origin" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 
 
