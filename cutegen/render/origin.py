@@ -78,9 +78,11 @@ def _laid_out(parts: Iterable[Part]) -> list[list[Part]]:
 
 
 def _align(parts: Sequence[Part], laid: Iterable[str]) -> Iterator[list[Part]]:
-    """Lines that the layout made of others: their characters have the sources of the same ones there."""
+    """Lines that the layout made of others: their characters have the sources of the same ones there; a line of new
+    brackets has that where the others begin."""
     given = "".join(part.text for part in parts)
     sources = [part.source for part in parts for _ in part.text]
+    first = next(filter(None, sources), None)
     at = 0
     for line in laid:
         blocks = SequenceMatcher(None, given[at:], line, autojunk=False).get_matching_blocks()
@@ -89,5 +91,7 @@ def _align(parts: Sequence[Part], laid: Iterable[str]) -> Iterator[list[Part]]:
         own: list[Source | None] = [None] * len(line)
         for start, place, size in blocks:
             own[place : place + size] = sources[at + start : at + start + size]
+        if not any(own):
+            own = [first and Source(first.template, first.line)] * len(line)
         at += max((start + size for start, _, size in blocks if size > 1), default=0)
         yield [Part("".join(c for c, _ in run), source) for source, run in groupby(zip(line, own), itemgetter(1))]

@@ -79,20 +79,32 @@ class _Traced(str):
         return _traced((*_pieces(other), *self.pieces))
 
 
+class _TracedNumber(int):
+    """A number that knows which field it is the value of."""
+
+    field: Field
+
+
 def _traced(pieces: tuple[tuple[str, Field | None], ...]) -> _Traced:
     made = _Traced("".join(text for text, _ in pieces))
     made.pieces = pieces
     return made
 
 
-def _pieces(text: str) -> tuple[tuple[str, Field | None], ...]:
-    return text.pieces if isinstance(text, _Traced) else ((text, None),)
+def _pieces(value: str | int) -> tuple[tuple[str, Field | None], ...]:
+    if isinstance(value, _TracedNumber):
+        return ((str(value), value.field),)
+    return value.pieces if isinstance(value, _Traced) else ((str(value), None),)
 
 
 def _trace_value(value: Any, field: Field) -> Any:
-    """The value, as texts that know the field; what holds no text is left alone."""
+    """The value, as texts and numbers that know the field; what holds none is left alone."""
     if type(value) is str:
         return _traced(((value, field),))
+    if type(value) is int:
+        number = _TracedNumber(value)
+        number.field = field
+        return number
     if type(value) in (tuple, list):
         return type(value)(_trace_value(item, field) for item in value)
     return value
@@ -175,7 +187,7 @@ class _Tracing(Environment):
         reads, text = self._reads.pop(), str(value)
         if _BEGIN in text:  # a macro's, which has marks of its own
             return self.sources.mark(text, source)
-        pieces = _pieces(value) if isinstance(value, _Traced) else _find_values(text, reads)
+        pieces = _pieces(value) if isinstance(value, _Traced | _TracedNumber) else _find_values(text, reads)
         texts = ((piece, replace(source, fields=fields)) for piece, fields in _with_fields(pieces) if piece)
         return "".join(self.sources.mark(piece, made) for piece, made in texts)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gemm_specs import ALONE
 from mla_specs import MLA
 
 from cutegen.cli import main
-from cutegen.render import render_package
-from cutegen.render.environment import OTHER_ENVIRONMENT, data_folder
+from cutegen.diagnostics import CutegenError
+from cutegen.render import RenderedPackage, render_package, tracing
+from cutegen.render.environment import OTHER_ENVIRONMENT, data_folder, render_template
 from cutegen.render.origin import Line, find_origins
 from cutegen.resolve import resolve_file
 
@@ -91,6 +94,62 @@ def test_lines_that_the_layout_split(folder: Path) -> None:
         f"{fetch}  {{{{ v.name }}}} VectorText.name; {{{{ v.fetch }}}} VectorText.fetch"
     }
     assert described(lines, f"o.m_{C},") == {f"{fetch}  {{{{ v.source }}}} VectorText.source"}
+
+
+@dataclass
+class Acme:
+    """A resolved kernel, and what its template reads."""
+
+    family: str = "acme"
+    names: tuple[str, ...] = ("ab", "cd")
+    count: int = 3
+
+    def twice(self, text: str) -> str:
+        return text * 2
+
+
+TEMPLATE = """\
+{% macro number(x) %}
+{{ x }}{{ "" if x else "none" }}
+{%- endmacro %}
+{% filter indent(4) %}
+
+a = {{ k.count }} + {{ k.count + 1 }}  # {{ k.names | join(" and ") }}
+
+{{ number(k.count) }}, {{ k.names[0] ~ "-" ~ k.twice("x") }}
+{% endfilter %}
+{% for name in k.names if name != "ab" %}
+{{ name + "_e" }}
+{% endfor %}
+"""
+
+
+@pytest.mark.parametrize("behind", ["", "b = 1\n"])
+def test_a_family_with_its_own_folder(behind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.py.jinja").write_text(TEMPLATE)
+
+    def render(kernel: Acme) -> dict[str, str]:
+        return {"kernel.py": render_template("own.py.jinja", tmp_path, k=kernel) + behind}
+
+    monkeypatch.setattr(tracing, "load_family", lambda _: SimpleNamespace(render=render))
+    package = RenderedPackage("own", "", {"kernel.py": "# header\n" + render(Acme())["kernel.py"]})
+    if behind:
+        with pytest.raises(CutegenError, match="changes what its templates write"):
+            find_origins(Acme(), package)
+        return
+    lines = find_origins(Acme(), package)["kernel.py"]
+    parts = [[part for part in line.parts if part.source and part.source.fields] for line in lines]
+    written = [[(part.text, [*map(str, part.source.fields)]) for part in line] for line in parts]
+    assert [line.text for line in lines] == ["# header", "", "    a = 3 + 4  # ab and cd", "", "    3, ab-xx", "cd_e"]
+    assert [line.sources[0].line for line in lines[1:]] == [5, 6, 7, 2, 11]
+    assert written == [
+        [],
+        [],
+        [("3", ["Acme.count"]), ("4", ["Acme.count"]), ("ab", ["Acme.names"]), ("cd", ["Acme.names"])],
+        [],
+        [("3", ["Acme.count"]), ("ab-xx", ["Acme.twice"])],
+        [("cd", ["Acme.names"])],
+    ]
 
 
 def test_a_render_after_it_is_the_usual_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
