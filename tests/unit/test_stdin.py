@@ -52,6 +52,8 @@ def test_render_compares_and_honours_the_lock_beside(typed, capsys: pytest.Captu
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     typed(PLAIN)
     assert main(["render", "--check", "-", "--stdin-filename", "mine.yaml"]) == 0
+    typed(PLAIN)
+    assert main(["render", "--origin", "-", "--stdin-filename", "mine.yaml", "--file", "kernel.py"]) == 0
     typed(PLAIN + "pipeline: {stages: 3}\n")
     capsys.readouterr()
     assert main(["render", "--diff", "-", "--stdin-filename", "mine.yaml"]) == 1
