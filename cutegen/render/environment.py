@@ -15,6 +15,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
+from cutegen.render.layout import given, source, statement
 from cutegen.runtime.cache import default_root, read_kept, write_kept
 from cutegen.runtime.trust import seal
 
@@ -74,7 +75,7 @@ def _printable(value: object) -> object:
 @cache
 def _environment(markup: bool = False, folder: Path | None = None) -> Environment:
     shipped = FileSystemLoader(data_folder("templates"))
-    return Environment(
+    environment = Environment(
         finalize=_printable if markup else None,
         loader=ChoiceLoader([FileSystemLoader(folder), shipped]) if folder else shipped,
         bytecode_cache=_bytecode(markup),
@@ -84,6 +85,8 @@ def _environment(markup: bool = False, folder: Path | None = None) -> Environmen
         keep_trailing_newline=True,
         autoescape=markup,
     )
+    environment.filters.update(given=given, source=source, statement=statement, tuple=tuple)
+    return environment
 
 
 def render_markup(name: str, **objects: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 WIDTH = 120
 # What binds least comes first.
@@ -36,7 +38,27 @@ def bracketed(head: str, items: Sequence[str], tail: str, *, indent: int, used: 
     return f"{head}\n{lines}{outer}{tail}"
 
 
-def statement(text: str, *, indent: int) -> str:
+def source(value: Any) -> str:
+    """Plain data as Python on one line: strings, numbers, tuples, dicts, and NamedTuples of them."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{source(key)}: {source(each)}' for key, each in value.items())}}}"
+    if hasattr(value, "_fields"):
+        return f"{type(value).__name__}({', '.join(f'{name}={source(each)}' for name, each in given(value))})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(source, value))}{',' * (len(value) == 1)})"
+    return repr(value)
+
+
+def given(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a NamedTuple that are not as its class has them, with their values."""
+    for name, each in value._asdict().items():
+        if each != value._field_defaults.get(name, ...):
+            yield name, each
+
+
+def statement(text: str, indent: int) -> str:
     """One statement of user maths: what is longer than a line is kept whole, for a reader to compare with the spec."""
     return text if indent + len(text) <= WIDTH else f"{text}  # fmt: skip  # noqa: E501"
 

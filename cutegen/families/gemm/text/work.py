@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.families.argument_text import FakeText
+from cutegen.families.argument_text import FakeArgument, Symbol
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.tiling import scheduler_warp
-from cutegen.render.layout import bracketed
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gemm import SCRATCH, GemmTiling
 
@@ -46,7 +45,7 @@ class WorkText:
     counter: str
     scheduler_warp: int
     scratch: tuple[str, ...]
-    fakes: tuple[FakeText, ...]
+    fakes: tuple[FakeArgument, ...]
     device_modules: tuple[str, ...]
 
 
@@ -97,7 +96,6 @@ def _consume(structure: Candidate) -> str:
     return "accumulates a tile, then runs its epilogue"
 
 
-def _fake(s: TensorArg) -> FakeText:
-    kind = {"float32": "Float32", "int32": "Int32"}[s.dtype]
-    parts = (kind, f'(cute.sym_int(symbol="{s.name}"),)', "(1,)", f"assumed_align={s.align}")
-    return FakeText(s.text(), bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
+def _fake(s: TensorArg) -> FakeArgument:
+    dtype = {"float32": "Float32", "int32": "Int32"}[s.dtype]
+    return FakeArgument(s.text(), dtype, (Symbol("", s.name),), align=s.align)
