@@ -17,6 +17,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
+from cutegen.render.layout import given, source, statement
 from cutegen.runtime.cache import default_root, read_kept, write_kept
 from cutegen.runtime.trust import seal
 
@@ -73,6 +74,10 @@ def _printable(value: object) -> object:
     return value if isinstance(value, Markup) or not isinstance(value, str) else _NO_MARKUP.sub("\ufffd", value)
 
 
+# What templates write data of Python and long statements by.
+FILTERS: dict[str, Callable[..., Any]] = {"given": given, "source": source, "statement": statement, "tuple": tuple}
+
+
 def environment_options(folder: Path | None) -> dict[str, Any]:
     """What every environment has. folder: of a family of another package."""
     shipped = FileSystemLoader(data_folder("templates"))
@@ -87,10 +92,14 @@ def environment_options(folder: Path | None) -> dict[str, Any]:
 
 @cache
 def _environment(markup: bool = False, folder: Path | None = None) -> Environment:
-    finalize = _printable if markup else None
-    return Environment(
-        **environment_options(folder), finalize=finalize, autoescape=markup, bytecode_cache=_bytecode(markup)
+    environment = Environment(
+        **environment_options(folder),
+        finalize=_printable if markup else None,
+        autoescape=markup,
+        bytecode_cache=_bytecode(markup),
     )
+    environment.filters.update(FILTERS)
+    return environment
 
 
 # Given a folder as `render_template` has it, makes the environment, for who looks at a render from inside.
