@@ -74,32 +74,26 @@ def _printable(value: object) -> object:
     return value if isinstance(value, Markup) or not isinstance(value, str) else _NO_MARKUP.sub("\ufffd", value)
 
 
-# What templates write data of Python and long statements by.
-FILTERS: dict[str, Callable[..., Any]] = {"given": given, "source": source, "statement": statement, "tuple": tuple}
+class TemplateEnvironment(Environment):
+    """What every template is rendered in. folder: of a family of another package."""
 
-
-def environment_options(folder: Path | None) -> dict[str, Any]:
-    """What every environment has. folder: of a family of another package."""
-    shipped = FileSystemLoader(data_folder("templates"))
-    return {
-        "loader": ChoiceLoader([FileSystemLoader(folder), shipped]) if folder else shipped,
-        "undefined": StrictUndefined,
-        "trim_blocks": True,
-        "lstrip_blocks": True,
-        "keep_trailing_newline": True,
-    }
+    def __init__(self, folder: Path | None = None, **options: Any) -> None:
+        shipped = FileSystemLoader(data_folder("templates"))
+        super().__init__(
+            loader=ChoiceLoader([FileSystemLoader(folder), shipped]) if folder else shipped,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            **options,
+        )
+        self.filters |= {"given": given, "source": source, "statement": statement, "tuple": tuple}
 
 
 @cache
 def _environment(markup: bool = False, folder: Path | None = None) -> Environment:
-    environment = Environment(
-        **environment_options(folder),
-        finalize=_printable if markup else None,
-        autoescape=markup,
-        bytecode_cache=_bytecode(markup),
-    )
-    environment.filters.update(FILTERS)
-    return environment
+    finalize = _printable if markup else None
+    return TemplateEnvironment(folder, finalize=finalize, autoescape=markup, bytecode_cache=_bytecode(markup))
 
 
 # Given a folder as `render_template` has it, makes the environment, for who looks at a render from inside.

@@ -19,7 +19,7 @@ from jinja2.filters import do_indent
 from jinja2.visitor import NodeTransformer
 
 from cutegen.families.registry import load_family
-from cutegen.render.environment import FILTERS, OTHER_ENVIRONMENT, environment_options
+from cutegen.render.environment import OTHER_ENVIRONMENT, TemplateEnvironment
 from cutegen.render.package import Resolved
 
 # Characters for private use, which no name, number or sentence of a spec has: begin NUMBER text end.
@@ -152,12 +152,11 @@ class _Sources:
             yield Part(text, open_[-1])
 
 
-class _Tracing(Environment):
+class _Tracing(TemplateEnvironment):
     """The environment whose text has marks."""
 
     def __init__(self, sources: _Sources, folder: Path | None) -> None:
-        super().__init__(**environment_options(folder))
-        self.filters.update(FILTERS)
+        super().__init__(folder)
         self.code_generator_class = _Marking
         self.filters |= {"indent": _indent, "trim": _trim, "length": _length}
         self.sources = sources
