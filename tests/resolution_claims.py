@@ -32,7 +32,7 @@ def assert_tiling_fits(tiling: ResolvedTiling[Any], consumers: int) -> None:
     assert t.threads <= SM90.max_threads
     assert 128 * (t.producer_registers + consumers * t.consumer_registers) <= SM90.registers
     end = 0
-    for region in tiling.smem:
+    for region in tiling.model.smem:
         assert region.offset >= end
         assert region.offset % region.align == 0
         end = region.offset + region.bytes

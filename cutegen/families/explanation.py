@@ -13,6 +13,7 @@ from cutegen.families.knobs import show
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.families.section import Section
+from cutegen.model.kernel import list_waits
 from cutegen.runtime.arguments import Extent as Promise
 
 BAR_WIDTH = 96  # characters of the picture
@@ -33,7 +34,7 @@ def explain_decisions(decisions: Sequence[Decision]) -> Section:
 
 
 def explain_roles(tiling: ResolvedTiling[Any]) -> Section:
-    rows = tuple((r.name, r.warps_text, str(r.registers), r.does) for r in tiling.roles)
+    rows = tuple((r.name, r.warps.span, str(r.registers), r.does) for r in tiling.model.roles)
     return Section(f"Roles of the {tiling.numbers.threads} threads", (), ("role", "warps", "registers", "does"), rows)
 
 
@@ -41,23 +42,34 @@ def explain_pipelines(tiling: ResolvedTiling[Any]) -> Section:
     header = ("ring", "kind", "from", "to", "stages", "bytes", "full when", "empty when")
     rows = tuple(
         (p.name, p.kind, p.producer, p.consumer, str(p.stages), str(p.stage_bytes), p.full, p.empty)
-        for p in tiling.pipelines
+        for p in tiling.model.pipelines
     )
     return Section("Pipelines", (), header, rows)
 
 
 def explain_smem(arch: str, tiling: ResolvedTiling[Any]) -> Section:
     capacity, used = ARCHS[arch].smem_bytes, tiling.numbers.smem_bytes
-    rows = tuple((f"{r.offset}", f"{r.bytes}", r.name, r.what) for r in tiling.smem)
+    rows = tuple((f"{r.offset}", f"{r.bytes}", r.name, r.field.holds) for r in tiling.model.smem)
     line = f"{used} of {capacity} bytes ({100 * used / capacity:.1f}%), {kib(capacity - used)} free"
     return Section("Shared memory", (line, *_bar(tiling, capacity)), ("offset", "bytes", "field", "holds"), rows)
+
+
+def explain_barriers(tiling: ResolvedTiling[Any]) -> Section:
+    rows = tuple((str(b.id), b.name, str(b.threads), b.says) for b in tiling.model.barriers)
+    return Section("Named barriers", (), ("id", "name", "threads", "behind it"), rows)
+
+
+def explain_waits(tiling: ResolvedTiling[Any]) -> Section:
+    """Who waits for whom, a row for each role."""
+    rows = tuple((role.name, ", ".join(waits), ", ".join(signals)) for role, waits, signals in list_waits(tiling.model))
+    return Section("Who waits for whom", (), ("role", "waits for", "signals"), rows)
 
 
 def _bar(tiling: ResolvedTiling[Any], capacity: int) -> tuple[str, ...]:
     """The map to scale, one letter a field, and which letter is which; fields too small for a letter are left out."""
     drawn = ["."] * BAR_WIDTH
     legend = []
-    wide = [region for region in tiling.smem if region.bytes * BAR_WIDTH >= capacity]
+    wide = [region for region in tiling.model.smem if region.bytes * BAR_WIDTH >= capacity]
     for letter, region in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 3, wide):
         first, last = region.offset * BAR_WIDTH // capacity, (region.offset + region.bytes) * BAR_WIDTH // capacity
         drawn[first:last] = letter * (last - first)

@@ -1,4 +1,4 @@
-"""What resolved kernels of every family are made of: decisions, instances, shared memory, pipelines and roles."""
+"""What resolved kernels of every family are made of: decisions, and instances with their models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from cutegen.model.kernel import KernelModel
 from cutegen.runtime.device_rates import is_named
 
 Origin = Literal["spec", "lock", "auto"]
@@ -24,52 +25,6 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class SmemRegion:
-    """One field of SharedStorage, in order. offset and bytes in bytes; what: dtype, shape and stages in words."""
-
-    name: str
-    offset: int
-    bytes: int
-    align: int
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class PipelinePlan:
-    """One ring of buffers. kind: how it is filled or drained, such as TmaAsync. full, empty: what completes a full and
-    an empty barrier."""
-
-    name: str
-    kind: str
-    producer: str
-    consumer: str
-    stages: int
-    stage_bytes: int
-    full: str
-    empty: str
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """One warp-specialised role. warps: inclusive range of warp indices in the CTA."""
-
-    name: str
-    warps: tuple[int, int]
-    registers: int
-    does: str
-
-    @property
-    def warps_text(self) -> str:
-        """`0`, or `4..7`."""
-        first, last = self.warps
-        return f"{first}..{last}" if last > first else f"{first}"
-
-
-# What warps of a producer warpgroup do that have no role.
-IDLE = "idle; present because setmaxnreg acts on a whole warpgroup"
-
-
-@dataclass(frozen=True, slots=True)
 class ResolvedTiling(Generic[Numbers]):
     """One kernel instance: its literal numbers, and for each where it comes from (`field -> spec key or formula`).
 
@@ -79,9 +34,7 @@ class ResolvedTiling(Generic[Numbers]):
     name: str
     numbers: Numbers
     sources: dict[str, str]
-    smem: tuple[SmemRegion, ...]
-    pipelines: tuple[PipelinePlan, ...]
-    roles: tuple[Role, ...]
+    model: KernelModel
     module: str = field(default="kernel", kw_only=True)
 
 
@@ -154,25 +107,3 @@ class Outcome:
     unfit: Mapping[int, str] = field(default_factory=dict)
     instances: Mapping[str, str] = field(default_factory=dict)
     portfolio: Portfolio | None = None
-
-
-StructField: TypeAlias = tuple[str, int, int, str]
-"""name, bytes, alignment, what it is."""
-
-
-def place_fields(fields: list[StructField]) -> tuple[list[int], int]:
-    """Offsets of the fields in order, and the size of the whole, as CuTe lays out a struct."""
-    offsets, offset, widest = [], 0, 1
-    for _, size, align, _ in fields:
-        offset = -(-offset // align) * align
-        offsets.append(offset)
-        offset += size
-        widest = max(widest, align)
-    return offsets, -(-offset // widest) * widest
-
-
-def lay_out_struct(fields: list[StructField]) -> tuple[tuple[SmemRegion, ...], int]:
-    """Regions of the fields, and the size of the whole."""
-    offsets, total = place_fields(fields)
-    regions = (SmemRegion(name, at, size, align, what) for at, (name, size, align, what) in zip(offsets, fields))
-    return tuple(regions), total

@@ -28,13 +28,13 @@ from cutegen.families.resolved import (
     Outcome,
     Portfolio,
     ResolvedTiling,
-    StructField,
-    lay_out_struct,
 )
 from cutegen.families.section import Section
 from cutegen.families.tensor_problem import TensorProblem, declared, dtype_of
 from cutegen.families.tuned import TunedRow
 from cutegen.families.wish import answer_wish
+from cutegen.model.kernel import KernelModel
+from cutegen.model.smem import SmemField, lay_out
 from cutegen.render.environment import render_template
 from cutegen.runtime.arguments import Extent, tensor_bytes
 from cutegen.runtime.tensor_plan import TensorPlan
@@ -84,7 +84,7 @@ class Numbers:
 
     numbers: Any
     sources: dict[str, str]
-    smem: tuple[StructField, ...] = ()
+    smem: tuple[SmemField, ...] = ()
 
 
 # (problem, fixed knobs by candidate field, arch) -> candidates with these, the best first
@@ -122,8 +122,8 @@ class SingleTiling:
         arch = ARCHS[spec.arch]
         decided = decide(spec, doc, self.knobs, locked, lambda *of: self._choose(problem, arch, *of), (), "kernel")
         own = self.describe(problem, decided.candidate)
-        smem, _ = lay_out_struct(list(own.smem))
-        tiling = ResolvedTiling(NAME, own.numbers, own.sources, smem, (), ())
+        smem, _ = lay_out(own.smem)
+        tiling = ResolvedTiling(NAME, own.numbers, own.sources, KernelModel((), (), smem))
         plain: Any = describe_problem(problem)
         resolved = SingleKernel(
             family=spec.kernel,
@@ -147,7 +147,7 @@ class SingleTiling:
                      if name in [a.name for a in args])  # fmt: skip
         numbers = tuple((name, repr(value)) for name, value in p.numbers.items())
         sections = [Section(title, (), ("is", "tensor"), rows + numbers)]
-        if resolved.tiling.smem:
+        if resolved.tiling.model.smem:
             sections.append(explain_smem(resolved.arch, resolved.tiling))
         if shape is not None:
             device, dims = DEVICES[resolved.device], read_dims(p.dims, shape)

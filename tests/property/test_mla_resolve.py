@@ -92,7 +92,9 @@ def check_budgets(tiling: ResolvedMlaTiling) -> None:
     t = tiling.numbers
     assert_tiling_fits(tiling, consumers=2)
     assert t.consumer_registers >= 192
-    assert {warp for r in tiling.roles for warp in range(r.warps[0], r.warps[1] + 1)} == set(range(t.threads // 32))
+    assert {warp for r in tiling.model.roles for warp in range(r.warps.first, r.warps.last + 1)} == set(
+        range(t.threads // 32)
+    )
 
 
 @given(mla_specs())

@@ -74,9 +74,9 @@ def test_an_output_of_that_extent_that_is_read_is_still_refused() -> None:
 def test_the_planned_code_has_a_bulk_store_for_each_output_of_tma_only() -> None:
     resolved = resolve_text(BOTH).resolved
     assert plan_code(resolved, resolved.default).tma_stores == 1
-    assert [p.kind for p in resolved.default.pipelines if p.name == "store"] == ["TmaStore"]
+    assert [p.kind for p in resolved.default.model.pipelines if p.name == "store"] == ["TmaStore"]
     alone = resolve_text(DIRECT).resolved
-    assert [p.kind for p in alone.default.pipelines if p.name == "store"] == ["Threads"]
+    assert [p.kind for p in alone.default.model.pipelines if p.name == "store"] == ["Threads"]
 
 
 def test_a_call_may_pass_any_extent_and_stride(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_what_is_gathered_is_no_part_of_the_bytes_by_tma() -> None:
         text = gathered(PLAIN) + f"tiling: {{tile: [128, 256, 64], swap_ab: {str(swap_ab).lower()}}}\n"
         tiling = resolve_text(text).resolved.default
         assert tiling.numbers.stage_bytes == by_tma * 64 * 2
-        assert [r.warps for r in tiling.roles if r.name == "gather warps"] == [(2, 3)]
+        assert [(r.warps.first, r.warps.last) for r in tiling.model.roles if r.name == "gather warps"] == [(2, 3)]
     assert gather_warps(problem, tiling.candidate) == 2
     assert derive(bind_text(PLAIN), tiling.candidate).stage_bytes == (128 + 256) * 64 * 2
 
@@ -134,7 +134,7 @@ def test_no_cluster_shares_what_each_cta_gathers() -> None:
 def test_clusters_share_copies_of_rows() -> None:
     found = resolve_text(gathered(LABELS, "copy")).resolved
     assert (found.default.candidate.cluster, found.default.numbers.multicast) == ((1, 2), (2, 1))
-    assert [r.name for r in found.default.roles][:2] == ["load warp", "idle warps"]
+    assert [r.name for r in found.default.model.roles][:2] == ["load warp", "idle warps"]
     assert [k.name for k in found.built] == [found.default.name, "copy_rows"]
     assert [k.name for k in resolve_text(gathered(LABELS)).resolved.built] == [found.default.name]
 

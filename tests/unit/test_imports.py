@@ -39,6 +39,7 @@ LAYERS = (
     ("cutegen.spec",),
     # The engine that families render with; packages and files come later.
     ("cutegen.render.environment", "cutegen.render.layout"),
+    ("cutegen.model",),
     ("cutegen.families",),
     ("cutegen.resolve",),
     ("cutegen.render",),

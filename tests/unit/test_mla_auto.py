@@ -195,7 +195,7 @@ def test_named_barriers_are_those_of_the_kernel() -> None:
         for i in range(2 if each else 1)
     }
     (tiling,) = resolve_text(PAIRED + "variant: seesaw_2cta\n").resolved.tilings
-    assert used == {(b.id, b.name, b.threads) for b in tiling.named_barriers}
+    assert used == {(b.id, b.name, b.threads) for b in tiling.model.barriers}
 
 
 def test_a_locked_variant_gives_way_when_a_promise_grows() -> None:
@@ -270,7 +270,7 @@ def test_what_is_ready_comes_before_the_wait(pdl: str, ahead: tuple[bool, bool],
     assert all(reason in d.reason for d, reason in zip(decided, reasons))
     for tiling in resolution.resolved.tilings:
         assert (tiling.numbers.pdl_schedule_ahead, tiling.numbers.pdl_load_ahead) == ahead
-        (k_warp,) = [role for role in tiling.roles if role.name == "K warp"]
+        (k_warp,) = [role for role in tiling.model.roles if role.name == "K warp"]
         assert ("the first before the wait" in k_warp.does) == ahead[1]
 
 

@@ -26,5 +26,5 @@ SWAPPED = "tiling: {swap_ab: true, tile: [128, 64, 64]}\n"
 )
 def test_slots_that_may_get_fewer_bytes(text: str, fewer: bool) -> None:
     tiling = resolve_text(text).resolved.default
-    ring = next(p for p in tiling.pipelines if p.name == "ab")
+    ring = next(p for p in tiling.model.pipelines if p.name == "ab")
     assert ring.full.startswith(f"1 arrival and {'up to ' * fewer}{ring.stage_bytes} bytes by TMA")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.arch import ARCHS, Arch
-from cutegen.arch.architecture import MBARRIER_BYTES
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import accumulators, part_registers, warpgroups_per_tile
@@ -49,7 +48,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         cluster_stores=_sums(problem, tiling.candidate) // 4 if tiling.candidate.in_cluster else 0,
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
-        mbarriers=sum(region.bytes for region in tiling.smem if region.name.endswith("_barriers")) // MBARRIER_BYTES,
+        mbarriers=tiling.model.count_mbarriers(),
         fewer_registers=_fewer_registers(given, tiling.candidate, arch),
     )
 

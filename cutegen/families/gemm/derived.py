@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
 from cutegen.arch.architecture import (
     ACCESS_BYTES,
     BOX_ALIGN,
-    MBARRIER_BYTES,
     TENSOR_ALIGN,
     WARP_THREADS,
     WARPGROUP_THREADS,
     WARPS_PER_WARPGROUP,
     Arch,
 )
+from cutegen.dtypes import DType
 from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, RowGroups, once_each
-from cutegen.families.resolved import SmemRegion, StructField, lay_out_struct, place_fields
-from cutegen.runtime.cost_model import PARTIAL_BYTES
+from cutegen.model.smem import F32, I32, MBARRIER, Element, SmemField, SmemRegion, lay_out, place_fields
 from cutegen.runtime.pieces import SWIZZLE_ROWS
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
 INDEX_BYTES = 4  # of an i32
-VECTOR_BYTES = 4  # epilogue vectors are converted to f32 when they enter SMEM
-TICKET_BYTES = 4  # i32: how many tiles of a row of tiles were reduced before
 EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 # Accumulators of a thread beyond which an epilogue that reduces rows, or reduces anything beside tiles of f32, has no
 # registers for 32 columns at once: of 70 kernels with reductions and tiles of 128 x 160 and 128 x 192 for one warpgroup
@@ -248,12 +246,12 @@ def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
 def scale_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Bytes of scales in one slot of the ring of A and B, an f32 each."""
     rows, blocks = scale_box(problem, c)
-    return rows * blocks * VECTOR_BYTES
+    return rows * blocks * F32.bytes
 
 
 def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
     """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
-    return lay_out_struct(_smem_fields(problem, c))
+    return lay_out(_smem_fields(problem, c))
 
 
 def smem_size(problem: GemmProblem, c: Candidate, stages: int | None = None) -> int:
@@ -278,69 +276,95 @@ def _smem_sizes(problem: GemmProblem) -> dict[tuple[object, ...], int]:
     return {}
 
 
-def _smem_fields(problem: GemmProblem, c: Candidate) -> list[StructField]:
-    tile_m, tile_n, tile_k = c.tile
-    rows, columns = output_tile(problem, c)
-    sub_m, sub_n = epilogue_tile(problem, c)
+def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
+    (tile_m, tile_n, tile_k), (sub_m, sub_n) = c.tile, epilogue_tile(problem, c)
+    (rows, columns), program = output_tile(problem, c), problem.kernel_epilogue
+    rows_source, columns_source = (f"t.tile[{i}]{' // 2' * (problem.paired_dim == dim)}" for i, dim in enumerate("mn"))
     groups = 1 if c.schedule == "cooperative" else c.consumers
     per_group = f" x {groups} groups" if groups > 1 else ""
-    program = problem.kernel_epilogue
-    fields: list[StructField] = [
-        ("ab_barriers", 2 * c.stages * MBARRIER_BYTES, MBARRIER_BYTES, f"full and empty mbarriers of {c.stages} stages")
+
+    def of_groups(name: str, element: Element, extents: Mapping[str, int], holds: str, align: int = 0) -> SmemField:
+        """Of which each group of threads that store on their own has one. extents: by their source."""
+        factors = [*(x for x in extents if x != "1"), *(["t.consumers"] if groups > 1 else [])] or ["1"]
+        source = " * ".join(f"({x})" if "//" in x and len(factors) > 1 else x for x in factors)
+        return SmemField(name, element, math.prod(extents.values()) * groups, source, holds + per_group, align)
+
+    fields = [
+        SmemField(
+            "ab_barriers", MBARRIER, 2 * c.stages, "2 * t.stages", f"full and empty mbarriers of {c.stages} stages"
+        )
     ]
     if c.in_cluster:
-        fields.append(("sum_barriers", 2 * MBARRIER_BYTES, MBARRIER_BYTES, "mbarriers of sums: given and taken"))
+        fields.append(SmemField("sum_barriers", MBARRIER, 2, "2", "mbarriers of sums: given and taken"))
     if program.tiles:
-        what = f"full and empty mbarriers of {c.load_stages} stages"
-        fields.append(("load_barriers", 2 * c.load_stages * MBARRIER_BYTES, MBARRIER_BYTES, what))
+        holds = f"full and empty mbarriers of {c.load_stages} stages"
+        fields.append(SmemField("load_barriers", MBARRIER, 2 * c.load_stages, "2 * t.load_stages", holds))
     if problem.groups:
         entries, facts = group_table(problem)
-        what = f"i32 ({entries}, {facts}), where each group lies"
-        fields.append(("group_table", entries * facts * INDEX_BYTES, ACCESS_BYTES, what))
+        holds = f"i32 ({entries}, {facts}), where each group lies"
+        fields.append(SmemField("group_table", I32, entries * facts, f"GROUPS * {facts}", holds, ACCESS_BYTES))
     if c.dynamic:
-        what = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
-        fields.append(("queue_barriers", (2 * QUEUE_STAGES + 1) * MBARRIER_BYTES, MBARRIER_BYTES, what))
-        fields.append(("queue_indices", QUEUE_STAGES * INDEX_BYTES, INDEX_BYTES, f"i32 x {QUEUE_STAGES} stages"))
+        holds = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
+        count = 2 * QUEUE_STAGES + 1
+        fields.append(SmemField("queue_barriers", MBARRIER, count, "2 * t.queue_stages + 1", holds))
+        fields.append(SmemField("queue_indices", I32, QUEUE_STAGES, "t.queue_stages", f"i32 x {QUEUE_STAGES} stages"))
     for o in program.operands:
         if o.kind in ("row_vector", "column_vector"):
-            extent = columns if o.kind == "row_vector" else rows
-            what = f"f32 ({extent},){per_group}"
-            fields.append((f"s_{o.name}", extent * VECTOR_BYTES * groups, ACCESS_BYTES, what))
+            source, extent = (columns_source, columns) if o.kind == "row_vector" else (rows_source, rows)
+            fields.append(of_groups(f"s_{o.name}", F32, {source: extent}, f"f32 ({extent},)", ACCESS_BYTES))
     if program.reductions:
-        fields.append(("s_ticket", TICKET_BYTES * groups, TICKET_BYTES, f"i32{per_group}"))
+        fields.append(of_groups("s_ticket", I32, {}, "i32"))
     warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
+    warps_source = f"{WARPS_PER_WARPGROUP}{' * t.consumers' * (groups == 1)}"
     for r in program.reductions:
         if r.kept != "m":
-            kept = columns if r.kept else 1
-            what = f"f32 ({kept}, {warps} warps){per_group}"
-            fields.append((f"s_{r.name}", kept * warps * VECTOR_BYTES * groups, VECTOR_BYTES, what))
+            kept = {columns_source: columns} if r.kept else {"1": 1}
+            holds = f"f32 ({columns if r.kept else 1}, {warps} warps)"
+            fields.append(of_groups(f"s_{r.name}", F32, {**kept, warps_source: warps}, holds))
     if problem.transposed and program.block:
-        passes, slabs, blocks = block_passes(problem), rows // SLAB_ROWS, rows // program.block
-        shared = [(f"j_{r.name}", slabs, "slabs of 16 rows") for r in passes.reduced]
-        for name, count, each in (*shared, *((f"b_{name}", blocks, "blocks") for name in passes.held)):
-            size = columns * count * VECTOR_BYTES * groups
-            fields.append((name, size, VECTOR_BYTES, f"f32 ({columns}, {count} {each}){per_group}"))
+        passes, whole = block_passes(problem), f"({rows_source})" if "//" in rows_source else rows_source
+        shared = [(f"j_{r.name}", SLAB_ROWS, "slabs of 16 rows") for r in passes.reduced]
+        for name, each, what in (*shared, *((f"b_{name}", program.block, "blocks") for name in passes.held)):
+            extents = {columns_source: columns, f"{whole} // {each}": rows // each}
+            fields.append(of_groups(name, F32, extents, f"f32 ({columns}, {rows // each} {what})"))
     if problem.row_scale:
-        slot = scale_bytes(problem, c)
-        pitch = -(-slot // BOX_ALIGN) * BOX_ALIGN
-        padded = f", {pitch} B apart" if pitch > slot else ""
-        what = f"f32 {scale_box(problem, c)} x {c.stages} stages{padded}"
-        size = pitch * (c.stages - 1) + slot
-        fields.append((f"s_{problem.row_scale[0].name}", size, BOX_ALIGN, what))
-    for name, dtype, extent in (("sA", problem.a.dtype, tile_m), ("sB", problem.b.dtype, tile_n)):
-        what = f"{dtype} ({extent}, {tile_k}) x {c.stages} stages"
-        fields.append((name, extent * tile_k * dtype.bytes * c.stages, TENSOR_ALIGN, what))
-    for out in program.outputs:
-        what = f"{out.dtype} ({sub_m}, {sub_n}) x {c.store_stages} stages{per_group}"
-        fields.append((f"s_{out.name}", sub_m * sub_n * out.dtype.bytes * c.store_stages * groups, TENSOR_ALIGN, what))
+        fields.append(_scale_field(problem, c, f"s_{problem.row_scale[0].name}"))
+
+    def ring(name: str, dtype: DType, extents: tuple[int, int], stages: int, groups: int = 1) -> SmemField:
+        holds = f"{dtype} {extents} x {stages} stages{per_group * (groups > 1)}"
+        count = extents[0] * extents[1] * stages * groups
+        return SmemField(name, Element.of(dtype), count, f"cute.cosize({name}_layout)", holds, TENSOR_ALIGN)
+
+    fields += [
+        ring("sA", problem.a.dtype, (tile_m, tile_k), c.stages),
+        ring("sB", problem.b.dtype, (tile_n, tile_k), c.stages),
+        *(ring(f"s_{out.name}", out.dtype, (sub_m, sub_n), c.store_stages, groups) for out in program.outputs),
+        *(ring(f"s_{o.name}", o.dtype, (sub_m, sub_n), c.load_stages) for o in program.tiles),
+    ]
     if c.in_cluster:
-        count = given_subtiles(problem, c)
-        what = f"{problem.mma.accumulator} ({sub_m}, {sub_n}) x {count} sums of other parts"
-        fields.append(("sum_given", sub_m * sub_n * PARTIAL_BYTES * count, ACCESS_BYTES, what))
-    for o in program.tiles:
-        what = f"{o.dtype} ({sub_m}, {sub_n}) x {c.load_stages} stages"
-        fields.append((f"s_{o.name}", sub_m * sub_n * o.dtype.bytes * c.load_stages, TENSOR_ALIGN, what))
+        fields.append(_given_field(problem, c))
     return fields
+
+
+def _scale_field(problem: GemmProblem, c: Candidate, name: str) -> SmemField:
+    """The ring of scales, whose slots begin at a multiple of what TMA writes to."""
+    slot = scale_bytes(problem, c)
+    pitch = -(-slot // BOX_ALIGN) * BOX_ALIGN
+    padded = f", {pitch} B apart" if pitch > slot else ""
+    holds = f"f32 {scale_box(problem, c)} x {c.stages} stages{padded}"
+    count = (pitch * (c.stages - 1) + slot) // F32.bytes
+    return SmemField(name, F32, count, f"cute.cosize({name}_layout)", holds, BOX_ALIGN)
+
+
+def _given_field(problem: GemmProblem, c: Candidate) -> SmemField:
+    """Sums that the other parts of a product store in this CTA."""
+    (sub_m, sub_n), count, accumulator = epilogue_tile(problem, c), given_subtiles(problem, c), problem.mma.accumulator
+    halves = [" // 2" * (problem.paired_dim == dim) for dim in "mn"]
+    m, n = (f"(t.tile[{i}]{half} // t.epilogue_tile[{i}])" for i, half in enumerate(halves))
+    pair = ", 2" * bool(problem.paired_dim)
+    source = f"cluster_sum.elements(t.epilogue_tile, {m} * {n}, t.split_k{pair})"
+    holds = f"{accumulator} ({sub_m}, {sub_n}) x {count} sums of other parts"
+    return SmemField("sum_given", Element.of(accumulator), sub_m * sub_n * count, source, holds, ACCESS_BYTES)
 
 
 def derive(problem: GemmProblem, c: Candidate) -> Derived:

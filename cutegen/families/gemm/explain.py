@@ -12,11 +12,13 @@ from cutegen.epilogue import Operand, Output
 from cutegen.families.explanation import (
     Extent,
     Section,
+    explain_barriers,
     explain_decisions,
     explain_dispatch,
     explain_pipelines,
     explain_roles,
     explain_smem,
+    explain_waits,
     of_each,
     read_extents,
     roofline,
@@ -68,7 +70,8 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
     if len(resolved.tilings) > 1:
         sections.append(_dispatch(resolved))
     several = f", {shown.name}" * (len(resolved.tilings) > 1)
-    for make in (explain_roles, explain_pipelines, partial(explain_smem, resolved.arch), partial(_registers, resolved)):
+    of_arch = (partial(explain_smem, resolved.arch), partial(_registers, resolved))
+    for make in (explain_roles, explain_pipelines, explain_barriers, explain_waits, *of_arch):
         sections += [replace(section, title=section.title + several) for section in of_each([shown], make)]
     if shown.candidate.dynamic or shown.candidate.split_k > 1:
         sections += of_each([shown], _work)

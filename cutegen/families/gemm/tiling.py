@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
+from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import STAGES_OF_A, Candidate, cluster_size
 from cutegen.families.gemm.derived import (
     EPILOGUE_COLUMNS,
-    INDEX_BYTES,
     QUEUE_COUNTERS,
     QUEUE_STAGES,
     Derived,
@@ -20,11 +19,20 @@ from cutegen.families.gemm.derived import (
     scale_box,
     warpgroups_per_tile,
 )
-from cutegen.families.gemm.last_tile import box, boxed_tiles, boxes
+from cutegen.families.gemm.last_tile import box, boxed_tiles
 from cutegen.families.gemm.orientation import kernel_frame
+from cutegen.families.gemm.pipelines import (
+    LOAD_WARP,
+    TILE_LOAD_WARP,
+    consumer_warps,
+    list_barriers,
+    list_pipelines,
+    load_warps,
+    scheduler_warp,
+)
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
-from cutegen.families.resolved import IDLE, PipelinePlan, Role
+from cutegen.model.kernel import IDLE, KernelModel, Role, Warps
 from cutegen.runtime.gemm import GemmTiling
 
 
@@ -54,8 +62,14 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
         raster_group=c.raster_group,
         **_work_numbers(problem, c, d),
     )
-    sources, pipelines, roles = _sources(problem, c), _pipelines(problem, c, d), _roles(problem, c)
-    return ResolvedGemmTiling(name, numbers, sources, d.smem, pipelines, roles, knobs, module=module)
+    box_bytes = _box_numbers(problem, c).get("box_bytes", 0)
+    model = KernelModel(
+        roles=_roles(problem, c),
+        pipelines=tuple(list_pipelines(problem, c, d, box_bytes)),
+        smem=d.smem,
+        barriers=list_barriers(problem, c),
+    )
+    return ResolvedGemmTiling(name, numbers, _sources(problem, c), model, knobs, module=module)
 
 
 def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
@@ -146,60 +160,6 @@ def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     return {field: sources[field] for field in _work_numbers(problem, c, derive(problem, c))}
 
 
-def _pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> tuple[PipelinePlan, ...]:
-    consumers = "consumer warpgroups" if c.schedule == "cooperative" else "the consumer whose turn it is"
-    if c.consumers == 1:
-        consumers = "consumer warpgroup"
-    group_warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
-    full = f"1 arrival and {'up to ' if problem.ragged else ''}{d.stage_bytes} bytes by TMA"
-    if problem.gather:
-        full += f", {WARP_THREADS * gather_warps(problem, c)} threads arrive when their copies are there"
-    producer = "load and gather warps" if problem.gather else "load warp"
-    plans = [
-        PipelinePlan(
-            "ab", "TmaAsync", producer, consumers, c.stages, d.stage_bytes, full, f"{d.empty_arrivals} warps arrive"
-        )
-    ]
-    if tiles := problem.kernel_epilogue.tiles:
-        full = f"1 arrival and {d.load_bytes} bytes by TMA ({', '.join(t.name for t in tiles)})"
-        empty = f"{group_warps} warps arrive"
-        plans.append(
-            PipelinePlan("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, empty)
-        )
-    if size := _box_numbers(problem, c).get("box_bytes"):
-        full = f"1 arrival and {size} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
-        empty = "as in ab; no box is released, as none follows it"
-        plans.append(PipelinePlan("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), size, full, empty))
-    if c.dynamic:
-        peers = cluster_size(c)
-        full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"
-        empty = f"{d.queue_readers * peers} warps{' of all CTAs' * (peers > 1)} arrive at CTA 0"
-        kind = "StoreAsync" if peers > 1 else "Async"
-        plans.append(
-            PipelinePlan("queue", kind, "scheduler warp", "all by tile", QUEUE_STAGES, INDEX_BYTES, full, empty)
-        )
-    if c.in_cluster:
-        others = "those of the other CTAs"
-        size = next(region.bytes for region in d.smem if region.name == "sum_given")
-        full, empty = (
-            f"{group_warps * (c.split_k - 1)} warps of other CTAs have {done}" for done in ("stored", "read")
-        )
-        plans.append(PipelinePlan("sum", "Cluster", others, consumers, 1, size, full, empty))
-    outputs = problem.kernel_epilogue.outputs
-    store_bytes = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in outputs)
-    kind, drain, empty = "TmaStore", "TMA", "the storing warp waits until TMA has read the slot"
-    if all(o.direct for o in outputs):
-        kind, drain, empty = "Threads", "the same threads", "one barrier later all of them have read the slot"
-    full = "all threads of the group at a named barrier"
-    plans.append(PipelinePlan("store", kind, consumers, drain, c.store_stages, store_bytes, full, empty))
-    return tuple(plans)
-
-
-def scheduler_warp(problem: GemmProblem) -> int:
-    """The warp that claims tiles in a dynamic schedule: the first that loads nothing."""
-    return 2 if problem.kernel_epilogue.tiles else 1
-
-
 def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     operands = [t.name for t in (problem.a, problem.b) if t is not problem.gathered]
     scale = [problem.row_scale[0].name] if problem.row_scale else []
@@ -207,27 +167,26 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
     if "box_bytes" in _box_numbers(problem, c):
         load += f", at the end boxes of {problem.kernel_epilogue.tiles[0].name}"
-    roles = [Role("load warp", (0, 0), c.producer_registers, load)]
+    roles = [Role(LOAD_WARP, c.producer_registers, load)]
     if tiles := problem.kernel_epilogue.tiles:
         what = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"
-        roles.append(Role("tile load warp", (1, 1), c.producer_registers, what))
-    first_idle = scheduler_warp(problem)
+        roles.append(Role(TILE_LOAD_WARP, c.producer_registers, what))
+    scheduler = scheduler_warp(problem)
+    first_idle = scheduler.first
     if c.dynamic:
         claims = "claims tiles" if c.cluster == (1, 1) else "in CTA 0 of a cluster: claims tiles for all its CTAs"
-        roles.append(Role("scheduler warp", (first_idle, first_idle), c.producer_registers, claims))
+        roles.append(Role(scheduler, c.producer_registers, claims))
         first_idle += 1
-    gather = gather_warps(problem, c)
-    first_gather = WARPS_PER_WARPGROUP - gather
+    gather = [warps for warps in load_warps(problem, c) if warps not in (LOAD_WARP, TILE_LOAD_WARP)]
+    first_gather = gather[0].first if gather else WARPS_PER_WARPGROUP
     if first_idle < first_gather:
         name = "idle warps" if first_gather - first_idle > 1 or not gather else "idle warp"
-        roles.append(Role(name, (first_idle, first_gather - 1), c.producer_registers, IDLE))
+        roles.append(Role(Warps(name, first_idle, first_gather - first_idle), c.producer_registers, IDLE))
     if problem.gather and problem.gathered:
         copied = " and ".join([problem.gathered.name, *(scale if problem.gathers_row_scale else [])])
         does = f"copy the rows of {copied} that {problem.gather.index} names"
-        name = "gather warps" if gather > 1 else "gather warp"
-        roles.append(Role(name, (first_gather, WARPS_PER_WARPGROUP - 1), c.producer_registers, does))
-    for group in range(c.consumers):
-        first = WARPS_PER_WARPGROUP * (1 + group)
+        roles.append(Role(gather[0], c.producer_registers, does))
+    for group, warps in enumerate(consumer_warps(c)):
         if c.schedule == "pingpong":
             does = f"tiles {group}, {group + 2}, {group + 4}, ...: MMA, then its epilogue while the other computes"
         else:
@@ -238,5 +197,5 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
                 else "all rows"
             )
             does = f"{rows} of the tile: MMA, then the epilogue{' of its share' * c.in_cluster}"
-        roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
+        roles.append(Role(warps, c.consumer_registers, does))
     return tuple(roles)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cutegen.arch import ARCHS
-from cutegen.arch.architecture import MBARRIER_BYTES
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.mla_decode.derived import CONSUMERS, QUERY_BOXES, TILE_COLUMNS, derive
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
@@ -34,12 +33,5 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         pdl_early=tiling.candidate.pdl_schedule_ahead,
-        mbarriers=sum(region.bytes for region in tiling.smem if _is_made(region.name, numbers.cluster))
-        // MBARRIER_BYTES,
+        mbarriers=tiling.model.count_mbarriers(),
     )
-
-
-def _is_made(region: str, cluster: int) -> bool:
-    """Whether a region of shared memory holds mbarriers that the kernel makes: those for columns that come from the
-    other CTA of a cluster have their place in every kernel."""
-    return region.startswith(("full_", "empty_")) and (cluster > 1 or region != "full_given")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch.architecture import (
-    MBARRIER_BYTES,
-    TENSOR_ALIGN,
-    WARP_THREADS,
-    WARPGROUP_THREADS,
-    WARPS_PER_WARPGROUP,
-)
+from cutegen.arch.architecture import TENSOR_ALIGN, WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.mla_decode.candidate import Candidate
 from cutegen.families.mla_decode.problem import MlaProblem
-from cutegen.families.mla_decode.resolved import FreeGroup, NamedBarrier
-from cutegen.families.resolved import SmemRegion, lay_out_struct
+from cutegen.families.mla_decode.resolved import FreeGroup
+from cutegen.model.kernel import Mbarriers, NamedBarrier, Warps
+from cutegen.model.smem import F32, I32, Element, SmemField, SmemRegion, lay_out
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
 
 CONSUMERS = 2  # warpgroups; w takes block 2i + w of pair i, and columns 256w.. of O
@@ -25,28 +20,53 @@ TILE_COLUMNS = 64  # of Q and K: one swizzled row of 128 bytes, one TMA box, one
 QUERY_BOXES = (16, 32, ROW_BLOCK)
 WORD = 4  # bytes of an f32 or i32
 THREADS = WARPGROUP_THREADS * (CONSUMERS + 1)
-CONSUMING = WARPGROUP_THREADS * CONSUMERS
 # A pair's tiles are given back in groups, each by the warpgroup that reads them last: (buffer, warpgroup, tiles).
 # V is the first eight tiles; tile 8 holds P of the buffer's block, which the other warpgroup reads.
 FREE_ORDER = ((0, 0, (0, 1, 2, 3)), (0, 1, (4, 5, 6, 7, 8)), (1, 1, (4, 5, 6, 7)), (1, 0, (0, 1, 2, 3, 8)))
+# Warps of the header; the first warp and the first of consumer 1 have a part in barriers of their own as well.
+CONSUMER_WARPS = tuple(Warps(f"consumer {w}", WARPS_PER_WARPGROUP * w, WARPS_PER_WARPGROUP) for w in range(CONSUMERS))
+K_WARP, Q_WARP, MEET_WARP, IDLE_WARP = (
+    Warps(f"{name} warp", WARPS_PER_WARPGROUP * CONSUMERS + i) for i, name in enumerate(("K", "Q", "meet", "idle"))
+)
+SETUP_WARP, FIND_WARP = Warps("warp 0", CONSUMER_WARPS[0].first), Warps("warp 4", CONSUMER_WARPS[1].first)
+LOAD_WARPS = (K_WARP, Q_WARP)
+SINGLE_WARPS = {
+    "setup": SETUP_WARP, "find": FIND_WARP, "k": K_WARP, "q": Q_WARP, "meet": MEET_WARP, "idle": IDLE_WARP,
+}  # fmt: skip
 NAMED_BARRIERS = (
-    NamedBarrier(1, "P_READY_0", CONSUMING, "P of warpgroup 0's block and its row references are in SMEM"),
-    NamedBarrier(2, "P_READY_1", CONSUMING, "P of warpgroup 1's block and its row references are in SMEM"),
-    NamedBarrier(3, "BOTH", CONSUMING, "both consumers are done with a request, or with a step of joining its parts"),
-    NamedBarrier(4, "OWN_0", WARPGROUP_THREADS, "warpgroup 0 on its own: zeroed keys, or O staged for its TMA store"),
-    NamedBarrier(5, "OWN_1", WARPGROUP_THREADS, "warpgroup 1 on its own: zeroed keys, or O staged for its TMA store"),
-    NamedBarrier(6, "FOUND", CONSUMING + WARP_THREADS, "the preceding kernel has ended, and the CTA's part is found"),
-    NamedBarrier(
-        7, "MET", CONSUMING + WARP_THREADS, "the meet warp knows who shares requests, and whether all started"
+    *(
+        NamedBarrier(
+            1 + w, f"P_READY_{w}", (CONSUMER_WARPS[w],), (CONSUMER_WARPS[1 - w],),
+            f"P of warpgroup {w}'s block and its row references are in SMEM", "P_READY",
+        )
+        for w in range(CONSUMERS)
     ),
     NamedBarrier(
-        8, "READY", 4 * WARP_THREADS, "mbarriers are initialised, and the part is found or guessed: loads may begin"
+        3, "BOTH", (), CONSUMER_WARPS, "both consumers are done with a request, or with a step of joining its parts"
     ),
-)
+    *(
+        NamedBarrier(
+            4 + w, f"OWN_{w}", (), (CONSUMER_WARPS[w],),
+            f"warpgroup {w} on its own: zeroed keys, or O staged for its TMA store", "OWN",
+        )
+        for w in range(CONSUMERS)
+    ),
+    NamedBarrier(
+        6, "FOUND", (), (*CONSUMER_WARPS, MEET_WARP), "the preceding kernel has ended, and the CTA's part is found"
+    ),
+    NamedBarrier(
+        7, "MET", (MEET_WARP,), CONSUMER_WARPS, "the meet warp knows who shares requests, and whether all started"
+    ),
+    NamedBarrier(
+        8, "READY", (SETUP_WARP, FIND_WARP), LOAD_WARPS,
+        "mbarriers are initialised, and the part is found or guessed: loads may begin",
+    ),
+)  # fmt: skip
 GUESS_BARRIERS = (  # where a part is guessed before the wait for the kernel in front
-    NamedBarrier(9, "CHECKED", 3 * WARP_THREADS, "the load warps' guess is known to be right or wrong"),
-    NamedBarrier(10, "FREED", CONSUMING + 2 * WARP_THREADS, "what was loaded by a wrong guess has landed"),
+    NamedBarrier(9, "CHECKED", (FIND_WARP,), LOAD_WARPS, "the load warps' guess is known to be right or wrong"),
+    NamedBarrier(10, "FREED", (), (*CONSUMER_WARPS, *LOAD_WARPS), "what was loaded by a wrong guess has landed"),
 )
+ALL_BARRIERS = NAMED_BARRIERS + GUESS_BARRIERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,60 +86,73 @@ class Derived:
     smem_bytes: int
 
 
-def smem_map(problem: MlaProblem) -> tuple[tuple[SmemRegion, ...], int]:
-    """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
-    width, tiles, dtype = problem.head_dim, problem.head_dim // TILE_COLUMNS, problem.dtype
-    rows = ROW_BLOCK * CONSUMERS
-    return lay_out_struct(
-        [
-            ("full_q", MBARRIER_BYTES, MBARRIER_BYTES, "mbarrier: Q of the request has landed"),
-            ("empty_q", MBARRIER_BYTES, MBARRIER_BYTES, "mbarrier: both consumers are done with Q"),
-            (
-                "full_k",
-                BUFFERS * tiles * MBARRIER_BYTES,
-                MBARRIER_BYTES,
-                f"{BUFFERS} x {tiles} mbarriers: a tile of K has landed",
-            ),
-            (
-                "empty_k",
-                len(FREE_ORDER) * MBARRIER_BYTES,
-                MBARRIER_BYTES,
-                f"{len(FREE_ORDER)} mbarriers: a group of tiles is read",
-            ),
-            (
-                "full_given",
-                2 * MBARRIER_BYTES,
-                MBARRIER_BYTES,
-                "2 mbarriers: the other CTA of a cluster has told its guess",
-            ),
-            (
-                "work",
-                18 * WORD,
-                WORD,
-                "i32 (9, 2): which keys of which requests are the CTA's, by a guess and behind the wait",
-            ),
-            ("lengths", 160 * WORD, WORD, "i32 (160,): what the guess was made by"),
-            ("guess", 2 * WORD, WORD, "i32 (2,): what became of the loads by the guess"),
-            ("given", 64 * WORD, WORD, "i32 (32, 2): what the other CTA of a cluster told"),
-            ("shared", 8 * WORD, 16, "i32 (4, 2): who shares the CTA's first and its last request, and who joins them"),
-            ("references", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): of the exponents of each row"),
-            ("changed", 8 * WORD, WORD, "i32 (4, 2): whether a warp's references moved"),
-            ("sums", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): row sums of P"),
-            ("tops", rows * WORD, WORD, f"f32 ({ROW_BLOCK}, {CONSUMERS}): largest |O| of each row"),
-            ("sQ", ROW_BLOCK * width * dtype.bytes, TENSOR_ALIGN, f"{dtype} ({ROW_BLOCK}, {width}); O on its way out"),
-            (
-                "sK",
-                BUFFERS * KEY_BLOCK * width * dtype.bytes,
-                TENSOR_ALIGN,
-                f"{dtype} ({KEY_BLOCK}, {width}) x {BUFFERS} blocks; V and P as well",
-            ),
-        ]
-    )
+def list_mbarriers(problem: MlaProblem, c: Candidate) -> tuple[Mbarriers, ...]:
+    """In the order of their fields in shared memory, and of their initialisation."""
+    tiles, groups = problem.head_dim // TILE_COLUMNS, len(FREE_ORDER)
+    return (
+        Mbarriers("full_q", 1, "1", "mbarrier: Q of the request has landed", "1"),
+        Mbarriers(
+            "empty_q", 1, "1", "mbarrier: both consumers are done with Q", f"{CONSUMERS}", "a thread of each consumer"
+        ),
+        Mbarriers(
+            "full_k", BUFFERS * tiles, f"{BUFFERS} * TILES",
+            f"{BUFFERS} x {tiles} mbarriers: a tile of K has landed", "1",
+        ),
+        Mbarriers(
+            "empty_k", groups, f"{groups}", f"{groups} mbarriers: a group of tiles is read",
+            f"{WARPS_PER_WARPGROUP} * t.cluster", "warps that read a group, over all copies",
+        ),
+        Mbarriers(
+            "full_given", 2, "cluster_pair.TURNS", "2 mbarriers: the other CTA of a cluster has told its guess",
+            init="cluster_pair.init", when="t.cluster > 1", made=c.cluster > 1,
+        ),
+    )  # fmt: skip
+
+
+def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
+    """Fields of the kernel's SharedStorage in order."""
+    width, element, rows = problem.head_dim, Element.of(problem.dtype), f"{CONSUMERS} * ROW_BLOCK"
+    each_row = f"f32 ({ROW_BLOCK}, {CONSUMERS})"
+
+    def of_rows(name: str, holds: str) -> SmemField:
+        return SmemField(name, F32, CONSUMERS * ROW_BLOCK, rows, f"{each_row}: {holds}")
+
+    return [
+        *(barriers.field for barriers in list_mbarriers(problem, c)),
+        SmemField(
+            "work", I32, 18, "2 * split_schedule.FIELDS",
+            "i32 (9, 2): which keys of which requests are the CTA's, by a guess and behind the wait",
+        ),
+        SmemField(
+            "lengths", I32, 160, "request_lengths.most_kept(2 * KEY_BLOCK)", "i32 (160,): what the guess was made by"
+        ),
+        SmemField("guess", I32, 2, "2", "i32 (2,): what became of the loads by the guess"),
+        SmemField(
+            "given", I32, 64, "cluster_pair.WORDS * cluster_pair.TURNS",
+            "i32 (32, 2): what the other CTA of a cluster told",
+        ),
+        SmemField(
+            "shared", I32, 8, "8",
+            "i32 (4, 2): who shares the CTA's first and its last request, and who joins them", align=16,
+        ),
+        of_rows("references", "of the exponents of each row"),
+        SmemField("changed", I32, 8, "8", "i32 (4, 2): whether a warp's references moved"),
+        of_rows("sums", "row sums of P"),
+        of_rows("tops", "largest |O| of each row"),
+        SmemField(
+            "sQ", element, ROW_BLOCK * width, "cute.cosize(q_layout)",
+            f"{problem.dtype} ({ROW_BLOCK}, {width}); O on its way out", TENSOR_ALIGN,
+        ),
+        SmemField(
+            "sK", element, BUFFERS * KEY_BLOCK * width, "cute.cosize(k_layout)",
+            f"{problem.dtype} ({KEY_BLOCK}, {width}) x {BUFFERS} blocks; V and P as well", TENSOR_ALIGN,
+        ),
+    ]  # fmt: skip
 
 
 def derive(problem: MlaProblem, c: Candidate) -> Derived:
     """All derived numbers; defined for illegal candidates, too."""
-    regions, smem_bytes = smem_map(problem)
+    regions, smem_bytes = lay_out(list_smem(problem, c))
     columns = problem.latent_dim // CONSUMERS
     return Derived(
         tiles=problem.head_dim // TILE_COLUMNS,

@@ -12,11 +12,13 @@ from cutegen.families.decide import written_knobs
 from cutegen.families.explanation import (
     Extent,
     Section,
+    explain_barriers,
     explain_decisions,
     explain_dispatch,
     explain_pipelines,
     explain_roles,
     explain_smem,
+    explain_waits,
     of_each,
     read_extents,
     roofline,
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
 def explain(resolved: ResolvedMla, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
     """The plan section by section; with a shape (batch, query_len, heads, kv_len) its parts and roofline as well."""
     sections = [_problem(resolved)]
-    for make in (explain_roles, explain_pipelines, _free_groups, _barriers, partial(explain_smem, resolved.arch)):
+    explain_map = partial(explain_smem, resolved.arch)
+    for make in (explain_roles, explain_pipelines, _free_groups, explain_barriers, explain_waits, explain_map):
         sections += of_each(resolved.tilings, make)
     sections += of_each(resolved.tilings, partial(_registers, resolved))
     if len(resolved.tilings) > 1:
@@ -117,11 +120,6 @@ def _free_groups(tiling: ResolvedMlaTiling) -> Section:
     )
     lines = ("A pair of blocks is loaded in this order; each group as soon as its last reader has left it.",)
     return Section("Groups of tiles that are freed together", lines, ("buffer", "tiles", "freed by", "arrivals"), rows)
-
-
-def _barriers(tiling: ResolvedMlaTiling) -> Section:
-    rows = tuple((str(b.id), b.name, str(b.threads), b.says) for b in tiling.named_barriers)
-    return Section("Named barriers", (), ("id", "name", "threads", "behind it"), rows)
 
 
 def _registers(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> Section:

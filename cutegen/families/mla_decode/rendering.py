@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.arch import ARCHS
 from cutegen.families.call_text import CallText, OperandText, call_text
-from cutegen.families.mla_decode.derived import QUERY_BOXES, TILE_COLUMNS
+from cutegen.families.mla_decode.derived import ALL_BARRIERS, QUERY_BOXES, SINGLE_WARPS, TILE_COLUMNS
 from cutegen.families.mla_decode.problem import MlaTensor, promise_text
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla
 from cutegen.families.plan_text import (
@@ -19,7 +19,8 @@ from cutegen.families.plan_text import (
     row_texts,
     tiling_texts,
 )
-from cutegen.families.role_text import list_roles
+from cutegen.model.header import list_barriers, list_roles
+from cutegen.model.kernel import KernelModel, name_numbers
 from cutegen.render.environment import render_template
 from cutegen.runtime.mla import KEY_BLOCK
 
@@ -38,12 +39,17 @@ class QueryText:
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """What kernel.py.jinja and its parts read. box_rows: keys of one TMA copy; boxes: copies that fill a tile.
-    query_boxes: rows of Q of one TMA copy, ascending."""
+    """What kernel.py.jinja and its parts read. model: of the first tiling. warps: numbers of single ones, by what they
+    do. threads: of named barriers, by the constant of their number. box_rows: keys of one TMA copy; boxes: copies that
+    fill a tile. query_boxes: rows of Q of one TMA copy, ascending."""
 
     name: str
     title: str
     overview: tuple[str, ...]
+    model: KernelModel
+    warps: Mapping[str, int]
+    barrier_numbers: tuple[tuple[str, int, bool], ...]
+    threads: Mapping[str, int]
     cutlass_names: tuple[str, ...]
     dtype: str
     short_dtype: str
@@ -74,6 +80,10 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         name=resolved.name,
         title=f"MLA decode for {resolved.arch}: {problem.dtype}, pages of {problem.page_size}, split-KV in one launch.",
         overview=tuple(_overview(resolved)),
+        model=first.model,
+        warps={name: warps.first for name, warps in SINGLE_WARPS.items()},
+        barrier_numbers=tuple(name_numbers(ALL_BARRIERS)),
+        threads={barrier.family or barrier.name: barrier.threads for barrier in ALL_BARRIERS},
         cutlass_names=(
             *sorted({problem.dtype.cutlass, "Boolean", "Float16", "Float32", "Int16", "Int32", "Int64"}),
             "const_expr",
@@ -116,17 +126,15 @@ def _arguments(resolved: ResolvedMla) -> Iterable[str]:
 def _overview(resolved: ResolvedMla) -> Iterable[str]:
     """Roles, pipelines and named barriers of the module docstring."""
     tiling = resolved.tilings[0]
-    yield from list_roles(tiling.roles, tiling.name if len(resolved.tilings) > 1 else "")
+    yield from list_roles(tiling.model.roles, tiling.name if len(resolved.tilings) > 1 else "")
     yield ""
     yield "Pipelines (producer -> consumer):"
-    for pipe in tiling.pipelines:
+    for pipe in tiling.model.pipelines:
         yield f"  {pipe.name}: {pipe.producer} -> {pipe.consumer}, {pipe.stages} x {pipe.stage_bytes} bytes"
         yield f"    full: {pipe.full}"
         yield f"    empty: {pipe.empty}"
     yield ""
-    yield "Named barriers:"
-    for barrier in tiling.named_barriers:
-        yield f"  {barrier.id} {barrier.name}, {barrier.threads} threads: {barrier.says}"
+    yield from list_barriers(tiling.model.barriers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,6 @@ LENGTH = "kv_len"  # of a call the host knows no more than the width of its tabl
 
 
 @dataclass(frozen=True, slots=True)
-class NamedBarrier:
-    """A hardware barrier of the CTA. id: its number. threads: that arrive or wait. says: what holds behind it."""
-
-    id: int
-    name: str
-    threads: int
-    says: str
-
-
-@dataclass(frozen=True, slots=True)
 class FreeGroup:
     """Tiles of one K buffer that `warpgroup` gives back together. arrivals: warps, over the cluster, that free it."""
 
@@ -42,7 +32,6 @@ class ResolvedMlaTiling(ResolvedTiling[MlaTiling]):
     them. q_bytes, tile_bytes: TMA transaction bytes of Q and of one tile of K."""
 
     candidate: Candidate
-    named_barriers: tuple[NamedBarrier, ...]
     free_groups: tuple[FreeGroup, ...]
     q_bytes: int
     tile_bytes: int

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.mla_decode.candidate import ANY, Candidate
 from cutegen.families.mla_decode.derived import (
     BUFFERS,
+    CONSUMER_WARPS,
     CONSUMERS,
+    FIND_WARP,
     GUESS_BARRIERS,
+    IDLE_WARP,
+    K_WARP,
+    MEET_WARP,
     NAMED_BARRIERS,
+    Q_WARP,
     QUERY_BOXES,
     TILE_COLUMNS,
     Derived,
     derive,
+    list_mbarriers,
 )
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
-from cutegen.families.resolved import IDLE, PipelinePlan, Role
+from cutegen.model.kernel import IDLE, KernelModel, Pipeline, Role
 from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling
 
 
@@ -46,11 +52,14 @@ def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMla
         name=name,
         numbers=numbers,
         sources=_sources(c),
-        smem=d.smem,
-        pipelines=_pipelines(problem, c, d),
-        roles=_roles(c),
+        model=KernelModel(
+            roles=_roles(c),
+            pipelines=_pipelines(problem, c, d),
+            smem=d.smem,
+            mbarriers=list_mbarriers(problem, c),
+            barriers=NAMED_BARRIERS + GUESS_BARRIERS * c.pdl_schedule_ahead,
+        ),
         candidate=c,
-        named_barriers=NAMED_BARRIERS + GUESS_BARRIERS * c.pdl_schedule_ahead,
         free_groups=d.free_groups,
         q_bytes=d.q_bytes,
         tile_bytes=d.tile_bytes,
@@ -79,7 +88,7 @@ def _sources(c: Candidate) -> dict[str, str]:
     }
 
 
-def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelinePlan, ...]:
+def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline, ...]:
     tile, peers = d.tile_bytes, " over the cluster" if c.cluster > 1 else ""
     copies = f" in {problem.boxes} copies" if problem.boxes > 1 else ""
     block = tile * d.tiles
@@ -87,10 +96,10 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelineP
     *few, most = QUERY_BOXES
     rows = f"{', '.join(map(str, few))} or {most} rows"
     plans = [
-        PipelinePlan(
+        Pipeline(
             "q", "TmaAsync", "Q warp", "both consumers", 1, d.q_bytes,
             f"1 arrival and {rows} by TMA, whatever holds all",
-            f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM",
+            f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM", (Q_WARP,), CONSUMER_WARPS,
         )
     ]  # fmt: skip
     for buffer in range(BUFFERS):
@@ -99,22 +108,24 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[PipelineP
             f"tiles {_span(g.tiles)}: {g.arrivals} warps of consumer {g.warpgroup}{peers}" for g in groups
         )
         plans.append(
-            PipelinePlan(
+            Pipeline(
                 f"k{buffer}", "TmaAsync", "K warp", "both consumers", 1, block,
                 f"each of {d.tiles} tiles: 1 arrival and {tile} bytes by TMA{copies}", freed,
+                (K_WARP,), CONSUMER_WARPS,
             )
         )  # fmt: skip
     for group in range(CONSUMERS):
         plans.append(
-            PipelinePlan(
+            Pipeline(
                 f"p{group}", "named barrier", f"consumer {group}", f"consumer {1 - group}", 1, p_bytes,
                 f"P_READY_{group}", f"with tile {problem.latent_dim // TILE_COLUMNS} of k{group}",
+                (CONSUMER_WARPS[group],), (CONSUMER_WARPS[1 - group],), own_empty=False,
             )
         )  # fmt: skip
     plans.append(
-        PipelinePlan(
+        Pipeline(
             "out", "TmaStore", "both consumers", "TMA", 1, ROW_BLOCK * problem.latent_dim * problem.dtype.bytes,
-            "OWN_0, OWN_1", "the storing warp waits until TMA has read sQ",
+            "OWN_0, OWN_1", "the storing warp waits until TMA has read sQ", CONSUMER_WARPS, (),
         )
     )  # fmt: skip
     return tuple(plans)
@@ -134,21 +145,19 @@ def _span(tiles: tuple[int, ...]) -> str:
 def _roles(c: Candidate) -> tuple[Role, ...]:
     roles = []
     for group in range(CONSUMERS):
-        first = WARPS_PER_WARPGROUP * group
         single = " and single ones" if group == 0 and c.unit == 1 else ""
         half = ", or half of these," if c.split_columns else ""
         does = (
             f"block {group} of every pair{single}: S = Q K^T, softmax, P to SMEM; columns {256 * group}.."
             f"{256 * group + 255}{half} of O += P V of both blocks; then joins the parts of cut requests"
         )
-        does = f"warp {first} first finds the CTA's part of the work; {does}" if group == 1 else does
-        roles.append(Role(f"consumer {group}", (first, first + WARPS_PER_WARPGROUP - 1), c.consumer_registers, does))
-    first = WARPS_PER_WARPGROUP * CONSUMERS
+        does = f"{FIND_WARP.name} first finds the CTA's part of the work; {does}" if group == 1 else does
+        roles.append(Role(CONSUMER_WARPS[group], c.consumer_registers, does))
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
     load += "; the first before the wait for the preceding kernel" if c.pdl_load_ahead else ""
-    roles.append(Role("K warp", (first, first), c.producer_registers, load))
-    roles.append(Role("Q warp", (first + 1, first + 1), c.producer_registers, "loads Q by TMA, independently of K"))
+    roles.append(Role(K_WARP, c.producer_registers, load))
+    roles.append(Role(Q_WARP, c.producer_registers, "loads Q by TMA, independently of K"))
     meet = "rendezvous: finds which CTAs share this CTA's requests, and whether they are resident"
-    roles.append(Role("meet warp", (first + 2, first + 2), c.producer_registers, meet))
-    roles.append(Role("idle warp", (first + 3, first + 3), c.producer_registers, IDLE))
+    roles.append(Role(MEET_WARP, c.producer_registers, meet))
+    roles.append(Role(IDLE_WARP, c.producer_registers, IDLE))
     return tuple(roles)

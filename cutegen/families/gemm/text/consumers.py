@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.text.expressions import factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +38,10 @@ class ConsumersText:
         """How coordinates end in shared memory of which each group has its own."""
         return ", group" if self.pingpong else ""
 
-    def own(self, tensor: str, modes: int) -> str:
-        """The group's part of a tensor in shared memory with that many modes besides the group."""
-        return f"{tensor}[{'None, ' * modes}group]" if self.pingpong else tensor
-
     def shape(self, *extents: str) -> str:
-        """The shape of such a tensor. extents: of a group's part."""
+        """The shape of a tensor in shared memory of which each group has its own part. extents: of a part."""
         every = (*extents, *(["t.consumers"] if self.pingpong else []))
         return f"({', '.join(every)})" if len(every) > 1 else extents[0]
-
-    def size(self, *extents: str) -> str:
-        """Elements of such a tensor."""
-        every = [x for x in (*extents, "t.consumers" if self.pingpong else "1") if x != "1"] or ["1"]
-        return " * ".join(map(factor, every)) if len(every) > 1 else every[0]
 
 
 def reads_batch(problem: GemmProblem, stored: bool) -> bool:

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.epilogue import EpilogueProgram, device_lines
+from cutegen.epilogue import Operand, device_lines
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.text.blocks import function_after_blocks
-from cutegen.families.gemm.text.consumers import ConsumersText
-from cutegen.families.gemm.text.functions import ElementSources, FunctionText, element_words
-from cutegen.families.gemm.text.groups import GroupText
-from cutegen.families.gemm.text.output_tile import OutputTileText
-from cutegen.families.gemm.text.reductions import ReductionText
-from cutegen.families.gemm.text.tensors import (
-    BlockInputText,
-    ScalarText,
-    TileText,
-    VectorText,
-    block_input_text,
-    tile_text,
-    vector_text,
-)
-from cutegen.render.layout import statement
+from cutegen.families.gemm.text.blocks import after_blocks
+from cutegen.families.gemm.text.functions import FunctionText, Value, accumulators, element_words, operands
+from cutegen.families.gemm.text.tensors import TileText, VectorText, tile_text, vector_text
 
 
 @dataclass(frozen=True, slots=True)
 class InputsText:
-    """What the templates read as k.inputs: those of the epilogue. tiles_read_if: the condition of the kernel's
-    arguments under which tiles are read, "" where they always are. tile_at: names for the place of a tile in the warp
-    that loads them."""
+    """What the templates read as k.inputs: those of the epilogue. switches: scalars of which one is not 0 where tiles
+    are read, none where they always are."""
 
     tiles: tuple[TileText, ...]
-    tiles_read_if: str
-    tile_at: str
+    switches: tuple[Operand, ...]
     vectors: tuple[VectorText, ...]
-    device_scalars: tuple[ScalarText, ...]
+    device_scalars: tuple[Operand, ...]
     host_scalars: tuple[str, ...]
-    blocks: tuple[BlockInputText, ...]
+    blocks: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,59 +39,43 @@ class OutputsText:
         return tuple(o for o in self.every if not o.bulk)
 
 
-def inputs_text(
-    problem: GemmProblem, tile: OutputTileText, consumers: ConsumersText, groups: GroupText | None
-) -> InputsText:
-    """In the kernel's frame."""
-    operands, tiles = problem.kernel_epilogue.operands, problem.kernel_epilogue.tiles
-    batch_is_read = (groups and groups.ragged) or any(o.batched for o in tiles)
+def inputs_text(problem: GemmProblem, group_index: str) -> InputsText:
+    """In the kernel's frame. group_index: see ConsumersText."""
+    program = problem.kernel_epilogue
     return InputsText(
-        tiles=tuple(tile_text(o, groups, problem.paired_dim) for o in tiles),
-        tiles_read_if=_tiles_read_if(problem.kernel_epilogue),
-        tile_at=f"m, n, {'batch' if batch_is_read else '_'}",
+        tiles=tuple(tile_text(o, problem.paired_dim) for o in program.tiles),
+        switches=tuple(o for name in program.tile_switches for o in program.operands if o.name == name),
         vectors=tuple(
-            vector_text(o, consumers, tile, problem.gather if problem.gathers(o.name) else None)
-            for o in operands
+            vector_text(o, group_index, problem.gather if problem.gathers(o.name) else None)
+            for o in program.operands
             if o.kind in ("row_vector", "column_vector")
         ),
-        device_scalars=tuple(
-            ScalarText(o.name, "batch" if o.batched else "0") for o in operands if o.kind == "device_scalar"
-        ),
-        host_scalars=tuple(o.name for o in operands if o.kind == "host_scalar"),
-        blocks=tuple(block_input_text(o, tile, groups) for o in operands if o.kind == "block_input"),
+        device_scalars=tuple(o for o in program.operands if o.kind == "device_scalar"),
+        host_scalars=tuple(o.name for o in program.operands if o.kind == "host_scalar"),
+        blocks=tuple(o for o in program.operands if o.kind == "block_input"),
     )
 
 
-def outputs_text(problem: GemmProblem, groups: GroupText | None) -> OutputsText:
+def outputs_text(problem: GemmProblem) -> OutputsText:
     """In the kernel's frame."""
-    return OutputsText(tuple(tile_text(o, groups, problem.paired_dim) for o in problem.kernel_epilogue.outputs))
+    return OutputsText(tuple(tile_text(o, problem.paired_dim) for o in problem.kernel_epilogue.outputs))
 
 
-def epilogue_text(
-    problem: GemmProblem, sources: ElementSources, consumers: ConsumersText, reductions: Iterable[ReductionText]
-) -> FunctionText:
+def epilogue_text(problem: GemmProblem) -> FunctionText:
     """The function of the outputs, in the kernel's frame."""
     program = problem.kernel_epilogue
     if program.block:
-        arguments, lines = function_after_blocks(problem, sources, consumers)
+        statements, reads = after_blocks(problem)
     else:
-        names = (*sources.accumulators, *(o.name for o in program.operands))
-        arguments = {name: sources.in_f32[name] for name in names}
-        lines = tuple(statement(line, indent=4) for line in device_lines(program))
-    outputs, reduced = [o.name for o in program.outputs], [r.name for r in reductions]
+        statements = device_lines(program)
+        reads = (*accumulators(problem).values(), *operands(problem).values())
     return FunctionText(
         name="epilogue",
         summary=f"One {element_words(problem)}; all values are f32 until they are stored.",
-        parameters=tuple(f"{name}: Float32" for name in arguments),
-        lines=lines,
-        results=(*outputs, *reduced),
-        arguments=tuple(arguments.values()),
-        targets=(*(f"r_{name}[i]" for name in outputs), *(f"x_{name}" for name in reduced)),
+        statements=statements,
+        reads=reads,
+        gives=(
+            *(Value(o.name, "output") for o in program.outputs),
+            *(Value(r.name, "reduced") for r in program.reductions),
+        ),
     )
-
-
-def _tiles_read_if(program: EpilogueProgram) -> str:
-    on_device = {o.name for o in program.operands if o.kind == "device_scalar"}
-    values = [f"m_{s}[0].to(Float32)" if s in on_device else s for s in program.tile_switches]
-    tests = [f"{value} != 0.0" for value in values]
-    return tests[0] if len(tests) == 1 else " | ".join(f"({test})" for test in tests)

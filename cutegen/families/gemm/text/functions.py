@@ -1,16 +1,12 @@
-"""The functions of the epilogue in the kernel module, and where in a thread the values are that they read."""
+"""The functions of the epilogue in the kernel module, and what they read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cutegen.epilogue import EpilogueProgram
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.text.tensors import VectorText
-
-MAX_TARGETS = 80  # columns
+from cutegen.render.layout import statement
 
 
 class Parameter(NamedTuple):
@@ -20,57 +16,48 @@ class Parameter(NamedTuple):
     kind: str
 
 
+class Value(NamedTuple):
+    """What a function reads or gives. kind: of an operand; or where else it is, see values.py.jinja. op: of a
+    reduction."""
+
+    name: str
+    kind: str
+    op: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionText:
-    """A function and its call. arguments, targets: of the call, one of each for every parameter and result."""
+    """A function of f32 values, and the call of it: one value for every parameter and result."""
 
     name: str
     summary: str
-    parameters: tuple[str, ...]
-    lines: tuple[str, ...]
-    results: tuple[str, ...]
-    arguments: tuple[str, ...]
-    targets: tuple[str, ...]
+    statements: tuple[str, ...]
+    reads: tuple[Value, ...]
+    gives: tuple[Value, ...]
 
     @property
-    def wide(self) -> bool:
-        """Whether the targets of the call take a line each."""
-        return len(", ".join(self.targets)) > MAX_TARGETS
-
-
-@dataclass(frozen=True, slots=True)
-class ElementSources:
-    """Where the values are that belong to element i of a subtile. accumulators: by name, as they are; operands: by
-    name, in f32. to_f32: what makes an accumulator f32."""
-
-    accumulators: Mapping[str, str]
-    operands: Mapping[str, str]
-    to_f32: str
+    def lines(self) -> tuple[str, ...]:
+        return tuple(statement(line, indent=4) for line in self.statements)
 
     @property
-    def in_f32(self) -> dict[str, str]:
-        """All of them."""
-        return {**{name: f"{text}{self.to_f32}" for name, text in self.accumulators.items()}, **self.operands}
+    def kinds(self) -> frozenset[str]:
+        """Of what it reads and gives."""
+        return frozenset(value.kind for value in (*self.reads, *self.gives))
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(value.name for value in self.reads)
 
 
-def element_sources(problem: GemmProblem, vectors: Iterable[VectorText], to_f32: str) -> ElementSources:
-    """In the kernel's frame."""
-    program = problem.kernel_epilogue
-    accumulators = {"acc": "acc[first + i]"}
-    if problem.paired:
-        accumulators = {"acc_0": "acc[first + i]", "acc_1": "acc[first + pair + i]"}
-    found = {
-        **{v.name: v.smem_element for v in vectors},
-        **{name: f"r_{name}" for name in _names(program, "device_scalar")},
-        **{name: f"o.{name}" for name in _names(program, "host_scalar")},
-        **{name: f"r_{name}[i].to(Float32)" for name in _names(program, "tile")},
-        **{name: f"block_input.element(r_{name}, i, t.epilogue_tile[1])" for name in _names(program, "block_input")},
-    }
-    return ElementSources(accumulators, found, to_f32)
+def accumulators(problem: GemmProblem) -> dict[str, Value]:
+    """By name: one of an element, or two of a pair."""
+    kinds = {"acc_0": "first", "acc_1": "second"} if problem.paired else {"acc": "first"}
+    return {name: Value(name, kind) for name, kind in kinds.items()}
 
 
-def _names(program: EpilogueProgram, kind: str) -> list[str]:
-    return [o.name for o in program.operands if o.kind == kind]
+def operands(problem: GemmProblem) -> dict[str, Value]:
+    """By name, in the kernel's frame."""
+    return {o.name: Value(o.name, o.kind) for o in problem.kernel_epilogue.operands}
 
 
 def element_words(problem: GemmProblem) -> str:

@@ -20,7 +20,7 @@ from cutegen.families.gemm.text.epilogue import (
     inputs_text,
     outputs_text,
 )
-from cutegen.families.gemm.text.functions import FunctionText, element_sources
+from cutegen.families.gemm.text.functions import FunctionText
 from cutegen.families.gemm.text.gather import GatherText, gather_text
 from cutegen.families.gemm.text.groups import GroupText, group_text
 from cutegen.families.gemm.text.host import HostText, host_text, kernel_parameters
@@ -37,9 +37,10 @@ from cutegen.families.gemm.text.roles import (
     load_role,
     load_tiles_role,
 )
-from cutegen.families.gemm.text.smem import SmemText, plain_storage, smem_text
-from cutegen.families.gemm.text.store import StoreText, store_parameters, store_text
+from cutegen.families.gemm.text.smem import SmemText, smem_text
+from cutegen.families.gemm.text.store import StoreText, store_text
 from cutegen.families.gemm.text.work import WorkText, work_text
+from cutegen.model.kernel import KernelModel, name_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class KernelText:
     module: ModuleText
     arguments: ArgumentsText
     host: HostText
+    model: KernelModel
+    barrier_numbers: tuple[tuple[str, int, bool], ...]
     smem: SmemText
     roles: RolesText
     work: WorkText
@@ -88,21 +91,17 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     a, b, *scales = ring_tensors(problem, structure, groups)
     load, gather = load_text((a, b, *scales)), gather_text(problem, structure, (a, b, *scales))
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], scales[0] if scales else None)
-    tile = output_tile_text(problem, groups)
-    inputs, outputs = inputs_text(problem, tile, consumers, groups), outputs_text(problem, groups)
-    boxes = boxes_text(problem, structure, inputs, outputs, tile, consumers)
-    reductions = reductions_text(problem, tile, consumers, groups)
-    sources = element_sources(problem, inputs.vectors, mainloop.to_f32)
-    parameters = store_parameters(problem, consumers, groups, work)
-    blocks = blocks_text(problem, sources, tile, consumers, groups, parameters)
-    epilogue = epilogue_text(problem, sources, consumers, reductions.outputs)
-    store = store_text(parameters, sources, epilogue, inputs, outputs, reductions, tile)
+    tile = output_tile_text(problem)
+    inputs, outputs = inputs_text(problem, consumers.group_index), outputs_text(problem)
+    boxes = boxes_text(problem, structure, inputs, outputs)
+    reductions, epilogue = reductions_text(problem), epilogue_text(problem)
+    store = store_text(problem, consumers, groups, work, epilogue, reductions, tile)
+    blocks = blocks_text(problem, store.parameters)
     own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
-    plain = plain_storage(tile, consumers, work, groups, inputs, blocks, reductions)
     own_parameters = kernel_parameters((a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, work)
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
-    cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.tiles_read_if or mainloop.promoted_k else set()
+    cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.switches or mainloop.promoted_k else set()
     device_modules = {
         "accumulator": True,
         "block_input": inputs.blocks,
@@ -123,7 +122,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         module=module_text(resolved, kernel, given, problem, load.ahead, cutlass_names, imported),
         arguments=arguments,
         host=host_text(problem, a, b, groups, own_parameters),
-        smem=smem_text(a, b, mainloop, work, tile, inputs, outputs, boxes, plain),
+        model=kernel.tilings[0].model,
+        barrier_numbers=tuple(name_numbers(kernel.tilings[0].model.barriers)),
+        smem=smem_text(mainloop, inputs, outputs, boxes),
         roles=RolesText(
             load=load_role(load, work, boxes),
             gather=gather_role(gather, work),

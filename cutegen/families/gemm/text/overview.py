@@ -10,7 +10,7 @@ from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.text.gather import gather_overview
 from cutegen.families.gemm.text.groups import group_overview
 from cutegen.families.gemm.text.load import RingTensor
-from cutegen.families.role_text import list_roles
+from cutegen.model.header import list_roles
 
 WIDTH = 112  # characters of a line of running text
 
@@ -38,10 +38,10 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: Iterable[Ring
         yield ""
     yield from gather_overview(problem)
     yield from group_overview(problem)
-    yield from list_roles(first.roles, first.name if len(kernel.tilings) > 1 else "")
+    yield from list_roles(first.model.roles, first.name if len(kernel.tilings) > 1 else "")
     yield ""
     yield "Pipelines (producer -> consumer):"
-    for pipe in first.pipelines:
+    for pipe in first.model.pipelines:
         yield f"  {pipe.name:<6} {pipe.kind:<9} {pipe.producer} -> {pipe.consumer}"
         yield f"         full: {pipe.full}"
         yield f"         empty: {pipe.empty}"

@@ -16,7 +16,7 @@ from cutegen.families.gemm.text.gather import GatherText
 from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.output_tile import OutputTileText
-from cutegen.families.gemm.text.reductions import ReductionsText
+from cutegen.families.gemm.text.reductions import WORDS, ReductionsText, warp_extents
 from cutegen.families.gemm.text.tensors import TileText
 from cutegen.families.gemm.text.work import WorkText
 
@@ -93,7 +93,7 @@ def load_tiles_role(inputs: InputsText, work: WorkText) -> RoleText | None:
     for c in inputs.tiles:
         fields += [_atom(f"tma_{c.name}"), _tensor(f"m_{c.name}", c.modes), _tensor(f"s_{c.name}", "eM, eN, stages")]
     fields += [_field("load_pipeline", "pipeline.PipelineTmaAsync"), *_order(work)]
-    if inputs.tiles_read_if:
+    if inputs.switches:
         fields.append(_reads_tiles())
     return RoleText("TileLoadOperands", "What the epilogue-tile load warp works on.", tuple(fields))
 
@@ -135,15 +135,18 @@ def epilogue_fields(
     if blocks and blocks.along_m:
         yield from _joined_blocks(blocks, tile, consumers)
     if blocks:
-        yield from (_tensor(f"m_{x.name}", x.modes) for x in blocks.outputs)
+        modes = "m blocks, n" if blocks.along_m else "m, n blocks"
+        yield from (_tensor(f"m_{x.name}", modes + ", batch" * x.batched) for x in blocks.outputs)
     for r in reductions.outputs:
-        yield _tensor(f"m_{r.name}", r.modes)
-        yield FieldText(f"p_{r.name}", "cute.Tensor", f"scratch: one value per {r.partial}", f"p_{r.name}")
-        if r.smem_shape:
-            yield _tensor(f"s_{r.name}", r.smem_modes, _stored(f"s_{r.name}", r.smem_shape))
+        yield _tensor(f"m_{r.name}", ", ".join((*r.kept, *["batch"] * r.batched)))
+        partial = f"{WORDS[r.kept]} and tile" if r.kept else "tile"
+        yield FieldText(f"p_{r.name}", "cute.Tensor", f"scratch: one value per {partial}", f"p_{r.name}")
+        if extents := warp_extents(r, tile, consumers):
+            modes = f"{'bN' if r.kept else 1}, warps{consumers.group_index}"
+            yield _tensor(f"s_{r.name}", modes, _stored(f"s_{r.name}", consumers.shape(*extents)))
     if reductions.outputs:
         yield FieldText("arrivals", "cute.Tensor", f"scratch: tiles done, {reductions.arrivals}", "arrivals")
-        yield FieldText("s_ticket", "cute.Tensor", "", _stored("s_ticket", reductions.ticket_shape))
+        yield FieldText("s_ticket", "cute.Tensor", "", _stored("s_ticket", consumers.shape("1")))
     if reductions.masks_columns or (blocks and not blocks.along_m):
         yield _extent("mB", "n", "columns", problem)
     if reductions.masks_rows or (blocks and blocks.along_m):
@@ -184,12 +187,12 @@ def _inputs(inputs: InputsText) -> Iterator[FieldText]:
         _tensor(name, modes) for name, modes in {v.index: v.index_modes for v in inputs.vectors if v.index}.items()
     )
     yield from (_tensor(f"m_{x.name}", "") for x in inputs.device_scalars)
-    yield from (_tensor(f"m_{x.name}", x.modes) for x in inputs.blocks)
+    yield from (_tensor(f"m_{x.name}", "m blocks, n blocks" + ", batch" * x.batched) for x in inputs.blocks)
     yield from (_field(name, "Float32") for name in inputs.host_scalars)
     yield from (_tensor(f"s_{c.name}", "eM, eN, stages") for c in inputs.tiles)
     if inputs.tiles:
         yield _field("load_pipeline", "pipeline.PipelineTmaAsync")
-    if inputs.tiles_read_if:
+    if inputs.switches:
         yield _reads_tiles()
 
 
@@ -215,14 +218,14 @@ def _consumed_boxes(boxes: BoxesText | None) -> Iterator[FieldText]:
 
 
 def _joined_blocks(blocks: BlocksText, tile: OutputTileText, consumers: ConsumersText) -> Iterator[FieldText]:
-    slabs = f"{factor(tile.rows)} // {SLAB_ROWS}"
+    slabs, in_tile = (f"{factor(tile.rows)} // {size}" for size in (SLAB_ROWS, blocks.size))
     for r in blocks.reduced:
         shape = consumers.shape(tile.columns, slabs)
         yield _tensor(
             f"j_{r.name}", f"bN, slabs of {SLAB_ROWS} rows{consumers.group_index}", _stored(f"j_{r.name}", shape)
         )
     for name in blocks.held:
-        shape = consumers.shape(tile.columns, blocks.in_tile)
+        shape = consumers.shape(tile.columns, in_tile)
         yield _tensor(f"b_{name}", f"bN, blocks{consumers.group_index}", _stored(f"b_{name}", shape))
 
 

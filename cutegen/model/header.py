@@ -1,10 +1,10 @@
-"""Roles of warps in the docstring of a kernel module, of any family."""
+"""A kernel's model in the docstring of its module."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cutegen.families.resolved import Role
+from cutegen.model.kernel import NamedBarrier, Role
 from cutegen.render.layout import wrapped
 
 
@@ -14,5 +14,11 @@ def list_roles(roles: Sequence[Role], whose: str = "") -> Iterable[str]:
     width = max((len(role.name) for role in roles), default=0)
     yield f"Roles (warps of one CTA{f'; all numbers here are of {whose}' if whose else ''}):"
     for role in roles:
-        start = f"  {role.name:<{width}}  {role.warps_text:<6}  "
+        start = f"  {role.name:<{width}}  {role.warps.span:<6}  "
         yield from wrapped(start + role.does, " " * len(start))
+
+
+def list_barriers(barriers: Sequence[NamedBarrier]) -> Iterable[str]:
+    yield "Named barriers:"
+    for barrier in barriers:
+        yield f"  {barrier.id} {barrier.name}, {barrier.threads} threads: {barrier.says}"

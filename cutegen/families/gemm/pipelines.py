@@ -1,0 +1,120 @@
+"""Rings and named barriers of a GEMM kernel: who fills and drains what, and what completes a phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
+from cutegen.families.gemm.candidate import Candidate, cluster_size
+from cutegen.families.gemm.derived import INDEX_BYTES, QUEUE_STAGES, Derived, gather_warps, warpgroups_per_tile
+from cutegen.families.gemm.last_tile import boxes
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.model.kernel import Arrivals, Creation, NamedBarrier, Pipeline, Warps
+
+LOAD_WARP, TILE_LOAD_WARP = Warps("load warp", 0), Warps("tile load warp", 1)
+
+
+def consumer_warps(c: Candidate) -> tuple[Warps, ...]:
+    """Of each MMA warpgroup, behind the producer's."""
+    return tuple(
+        Warps(f"consumer {group}", WARPS_PER_WARPGROUP * (1 + group), WARPS_PER_WARPGROUP)
+        for group in range(c.consumers)
+    )
+
+
+def scheduler_warp(problem: GemmProblem) -> Warps:
+    """That claims tiles in a dynamic schedule: the first that loads nothing."""
+    return Warps("scheduler warp", 2 if problem.kernel_epilogue.tiles else 1)
+
+
+def load_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
+    """Of the producer warpgroup, those that load."""
+    tiles = (TILE_LOAD_WARP,) if problem.kernel_epilogue.tiles else ()
+    count = gather_warps(problem, c)
+    gather = (Warps(f"gather warp{'s' * (count > 1)}", WARPS_PER_WARPGROUP - count, count),) if count else ()
+    return (LOAD_WARP, *tiles, *gather)
+
+
+def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived, box_bytes: int) -> Iterator[Pipeline]:
+    """In the kernel's frame. box_bytes: of one box of a last tile, 0 where none is loaded."""
+    every = consumer_warps(c)
+    consumers = "consumer warpgroups" if c.schedule == "cooperative" else "the consumer whose turn it is"
+    if c.consumers == 1:
+        consumers = "consumer warpgroup"
+    yield _operands(problem, c, d, consumers)
+    if problem.kernel_epilogue.tiles:
+        yield _tiles(problem, c, d, consumers)
+    if box_bytes:
+        full = f"1 arrival and {box_bytes} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
+        empty = "as in ab; no box is released, as none follows it"
+        yield Pipeline("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), box_bytes, full, empty,
+                       (LOAD_WARP,), every, own_empty=False)  # fmt: skip
+    if c.dynamic:
+        peers = cluster_size(c)
+        full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"
+        empty = f"{d.queue_readers * peers} warps{' of all CTAs' * (peers > 1)} arrive at CTA 0"
+        kind = "StoreAsync" if peers > 1 else "Async"
+        yield Pipeline("queue", kind, "scheduler warp", "all by tile", QUEUE_STAGES, INDEX_BYTES, full, empty,
+                       (scheduler_warp(problem),), (*load_warps(problem, c), *every))  # fmt: skip
+    if c.in_cluster:
+        size = next(region.bytes for region in d.smem if region.name == "sum_given")
+        warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c) * (c.split_k - 1)
+        full, empty = (f"{warps} warps of other CTAs have {done}" for done in ("stored", "read"))
+        yield Pipeline("sum", "Cluster", "those of the other CTAs", consumers, 1, size, full, empty, every, every)
+    yield _outputs(problem, c, d, consumers)
+
+
+def _operands(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
+    full, said = Arrivals(1, "1"), f"1 arrival and {'up to ' if problem.ragged else ''}{d.stage_bytes} bytes by TMA"
+    if problem.gather:
+        copying = WARP_THREADS * gather_warps(problem, c)
+        full = Arrivals(1 + copying, f"1 + {copying}")
+        said += f", {copying} threads arrive when their copies are there"
+    gather = [warps for warps in load_warps(problem, c) if warps.name.startswith("gather")]
+    empty = Arrivals(d.empty_arrivals, "t.empty_arrivals")
+    made = Creation("ab_barriers", "t.stages", "t.stage_bytes", full, empty, "**tma.peers(t.cluster, t.multicast)")
+    producer, arrive = "load and gather warps" if problem.gather else "load warp", f"{empty.count} warps arrive"
+    return Pipeline("ab", "TmaAsync", producer, consumers, c.stages, d.stage_bytes, said, arrive,
+                    (LOAD_WARP, *gather), consumer_warps(c), made)  # fmt: skip
+
+
+def _tiles(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
+    warps = f"{WARPS_PER_WARPGROUP}{' * t.consumers' * (c.schedule != 'pingpong')}"
+    empty = Arrivals(WARPS_PER_WARPGROUP * warpgroups_per_tile(c), warps)
+    alone = "cta_layout_vmnk=cute.make_layout((1, 1, 1, 1))"
+    made = Creation("load_barriers", "t.load_stages", "t.load_bytes", Arrivals(1, "1"), empty, alone)
+    names = ", ".join(t.name for t in problem.kernel_epilogue.tiles)
+    full, arrive = f"1 arrival and {d.load_bytes} bytes by TMA ({names})", f"{empty.count} warps arrive"
+    return Pipeline("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, arrive,
+                    (TILE_LOAD_WARP,), consumer_warps(c), made)  # fmt: skip
+
+
+def _outputs(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
+    outputs = problem.kernel_epilogue.outputs
+    size = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in outputs)
+    kind, drain, empty = "TmaStore", "TMA", "the storing warp waits until TMA has read the slot"
+    if all(o.direct for o in outputs):
+        kind, drain, empty = "Threads", "the same threads", "one barrier later all of them have read the slot"
+    full = "all threads of the group at a named barrier"
+    return Pipeline("store", kind, consumers, drain, c.store_stages, size, full, empty, consumer_warps(c), ())
+
+
+def list_barriers(problem: GemmProblem, c: Candidate) -> tuple[NamedBarrier, ...]:
+    """With pingpong a barrier of each kind for each warpgroup: it waits there until the other one gives it the turn."""
+    every = consumer_warps(c)
+    if c.schedule != "pingpong":
+        return (NamedBarrier(1, "EPILOGUE", (), every, "a subtile is staged, or a slot of the ring is free"),)
+    turns = [(3, "TURN", "the other group has issued its MMAs")]
+    turns += [(5, "TILE_TURN", "the other group has read its tiles")] if problem.kernel_epilogue.tiles else []
+    own = (
+        NamedBarrier(1 + w, f"EPILOGUE_{w}", (), (warps,), f"group {w}: a subtile is staged or a slot free", "EPILOGUE")
+        for w, warps in enumerate(every)
+    )
+    return (
+        *own,
+        *(
+            NamedBarrier(first + w, f"{name}_{w}", (every[1 - w],), (every[w],), f"group {w}: {says}", name)
+            for first, name, says in turns
+            for w in range(len(every))
+        ),
+    )

@@ -1,0 +1,151 @@
+"""A kernel's model states each fact once: what the generated module has of roles, barriers, pipelines and shared memory
+is what the model says, and its words and numbers agree."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import EDGES, resolve_text
+
+from cutegen.families.registry import load_family
+from cutegen.model.kernel import KernelModel, list_waits
+from cutegen.resolve import resolve_file
+
+ROOT = Path(__file__).parents[2]
+SPECS = sorted((ROOT / "specs").glob("*.yaml"))
+SPECS = [path for path in SPECS if not path.name.endswith(".lock.yaml")]
+OPERATORS = {ast.Add: operator.add, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+BARRIER = re.compile(r"barrier_id=(\w+)(?: \+ [^,]+)?, number_of_threads=([\w. *]+)\)")
+
+
+def evaluate(source: str, names: dict[str, Any]) -> int | None:
+    """The value of an expression of the kernel; None where it calls a function."""
+
+    def value(node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return names[node.id]
+        if isinstance(node, ast.Attribute):
+            return getattr(value(node.value), node.attr)
+        if isinstance(node, ast.Subscript):
+            return value(node.value)[value(node.slice)]  # type: ignore[arg-type]
+        assert isinstance(node, ast.BinOp), ast.dump(node)
+        return OPERATORS[type(node.op)](value(node.left), value(node.right))
+
+    tree = ast.parse(source, mode="eval").body
+    outside = any(
+        isinstance(n, ast.Call) or (isinstance(n, ast.Attribute) and not names_of(n) <= names.keys())
+        for n in ast.walk(tree)
+    )
+    return None if outside else int(value(tree))
+
+
+def names_of(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def resolved_specs() -> Iterator[Any]:
+    for path in SPECS:
+        yield pytest.param(path, id=path.stem)
+    for name in EDGES:
+        yield pytest.param(name, id=name)
+
+
+@functools.cache
+def prepare(given: Path | str) -> tuple[Any, dict[str, str]]:
+    """The resolved kernel, and the modules of its package."""
+    resolved = (resolve_file(given) if isinstance(given, Path) else resolve_text(EDGES[given])).resolved
+    return resolved, load_family(resolved.family).render(resolved)
+
+
+@pytest.fixture(params=resolved_specs())
+def prepared(request: pytest.FixtureRequest) -> tuple[Any, dict[str, str]]:
+    return prepare(request.param)
+
+
+def test_sources_have_the_value_of_their_numbers(prepared: tuple[Any, dict[str, str]]) -> None:
+    resolved, _ = prepared
+    computed = 0
+    for tiling in resolved.tilings:
+        model, names = tiling.model, constants(resolved, tiling)
+        pairs = [(r.field.elements, r.field.source) for r in model.smem]
+        pairs += [(a.count, a.source) for p in model.pipelines if p.made for a in (p.made.full, p.made.empty)]
+        pairs += [(p.stages, p.made.stages) for p in model.pipelines if p.made]
+        pairs += [(p.stage_bytes, p.made.tx) for p in model.pipelines if p.made]
+        for number, source in pairs:
+            found = evaluate(source, names)
+            computed += found is not None
+            assert found in (None, number), (tiling.name, source)
+    assert computed >= 2 * len(resolved.tilings)
+
+
+def constants(resolved: Any, tiling: Any) -> dict[str, Any]:
+    from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
+
+    names: dict[str, Any] = {"t": tiling.numbers, "KEY_BLOCK": KEY_BLOCK, "ROW_BLOCK": ROW_BLOCK}
+    if resolved.family == "mla_decode":
+        return {**names, "TILES": resolved.problem.head_dim // 64}
+    groups = next((r.field for r in tiling.model.smem if r.name == "group_table"), None)
+    return {**names, "GROUPS": groups and groups.elements // int(groups.source.split(" * ")[1])}
+
+
+def test_modules_have_what_their_models_say(prepared: tuple[Any, dict[str, str]]) -> None:
+    """Numbers of warps and barriers, threads that meet, fields of SharedStorage: of each module, by the model of its
+    first tiling."""
+    resolved, texts = prepared
+    first: dict[str, Any] = {}
+    for tiling in resolved.tilings:
+        first.setdefault(f"{tiling.module}.py", tiling)
+    for module, tiling in first.items():
+        text, model, t = texts[module], tiling.model, tiling.numbers
+        storage = re.findall(r"^            (\w+): cute\.struct\.(?:MemRange|Align)", text, re.MULTILINE)
+        assert storage == [r.name for r in model.smem]
+        barriers = {b.family or b.name: b for b in reversed(model.barriers)}  # of a family the first
+        for name, barrier in barriers.items():
+            assert re.search(rf"^{name} = {barrier.id}\b", text, re.MULTILINE)
+        used = BARRIER.findall(text)
+        for name, threads in used:
+            if name in barriers:
+                assert evaluate(threads, {"t": t}) == barriers[name].threads, name
+        assert {name for name, _ in used} <= barriers.keys() | {"CHECKED", "FREED"}
+        assert text.count("PipelineTmaAsync.create(") == sum(p.made is not None for p in model.pipelines)
+        assert_roles_are_taken(text, model, t.threads)
+
+
+def assert_roles_are_taken(text: str, model: KernelModel, threads: int) -> None:
+    """Every warp has one role, and the warps that the kernel compares with are the first ones of roles."""
+    warps = [w for role in model.roles for w in range(role.warps.first, role.warps.last + 1)]
+    assert sorted(warps) == list(range(threads // 32))
+    compared = {int(n) for n in re.findall(r"if warp (?:==|>=|<) (\d+):", text)}
+    assert compared <= {role.warps.first for role in model.roles}
+
+
+def test_every_role_and_pipeline_is_in_the_header(prepared: tuple[Any, dict[str, str]]) -> None:
+    resolved, texts = prepared
+    text = texts[f"{resolved.tilings[0].module}.py"]
+    header = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+    model = resolved.tilings[0].model
+    for role in model.roles:
+        assert f"{role.name} {role.warps.span} {role.does}" in header
+    for pipe in model.pipelines:
+        assert f"full: {pipe.full} empty: {pipe.empty}" in header
+
+
+def test_what_one_waits_for_another_signals(prepared: tuple[Any, dict[str, str]]) -> None:
+    resolved, _ = prepared
+    for tiling in resolved.tilings:
+        waited, signalled = set(), set()
+        for _, waits, signals in list_waits(tiling.model):
+            waited |= set(waits)
+            signalled |= set(signals)
+        alone = {b.name for b in tiling.model.barriers if not b.arrive}  # all who come wait
+        alone |= {f"{p.name} {side}" for p in tiling.model.pipelines if not p.drains for side in ("empty", "full")}
+        assert waited ^ signalled <= alone
