@@ -34,14 +34,14 @@ def all_branches(family: str) -> set[str]:
 
 def visited_branches(probes: Iterable[Resolution]) -> set[str]:
     """Those that a rendering of one of the specs takes."""
-    usual = environment._environment()
-    marking = usual.overlay(loader=_Marking(environment.data_folder("templates")), bytecode_cache=None)
+    made = jinja2.Environment(**environment.environment_options(None))
+    made.loader = _Marking(environment.data_folder("templates"))
     found: set[str] = set()
-    kept, environment._environment = environment._environment, lambda *_, **__: marking  # type: ignore[assignment]
+    token = environment.OTHER_ENVIRONMENT.set(lambda _: made)
     try:
         for probe in probes:
             for source in load_family(probe.resolved.family).render(probe.resolved).values():
                 found.update(_MARK.findall(source))
     finally:
-        environment._environment = kept
+        environment.OTHER_ENVIRONMENT.reset(token)
     return found

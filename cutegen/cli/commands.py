@@ -54,7 +54,12 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "render": Entry(
             "cutegen.cli.render:render",
             "Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change.",
-            ("cutegen render specs", "cutegen render --check specs", "cutegen render --diff specs/my_gemm.yaml"),
+            (
+                "cutegen render specs",
+                "cutegen render --check specs",
+                "cutegen render --diff specs/my_gemm.yaml",
+                "cutegen render --origin specs/my_gemm.yaml --file kernel.py:120",
+            ),
         ),
         "build": Entry(
             "cutegen.cli.build:build",

@@ -25,7 +25,10 @@ from cutegen.cli.console import (
 from cutegen.cli.stdin import READERS, refuse_unnamed, stdin_option, typed_text
 from cutegen.diagnostics import CutegenError, plain_lines, printable
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
+from cutegen.render.origin import Line, find_origins
 from cutegen.resolve import resolve_file, save_lock
+
+CODE_WIDTH = 88  # columns of generated lines that --origin aligns what wrote them behind
 
 
 @click.command()
@@ -36,6 +39,15 @@ from cutegen.resolve import resolve_file, save_lock
 @click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 @drop_winners_option
 @click.option("--standalone", is_flag=True, help="Copy the parts of cutegen that the package uses into it.")
+@click.option(
+    "--origin",
+    is_flag=True,
+    help="Write nothing; show what wrote each line of kernel modules and of the plan: "
+    "a line of a template, and fields of the objects that it reads.",
+)
+@click.option(
+    "--file", default="", metavar="FILE[:LINE]", help="One file of the package for --origin, or a line of it."
+)
 @output_option
 @format_option
 def render(
@@ -45,10 +57,15 @@ def render(
     locked: bool,
     drop_winners: bool,
     standalone: bool,
+    origin: bool,
+    file: str,
     output: Path,
     as_json: bool,
 ) -> int:
     """Render each spec to OUTPUT/NAME, and write its lock when there is none or a decision had to change."""
+    if origin or file:
+        others = {"--check": check, "--diff": diff, "--standalone": standalone, "--drop-winners": drop_winners}
+        return _show_origins(specs, [name for name, given in others.items() if given], origin, file, locked, as_json)
     if not (check or diff) and any(typed_text(path) is not None for path in specs):
         raise CutegenError("no package is written from standard input", READERS, exit_code=2)
     for path in specs if locked or check else ():
@@ -111,3 +128,54 @@ def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, remedy: str) -> Non
     if drifts and not diff:
         note(f"  = help: {remedy}")
     mark(annotation(f"{d.path} is {d.kind}\n{remedy}", d.path if d.path.exists() else path) for d in drifts)
+
+
+def _show_origins(specs: list[Path], others: list[str], origin: bool, file: str, locked: bool, as_json: bool) -> int:
+    """others: options that say what a render does with a package, which this does not write."""
+    if not origin:
+        raise CutegenError("--file is for --origin", "add --origin", exit_code=2)
+    if others:
+        said = "--origin shows a package, and neither writes nor compares it"
+        raise CutegenError(said, f"leave out {', '.join(others)}", exit_code=2)
+    if len(specs) > 1:
+        raise CutegenError(f"--origin shows the package of one spec, not of {len(specs)}", "name one", exit_code=2)
+    (path,) = specs
+    if locked:
+        refuse_unnamed(path)
+    try:
+        resolution = resolve_file(path, locked=locked, raw=typed_text(path))
+        package = render_package(resolution.resolved)
+        found = _chosen(find_origins(resolution.resolved, package), package.name, file)
+    except CutegenError as error:
+        report(error, path)
+        if as_json:
+            print_json([{"spec": str(path), "ok": False, "findings": findings(error)}])
+        return error.exit_code
+    if as_json:
+        files = {name: [line.to_json() for line in lines] for name, lines in found.items()}
+        print_json([{"spec": str(path), "ok": True, "findings": [], "files": files, "notes": resolution.notes}])
+        return 0
+    for text in resolution.notes:
+        note(f"{path}: {text}")
+    for name, lines in found.items():
+        if len(found) > 1:
+            say(f"{package.name}/{name}")
+        for line in lines:
+            say(plain_lines(f"{line.number:>4}  {line.text:<{CODE_WIDTH}}  {line.describe()}".rstrip()))
+    return 0
+
+
+def _chosen(files: dict[str, tuple[Line, ...]], package: str, wanted: str) -> dict[str, tuple[Line, ...]]:
+    """wanted: FILE[:LINE], below the package or with its folder; "" for its kernel modules and plan. CutegenError
+    (exit 2): there is no such file, or no such line in it."""
+    if not wanted:
+        kernels = [name for name in files if name.startswith("kernel")]
+        return {name: files[name] for name in (*kernels, "plan.py")}
+    name, _, number = wanted.partition(":")
+    path = Path(name)
+    if path.name not in files or path.parent.name not in ("", package):
+        raise CutegenError(f"{package} has no file `{name}`", f"its files are {', '.join(files)}", exit_code=2)
+    lines = files[path.name]
+    if number and not (number.isdecimal() and 1 <= int(number) <= len(lines)):
+        raise CutegenError(f"{path.name} has no line `{number}`", f"it has lines 1 to {len(lines)}", exit_code=2)
+    return {path.name: tuple(line for line in lines if not number or line.number == int(number))}

@@ -13,7 +13,7 @@ from cutegen.diagnostics import CutegenError
 
 STDIN = "-"
 UNNAMED = Path("stdin.yaml")
-READERS = "`-` is for validate, explain, resolve, and render with --check or --diff"
+READERS = "`-` is for validate, explain, resolve, and render with --check, --diff or --origin"
 _NAME, _TEXT = "cutegen.stdin.name", "cutegen.stdin.text"  # of a click context's meta
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,19 +73,29 @@ def _printable(value: object) -> object:
     return value if isinstance(value, Markup) or not isinstance(value, str) else _NO_MARKUP.sub("\ufffd", value)
 
 
+def environment_options(folder: Path | None) -> dict[str, Any]:
+    """What every environment has. folder: of a family of another package."""
+    shipped = FileSystemLoader(data_folder("templates"))
+    return {
+        "loader": ChoiceLoader([FileSystemLoader(folder), shipped]) if folder else shipped,
+        "undefined": StrictUndefined,
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "keep_trailing_newline": True,
+    }
+
+
 @cache
 def _environment(markup: bool = False, folder: Path | None = None) -> Environment:
-    shipped = FileSystemLoader(data_folder("templates"))
+    finalize = _printable if markup else None
     return Environment(
-        finalize=_printable if markup else None,
-        loader=ChoiceLoader([FileSystemLoader(folder), shipped]) if folder else shipped,
-        bytecode_cache=_bytecode(markup),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=markup,
+        **environment_options(folder), finalize=finalize, autoescape=markup, bytecode_cache=_bytecode(markup)
     )
+
+
+# Given a folder as `render_template` has it, makes the environment, for who looks at a render from inside.
+OTHER_ENVIRONMENT: ContextVar[Callable[[Path | None], Environment] | None]
+OTHER_ENVIRONMENT = ContextVar("other environment", default=None)
 
 
 def render_markup(name: str, **objects: Any) -> str:
@@ -94,4 +106,6 @@ def render_markup(name: str, **objects: Any) -> str:
 def render_template(name: str, folder: Path | None = None, /, **objects: Any) -> str:
     """The text of template `name`, ending in one newline. folder: of a family of another package, whose templates may
     include those that are shipped, `_shared/` among them."""
-    return _environment(folder=folder).get_template(name).render(**objects).rstrip("\n") + "\n"
+    other = OTHER_ENVIRONMENT.get()
+    environment = other(folder) if other else _environment(folder=folder)
+    return environment.get_template(name).render(**objects).rstrip("\n") + "\n"

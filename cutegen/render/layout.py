@@ -44,25 +44,33 @@ def statement(text: str, *, indent: int) -> str:
 def lay_out(text: str) -> str:
     """Python source in which only lines that names of a spec made too long differ from the formatter's layout, with
     those broken as the formatter breaks them; a comment behind such a line goes above it."""
-    lines: list[str] = []
+    if max(map(len, text.split("\n"))) <= WIDTH:
+        return text
+    return "\n".join([line for _, lines in laid_out(text) for line in lines])
+
+
+def laid_out(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The same, step by step: lines of `text`, and the lines that they become."""
     quoted = False
     rest = iter(text.split("\n"))
     for line in rest:
         is_docstring = quoted or '"""' in line
         quoted ^= line.count('"""') % 2 == 1
         indent = len(line) - len(line.lstrip())
+        given = [line]
         if len(line) <= WIDTH or "# fmt: skip" in line:
-            lines.append(line)
+            lines = given
         elif is_docstring or line[indent] == "#":
-            lines += wrapped(line, " " * indent + "# " * (not is_docstring))
+            lines = wrapped(line, " " * indent + "# " * (not is_docstring))
         elif before := _room_for_bracket(line):
-            call = [line[:indent] + line[len(before) :], *_up_to(rest, f"{line[:indent]})")]
-            lines += [f"{before}(", lay_out("\n".join(f"    {x}" for x in call)), f"{line[:indent]})"]
+            given += _up_to(rest, f"{line[:indent]})")
+            call = "\n".join(f"    {x}" for x in [line[:indent] + line[len(before) :], *given[1:]])
+            lines = [f"{before}(", *lay_out(call).split("\n"), f"{line[:indent]})"]
         else:
             code, comment = _split_comment(line[indent:])
-            lines += wrapped(" " * indent + comment, " " * indent + "# ")
+            lines = wrapped(" " * indent + comment, " " * indent + "# ")
             lines += map(_excused, _item(code[:-1], indent) if code.endswith(",") else _broken(code, indent))
-    return "\n".join(lines)
+        yield given, lines
 
 
 def _room_for_bracket(line: str) -> str:

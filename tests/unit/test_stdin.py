@@ -52,6 +52,8 @@ def test_render_compares_and_honours_the_lock_beside(typed, capsys: pytest.Captu
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     typed(PLAIN)
     assert main(["render", "--check", "-", "--stdin-filename", "mine.yaml"]) == 0
+    typed(PLAIN)
+    assert main(["render", "--origin", "-", "--stdin-filename", "mine.yaml", "--file", "kernel.py"]) == 0
     typed(PLAIN + "pipeline: {stages: 3}\n")
     capsys.readouterr()
     assert main(["render", "--diff", "-", "--stdin-filename", "mine.yaml"]) == 1
@@ -60,7 +62,7 @@ def test_render_compares_and_honours_the_lock_beside(typed, capsys: pytest.Captu
     assert "pipeline.stages: the spec now says 3" in err
     typed(PLAIN)
     assert main(["render", "-", "--stdin-filename", "mine.yaml"]) == 2
-    assert "with --check or --diff" in capsys.readouterr().err
+    assert "with --check, --diff or --origin" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 
 
