@@ -33,22 +33,6 @@ class GroupText:
         """Whether coordinates along `dim`, m or n, count from the begin of a tile's group."""
         return self.ragged and (dim == "m") == self.rows_along_m
 
-    def rows_of(self, tensor: str, *, stored: bool) -> str:
-        """The rows of a tile's group in an (m, n) tensor of coordinates."""
-        if stored:
-            return f"row_groups.clip_to_group({tensor}, begin, end, rows_along_m={self.rows_along_m})"
-        return f"row_groups.from_row({tensor}, begin, rows_along_m={self.rows_along_m})"
-
-    def view(self, tensor: str) -> str:
-        return f"row_groups.group_view({tensor}, rows_along_m={self.rows_along_m})"
-
-    def up_to_end(self, tensor: str) -> str:
-        return f"row_groups.up_to_row({tensor}, end, rows_along_m={self.rows_along_m})"
-
-    def row(self, dim: str) -> str:
-        """What is added to a row or column of a tile of the group, in elements."""
-        return "begin + " if self.moves(dim) else ""
-
 
 def group_text(problem: GemmProblem) -> GroupText | None:
     """In the kernel's frame."""
