@@ -16,22 +16,8 @@ class ConsumersText:
 
     @property
     def warps(self) -> str:
-        """Of a group, as source; so are the next three."""
+        """Of a group, as source."""
         return "4" if self.pingpong else "4 * t.consumers"
-
-    @property
-    def threads(self) -> str:
-        return "128" if self.pingpong else "128 * t.consumers"
-
-    @property
-    def barrier(self) -> str:
-        """The named barrier of a group's epilogue."""
-        return "EPILOGUE + group" if self.pingpong else "EPILOGUE"
-
-    @property
-    def slot(self) -> str:
-        """In the ring of outputs, `slot` of the group's own."""
-        return "group * t.store_stages + slot" if self.pingpong else "slot"
 
     @property
     def group_index(self) -> str:
