@@ -34,7 +34,7 @@ def all_branches(family: str) -> set[str]:
 
 def visited_branches(probes: Iterable[Resolution]) -> set[str]:
     """Those that a rendering of one of the specs takes."""
-    made = jinja2.Environment(**environment.environment_options(None))
+    made = environment.TemplateEnvironment()
     made.loader = _Marking(environment.data_folder("templates"))
     found: set[str] = set()
     token = environment.OTHER_ENVIRONMENT.set(lambda _: made)

@@ -1,97 +1,52 @@
-"""The arguments of a call as generated source declares them: to the plan, and to the compiler of the kernel."""
+"""The arguments of a kernel as the compiler is told of them; `_shared/fake_arguments.py.jinja` writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cutegen.dtypes import DType
-from cutegen.render.layout import bracketed
-from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg
+from cutegen.runtime.arguments import Extent, TensorArg
 
 
 @dataclass(frozen=True, slots=True)
-class FakeText:
-    """A symbolic argument for the compiler. text: what it stands for."""
+class Symbol:
+    """An extent that the compiler does not know. name: in generated source, "" of one that occurs once. dim: for
+    errors. multiple: what it is a multiple of."""
 
-    text: str
-    value: str
-
-
-def arguments_text(before: str, args: Iterable[Argument]) -> str:
-    """A tuple of TensorArg and ScalarArg. before: what precedes it on its line."""
-    items = tuple(map(_argument, args))
-    if len(items) > 1:
-        return "(\n" + "".join(f"        {item},\n" for item in items) + "    )"
-    return bracketed("(", items, ")", indent=4, used=len(before), literal=True)
+    name: str
+    dim: str
+    multiple: int = 1
 
 
-def _argument(arg: Argument) -> str:
-    optional = ["optional=True"] * arg.optional
-    if isinstance(arg, ScalarArg):
-        return f"ScalarArg({', '.join((quoted(arg.name), *optional))})"
-    parts = [quoted(arg.name), quoted(arg.dtype), tuple_text(map(quoted, arg.dims))]
-    parts += [f"contiguous={arg.contiguous}", f"align={arg.align}"]
-    if arg.multiple > 1:
-        parts.append(f"multiple={arg.multiple}")
-    if arg.axes:
-        parts.append(f"axes={arg.axes}")
-    if arg.padded:
-        parts.append("padded=True")
-    parts += optional
-    if arg.steps:
-        parts.append(f"steps={arg.steps}")
-    return bracketed("TensorArg(", parts, ")", indent=8, used=1)
+@dataclass(frozen=True, slots=True)
+class FakeArgument:
+    """A symbolic argument for the compiler. says: what it stands for. dtype: its name in cutlass. extents: names of
+    symbols, numbers, and symbols of its own; None of a host scalar. contiguous: the axis of stride 1. align: of the
+    address, in bytes; multiple: of other strides, in elements."""
+
+    says: str
+    dtype: str
+    extents: tuple[str | int | Symbol, ...] | None
+    contiguous: int | None = 0
+    align: int = 4
+    multiple: int = 1
 
 
-def dims_text(dims: Mapping[str, Extent]) -> str:
-    """The `dims` of a plan."""
-    return "{" + ", ".join(f"{quoted(name)}: {extent}" for name, extent in dims.items()) + "}"
-
-
-def symbol_line(name: str, symbol: str, multiples: Iterable[int]) -> str:
-    """A statement that makes an extent that the compiler does not know. symbol: for errors. multiples: what it is a
-    multiple of."""
-    most = max(multiples, default=1)
-    return f"{name} = cute.sym_int(symbol={quoted(symbol)}{f', divisibility={most}' if most > 1 else ''})"
-
-
-def symbol_lines(dims: Mapping[str, Extent], args: Sequence[TensorArg]) -> Iterator[str]:
+def list_symbols(dims: Mapping[str, Extent], args: Sequence[TensorArg]) -> Iterator[Symbol]:
     """One for each dim that is a symbol; its divisibility is what the most demanding of the tensors needs."""
     for dim, extent in dims.items():
-        if _is_symbol(extent):
-            yield symbol_line(
-                dim, dim, (a.multiple for a in args if a.contiguous is not None and a.dims[a.contiguous] == dim)
-            )
+        if _extent(dim, extent) == dim:
+            multiples = (a.multiple for a in args if a.contiguous is not None and a.dims[a.contiguous] == dim)
+            yield Symbol(dim, dim, max(multiples, default=1))
 
 
-def _is_symbol(extent: Extent) -> bool:
-    """Whether the compiler must not know it: of an extent of 1 it would drop the axis."""
-    return extent == 1 or not isinstance(extent, int)
+def _extent(dim: str, extent: Extent) -> str | int:
+    """The name of a symbol where the compiler must not know it: of an extent of 1 it would drop the axis."""
+    return extent if isinstance(extent, int) and extent != 1 else dim
 
 
-def fake_tensor(
-    text: str, dtype: str, extents: Iterable[str], contiguous: int | None, align: int, multiple: int
-) -> FakeText:
-    """dtype: its name in cutlass. extents: symbols and numbers. multiple: elements that other strides are multiples
-    of."""
-    sizes = tuple(extents)
-    step = f"divisibility={multiple}" if multiple > 1 else ""
-    strides = tuple_text("1" if axis == contiguous else f"cute.sym_int64({step})" for axis in range(len(sizes)))
-    parts = (dtype, tuple_text(sizes), strides, f"assumed_align={align}")
-    return FakeText(text, bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
-
-
-def fake_argument(text: str, dtype: DType, arg: TensorArg, dims: Mapping[str, Extent]) -> FakeText:
+def fake_argument(says: str, dtype: DType, arg: TensorArg, dims: Mapping[str, Extent]) -> FakeArgument:
     """Of a tensor whose dims are whole."""
-    extents = (d if _is_symbol(dims[d]) else str(dims[d]) for d in arg.dims)
-    return fake_tensor(text, dtype.cutlass, extents, arg.contiguous, arg.align, arg.align // dtype.bytes)
-
-
-def quoted(name: str) -> str:
-    return f'"{name}"'
-
-
-def tuple_text(items: Iterable[str]) -> str:
-    items = tuple(items)
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+    extents = tuple(_extent(d, dims[d]) for d in arg.dims)
+    return FakeArgument(says, dtype.cutlass, extents, arg.contiguous, arg.align, arg.align // dtype.bytes)

@@ -6,7 +6,6 @@ the kernel; what is resolved, rendered, explained and refused follows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 
 from cutegen.arch import ARCHS, DEVICES, Device
 from cutegen.arch.architecture import Arch
-from cutegen.families.argument_text import FakeText, arguments_text, dims_text, fake_argument, symbol_lines
+from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.decide import Choice, Locked, decide, first_legal, kernel_digest, written_knobs
 from cutegen.families.explanation import explain_decisions, explain_smem, read_dims, roofline_memory
@@ -36,7 +35,7 @@ from cutegen.families.wish import answer_wish
 from cutegen.model.kernel import KernelModel
 from cutegen.model.smem import SmemField, lay_out
 from cutegen.render.environment import render_template
-from cutegen.runtime.arguments import Extent, tensor_bytes
+from cutegen.runtime.arguments import Extent, TensorArg, tensor_bytes
 from cutegen.runtime.tensor_plan import TensorPlan
 from cutegen.spec import KernelSpec, SpecDocument
 
@@ -185,11 +184,11 @@ class SingleTiling:
             plan=self.plan.__name__,
             family=resolved.family,
             tiling=numbers.__name__,
-            dims=dims_text(p.dims),
-            inputs=arguments_text("inputs = ", p.inputs),
-            outputs=arguments_text("outputs = ", p.outputs),
-            roles=json.dumps(p.roles),
-            numbers=json.dumps(p.numbers),
+            dims=p.dims,
+            inputs=p.inputs,
+            outputs=p.outputs,
+            roles=p.roles,
+            numbers=p.numbers,
             tilings=tiling_texts(resolved.tilings),
         )
         operands, results = (
@@ -215,11 +214,11 @@ class PlanText:
     plan: str
     family: str
     tiling: str
-    dims: str
-    inputs: str
-    outputs: str
-    roles: str
-    numbers: str
+    dims: Mapping[str, Extent]
+    inputs: tuple[TensorArg, ...]
+    outputs: tuple[TensorArg, ...]
+    roles: Mapping[str, str]
+    numbers: Mapping[str, float]
     tilings: tuple[TilingText, ...]
 
 
@@ -235,8 +234,8 @@ class KernelText:
     module: str
     dtype: dict[str, str]
     dtypes: tuple[str, ...]
-    symbols: tuple[str, ...]
-    fakes: tuple[FakeText, ...]
+    symbols: tuple[Symbol, ...]
+    fakes: tuple[FakeArgument, ...]
     names: tuple[str, ...]
     numbers: dict[str, float]
 
@@ -252,7 +251,7 @@ def _kernel_text(resolved: SingleKernel) -> KernelText:
         module=numbers.__module__,
         dtype=dtypes,
         dtypes=tuple(sorted({*dtypes.values(), "Float32", "Int32"})),
-        symbols=tuple(symbol_lines(p.dims, args)),
+        symbols=tuple(list_symbols(p.dims, args)),
         fakes=tuple(fake_argument(f"{a.name}: {declared(a, p.dims)}", dtype_of(a), a, p.dims) for a in args),
         names=tuple(a.name for a in args),
         numbers=p.numbers,

@@ -17,6 +17,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
+from cutegen.render.layout import given, source, statement
 from cutegen.runtime.cache import default_root, read_kept, write_kept
 from cutegen.runtime.trust import seal
 
@@ -73,24 +74,26 @@ def _printable(value: object) -> object:
     return value if isinstance(value, Markup) or not isinstance(value, str) else _NO_MARKUP.sub("\ufffd", value)
 
 
-def environment_options(folder: Path | None) -> dict[str, Any]:
-    """What every environment has. folder: of a family of another package."""
-    shipped = FileSystemLoader(data_folder("templates"))
-    return {
-        "loader": ChoiceLoader([FileSystemLoader(folder), shipped]) if folder else shipped,
-        "undefined": StrictUndefined,
-        "trim_blocks": True,
-        "lstrip_blocks": True,
-        "keep_trailing_newline": True,
-    }
+class TemplateEnvironment(Environment):
+    """What every template is rendered in. folder: of a family of another package."""
+
+    def __init__(self, folder: Path | None = None, **options: Any) -> None:
+        shipped = FileSystemLoader(data_folder("templates"))
+        super().__init__(
+            loader=ChoiceLoader([FileSystemLoader(folder), shipped]) if folder else shipped,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            **options,
+        )
+        self.filters |= {"given": given, "source": source, "statement": statement, "tuple": tuple}
 
 
 @cache
 def _environment(markup: bool = False, folder: Path | None = None) -> Environment:
     finalize = _printable if markup else None
-    return Environment(
-        **environment_options(folder), finalize=finalize, autoescape=markup, bytecode_cache=_bytecode(markup)
-    )
+    return TemplateEnvironment(folder, finalize=finalize, autoescape=markup, bytecode_cache=_bytecode(markup))
 
 
 # Given a folder as `render_template` has it, makes the environment, for who looks at a render from inside.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 WIDTH = 120
 # What binds least comes first.
@@ -20,23 +22,27 @@ WHOLE = 70  # characters of a declaration that stays on one line
 _STATEMENT = re.compile(r"(from [^ ]+ import |(?:return|if|elif|while|assert) |[^=(]+? [-+*/]*= |)(.*?)(:?)")
 
 
-def bracketed(head: str, items: Sequence[str], tail: str, *, indent: int, used: int = 0, literal: bool = False) -> str:
-    """`head` + items + `tail` on one line if it fits, else the items on a line of their own, else one item a line.
-
-    indent: column of the statement. used: columns that the first line has taken before `head`, and the last needs.
-    literal: a tuple or a dict of several, which have no line for all items.
-    """
-    one = ", ".join(items) + ("," if literal and len(items) == 1 else "")
-    if indent + used + len(head) + len(one) + len(tail) <= WIDTH:
-        return head + one + tail
-    inner, outer = " " * (indent + 4), " " * indent
-    if not literal and indent + 4 + len(one) <= WIDTH and "\n" not in one:
-        return f"{head}\n{inner}{one}\n{outer}{tail}"
-    lines = "".join(f"{inner}{item},\n" for item in items)
-    return f"{head}\n{lines}{outer}{tail}"
+def source(value: Any) -> str:
+    """Plain data as Python on one line: strings, numbers, tuples, dicts, and NamedTuples of them."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{source(key)}: {source(each)}' for key, each in value.items())}}}"
+    if hasattr(value, "_fields"):
+        return f"{type(value).__name__}({', '.join(f'{name}={source(each)}' for name, each in given(value))})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(source, value))}{',' * (len(value) == 1)})"
+    return repr(value)
 
 
-def statement(text: str, *, indent: int) -> str:
+def given(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a NamedTuple that are not as its class has them, with their values."""
+    for name, each in value._asdict().items():
+        if each != value._field_defaults.get(name, ...):
+            yield name, each
+
+
+def statement(text: str, indent: int) -> str:
     """One statement of user maths: what is longer than a line is kept whole, for a reader to compare with the spec."""
     return text if indent + len(text) <= WIDTH else f"{text}  # fmt: skip  # noqa: E501"
 
@@ -121,7 +127,7 @@ def _broken(code: str, indent: int, used: int = 0) -> list[str]:
     # A call behind a single operator is broken itself.
     bare = "," in _outside(value) or len(operands) > 2 or (operands and value[-1] != ")")
     pairs = [pair for pair in _pairs(code) if len(before) <= pair[0]]
-    reached = [pair for pair in pairs if indent + pair[0] < WIDTH]
+    reached = [pair for pair in pairs if indent + pair[0] < WIDTH][: 1 if code.startswith("def ") else None]
     if before and (bare or (pairs and not reached)):
         return [f"{outer}{before}(", *_contents(value, indent + 4), f"{outer}){after}"]
     return _broken_bracket(code, *(reached or pairs)[-1], indent) if pairs else [outer + code]

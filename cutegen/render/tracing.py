@@ -19,13 +19,16 @@ from jinja2.filters import do_indent
 from jinja2.visitor import NodeTransformer
 
 from cutegen.families.registry import load_family
-from cutegen.render.environment import OTHER_ENVIRONMENT, environment_options
+from cutegen.render.environment import OTHER_ENVIRONMENT, TemplateEnvironment
 from cutegen.render.package import Resolved
 
 # Characters for private use, which no name, number or sentence of a spec has: begin NUMBER text end.
 _BEGIN, _NUMBER_END, _END = "\ue000", "\ue001", "\ue002"
 _MARK = re.compile(f"{_BEGIN}([0-9]+){_NUMBER_END}|{_END}")
 _INDENTED_MARKS = re.compile(f"^ +(?=(?:{_MARK.pattern})+$)", re.MULTILINE)
+_BLANK_ENDS = re.compile(
+    rf"((?:\s|{_MARK.pattern})*)(.*?)((?:\s|{_MARK.pattern})*)".replace("([0-9]+)", "[0-9]+"), re.DOTALL
+)
 _TEXTS = (str, bytes, int, float, tuple, list, dict, set, frozenset)
 
 
@@ -149,13 +152,13 @@ class _Sources:
             yield Part(text, open_[-1])
 
 
-class _Tracing(Environment):
+class _Tracing(TemplateEnvironment):
     """The environment whose text has marks."""
 
     def __init__(self, sources: _Sources, folder: Path | None) -> None:
-        super().__init__(**environment_options(folder))
+        super().__init__(folder)
         self.code_generator_class = _Marking
-        self.filters["indent"] = _indent
+        self.filters |= {"indent": _indent, "trim": _trim, "length": _length}
         self.sources = sources
         self.fields: dict[tuple[type, str], Field] = {}
         self.expressions: list[Source] = []
@@ -223,6 +226,19 @@ def _flat(value: Any) -> Iterator[str]:
 def _indent(text: str, width: int = 4, first: bool = False, blank: bool = False) -> str:
     """Jinja's filter, for which a line that has marks alone is blank."""
     return _INDENTED_MARKS.sub("", do_indent(text, width, first, blank))
+
+
+def _trim(text: str) -> str:
+    """Jinja's filter, which leaves marks among the blanks at both ends."""
+    whole = _BLANK_ENDS.fullmatch(text)
+    assert whole
+    begin, inner, end = whole.groups()
+    return "".join(found[0] for found in _MARK.finditer(begin)) + inner + "".join(m[0] for m in _MARK.finditer(end))
+
+
+def _length(value: Any) -> int:
+    """Jinja's filter, which counts no marks."""
+    return len(_MARK.sub("", value) if isinstance(value, str) else value)
 
 
 class _Marking(CodeGenerator):

@@ -10,15 +10,8 @@ from cutegen.families.call_text import CallText, OperandText, call_text
 from cutegen.families.mla_decode.derived import ALL_BARRIERS, QUERY_BOXES, SINGLE_WARPS, TILE_COLUMNS
 from cutegen.families.mla_decode.problem import MlaTensor, promise_text
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla
-from cutegen.families.plan_text import (
-    DeviceText,
-    RowText,
-    TilingText,
-    device_texts,
-    keys_of_all_devices,
-    row_texts,
-    tiling_texts,
-)
+from cutegen.families.plan_text import TilingText, Winners, list_winners, rows_of_all_devices, tiling_texts
+from cutegen.families.resolved import DispatchRow
 from cutegen.model.header import list_barriers, list_roles
 from cutegen.model.kernel import KernelModel, name_numbers
 from cutegen.render.environment import render_template
@@ -153,13 +146,13 @@ class PlanText:
     lse_base: str
     lse_layout: str
     tilings: tuple[TilingText, ...]
-    dispatch: tuple[RowText, ...]
-    winners: tuple[DeviceText, ...]
-    anywhere: str
+    dispatch: tuple[DispatchRow, ...]
+    winners: Winners
+    anywhere: tuple[str, ...]
 
 
 def plan_text(resolved: ResolvedMla) -> PlanText:
-    p = resolved.problem
+    p, dispatch = resolved.problem, rows_of_all_devices(resolved.dispatch)
     return PlanText(
         name=resolved.name,
         arch=resolved.arch,
@@ -173,9 +166,9 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         lse_base=p.lse_base,
         lse_layout=p.lse_layout,
         tilings=tiling_texts(resolved.tilings),
-        dispatch=row_texts(resolved.dispatch, "{}"),
-        winners=device_texts(resolved.dispatch, CALL_DIMS, LENGTH),
-        anywhere=keys_of_all_devices(resolved.dispatch),
+        dispatch=dispatch,
+        winners=list_winners(resolved.dispatch, CALL_DIMS, LENGTH),
+        anywhere=tuple(dict.fromkeys(row.tiling for row in dispatch)),
     )
 
 

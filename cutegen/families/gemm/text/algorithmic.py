@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutegen.epilogue import cost
-from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
-from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.arguments import tensor_shapes
+from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 
 
 @dataclass(frozen=True, slots=True)
-class AlgorithmicText:
-    """What plan.py.jinja reads as p.work. parameters: names of all dims; flops: an expression of them; bytes: the lines
-    of another."""
+class MovedText:
+    """A tensor. named: those of its dims of which only rows that an index names move, at most m. bytes: of an element,
+    once for each time that it moves."""
 
-    parameters: tuple[str, ...]
-    flops: str
-    bytes: tuple[str, ...]
+    name: str
+    dims: tuple[ProblemDim, ...]
+    named: tuple[ProblemDim, ...]
+    bytes: int
+    updated: bool
 
 
-def algorithmic_text(problem: GemmProblem) -> AlgorithmicText:
+@dataclass(frozen=True, slots=True)
+class WorkText:
+    """What plan.py.jinja reads as p.work. of_outputs: dims of the product; flops: of the epilogue for each output, or
+    for each pair."""
+
+    of_outputs: tuple[str, ...]
+    flops: int
+    paired: bool
+    moved: tuple[MovedText, ...]
+
+
+def work_text(problem: GemmProblem) -> WorkText:
     others = (problem.k, *problem.gathered_dims, *([problem.batch] if problem.groups else []))
-    of_outputs = [d for d in problem.dims if d not in others]
-    product, work = " * ".join(d.name for d in of_outputs), cost(problem.epilogue)
-    per_output = f" + {work.flops} * {product}{' // 2' * work.paired}" if work.flops else ""
-    return AlgorithmicText(
-        parameters=tuple(d.name for d in problem.dims),
-        flops=f"2 * {product} * {problem.k.name}{per_output}",
-        bytes=tuple(_bytes(tensor_shapes(problem).values(), problem)),
-    )
+    work = cost(problem.epilogue)
+    of_outputs = tuple(d.name for d in problem.dims if d not in others)
+    return WorkText(of_outputs, work.flops, work.paired, tuple(_moved(problem)))
 
 
-def _bytes(shapes: Iterable[TensorShape], problem: GemmProblem) -> Iterator[str]:
-    """Every tensor once: the bytes that must move at least. m is the rows of all groups where there are any."""
-    terms = list(shapes)
-    updated = problem.epilogue.updated
-    for i, s in enumerate(terms):
+def _moved(problem: GemmProblem) -> Iterator[MovedText]:
+    """Every tensor once. m is the rows of all groups where there are any."""
+    for s in tensor_shapes(problem).values():
         counted = problem.groups is not None and problem.m in s.dims
-        dims = [d for d in s.dims if not (counted and d is problem.batch)]
+        dims = tuple(d for d in s.dims if not (counted and d is problem.batch))
         named = problem.gathered_dims if problem.gathers(s.name) else ()
-        # A part such as n/2 is whole, and so is the product that is divided last.
-        halves = "".join(f" // {d.divisor}" for d in dims if d.divisor > 1 and not d.up)
-        extents = (
-            f"min({d.name}, {problem.m.name})"
-            if d in named
-            else f"-(-{d.base} // {d.divisor})"
-            if d.up
-            else d.base or d.name
-            for d in dims
-        )
-        size = s.dtype.bytes * (2 if s.name in updated else 1)
-        factors = " * ".join((*extents, str(size))) + halves
-        note = s.name + ", read and written" * (s.name in updated)
-        yield f"{'+ ' if i else ''}{factors}{',' if s is terms[-1] else ''}  # {note}"
+        updated = s.name in problem.epilogue.updated
+        yield MovedText(s.name, dims, named, s.dtype.bytes * (2 if updated else 1), updated)

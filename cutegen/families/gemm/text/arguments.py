@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutegen.families.argument_text import FakeText, fake_tensor, symbol_line
+from cutegen.families.argument_text import FakeArgument, Symbol
 from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
 from cutegen.families.gemm.form_rules import MAX_TILE_M
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
@@ -15,29 +15,25 @@ from cutegen.families.gemm.text.work import WorkText
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsText:
-    """What the templates read as k.arguments. names, signature: those of the spec, then scratch. symbols: statements
-    that name dynamic extents; fakes: arguments of them. dtypes: their names in cutlass."""
+    """What the templates read as k.arguments. names: those of the spec, then scratch; scalars: that are no tensors.
+    symbols: dynamic extents; fakes: arguments of them. dtypes: their names in cutlass."""
 
     names: tuple[str, ...]
-    signature: tuple[str, ...]
-    symbols: tuple[str, ...]
-    fakes: tuple[FakeText, ...]
+    scalars: frozenset[str]
+    symbols: tuple[Symbol, ...]
+    fakes: tuple[FakeArgument, ...]
     dtypes: frozenset[str]
 
 
 def arguments_text(problem: GemmProblem, reductions: ReductionsText, work: WorkText) -> ArgumentsText:
     """In the kernel's frame."""
     shapes = tensor_shapes(problem)
-    scratch = (*reductions.scratch, *work.scratch)
     return ArgumentsText(
-        names=(*problem.arguments, *scratch),
-        signature=(
-            *(f"{name}: {'cute.Tensor' if name in shapes else 'Float32'}" for name in problem.arguments),
-            *(f"{name}: cute.Tensor" for name in scratch),
-        ),
+        names=(*problem.arguments, *reductions.scratch, *work.scratch),
+        scalars=frozenset(problem.arguments) - frozenset(shapes),
         symbols=tuple(list_symbols(problem, shapes)),
         fakes=(
-            *(fake_text(problem, name, shapes) for name in problem.arguments),
+            *(fake_argument(problem, name, shapes) for name in problem.arguments),
             *map(_reduction_scratch, reductions.scratch),
             *work.fakes,
         ),
@@ -45,12 +41,11 @@ def arguments_text(problem: GemmProblem, reductions: ReductionsText, work: WorkT
     )
 
 
-def _reduction_scratch(name: str) -> FakeText:
-    dtype = "Int32" if name == "arrivals" else "Float32"
-    return FakeText(f"{name}: scratch", f"make_fake_tensor({dtype}, (cute.sym_int(),), (1,), assumed_align=4)")
+def _reduction_scratch(name: str) -> FakeArgument:
+    return FakeArgument(f"{name}: scratch", "Int32" if name == "arrivals" else "Float32", (Symbol("", ""),))
 
 
-def list_symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[str]:
+def list_symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterable[Symbol]:
     """One symbol per dynamic dim of the tensors; its divisibility is what the most demanding of them needs."""
     used = {d.name for s in shapes.values() for d in s.dims}
     parts = {d.name: d for s in shapes.values() for d in s.dims if d.divisor > 1}
@@ -60,7 +55,7 @@ def list_symbols(problem: GemmProblem, shapes: dict[str, TensorShape]) -> Iterab
                 s.multiple for s in shapes.values() if s.contiguous is not None and s.dims[s.contiguous] == dim
             ]
             multiples += [step for s in shapes.values() for d, step in zip(s.dims, s.steps) if d == dim]
-            yield symbol_line(_symbol(dim), dim.name, multiples)
+            yield Symbol(_symbol(dim), dim.name, max(multiples, default=1))
 
 
 def _is_symbol(problem: GemmProblem, dim: ProblemDim) -> bool:
@@ -76,9 +71,9 @@ def _symbol(dim: ProblemDim) -> str:
     return f"{dim.base}_over_{dim.divisor}{'_up' * dim.up}" if dim.divisor > 1 else dim.name
 
 
-def fake_text(problem: GemmProblem, name: str, shapes: dict[str, TensorShape]) -> FakeText:
+def fake_argument(problem: GemmProblem, name: str, shapes: dict[str, TensorShape]) -> FakeArgument:
     s = shapes.get(name)
     if s is None:
-        return FakeText(f"{name}: f32", "Float32(0.0)")
-    extents = (_symbol(d) if _is_symbol(problem, d) else str(d.value) for d in s.dims)
-    return fake_tensor(s.text, s.dtype.cutlass, extents, s.contiguous, s.align, s.stride_multiple)
+        return FakeArgument(f"{name}: f32", "Float32", None)
+    extents = tuple(_symbol(d) if d.value is None or _is_symbol(problem, d) else d.value for d in s.dims)
+    return FakeArgument(s.text, s.dtype.cutlass, extents, s.contiguous, s.align, s.stride_multiple)

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cutegen.families.argument_text import FakeText
+from cutegen.families.argument_text import FakeArgument, Symbol
 from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
 from cutegen.families.gemm.orientation import copy_rows
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
-from cutegen.families.gemm.text.arguments import fake_text, list_symbols
+from cutegen.families.gemm.text.arguments import fake_argument, list_symbols
 from cutegen.families.gemm.text.module import import_order
 from cutegen.runtime.gathered_rows import copied_name
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedText:
-    """A tensor whose rows are copied. copy: the name of the copy. axes: torch axes in the order of `modes`, empty where
-    that is torch's. function: of device/row_copy.py."""
+    """A tensor whose rows are copied. kind: matrix, scales or vector. copy: the name of the copy. axes: torch axes in
+    the order of the copy's modes, empty where that is torch's."""
 
+    kind: str
     name: str
     copy: str
     axes: list[int]
-    modes: str
-    function: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,8 @@ class CopyRowsText:
     index: str
     copied: tuple[CopiedText, ...]
     dtypes: tuple[str, ...]
-    symbols: tuple[str, ...]
-    fakes: tuple[FakeText, ...]
+    symbols: tuple[Symbol, ...]
+    fakes: tuple[FakeArgument, ...]
     names: tuple[str, ...]
     pdl_wait: bool
 
@@ -59,7 +58,7 @@ def copy_rows_text(resolved: ResolvedGemm) -> CopyRowsText | None:
         copied=copied,
         dtypes=tuple(sorted({s.dtype.cutlass for s in arguments}, key=import_order)),
         symbols=tuple(list_symbols(problem, named)),
-        fakes=tuple(fake_text(problem, name, named) for name in named),
+        fakes=tuple(fake_argument(problem, name, named) for name in named),
         names=tuple(named),
         pdl_wait=kernel.pdl_wait,
     )
@@ -69,15 +68,8 @@ def _copied(problem: GemmProblem) -> Iterator[CopiedText]:
     assert problem.gather
     assert problem.gathered
     matrix = problem.gathered
-    yield _text(matrix.name, matrix.axes, "rows, k", "copy_matrix")
-    blocks = {s.name: s for s in (problem.a_scale, problem.b_scale) if s}
-    for name in problem.gather.scales:
-        if name in blocks:
-            yield _text(name, blocks[name].axes, "rows, k blocks", "copy_scales")
-        else:
-            yield _text(name, (0,), "rows", "copy_vector")
-
-
-def _text(name: str, axes: tuple[int, ...], modes: str, function: str) -> CopiedText:
-    in_order = axes == tuple(range(len(axes)))
-    return CopiedText(name, copied_name(name), [] if in_order else list(axes), modes, function)
+    blocks = {s.name: s.axes for s in (problem.a_scale, problem.b_scale) if s}
+    found = [("matrix", matrix.name, matrix.axes)]
+    found += [("scales" if x in blocks else "vector", x, blocks.get(x, (0,))) for x in problem.gather.scales]
+    for kind, name, axes in found:
+        yield CopiedText(kind, name, copied_name(name), list(axes) if axes != tuple(range(len(axes))) else [])

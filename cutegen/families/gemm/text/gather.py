@@ -10,7 +10,6 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import gather_warps
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.load import RingTensor
-from cutegen.render.layout import bracketed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +55,3 @@ def explain_gather(problem: GemmProblem) -> tuple[str, ...]:
     own = " and ".join((name, *problem.gather.scales))
     has = "have" if problem.gather.scales else "has"
     return (f"row i of the product is of row {index}[i] of {own}, which {has} {height} of them",)
-
-
-def gather_lines(problem: GemmProblem) -> tuple[str, ...]:
-    """Statements of the reference that take the rows."""
-    if problem.gather is None or problem.gathered is None:
-        return ()
-    axes = {problem.gathered.name: problem.gathered.axes[0], **dict.fromkeys(problem.gather.scales, 0)}
-    axes |= {s.name: s.axes[0] for s in (problem.a_scale, problem.b_scale) if s and problem.gathers(s.name)}
-    return tuple(f"{name} = take_rows({name}, {problem.gather.index}, {axis})" for name, axis in axes.items())
-
-
-def gathered_text(problem: GemmProblem) -> str:
-    """The GatheredRows of the plan; "" without a gather."""
-    gather, operand = problem.gather, problem.gathered
-    if gather is None or operand is None:
-        return ""
-    parts = [f'"{operand.name}"', f'"{gather.index}"', f'rows="{problem.m.name}"', f'of="{gather.extent.name}"']
-    if gather.scales:
-        listed = ", ".join(f'"{name}"' for name in gather.scales)
-        parts.append(f"scales=({listed}{',' * (len(gather.scales) == 1)})")
-    return bracketed("GatheredRows(", parts, ")", indent=4, used=len("gathered = "))

@@ -1,95 +1,105 @@
-"""The reference of a plan: the maths of the spec in PyTorch."""
+"""The reference of a plan: the product and the epilogue in PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from cutegen.epilogue import torch_lines, torch_operand_lines
+from cutegen.epilogue import EpilogueProgram, Operand, torch_lines, torch_operand_lines
 from cutegen.families.gemm.omission import list_omissions, without
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.gemm.text.gather import gather_lines
-from cutegen.families.gemm.text.groups import member_lines, of_rows
-from cutegen.render.layout import statement
+from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand
+
+Order = tuple[int, ...]
+"""Axes for torch's permute; () where they are in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShorterText:
-    """The reference of calls without optional operands: the condition, and the statements."""
+class SpreadText:
+    """An operand that is multiplied by scales that vary along k: a scale for `rows` x `depth` elements. order,
+    scale_order: to ([batch,] rows, k); back: to the axes of the operand, after `missing` axes in front of those."""
 
-    when: str
+    name: str
+    order: Order
+    scale: str
+    scale_order: Order
+    rows: int
+    depth: int
+    missing: int
+    back: Order
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueText:
+    """omitted: what the call leaves out. of_groups: the order that has the group first, of each operand that has a
+    value for each group, and none for each row. lines: statements."""
+
+    omitted: tuple[str, ...]
+    of_groups: Mapping[str, Order]
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceText:
-    """What plan.py.jinja reads as p.reference. parameters: the inputs. product: statements that leave it in `acc`;
-    epilogue: those of all operands; shorter: of calls that leave some out. results: a tuple of the outputs."""
+    """What reference.py.jinja reads as p.reference. gathered: the axis of rows by tensor. a_order, b_order: to
+    ([batch,] rows, k), and to ([batch,] k, rows). epilogues: that of all operands last."""
 
-    parameters: tuple[str, ...]
-    product: tuple[str, ...]
-    shorter: tuple[ShorterText, ...]
-    epilogue: tuple[str, ...]
-    results: str
+    gathered: Mapping[str, int]
+    spreads: tuple[SpreadText, ...]
+    a_order: Order
+    b_order: Order
+    epilogues: tuple[EpilogueText, ...]
 
 
 def reference_text(problem: GemmProblem) -> ReferenceText:
-    outputs = problem.outputs
+    a_rows, a_k, *a_batch = problem.a.axes
+    b_rows, b_k, *b_batch = problem.b.axes
     return ReferenceText(
-        parameters=problem.inputs,
-        product=tuple(_product(problem)),
-        shorter=tuple(_shorter(problem, omitted) for omitted in reversed(tuple(list_omissions(problem)))),
-        epilogue=_epilogue(problem, 8),
-        results=", ".join(outputs) if len(outputs) > 1 else f"({outputs[0]},)",
+        gathered=_gathered(problem),
+        spreads=tuple(_spreads(problem)),
+        a_order=_order(*a_batch, a_rows, a_k),
+        b_order=_order(*b_batch, b_k, b_rows),
+        epilogues=tuple(_epilogue(problem, omitted) for omitted in reversed([(), *list_omissions(problem)])),
     )
 
 
-def _shorter(problem: GemmProblem, omitted: tuple[str, ...]) -> ShorterText:
-    condition = " and ".join(f"{name} is None" for name in omitted)
-    return ShorterText(condition, _epilogue(without(problem, omitted), 12))
+def _order(*axes: int) -> Order:
+    return () if axes == tuple(range(len(axes))) else axes
 
 
-def _epilogue(problem: GemmProblem, indent: int) -> tuple[str, ...]:
-    lines = (*member_lines(problem), *torch_operand_lines(of_rows(problem)), *torch_lines(problem.epilogue))
-    return tuple(statement(line, indent=indent) for line in lines)
+def _gathered(problem: GemmProblem) -> dict[str, int]:
+    if problem.gather is None or problem.gathered is None:
+        return {}
+    axes = {problem.gathered.name: problem.gathered.axes[0], **dict.fromkeys(problem.gather.scales, 0)}
+    return axes | {s.name: s.axes[0] for s in (problem.a_scale, problem.b_scale) if s and problem.gathers(s.name)}
 
 
-def _product(problem: GemmProblem) -> Iterator[str]:
-    """Statements that leave the product in `acc`."""
-    yield from gather_lines(problem)
-    yield from _spreads(problem)
-    a, b = _operand(problem.a, problem, transposed=False), _operand(problem.b, problem, transposed=True)
-    if problem.groups and problem.groups.flat:
-        tensor, count = problem.groups.tensor, f"{problem.b.name}.shape[{problem.b.axes[2]}]"
-        yield f"members = self.row_groups.members({tensor}, {count}, {a}.shape[0])"
-        yield f"acc = multiply_members({a}, {b}, members)"
-    else:
-        yield f"acc = torch.matmul({a}, {b})"
-
-
-def _operand(t: MatrixOperand, problem: GemmProblem, *, transposed: bool) -> str:
-    """The operand as torch.matmul takes it: ([batch,] rows, k), or ([batch,] k, rows)."""
-    rows, k, *batch = t.axes
-    order = (*batch, k, rows) if transposed else (*batch, rows, k)
-    return t.name if order == tuple(range(len(order))) else f"{t.name}.permute{order}"
-
-
-def _spreads(problem: GemmProblem) -> Iterator[str]:
-    """Statements that multiply operands by scales that vary along k."""
+def _spreads(problem: GemmProblem) -> Iterator[SpreadText]:
     for t, s in ((problem.a, problem.a_scale), (problem.b, problem.b_scale)):
-        if s is None:
-            continue
-        order, within = _batch_first(t.axes), _batch_first(s.axes)
-        scale = s.name if within == tuple(range(len(within))) else f"{s.name}.permute{within}"
-        turned = order != tuple(range(len(order)))
-        shape = f"{t.name}.permute{order}.shape" if turned else f"{t.name}.shape"
-        factor = f"spread_blocks({scale}, {shape}, {s.rows}, {s.depth})"
-        if turned:  # back to the axes of the operand
-            alike = "[None]" * (len(order) - len(within))
-            factor += f"{alike}.permute{tuple(order.index(axis) for axis in range(len(order)))}"
-        yield f"{t.name} = {t.name} * {factor}"
+        if s is not None:
+            axes, own = _batch_first(t), _batch_first(s)
+            order, back = _order(*axes), _order(*(axes.index(axis) for axis in range(len(axes))))
+            missing = len(axes) - len(own) if order else 0
+            yield SpreadText(t.name, order, s.name, _order(*own), s.rows, s.depth, missing, back)
 
 
-def _batch_first(axes: tuple[int, ...]) -> tuple[int, ...]:
+def _batch_first(t: MatrixOperand | BlockScale) -> tuple[int, ...]:
     """([batch,] rows, k) from (rows, k[, batch])."""
-    return *axes[2:], *axes[:2]
+    return *t.axes[2:], *t.axes[:2]
+
+
+def _epilogue(problem: GemmProblem, omitted: tuple[str, ...]) -> EpilogueText:
+    own = without(problem, omitted)
+    spread = [o for o in own.epilogue.operands if o.batched and own.groups and own.groups.flat]
+    lines = (*torch_operand_lines(_of_rows(own.epilogue, spread)), *torch_lines(own.epilogue))
+    return EpilogueText(omitted, {o.name: (1, 0) if o.axes == (0, 1) else () for o in spread}, lines)
+
+
+def _of_rows(program: EpilogueProgram, spread: list[Operand]) -> EpilogueProgram:
+    """The epilogue where operands with a value for each group have one for each row."""
+    return replace(program, operands=tuple(_by_row(o) if o in spread else o for o in program.operands))
+
+
+def _by_row(operand: Operand) -> Operand:
+    if operand.kind == "device_scalar":
+        return replace(operand, kind="column_vector", batched=False, axes=(0,))
+    return replace(operand, kind="tile", batched=False, axes=(0, 1), major="n")

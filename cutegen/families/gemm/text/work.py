@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.families.argument_text import FakeText
+from cutegen.families.argument_text import FakeArgument, Symbol
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.render.layout import bracketed
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gemm import SCRATCH, GemmTiling
 
@@ -29,7 +28,7 @@ class WorkText:
     buffer: str
     buffer_modes: str
     scratch: tuple[str, ...]
-    fakes: tuple[FakeText, ...]
+    fakes: tuple[FakeArgument, ...]
     device_modules: tuple[str, ...]
 
     @property
@@ -67,7 +66,6 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     )
 
 
-def _fake(s: TensorArg) -> FakeText:
-    kind = {"float32": "Float32", "int32": "Int32"}[s.dtype]
-    parts = (kind, f'(cute.sym_int(symbol="{s.name}"),)', "(1,)", f"assumed_align={s.align}")
-    return FakeText(s.text(), bracketed("make_fake_tensor(", parts, ")", indent=8, used=1))
+def _fake(s: TensorArg) -> FakeArgument:
+    dtype = {"float32": "Float32", "int32": "Int32"}[s.dtype]
+    return FakeArgument(s.text(), dtype, (Symbol("", s.name),), align=s.align)
