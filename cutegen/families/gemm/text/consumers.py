@@ -15,19 +15,9 @@ class ConsumersText:
     pingpong: bool
 
     @property
-    def warps(self) -> str:
-        """Of a group, as source."""
-        return "4" if self.pingpong else "4 * t.consumers"
-
-    @property
     def group_index(self) -> str:
         """How coordinates end in shared memory of which each group has its own."""
         return ", group" if self.pingpong else ""
-
-    def shape(self, *extents: str) -> str:
-        """The shape of a tensor in shared memory of which each group has its own part. extents: of a part."""
-        every = (*extents, *(["t.consumers"] if self.pingpong else []))
-        return f"({', '.join(every)})" if len(every) > 1 else extents[0]
 
 
 def reads_batch(problem: GemmProblem, stored: bool) -> bool:

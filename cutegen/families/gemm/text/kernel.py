@@ -97,7 +97,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     reductions, epilogue = reductions_text(problem), epilogue_text(problem)
     store = store_text(problem, consumers, groups, work, epilogue, reductions, tile)
     blocks = blocks_text(problem, store.parameters)
-    own_fields = epilogue_fields(problem, tile, consumers, blocks, reductions)
+    own_fields = epilogue_fields(problem, consumers.group_index, blocks, reductions)
     own_parameters = kernel_parameters((a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, work)
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}

@@ -19,23 +19,6 @@ class OutputTileText:
     paired_dim: str
     column_of_thread: bool
 
-    @property
-    def rows(self) -> str:
-        return self.extent("m")
-
-    @property
-    def columns(self) -> str:
-        return self.extent("n")
-
-    @property
-    def subtiles(self) -> str:
-        """How many there are."""
-        return f"({self.rows} // t.epilogue_tile[0]) * ({self.columns} // t.epilogue_tile[1])"
-
-    def extent(self, dim: str) -> str:
-        """As source, for sizes of shared memory, too; half that of the CTA tile along pairs."""
-        return f"t.tile[{'mn'.index(dim)}]{' // 2' * (dim == self.paired_dim)}"
-
 
 def output_tile_text(problem: GemmProblem) -> OutputTileText:
     """In the kernel's frame."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import Reduction
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.text.consumers import ConsumersText
-from cutegen.families.gemm.text.output_tile import OutputTileText
 
 WORDS = {"m": "row", "n": "column"}
 
@@ -60,8 +58,3 @@ def reductions_text(problem: GemmProblem) -> ReductionsText:
         for kept, of_batch in kinds
     )
     return ReductionsText(found, tuple(join for join in joins if join.reductions), batched)
-
-
-def warp_extents(r: Reduction, tile: OutputTileText, consumers: ConsumersText) -> tuple[str, ...]:
-    """Of what a group's warps have of it in shared memory, as source; none where registers do."""
-    return {"m": (), "n": (tile.columns, consumers.warps), "": ("1", consumers.warps)}[r.kept]

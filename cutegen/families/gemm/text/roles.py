@@ -9,39 +9,33 @@ from cutegen.families.gemm.derived import SLAB_ROWS
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
-from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.expressions import factor
 from cutegen.families.gemm.text.gather import GatherText
 from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText
 from cutegen.families.gemm.text.mainloop import MainloopText
-from cutegen.families.gemm.text.output_tile import OutputTileText
-from cutegen.families.gemm.text.reductions import WORDS, ReductionsText, warp_extents
+from cutegen.families.gemm.text.reductions import WORDS, ReductionsText
 from cutegen.families.gemm.text.tensors import TileText
 from cutegen.families.gemm.text.work import WorkText
 
 
 @dataclass(frozen=True, slots=True)
 class FieldText:
-    """A field of a role's operands. note: modes, or what it means; value: in the kernel."""
+    """A field of a role's operands; its value is a variable of the kernel with its name, but for `extents`: those of a
+    tensor in shared memory, in words, or that of the product. note: modes, or what it means."""
 
     name: str
     kind: str
     note: str
-    value: str
+    extents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RoleText:
-    """What a role is given. operands: the class of it; values: of its fields, in the kernel."""
+    """What a role is given. operands: the class of it."""
 
     operands: str
     summary: str
     fields: tuple[FieldText, ...]
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return tuple(field.value for field in self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,7 @@ class RolesText:
 def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
     fields = (
         *(_atom(f"tma{x.end}") for x in load.every),
-        *(FieldText(atom, PIECE_ATOM, note, atom) for atom, note in load.piece_atoms.items()),
+        *(FieldText(atom, PIECE_ATOM, note) for atom, note in load.piece_atoms.items()),
         *(_tensor(f"m{x.end}", x.modes) for x in load.every),
         *(_tensor(f"s{x.end}", x.ring_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
@@ -125,51 +119,41 @@ def consume_role(
 
 
 def epilogue_fields(
-    problem: GemmProblem,
-    tile: OutputTileText,
-    consumers: ConsumersText,
-    blocks: BlocksText | None,
-    reductions: ReductionsText,
+    problem: GemmProblem, group_index: str, blocks: BlocksText | None, reductions: ReductionsText
 ) -> Iterator[FieldText]:
-    """In the kernel's frame."""
+    """In the kernel's frame. group_index: see ConsumersText."""
     if blocks and blocks.along_m:
-        yield from _joined_blocks(blocks, tile, consumers)
+        yield from _joined_blocks(blocks, group_index)
     if blocks:
         modes = "m blocks, n" if blocks.along_m else "m, n blocks"
         yield from (_tensor(f"m_{x.name}", modes + ", batch" * x.batched) for x in blocks.outputs)
     for r in reductions.outputs:
         yield _tensor(f"m_{r.name}", ", ".join((*r.kept, *["batch"] * r.batched)))
         partial = f"{WORDS[r.kept]} and tile" if r.kept else "tile"
-        yield FieldText(f"p_{r.name}", "cute.Tensor", f"scratch: one value per {partial}", f"p_{r.name}")
-        if extents := warp_extents(r, tile, consumers):
-            modes = f"{'bN' if r.kept else 1}, warps{consumers.group_index}"
-            yield _tensor(f"s_{r.name}", modes, _stored(f"s_{r.name}", consumers.shape(*extents)))
+        yield FieldText(f"p_{r.name}", "cute.Tensor", f"scratch: one value per {partial}")
+        if r.kept != "m":
+            modes = f"{'bN' if r.kept else 1}, warps{group_index}"
+            yield _tensor(f"s_{r.name}", modes, r.kept or "one", "warps")
     if reductions.outputs:
-        yield FieldText("arrivals", "cute.Tensor", f"scratch: tiles done, {reductions.arrivals}", "arrivals")
-        yield FieldText("s_ticket", "cute.Tensor", "", _stored("s_ticket", consumers.shape("1")))
+        yield FieldText("arrivals", "cute.Tensor", f"scratch: tiles done, {reductions.arrivals}")
+        yield FieldText("s_ticket", "cute.Tensor", "", ("one",))
     if reductions.masks_columns or (blocks and not blocks.along_m):
-        yield _extent("mB", "n", "columns", problem)
+        yield _extent("n", "columns", problem)
     if reductions.masks_rows or (blocks and blocks.along_m):
-        yield _extent("mA", "m", "rows", problem)
+        yield _extent("m", "rows", problem)
 
 
-def _extent(tensor: str, dim: str, what: str, problem: GemmProblem) -> FieldText:
-    """Rows of an operand, (pairs, 2) of a gated product; of the index, where it names rows of a matrix with others."""
-    pairs, first = ("pairs of ", "[0]") if problem.paired_dim == dim else ("", "")
-    if problem.gather and problem.gather.along == dim:
-        tensor = f"m_{problem.gather.index}"
-    note = f"{pairs}{what} that there are; a tile may have more"
-    return FieldText(f"extent_{dim}", "Int32", note, f"Int32({tensor}.shape[0]{first})")
+def _extent(dim: str, what: str, problem: GemmProblem) -> FieldText:
+    note = f"{'pairs of ' * (problem.paired_dim == dim)}{what} that there are; a tile may have more"
+    return FieldText(f"extent_{dim}", "Int32", note, (dim,))
 
 
 def _partial_sums(work: WorkText) -> Iterator[FieldText]:
     if work.in_cluster:
-        yield FieldText("sum_exchange", "cluster_sum.ClusterSum", "", "sum_exchange")
+        yield FieldText("sum_exchange", "cluster_sum.ClusterSum", "")
         return
-    yield FieldText(work.buffer, "cute.Tensor", f"flat: ({work.buffer_modes})", work.buffer)
-    yield FieldText(
-        "semaphores", "cute.Tensor", f"counters{' of the queue, then' * work.dynamic} of tiles", "semaphores"
-    )
+    yield FieldText(work.buffer, "cute.Tensor", f"flat: ({work.buffer_modes})")
+    yield FieldText("semaphores", "cute.Tensor", f"counters{' of the queue, then' * work.dynamic} of tiles")
 
 
 def _scales(mainloop: MainloopText) -> Iterator[FieldText]:
@@ -217,16 +201,11 @@ def _consumed_boxes(boxes: BoxesText | None) -> Iterator[FieldText]:
         yield _tensor("sBox", "rows, columns, stages")
 
 
-def _joined_blocks(blocks: BlocksText, tile: OutputTileText, consumers: ConsumersText) -> Iterator[FieldText]:
-    slabs, in_tile = (f"{factor(tile.rows)} // {size}" for size in (SLAB_ROWS, blocks.size))
+def _joined_blocks(blocks: BlocksText, group_index: str) -> Iterator[FieldText]:
     for r in blocks.reduced:
-        shape = consumers.shape(tile.columns, slabs)
-        yield _tensor(
-            f"j_{r.name}", f"bN, slabs of {SLAB_ROWS} rows{consumers.group_index}", _stored(f"j_{r.name}", shape)
-        )
+        yield _tensor(f"j_{r.name}", f"bN, slabs of {SLAB_ROWS} rows{group_index}", "n", "slabs")
     for name in blocks.held:
-        shape = consumers.shape(tile.columns, in_tile)
-        yield _tensor(f"b_{name}", f"bN, blocks{consumers.group_index}", _stored(f"b_{name}", shape))
+        yield _tensor(f"b_{name}", f"bN, blocks{group_index}", "n", "blocks")
 
 
 def _order(work: WorkText) -> Iterator[FieldText]:
@@ -235,21 +214,16 @@ def _order(work: WorkText) -> Iterator[FieldText]:
 
 
 def _reads_tiles() -> FieldText:
-    return FieldText("reads_tiles", "Boolean", "not where the scalars of all tiles are 0", "reads_tiles")
+    return FieldText("reads_tiles", "Boolean", "not where the scalars of all tiles are 0")
 
 
 def _field(name: str, kind: str) -> FieldText:
-    return FieldText(name, kind, "", name)
+    return FieldText(name, kind, "")
 
 
 def _atom(name: str) -> FieldText:
     return _field(name, "cute.CopyAtom")
 
 
-def _tensor(name: str, modes: str | None = None, value: str = "") -> FieldText:
-    return FieldText(name, "cute.Tensor", "" if modes is None else f"({modes})", value or name)
-
-
-def _stored(name: str, shape: str) -> str:
-    """A tensor of what the shared storage has under a name."""
-    return f"storage.{name}.get_tensor(cute.make_layout({shape}))"
+def _tensor(name: str, modes: str, *extents: str) -> FieldText:
+    return FieldText(name, "cute.Tensor", f"({modes})", extents)
