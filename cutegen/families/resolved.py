@@ -73,7 +73,8 @@ IDLE = "idle; present because setmaxnreg acts on a whole warpgroup"
 class ResolvedTiling(Generic[Numbers]):
     """One kernel instance: its literal numbers, and for each where it comes from (`field -> spec key or formula`).
 
-    module: the generated module that it is an instance of.
+    module: the generated module that it is an instance of. formulas: `sources` with words for the numbers in them, so
+    that all instances have the same; empty where there are none.
     """
 
     name: str
@@ -83,6 +84,7 @@ class ResolvedTiling(Generic[Numbers]):
     pipelines: tuple[PipelinePlan, ...]
     roles: tuple[Role, ...]
     module: str = field(default="kernel", kw_only=True)
+    formulas: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
 
 COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {

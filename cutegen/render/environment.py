@@ -15,7 +15,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
-from cutegen.render.layout import given, source, statement
+from cutegen.render.layout import entry, given, source
 from cutegen.runtime.cache import default_root, read_kept, write_kept
 from cutegen.runtime.trust import seal
 
@@ -85,7 +85,7 @@ def _environment(markup: bool = False, folder: Path | None = None) -> Environmen
         keep_trailing_newline=True,
         autoescape=markup,
     )
-    environment.filters.update(given=given, source=source, statement=statement, tuple=tuple)
+    environment.filters.update(entry=entry, given=given, source=source, tuple=tuple)
     return environment
 
 
