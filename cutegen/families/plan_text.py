@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from cutegen.families.resolved import DeviceRow, DispatchRow, ResolvedTiling
 
@@ -20,23 +20,68 @@ class FieldText:
 
 
 @dataclass(frozen=True, slots=True)
-class TilingText:
-    name: str
-    fields: tuple[FieldText, ...]
+class TilingsText:
+    """What _shared/tilings.py.jinja reads as p.tilings. kind: the class of a tiling's numbers. shared: numbers that all
+    tilings have alike. columns, partial: where the others come from, and those that only some tilings have; rows: by
+    module and tiling, in that order, up to the last number that is not as the class has it."""
+
+    kind: str
+    shared: tuple[FieldText, ...]
+    columns: Mapping[str, str]
+    partial: Mapping[str, str]
+    rows: Mapping[str, Mapping[str, tuple[Any, ...]]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the tilings."""
+        return tuple(name for rows in self.rows.values() for name in rows)
 
 
-def tiling_texts(tilings: Iterable[ResolvedTiling[Any]]) -> tuple[TilingText, ...]:
-    return tuple(
-        TilingText(
-            t.name,
-            tuple(
-                FieldText(f.name, getattr(t.numbers, f.name), t.sources[f.name])
-                for f in fields(t.numbers)
-                if f.name in t.sources  # the others stand as their class has them
-            ),
-        )
-        for t in tilings
+Tiling = TypeVar("Tiling", bound=ResolvedTiling[Any])
+
+
+def _no_facts(tiling: ResolvedTiling[Any]) -> tuple[str, ...]:
+    return ()
+
+
+def tilings_text(tilings: Sequence[Tiling], describe: Callable[[Tiling], tuple[str, ...]] = _no_facts) -> TilingsText:
+    """describe: in words what may decide where a number comes from, in equal order for all tilings."""
+    defaults = {f.name: f.default for f in fields(tilings[0].numbers)}
+    have = {name: [t for t in tilings if name in t.sources] for name in defaults}
+    values = {name: [getattr(t.numbers, name) for t in tilings] for name in defaults}
+    one = tilings[0].sources if len(tilings) == 1 else None
+    legend = {name: one[name] if one else _legend(name, own, describe) for name, own in have.items() if own}
+    shared = [name for name in legend if len(have[name]) == len(tilings) and len(set(values[name])) == 1]
+    columns = [name for name in legend if len(have[name]) == len(tilings) and name not in shared]
+    partial = sorted((name for name in legend if len(have[name]) < len(tilings)), key=lambda name: -len(have[name]))
+    rows: dict[str, dict[str, tuple[Any, ...]]] = {}
+    for i, t in enumerate(tilings):
+        row = [values[name][i] for name in (*columns, *partial)]
+        while len(row) > len(columns) and row[-1] == defaults[partial[len(row) - len(columns) - 1]]:
+            row.pop()
+        rows.setdefault(t.module, {})[t.name] = tuple(row)
+    return TilingsText(
+        kind=type(tilings[0].numbers).__name__,
+        shared=tuple(FieldText(name, values[name][0], legend[name]) for name in shared),
+        columns={name: legend[name] for name in columns},
+        partial={name: legend[name] for name in partial},
+        rows=rows,
     )
+
+
+def _legend(name: str, tilings: Sequence[Tiling], describe: Callable[[Tiling], tuple[str, ...]]) -> str:
+    """Where a number of several tilings comes from; where that is not alike, the one thing that decides, or else their
+    names, before all but the first."""
+    texts = [t.formulas.get(name, t.sources[name]) for t in tilings]
+    for words in (*zip(*map(describe, tilings)), [f"of {t.name}" for t in tilings]):
+        found = dict(zip(words, texts))
+        if [found[word] for word in words] == texts:
+            break
+    cases: dict[str, list[str]] = {}
+    for word, text in found.items():
+        cases.setdefault(text, []).append(word)
+    first, *others = cases
+    return "; ".join((first, *(f"{', '.join(cases[text])}: {text}" for text in others)))
 
 
 def rows_of_all_devices(dispatch: Iterable[DispatchRow]) -> tuple[DispatchRow, ...]:

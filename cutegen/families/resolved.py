@@ -28,7 +28,8 @@ class Decision:
 class ResolvedTiling(Generic[Numbers]):
     """One kernel instance: its literal numbers, and for each where it comes from (`field -> spec key or formula`).
 
-    module: the generated module that it is an instance of.
+    module: the generated module that it is an instance of. formulas: `sources` with words for the numbers in them, so
+    that all instances have the same; empty where there are none.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ResolvedTiling(Generic[Numbers]):
     sources: dict[str, str]
     model: KernelModel
     module: str = field(default="kernel", kw_only=True)
+    formulas: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
 
 COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {

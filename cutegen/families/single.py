@@ -19,7 +19,7 @@ from cutegen.families.decide import Choice, Locked, decide, first_legal, kernel_
 from cutegen.families.explanation import explain_decisions, explain_smem, read_dims, roofline_memory
 from cutegen.families.knobs import Knob
 from cutegen.families.plain import describe_problem
-from cutegen.families.plan_text import TilingText, tiling_texts
+from cutegen.families.plan_text import TilingsText, tilings_text
 from cutegen.families.refusal import Refusal, RuleBook
 from cutegen.families.resolved import (
     Decision,
@@ -183,13 +183,12 @@ class SingleTiling:
             imports=tuple(f"from {module} import {', '.join(names)}" for module, names in own.items()),
             plan=self.plan.__name__,
             family=resolved.family,
-            tiling=numbers.__name__,
             dims=p.dims,
             inputs=p.inputs,
             outputs=p.outputs,
             roles=p.roles,
             numbers=p.numbers,
-            tilings=tiling_texts(resolved.tilings),
+            tilings=tilings_text(resolved.tilings),
         )
         operands, results = (
             [OperandText(a.name, f"{declared(a, p.dims)}, row-major") for a in side] for side in (p.inputs, p.outputs)
@@ -213,13 +212,12 @@ class PlanText:
     imports: tuple[str, ...]
     plan: str
     family: str
-    tiling: str
     dims: Mapping[str, Extent]
     inputs: tuple[TensorArg, ...]
     outputs: tuple[TensorArg, ...]
     roles: Mapping[str, str]
     numbers: Mapping[str, float]
-    tilings: tuple[TilingText, ...]
+    tilings: TilingsText
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
-from cutegen.render.layout import given, source, statement
+from cutegen.render.layout import entry, given, source
 from cutegen.runtime.cache import default_root, read_kept, write_kept
 from cutegen.runtime.trust import seal
 
@@ -87,7 +87,7 @@ class TemplateEnvironment(Environment):
             keep_trailing_newline=True,
             **options,
         )
-        self.filters |= {"given": given, "source": source, "statement": statement, "tuple": tuple}
+        self.filters |= {"entry": entry, "given": given, "source": source, "tuple": tuple}
 
 
 @cache

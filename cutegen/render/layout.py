@@ -18,6 +18,7 @@ _OPERATORS = (
     (" * ", " / ", " // ", " % "),
 )
 _SHAPE = re.compile(r"(?:\w+: )?\w+\[[^\[\]]*\]")
+_PAIR = re.compile(r"\([^()]*\)")
 WHOLE = 70  # characters of a declaration that stays on one line
 _STATEMENT = re.compile(r"(from [^ ]+ import |(?:return|if|elif|while|assert) |[^=(]+? [-+*/]*= |)(.*?)(:?)")
 
@@ -35,6 +36,17 @@ def source(value: Any) -> str:
     return repr(value)
 
 
+def entry(key: str, row: tuple[Any, ...], indent: int) -> str:
+    """An item of a dict of rows, which the formatter leaves alone: on one line, on one below its key, or on two."""
+    one, inner = f"{source(key)}: {source(row)},", " " * (indent + 4)
+    if indent + len(one) <= WIDTH:
+        return one
+    if len(inner) + len(source(row)) < WIDTH:
+        return f"{source(key)}:\n{inner}{source(row)},"
+    kept = _PAIR.sub(lambda pair: pair[0].replace(" ", "\0"), one)
+    return "\n".join(wrapped(" " * indent + kept, inner)).lstrip()
+
+
 def given(value: Any) -> Iterator[tuple[str, Any]]:
     """The fields of a NamedTuple that are not as its class has them, with their values."""
     for name, each in value._asdict().items():
@@ -42,7 +54,7 @@ def given(value: Any) -> Iterator[tuple[str, Any]]:
             yield name, each
 
 
-def statement(text: str, indent: int) -> str:
+def statement(text: str, *, indent: int) -> str:
     """One statement of user maths: what is longer than a line is kept whole, for a reader to compare with the spec."""
     return text if indent + len(text) <= WIDTH else f"{text}  # fmt: skip  # noqa: E501"
 
@@ -124,10 +136,16 @@ def _broken(code: str, indent: int, used: int = 0) -> list[str]:
     targets = before.removesuffix(" = ")
     if "," in _outside(targets) and indent + len(before) + 1 > WIDTH:
         return [f"{outer}(", *_contents(targets, indent + 4), *_behind_bracket(f") = {value}", indent)]
-    # A call behind a single operator is broken itself.
-    bare = "," in _outside(value) or len(operands) > 2 or (operands and value[-1] != ")")
     pairs = [pair for pair in _pairs(code) if len(before) <= pair[0]]
     reached = [pair for pair in pairs if indent + pair[0] < WIDTH][: 1 if code.startswith("def ") else None]
+    links = [i for i, c, depth in _brackets(value) if c == "." and depth == 0 and i and value[i - 1] in ")]"]
+    empty = bool(reached) and reached[-1][1] == reached[-1][0] + 1  # and so nothing to break
+    if before and not operands and (len(links) > 1 or empty):  # methods of what methods return
+        ends = links if indent + 4 + len(value) > WIDTH else []
+        parts = [value[i:j] for i, j in zip([0, *ends], [*ends, len(value)])]
+        return [f"{outer}{before}(", *(x for part in parts for x in _broken(part, indent + 4)), f"{outer}){after}"]
+    # A call behind a single operator is broken itself.
+    bare = "," in _outside(value) or len(operands) > 2 or (operands and value[-1] != ")")
     if before and (bare or (pairs and not reached)):
         return [f"{outer}{before}(", *_contents(value, indent + 4), f"{outer}){after}"]
     return _broken_bracket(code, *(reached or pairs)[-1], indent) if pairs else [outer + code]

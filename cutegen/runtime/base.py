@@ -6,7 +6,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,6 +19,31 @@ from cutegen.runtime.torch_op import register_plan
 
 # Metadata of a field that digests leave out where it has its default: kernels without a feature keep theirs.
 SILENT = {"silent": True}
+
+
+def read_tilings(
+    kind: type[Any], shared: Mapping[str, Any], columns: Sequence[str], rows: Mapping[str, Mapping[str, Sequence[Any]]]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The tilings of a plan's table, and their modules, both by key.
+
+    kind: the dataclass of a tiling's numbers, such as GemmTiling. shared: fields that all tilings have alike, with
+    their values; columns: all others that have no default, and some that have. rows: by module and key, values in the
+    order of `columns`; what a row is too short for is as `kind` has it by default. ValueError: a row is longer than
+    `columns`, or `kind` has no such field.
+    """
+    numbers = {**{f.name: f.default for f in fields(kind)}, **shared}
+    names = list(numbers)
+    places = [names.index(name) for name in columns]
+    tilings, modules = {}, {}
+    for module, own in rows.items():
+        for key, row in own.items():
+            if len(row) > len(places):
+                raise ValueError(f"tiling {key} has {len(row)} numbers, and there are {len(places)} columns")
+            values = list(numbers.values())
+            for place, value in zip(places, row):
+                values[place] = value
+            tilings[key], modules[key] = kind(*values), module
+    return tilings, modules
 
 
 @dataclass(frozen=True, slots=True)

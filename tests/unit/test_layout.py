@@ -73,3 +73,13 @@ def test_what_another_line_closes_is_left_alone() -> None:
     first, *rest = lay_out(f'd = {{\n    "{A}{A}{A}": Tiling(\n        1,\n    ),\n}}').splitlines()[1:]
     assert first == f'    "{A}{A}{A}": Tiling(  # noqa: E501'
     assert rest == ["        1,", "    ),", "}"]
+
+
+def test_methods_of_what_methods_return_take_a_line_each_where_one_is_too_short() -> None:
+    name, long = "x" * 55, "y" * 100
+    assert lay_out(f"{name} = {name}.float().unsqueeze(-2)").splitlines() == [
+        f"{name} = (", f"    {name}.float().unsqueeze(-2)", ")"
+    ]  # fmt: skip
+    assert lay_out(f"x = ({long}).to(torch.bfloat16).to(acc.dtype)").splitlines() == [
+        "x = (", f"    ({long})", "    .to(torch.bfloat16)", "    .to(acc.dtype)", ")"
+    ]  # fmt: skip

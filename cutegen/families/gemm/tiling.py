@@ -69,26 +69,50 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
         smem=d.smem,
         barriers=list_barriers(problem, c),
     )
-    return ResolvedGemmTiling(name, numbers, _sources(problem, c), model, knobs, module=module)
+    terms, texts = _terms(problem, c), _sources(problem, c)
+    sources, formulas = (
+        {f: text.format_map({name: pair[i] for name, pair in terms.items()}) for f, text in texts.items()}
+        for i in (0, 1)
+    )
+    return ResolvedGemmTiling(name, numbers, sources, model, knobs, module=module, formulas=formulas)
+
+
+def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
+    """What stands in braces in `_sources`: its value here, and what it is in every tiling."""
+    sharing, size, warps = warpgroups_per_tile(c), cluster_size(c), WARPS_PER_WARPGROUP
+    rows, blocks = scale_box(problem, c)
+    widths, width = epilogue_widths(problem, c), epilogue_tile(problem, c)[1]
+    divides = f"that divides {'half of tile n' if problem.paired_dim == 'n' else 'tile n'}"
+    widest, any_width = (f"widest of {', '.join(map(str, of))} {divides}" for of in (widths, EPILOGUE_COLUMNS))
+    crowded = f"; {EPILOGUE_COLUMNS[0]} would crowd the registers" * (widths != EPILOGUE_COLUMNS)
+    unless = f"; but {EPILOGUE_COLUMNS[0]} may crowd the registers" * bool(problem.kernel_epilogue.reductions)
+    return {
+        **{f"tile_{dim}": (extent, f"tile {dim}") for dim, extent in zip("mnk", c.tile)},
+        "multicast_a": (c.multicast_a, "multicast[0]"),
+        "multicast_b": (c.multicast_b, "multicast[1]"),
+        "scale_rows": (rows, f"tile {problem.row_scale[1] if problem.row_scale else ''}"),
+        "scales": (f"{blocks} scale{'s' * (blocks > 1)}", "scales of tile k"),
+        "warps": (f"{warps * sharing} warps", f"{warps} warps of each of a tile's warpgroups"),
+        "warpgroups": (f"{sharing} warpgroup{'s' * (sharing > 1)}", "a tile's warpgroups"),
+        "columns": (f"{width} columns", "columns"),
+        "widest": (widest + crowded, any_width + unless),
+        "consumers": (f"{c.consumers} consumer warpgroups", "consumers"),
+        "gather_warps": (f"{gather_warps(problem, c)} gather warps", "gather warps"),
+        "consumer_warps": (f"{c.consumers} x {warps} consumer warps", f"consumers x {warps} warps"),
+        "ctas": (f"{size} CTAs", "CTAs of a cluster"),
+        "counters": (size, "CTAs of a cluster"),
+        "partials": (partial_tiles(c), "tiles of partial sums"),
+    }
 
 
 def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
-    """For each field of GemmTiling the spec key, or the formula with its numbers."""
-    tile_m, tile_n, tile_k = c.tile
-    sharing = warpgroups_per_tile(c)
+    """For each field of GemmTiling the spec key, or the formula of `_terms`."""
+    rows = scale_box(problem, c)[0]
     width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
-    rows, blocks = scale_box(problem, c)
-    by_tma = blocks and not problem.gathers_row_scale
-    scales = f" + {rows} x {blocks} scale{'s' * (blocks > 1)} x 4 B" if by_tma else ""
-    operands = f"({tile_m} x {width_a} B + {tile_n} x {width_b} B)"
+    scales = " + {scale_rows} x {scales} x 4 B" if rows and not problem.gathers_row_scale else ""
+    operands = f"({{tile_m}} x {width_a} B + {{tile_n}} x {width_b} B)"
     if problem.gather:
-        operands = f"{tile_n} x {width_b} B" if problem.gather.along == "m" else f"{tile_m} x {width_a} B"
-    columns = "half of tile n" if problem.paired_dim == "n" else "tile n"
-    width = epilogue_tile(problem, c)[1]
-    widths = epilogue_widths(problem, c)
-    widest = f"widest of {', '.join(map(str, widths))} that divides {columns}"
-    if widths != EPILOGUE_COLUMNS:
-        widest += f"; {EPILOGUE_COLUMNS[0]} would crowd the registers"
+        operands = f"{{tile_n}} x {width_b} B" if problem.gather.along == "m" else f"{{tile_m}} x {width_a} B"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.tiles)
     return {
         "tile": "tiling.tile",
@@ -96,14 +120,14 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "multicast": f"tma.{problem.a.name}.multicast, tma.{problem.b.name}.multicast",
         "swizzle": f"tma.{problem.a.name}.swizzle, tma.{problem.b.name}.swizzle",
         "stages": "pipeline.stages",
-        "stage_bytes": f"{operands} x {tile_k}{scales}",
-        "empty_arrivals": f"({c.multicast_a} + {c.multicast_b} - 1) peers x {WARPS_PER_WARPGROUP * sharing} warps",
-        "epilogue_tile": f"64 rows x {sharing} warpgroup{'s' * (sharing > 1)}, {width} columns: {widest}",
+        "stage_bytes": f"{operands} x {{tile_k}}{scales}",
+        "empty_arrivals": "({multicast_a} + {multicast_b} - 1) peers x {warps}",
+        "epilogue_tile": "64 rows x {warpgroups}, {columns}: {widest}",
         "store_stages": "pipeline.epilogue_stages",
         "load_stages": "pipeline.load_stages" if loads else "the epilogue loads no tile",
         "load_bytes": f"epilogue tile x ({loads})" if loads else "the epilogue loads no tile",
         "consumers": "warpgroups.consumer.count",
-        "threads": f"128 x (1 producer + {c.consumers} consumer warpgroups)",
+        "threads": "128 x (1 producer + {consumers})",
         "producer_registers": "warpgroups.producer.registers",
         "consumer_registers": "warpgroups.consumer.registers",
         "smem_bytes": "end of the last ring, rounded up to 1024",
@@ -140,16 +164,16 @@ def _box_numbers(problem: GemmProblem, c: Candidate) -> dict[str, Any]:
 
 
 def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
-    size, tiles = cluster_size(c), partial_tiles(c)
-    counters = [f"{QUEUE_COUNTERS} of the tile queue"] * c.dynamic + [f"{size} for each cluster tile"] * (c.split_k > 1)
-    partials = f"f32 {c.tile[0]} x {c.tile[1]} x {size} CTAs x {tiles} for each cluster tile"
-    gather = f" + {gather_warps(problem, c)} gather warps" if problem.gather else ""
+    counters = [f"{QUEUE_COUNTERS} of the tile queue"] * c.dynamic + ["{counters} for each cluster tile"] * (
+        c.split_k > 1
+    )
+    partials = "f32 {tile_m} x {tile_n} x {ctas} x {partials} for each cluster tile"
+    gather = " + {gather_warps}" if problem.gather else ""
     loads = 1 + bool(problem.kernel_epilogue.tiles)
-    readers = f"{loads} load warps{gather} + {c.consumers} x {WARPS_PER_WARPGROUP} consumer warps"
     sources = {
         "split_k": "tiling.split_k",
         "queue_stages": "tiles that readers of the queue may be apart",
-        "queue_readers": readers,
+        "queue_readers": f"{loads} load warps{gather} + {{consumer_warps}}",
         "covers": "tile x cluster, transposed: (m, n) of the product" if c.swap_ab else "tile x cluster, (m, n)",
         "workspace": partials,
         "sums": partials,

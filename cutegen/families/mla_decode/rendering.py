@@ -10,7 +10,7 @@ from cutegen.families.call_text import CallText, OperandText, call_text
 from cutegen.families.mla_decode.derived import ALL_BARRIERS, QUERY_BOXES, SINGLE_WARPS, TILE_COLUMNS
 from cutegen.families.mla_decode.problem import MlaTensor, promise_text
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla
-from cutegen.families.plan_text import TilingText, Winners, list_winners, rows_of_all_devices, tiling_texts
+from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
 from cutegen.families.resolved import DispatchRow
 from cutegen.model.header import list_barriers, list_roles
 from cutegen.model.kernel import KernelModel, name_numbers
@@ -145,7 +145,7 @@ class PlanText:
     split_q: bool
     lse_base: str
     lse_layout: str
-    tilings: tuple[TilingText, ...]
+    tilings: TilingsText
     dispatch: tuple[DispatchRow, ...]
     winners: Winners
     anywhere: tuple[str, ...]
@@ -165,7 +165,7 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         split_q=p.q == "split",
         lse_base=p.lse_base,
         lse_layout=p.lse_layout,
-        tilings=tiling_texts(resolved.tilings),
+        tilings=tilings_text(resolved.tilings),
         dispatch=dispatch,
         winners=list_winners(resolved.dispatch, CALL_DIMS, LENGTH),
         anywhere=tuple(dict.fromkeys(row.tiling for row in dispatch)),

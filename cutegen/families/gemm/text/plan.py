@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from cutegen.arch import ARCHS
 from cutegen.epilogue import EpilogueProgram, cost, torch_imports
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
-from cutegen.families.gemm.candidate import COPIED
+from cutegen.families.gemm.candidate import COPIED, STRUCTURAL
 from cutegen.families.gemm.derived import promoted_k
-from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.text.algorithmic import WorkText, work_text
 from cutegen.families.gemm.text.portfolio import PortfolioText, portfolio_text
 from cutegen.families.gemm.text.reference import ReferenceText, reference_text
-from cutegen.families.plan_text import TilingText, Winners, list_winners, tiling_texts
+from cutegen.families.plan_text import TilingsText, Winners, list_winners, tilings_text
 from cutegen.runtime.arguments import Argument, ScalarArg
 
 
@@ -34,7 +34,7 @@ class PlanText:
     approximation: float | Mapping[str, float]
     functions: tuple[str, ...]
     scaled_tiles: Mapping[str, str]
-    tilings: tuple[TilingText, ...]
+    tilings: TilingsText
     portfolio: PortfolioText | None
     winners: Winners
     point_dims: tuple[str, ...]
@@ -58,7 +58,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         approximation=errors if len(set(errors.values())) > 1 else next(iter(errors.values())),
         functions=torch_imports(problem.epilogue),
         scaled_tiles=_scaled_tiles(problem.epilogue),
-        tilings=tiling_texts(resolved.instances),
+        tilings=tilings_text(resolved.instances, _describe),
         portfolio=portfolio_text(resolved),
         winners=list_winners(resolved.dispatch, point_dims, problem.m.name),
         point_dims=point_dims,
@@ -66,6 +66,13 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         reference=reference_text(problem),
         work=work_text(problem),
     )
+
+
+def _describe(t: ResolvedGemmTiling) -> tuple[str, ...]:
+    """What may decide where a number of a tiling comes from."""
+    knobs = [(name, getattr(t.candidate, name)) for name in STRUCTURAL]
+    words = [f"with{'out' * (not x)} {name}" if isinstance(x, bool) else f"{name} {x}" for name, x in knobs]
+    return (*words, f"without {' and '.join(t.omitted)}" if t.omitted else "with all operands")
 
 
 def _scaled_tiles(program: EpilogueProgram) -> dict[str, str]:

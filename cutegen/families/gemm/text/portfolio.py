@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import form_of, instance_of, list_moved
-from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
+from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.runtime.cost_model import Form
 from cutegen.runtime.portfolio import Traits
 
 
 @dataclass(frozen=True, slots=True)
 class PortfolioText:
-    """What the template reads as p.portfolio. moved: `Form.moved` by tensor."""
+    """What the template reads as p.portfolio. moved: `Form.moved` by tensor. traits: by module."""
 
     form: Form
     moved: Mapping[str, tuple[int, int, int, int, str]]
@@ -24,10 +25,10 @@ def portfolio_text(resolved: ResolvedGemm) -> PortfolioText | None:
     """None where one tiling runs all calls."""
     if len(resolved.tilings) < 2:
         return None
-    traits = {t.name: _traits(t) for t in resolved.tilings}
+    traits = {kernel.module: _traits(kernel.structure) for kernel in resolved.kernels}
     return PortfolioText(form_of(resolved.problem), dict(list_moved(resolved.problem)), traits)
 
 
-def _traits(t: ResolvedGemmTiling) -> Traits:
-    instance = instance_of(t.candidate)
+def _traits(structure: Candidate) -> Traits:
+    instance = instance_of(structure)
     return Traits(*(getattr(instance, field) for field in Traits._fields))
