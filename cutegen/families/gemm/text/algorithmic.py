@@ -23,7 +23,7 @@ class MovedText:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkText:
+class AlgorithmicText:
     """What plan.py.jinja reads as p.work. of_outputs: dims of the product; flops: of the epilogue for each output, or
     for each pair."""
 
@@ -33,11 +33,11 @@ class WorkText:
     moved: tuple[MovedText, ...]
 
 
-def work_text(problem: GemmProblem) -> WorkText:
+def algorithmic_text(problem: GemmProblem) -> AlgorithmicText:
     others = (problem.k, *problem.gathered_dims, *([problem.batch] if problem.groups else []))
     work = cost(problem.epilogue)
     of_outputs = tuple(d.name for d in problem.dims if d not in others)
-    return WorkText(of_outputs, work.flops, work.paired, tuple(_moved(problem)))
+    return AlgorithmicText(of_outputs, work.flops, work.paired, tuple(_moved(problem)))
 
 
 def _moved(problem: GemmProblem) -> Iterator[MovedText]:

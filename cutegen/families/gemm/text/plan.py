@@ -11,7 +11,7 @@ from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
 from cutegen.families.gemm.candidate import COPIED, STRUCTURAL
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
-from cutegen.families.gemm.text.algorithmic import WorkText, work_text
+from cutegen.families.gemm.text.algorithmic import AlgorithmicText, algorithmic_text
 from cutegen.families.gemm.text.portfolio import PortfolioText, portfolio_text
 from cutegen.families.gemm.text.reference import ReferenceText, reference_text
 from cutegen.families.plan_text import TilingsText, Winners, list_winners, tilings_text
@@ -40,7 +40,7 @@ class PlanText:
     point_dims: tuple[str, ...]
     copied_tilings: tuple[str, ...]
     reference: ReferenceText
-    work: WorkText
+    work: AlgorithmicText
 
 
 def plan_text(resolved: ResolvedGemm) -> PlanText:
@@ -64,7 +64,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         point_dims=point_dims,
         copied_tilings=tuple(t.name for t in resolved.instances if t.candidate.gather == COPIED),
         reference=reference_text(problem),
-        work=work_text(problem),
+        work=algorithmic_text(problem),
     )
 
 
