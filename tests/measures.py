@@ -88,7 +88,7 @@ HELD = {
     "names of several modules": 50,
     "names of several classes": 38,
     "lines of cutegen/": 47500,
-    "lines of templates/": 4000,
+    "lines of templates/": 4050,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of
