@@ -6,11 +6,11 @@ import importlib.util
 
 import pytest
 from gemm_specs import FUSED, bind_text, candidate
-from mla_specs import MLA, bind_mla
+from mla_specs import MLA, bind_mla, mla_candidate
 
-from cutegen.families.gemm.derived import smem_map as gemm_map
-from cutegen.families.mla_decode.derived import smem_map as mla_map
-from cutegen.families.resolved import SmemRegion
+from cutegen.families.gemm.derived import derive as derive_gemm
+from cutegen.families.mla_decode.derived import derive as derive_mla
+from cutegen.model.smem import SmemRegion
 
 pytestmark = [
     pytest.mark.dsl,
@@ -20,7 +20,8 @@ pytestmark = [
 
 def maps() -> dict[str, tuple[tuple[SmemRegion, ...], int]]:
     plain, fused = bind_mla(MLA), bind_text(FUSED)
-    return {"mla_decode": mla_map(plain), "gemm": gemm_map(fused, candidate(fused))}
+    found = {"mla_decode": derive_mla(plain, mla_candidate(plain)), "gemm": derive_gemm(fused, candidate(fused))}
+    return {family: (d.smem, d.smem_bytes) for family, d in found.items()}
 
 
 @pytest.mark.parametrize("family", ["mla_decode", "gemm"])

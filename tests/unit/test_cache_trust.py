@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -241,7 +242,8 @@ NAME = "_shared/init.py.jinja"
 def render() -> str:
     environment._environment.cache_clear()
     try:
-        return str(environment._environment().get_template(NAME).root_render_func.__code__.co_consts)
+        constants = str(environment._environment().get_template(NAME).root_render_func.__code__.co_consts)
+        return re.sub(r"0x[0-9a-f]+", "", constants)  # addresses of code within
     finally:
         environment._environment.cache_clear()
 

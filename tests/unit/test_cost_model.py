@@ -16,10 +16,9 @@ from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Core
 from cutegen.families.gemm.cores import rank
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate, traffic
-from cutegen.families.gemm.derived import PARTIAL_BYTES
 from cutegen.families.gemm.ranking import legal_candidates
 from cutegen.families.gemm.rules import refusals
-from cutegen.runtime.cost_model import CONSTANTS
+from cutegen.runtime.cost_model import CONSTANTS, PARTIAL_BYTES
 
 ROOT = Path(__file__).parents[2]
 P = bind_text(PLAIN)

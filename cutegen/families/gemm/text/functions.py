@@ -8,6 +8,9 @@ from typing import NamedTuple
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.render.layout import statement
 
+# Kinds of operands in the order in which functions take them.
+ORDER = (("row_vector", "column_vector"), ("device_scalar",), ("host_scalar",), ("tile",), ("block_input",))
+
 
 class Parameter(NamedTuple):
     """Of a method of the kernel, which is called with a variable of the same name."""
@@ -56,8 +59,9 @@ def accumulators(problem: GemmProblem) -> dict[str, Value]:
 
 
 def operands(problem: GemmProblem) -> dict[str, Value]:
-    """By name, in the kernel's frame."""
-    return {o.name: Value(o.name, o.kind) for o in problem.kernel_epilogue.operands}
+    """By name, in the kernel's frame and in the order of ORDER."""
+    every = problem.kernel_epilogue.operands
+    return {o.name: Value(o.name, o.kind) for kinds in ORDER for o in every if o.kind in kinds}
 
 
 def element_words(problem: GemmProblem) -> str:
