@@ -224,7 +224,8 @@ class PlanText:
 class KernelText:
     """What a family's kernel.py.jinja reads as k. tiling, module: the class of the numbers, and where it is. dtype: in
     cutlass, by role of the tensor; dtypes: all of them, and those that every kernel needs. symbols, fakes: see
-    _shared/fake_arguments.py.jinja. names: of the tensors, in order of a call."""
+    _shared/fake_arguments.py.jinja; model: _shared/shared_storage.py.jinja. names: of the tensors, in order of a call.
+    """
 
     name: str
     title: str
@@ -236,6 +237,7 @@ class KernelText:
     fakes: tuple[FakeArgument, ...]
     names: tuple[str, ...]
     numbers: dict[str, float]
+    model: KernelModel
 
 
 def _kernel_text(resolved: SingleKernel) -> KernelText:
@@ -253,4 +255,5 @@ def _kernel_text(resolved: SingleKernel) -> KernelText:
         fakes=tuple(fake_argument(f"{a.name}: {declared(a, p.dims)}", dtype_of(a), a, p.dims) for a in args),
         names=tuple(a.name for a in args),
         numbers=p.numbers,
+        model=resolved.tiling.model,
     )
