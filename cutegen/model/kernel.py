@@ -142,12 +142,6 @@ class KernelModel:
         """Of each role, by its name."""
         return {role.name: role.warps for role in self.roles}
 
-    def region(self, name: str) -> SmemRegion:
-        return next(region for region in self.smem if region.name == name)
-
-    def pipeline(self, name: str) -> Pipeline:
-        return next(pipeline for pipeline in self.pipelines if pipeline.name == name)
-
     def threads(self, barrier: str) -> int:
         """Of a named barrier, or of each of a family."""
         return next(b.threads for b in self.barriers if barrier in (b.name, b.family))

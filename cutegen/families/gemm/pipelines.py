@@ -27,12 +27,16 @@ def scheduler_warp(problem: GemmProblem) -> Warps:
     return Warps("scheduler warp", 2 if problem.kernel_epilogue.tiles else 1)
 
 
+def copy_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
+    """The last of the producer warpgroup, whose threads copy gathered rows; () where none are."""
+    count = gather_warps(problem, c)
+    return (Warps(f"gather warp{'s' * (count > 1)}", WARPS_PER_WARPGROUP - count, count),) if count else ()
+
+
 def load_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
     """Of the producer warpgroup, those that load."""
     tiles = (TILE_LOAD_WARP,) if problem.kernel_epilogue.tiles else ()
-    count = gather_warps(problem, c)
-    gather = (Warps(f"gather warp{'s' * (count > 1)}", WARPS_PER_WARPGROUP - count, count),) if count else ()
-    return (LOAD_WARP, *tiles, *gather)
+    return (LOAD_WARP, *tiles, *copy_warps(problem, c))
 
 
 def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived, box_bytes: int) -> Iterator[Pipeline]:
@@ -70,12 +74,11 @@ def _operands(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) ->
         copying = WARP_THREADS * gather_warps(problem, c)
         full = Arrivals(1 + copying, f"1 + {copying}")
         said += f", {copying} threads arrive when their copies are there"
-    gather = [warps for warps in load_warps(problem, c) if warps.name.startswith("gather")]
     empty = Arrivals(d.empty_arrivals, "t.empty_arrivals")
     made = Creation("ab_barriers", "t.stages", "t.stage_bytes", full, empty, "**tma.peers(t.cluster, t.multicast)")
     producer, arrive = "load and gather warps" if problem.gather else "load warp", f"{empty.count} warps arrive"
     return Pipeline("ab", "TmaAsync", producer, consumers, c.stages, d.stage_bytes, said, arrive,
-                    (LOAD_WARP, *gather), consumer_warps(c), made)  # fmt: skip
+                    (LOAD_WARP, *copy_warps(problem, c)), consumer_warps(c), made)  # fmt: skip
 
 
 def _tiles(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:

@@ -25,9 +25,9 @@ from cutegen.families.gemm.pipelines import (
     LOAD_WARP,
     TILE_LOAD_WARP,
     consumer_warps,
+    copy_warps,
     list_barriers,
     list_pipelines,
-    load_warps,
     scheduler_warp,
 )
 from cutegen.families.gemm.problem import GemmProblem
@@ -201,7 +201,7 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         claims = "claims tiles" if c.cluster == (1, 1) else "in CTA 0 of a cluster: claims tiles for all its CTAs"
         roles.append(Role(scheduler, c.producer_registers, claims))
         first_idle += 1
-    gather = [warps for warps in load_warps(problem, c) if warps not in (LOAD_WARP, TILE_LOAD_WARP)]
+    gather = copy_warps(problem, c)
     first_gather = gather[0].first if gather else WARPS_PER_WARPGROUP
     if first_idle < first_gather:
         name = "idle warps" if first_gather - first_idle > 1 or not gather else "idle warp"
