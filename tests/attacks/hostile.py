@@ -76,8 +76,8 @@ class Watch:
 
     def written(self, event: str, place: str | bytes | os.PathLike[str]) -> None:
         real = os.path.realpath(os.fsdecode(place))
-        folder = os.path.dirname(real)
-        if os.path.basename(folder) == "__pycache__" and folder.startswith(OURS):  # bytecode, which Python keeps
+        # Bytecode of ours, which Python keeps, and its folder.
+        if real.startswith(OURS) and "__pycache__" in real.split(os.sep)[-2:]:
             return
         if not f"{real}{os.sep}".startswith(self.allowed) and real != "/dev/null":
             self.seen.append(f"{event} {real}")

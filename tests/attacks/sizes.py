@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-import resource
 import time
 from collections.abc import Iterator
+
+from effort import RESOLVE, too_long
 
 from cutegen.diagnostics import CutegenError
 from cutegen.resolve import resolve_document
 from cutegen.spec import load_text
 from cutegen.spec.text_rules import MAX_BYTES
 
-SECONDS, MEBIBYTES = 6.0, 300.0  # twice the time of a machine that has nothing else to do
+SECONDS, CALLS = 3.0, 30_000_000
 HEADS = (
     "cutegen: 1\nkernel: gemm\narch: sm_90a\ntensors:\n  a: bf16[m, k]\n  b: bf16[n, k]\n  d: bf16[m, n]\n",
     "cutegen: 1\nkernel: mla_decode\narch: sm_90a\n",
@@ -50,13 +51,12 @@ def attack(count: int, seed: int) -> Iterator[str]:
             text.append(parts[i % len(parts)].format(i=i))
             size, i = size + len(text[-1]), i + 1
         start = time.process_time()
-        said = ""
+        said, whole = "", "".join(text) + draw.choice(("", "]\n", "1]}\n"))
         try:
-            resolve_document(load_text("".join(text) + draw.choice(("", "]\n", "1]}\n")), "large"), None)
+            resolve_document(load_text(whole, "large"), None)
         except CutegenError:
             pass
         except BaseException as error:
             said = type(error).__name__
-        seconds, used = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        if seconds > SECONDS or said:
-            yield f"{number}: {seconds:.1f} s, {used:.0f} MiB {said}: {begin[-20:]!r} {parts}"
+        if said := said or too_long(time.process_time() - start, SECONDS, RESOLVE, whole, CALLS):
+            yield f"{number}: {said}: {begin[-20:]!r} {parts}"

@@ -11,6 +11,7 @@ from pathlib import Path
 import gemm_specs
 import mla_specs
 import name_probes
+from effort import RESOLVE, too_long
 
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.render import render_package
@@ -18,8 +19,7 @@ from cutegen.resolve import resolve_document
 from cutegen.spec import load_text
 
 SHIPPED = [path for path in sorted((Path(__file__).parents[2] / "specs").glob("*.yaml")) if ".lock" not in path.name]
-MOST_CPU_S = 5.0
-LOOP, LOOP_S = 1_000_000, 0.08  # turns of a loop, and its seconds on the cores that the bound is for
+MOST_CPU_S, MOST_CALLS = 5.0, 20_000_000  # most take 0.1 s; the choice of a portfolio 2 s and 10 million calls
 NO_PLACE = {"empty-spec", "file-size", "not-a-spec"}
 WORDS = (
     "auto", "true", "false", "null", "~", "yes", "0", "-1", "1", "2", "8", "16", "63", "64", "128", "255", "256",
@@ -35,23 +35,13 @@ WORDS = (
 _NAME, _NUMBER = re.compile(r"[A-Za-z_]\w*"), re.compile(r"-?\d+")
 
 
-def slowness() -> float:
-    """How much slower this core is now than those that the bound is for; 1 for faster ones."""
-    started, total = time.process_time(), 0
-    for i in range(LOOP):
-        total += i * i
-    return max(1.0, (time.process_time() - started) / LOOP_S)
-
-
 def attack(count: int, seed: int) -> Iterator[str]:
     rng = random.Random(seed)
     texts = [*map(Path.read_text, SHIPPED), *gemm_specs.EDGES.values(), *name_probes.GEMM, *mla_specs.EDGES.values()]
     for case in range(count):
         text = mutate(rng.choice(texts), rng)
         started = time.process_time()
-        said = judge(text)
-        if not said and (seconds := time.process_time() - started) > MOST_CPU_S * slowness():
-            said = f"takes {seconds:.1f} s of CPU time"
+        said = judge(text) or too_long(time.process_time() - started, MOST_CPU_S, RESOLVE, text, MOST_CALLS)
         if said:
             yield f"case {case}: {said}\n{text}"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import RESOLVE, too_long
 from gemm_specs import COUNTS, FUSED, PLAIN, resolve_text
 
 from cutegen.diagnostics import SpecError
@@ -204,7 +205,7 @@ def test_choosing_is_quick_and_the_same_whatever_the_order_of_sets(text: str) ->
         )  # fmt: skip
         found.append(json.loads(done.stdout))
     assert found[0][1:] == found[1][1:]
-    assert min(seconds for seconds, *_ in found) < 5  # 2 where nothing else runs
+    assert not too_long(min(seconds for seconds, *_ in found), 3, RESOLVE, text, 20_000_000)
 
 
 def test_shipped_specs_build_at_most_150_kernels() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from effort import RESOLVE, too_long
 
 from cutegen.cli import main
 from cutegen.diagnostics import MAX_KEPT, SpecError
@@ -69,7 +70,7 @@ def test_empty_lines_take_no_longer_than_others(text: str, tmp_path: Path, capsy
     (tmp_path / "x.yaml").write_text(text)
     begin = time.process_time()
     assert main(["validate", str(tmp_path / "x.yaml")]) == 1
-    assert time.process_time() - begin < 3
+    assert not too_long(time.process_time() - begin, 3, RESOLVE, text, 30_000_000)
     assert len(capsys.readouterr().err) < 1000
 
 
@@ -80,7 +81,7 @@ def test_names_that_are_alike_are_compared_for_what_is_shown() -> None:
     begin = time.process_time()
     with pytest.raises(SpecError, match="did you mean `dimension0`"):
         parse_spec(load_text(text, "large"))
-    assert time.process_time() - begin < 4
+    assert not too_long(time.process_time() - begin, 3, RESOLVE, text, 30_000_000)
 
 
 def test_the_rest_is_counted() -> None:
@@ -105,12 +106,11 @@ def test_time_and_memory(name: str, tmp_path: Path) -> None:
     # Not ru_maxrss: a child begins with that of the process that started it, whatever it runs.
     code += "u = resource.getrusage(resource.RUSAGE_SELF); held = open('/proc/self/status').read().split('VmHWM:')[1]; "
     code += "print(u.ru_utime + u.ru_stime, int(held.split()[0]) / 1024)"
-    limit = (20, 20)
+    limit = (60, 60)  # what takes longer is taken for endless
     run = subprocess.run(
         [sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limit),
     )  # fmt: skip
     seconds, mebibytes = map(float, run.stdout.split())
-    # 3 s on a machine of its own; a busy one counts the waiting of its processor's other half.
-    assert seconds < 6
+    assert not too_long(seconds, 3, RESOLVE, fill(name), 30_000_000)
     assert mebibytes < 300
