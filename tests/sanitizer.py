@@ -66,11 +66,12 @@ def main() -> int:
     if options.output and options.output.exists():
         found += [row for row in json.loads(options.output.read_text())["packages"] if not row["ended"]]
     held = {(row["tool"], row["package"]) for row in found}
-    result = {"gpu": gpu_name(), "sanitizer": version(), "patterns": run_patterns(), "packages": found}
+    gpu = gpu_name()
+    result = {"sanitizer": version(), "patterns": {"gpu": gpu, **run_patterns()}, "packages": found}
     with ThreadPoolExecutor(options.jobs) as pool:
         jobs = [pool.submit(sanitize, tool, name) for tool, name in work if (tool, name) not in held]
         for job in as_completed(jobs):
-            row = job.result()
+            row = {"gpu": gpu, **job.result()}
             found.append(row)
             print(f"{row['tool']:9} {row['package']:50} {row['cases']:2} cases, {row['wrong']} wrong: {row['summary']}")
             if options.output:  # each time, so that a run that is stopped leaves what it has

@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench_results import problem, result
 from gemm_specs import ALONE
 
-import cutegen.cli.commands  # noqa: F401  here once, and not in each process that is killed
+import cutegen.cli
+import cutegen.cli.commands  # here once, and not in each process that is killed
 from cutegen.__main__ import start
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +123,7 @@ def _kill(case: Case, folder: Path, draw: random.Random) -> Iterator[str]:
     for path, data in case.before.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
-    # Now and then with the start of Python and all imports.
+    # Now and then with the start of Python, which is interrupted in its own way, and all imports.
     fresh = draw.random() < 0.1 and not case.patched
     process = _spawn(folder, case.arguments) if fresh else _fork(folder, case.arguments, case.patched)
     time.sleep(draw.uniform(0.0, 1.1) * (case.seconds + (0.5 if fresh else 0.0)))
@@ -129,7 +131,9 @@ def _kill(case: Case, folder: Path, draw: random.Random) -> Iterator[str]:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, sent)
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    if code not in (0, 130, -sent):
+    said = (folder / "said").read_text(errors="replace")
+    python_alone = fresh and sent == signal.SIGINT and "KeyboardInterrupt" in said and str(ROOT) not in said
+    if code not in (0, 130, -sent) and not python_alone:
         yield f"after {sent.name} exit {code}: {_said(folder)}"
     for path, data in _read(folder).items():
         known = {files[path] for files in (case.before, case.after) if path in files}
@@ -177,8 +181,10 @@ def _said(folder: Path) -> str:
 def _fork(folder: Path, arguments: tuple[str, ...], patched: bool) -> int:
     """The process of a command, forked from this one, which has imported all of it."""
     sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     process = os.fork()
     if process:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return process
     code = 70
     try:
@@ -190,6 +196,7 @@ def _fork(folder: Path, arguments: tuple[str, ...], patched: bool) -> int:
         sys.argv = ["cutegen", *arguments]
         if patched:
             _script_gpu(folder)
+        cutegen.cli.main = _interruptible(cutegen.cli.main)
         try:
             code = start()
         except SystemExit as error:
@@ -197,6 +204,16 @@ def _fork(folder: Path, arguments: tuple[str, ...], patched: bool) -> int:
         sys.stdout.flush()
     finally:
         os._exit(code or 0)
+
+
+def _interruptible(main: Callable[..., int]) -> Callable[..., int]:
+    """An interrupt that comes while this file prepares a process waits for the command."""
+
+    def run(*arguments: Any) -> int:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        return main(*arguments)
+
+    return run
 
 
 def _script_gpu(folder: Path) -> None:
@@ -207,7 +224,8 @@ def _script_gpu(folder: Path) -> None:
 
 
 def _spawn(folder: Path, arguments: tuple[str, ...]) -> int:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUTEGEN_CACHE_DIR": str(folder / "cache")}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "CUTEGEN_CACHE_DIR": str(folder / "cache")}
     with (folder / "said").open("w") as said:
         return subprocess.Popen(
             [sys.executable, "-m", "cutegen", *arguments], cwd=folder, env=environment, stdout=said, stderr=said
