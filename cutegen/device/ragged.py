@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Boolean, Int32
+from cutlass import Boolean, Int32, const_expr
 from cutlass.cute.nvgpu import cpasync
 
 from cutegen.device import tma
@@ -70,8 +70,9 @@ class Pieces:
 
 
 def find_pieces(smem, tile, extent, number, cta, multicast: int) -> Pieces:
-    """Of tile `number` of a tensor with `extent` rows. smem: the ring; cta: number of this one of those that share
-    tiles."""
+    """Of tile `number` of a tensor with `extent` rows. smem: the ring; cta: number of this one along the dim of the
+    cluster whose CTAs share tiles, if `multicast` of them do: with 1 each loads all of its tile."""
+    cta = cta if const_expr(multicast > 1) else 0
     rows, columns = tile
     size, unit = (find(tile, smem.element_type, multicast) for find in (piece_rows, half_rows))
     count, share, of_piece = rows // unit, rows // multicast // unit, size // unit  # units

@@ -38,6 +38,11 @@ OWN = {
     "narrow_swizzle": PLAIN + "tiling: {tile: [256, 32, 32], cluster: [1, 2]}\n",
     "transposed_in_clusters": PLAIN + "tiling: {swap_ab: true, tile: [128, 160, 64], cluster: [2, 2]}\n",
 }
+# Clusters whose CTAs do not share the operand that comes in pieces: as written, and as 20 rows are no whole slices.
+UNSHARED = {
+    "written": PLAIN + "tiling: {tile: [128, 64, 64], cluster: [1, 2]}\ntma: {a: {multicast: 1}}\n",
+    "slices": PLAIN + "tiling: {tile: [128, 80, 64], swap_ab: true, cluster: [4, 1]}\n",
+}
 Boxes = dict[tuple[tuple[int, ...], tuple[int, ...]], list[int | None]]
 
 
@@ -147,3 +152,11 @@ def test_tiles_that_are_always_loaded_whole(text: str, tile: list[int], row: int
     boxes = observe(text, "whole", {"m": 72, "n": 64, "k": 64, "g": 1})["a"]
     rows = {r for start, extents in boxes for r in range(start[row], start[row] + extents[row])}
     assert rows == set(range(128))
+
+
+@pytest.mark.parametrize("name", UNSHARED)
+def test_each_cta_of_a_cluster_loads_pieces_of_its_own(name: str) -> None:
+    """Each has all rows of its tile to load, whatever its place in the cluster."""
+    subject, _ = load(UNSHARED[name], f"unshared_{name}")
+    for m in (70, 200, 256):
+        assert_passes(subject, {"m": m, "n": 520, "k": 136})
