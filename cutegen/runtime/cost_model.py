@@ -75,6 +75,12 @@ class Constants(NamedTuple):
     power_bytes_per_clock: int = 410  # operands from L2 to one SM, for which the tensor core rests a clock
     lent_percent: int = 76  # of the power of SMs without a tile, which the others take
     promotion_clocks: int = 60  # from the end of a part's MMAs to the next ones of its warpgroup, besides adding
+    # The same of a part whose rows have scales; a factor of each column of a transposed tile; what is left of both where
+    # warpgroups share a tile; and until a stage is free again, as `ring_mma_percent`.
+    scaled_clocks: int = 160
+    factor_clocks: int = 2
+    joint_percent: int = 50
+    scaled_ring_percent: int = 100
     start_clocks: int = 3210  # to launch, to fill the first ring and to drain the last store
     early_start_clocks: int = 1690  # the same with programmatic launch, in launches back to back
     load_ahead_clocks: int = 2000  # less where an operand is loaded ahead, times its share of a stage
@@ -87,6 +93,7 @@ class Constants(NamedTuple):
     exchange_clocks: int = 370  # to hand it to CTAs of the cluster
     exchanged_bytes_per_clock: int = 36  # of partial sums, to and from a CTA
     clustered_sms_percent: int = 90  # SMs that clusters of more than two CTAs reach: GPCs hold no whole number of them
+    quad_sms_percent: int = 91  # that clusters of four reach: 30 of them, and not 29, run on 132 SMs at once
 
 
 CONSTANTS = Constants()
@@ -214,9 +221,14 @@ def count_tiles(i: Instance, work: Work, rates: Rates, c: Constants = CONSTANTS)
     grid_m = -(-m // (i.tile[0] * i.cluster[0])) * i.cluster[0]
     grid_n = -(-n // (i.tile[1] * i.cluster[1])) * i.cluster[1]
     size = i.cluster[0] * i.cluster[1] * (i.split_k if i.split_k_sum == "ordered_cluster" else 1)
-    sms = rates.sms if size <= 2 else rates.sms * c.clustered_sms_percent // 100
-    slots = sms // size * size or sms  # an illegal cluster is ranked before its rule refuses it
+    slots = reach(rates.sms, size, c) or rates.sms  # an illegal cluster is ranked before its rule refuses it
     return grid_m, grid_n, grid_m * grid_n * work.batch * i.split_k, slots
+
+
+def reach(sms: int, size: int, c: Constants = CONSTANTS) -> int:
+    """SMs that clusters of `size` CTAs, each on an SM of its own, take at the same time."""
+    percent = 100 if size <= 2 else c.quad_sms_percent if size == 4 else c.clustered_sms_percent
+    return sms * percent // 100 // size * size
 
 
 def spend(i: Instance, form: Form, work: Work, rates: Rates, c: Constants = CONSTANTS) -> Spent:
@@ -240,7 +252,7 @@ def spend(i: Instance, form: Form, work: Work, rates: Rates, c: Constants = CONS
     if operands > mma:
         mma, bound = operands, 2
     if i.promote_every:
-        mma += _promote(i, form, mma, c)
+        mma += _promote_scaled(i, form, c) if form.row_scaled else _promote(i, form, mma, c)
     fill = (inside_m + inside_n) * row
     if form.in_pieces:
         rows, tile, peers = (inside_n, tile_n, cluster_m) if i.swap_ab else (inside_m, tile_m, cluster_n)
@@ -260,7 +272,8 @@ def spend(i: Instance, form: Form, work: Work, rates: Rates, c: Constants = CONS
     core = max(mma, fill) + min(mma, fill) * c.shared_percent // 100
     if fill > mma:
         bound = 3
-    ring = (c.ring_clocks + fill + c.ring_mma_percent * mma // 100) // max(i.stages, 1)
+    held = c.scaled_ring_percent if form.row_scaled else c.ring_mma_percent
+    ring = (c.ring_clocks + fill + held * mma // 100) // max(i.stages, 1)
     if ring > core:
         core, bound = ring, 4
     core = k_tiles * (core + c.k_tile_clocks)
@@ -315,9 +328,16 @@ def _promote(i: Instance, form: Form, mma: int, c: Constants) -> int:
     waves, parts = i.tile[0] // MMA_ROWS, max(1, i.tile[2] // (form.mma_k * i.promote_every))
     sharing = 1 if i.pingpong else i.consumers
     add = c.promotion_clocks + MMA_ROWS * i.tile[1] // c.lanes
-    if form.row_scaled and i.swap_ab:
-        add *= 2  # rows are columns of the tile: a thread reads and multiplies a factor for each of its own
     return max(0, add - (sharing - 1) * mma // (waves * parts)) * parts * waves // sharing
+
+
+def _promote_scaled(i: Instance, form: Form, c: Constants) -> int:
+    """The same where each row and block of k has a scale: a factor is read and multiplied with each sum before it is
+    added, of which MMAs of other warpgroups hide half at most. Columns of a tile that are rows have a factor each."""
+    waves, parts = i.tile[0] // MMA_ROWS, max(1, i.tile[2] // (form.mma_k * i.promote_every))
+    sharing = 1 if i.pingpong else i.consumers
+    add = c.scaled_clocks + MMA_ROWS * i.tile[1] // c.lanes + (c.factor_clocks * i.tile[1] if i.swap_ab else 0)
+    return (add if sharing == 1 else add * c.joint_percent // 100) * parts * waves
 
 
 def _join(i: Instance, partial: int, c: Constants) -> int:
