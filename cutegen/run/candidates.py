@@ -204,7 +204,7 @@ def bind_kernel(
 def _make_results(plan: BasePlan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Tensors for the results of a launch: new outputs, and copies of what it updates in place."""
     copies = [v.clone() if a.name in plan.in_place else v for a, v in zip(plan.inputs, inputs)]
-    return plan.gather_results(copies, plan.allocate_outputs(*inputs))
+    return plan.order_results(copies, plan.allocate_outputs(*inputs))
 
 
 def _updated(subject: Subject | None, inputs: tuple[Any, ...]) -> dict[int, Any]:

@@ -260,7 +260,7 @@ class _Run:
             return _Call(allocating)
         plan = self.subject.plan
         if plan:
-            models = plan.gather_results(inputs, plan.allocate_outputs(*inputs))
+            models = plan.order_results(inputs, plan.allocate_outputs(*inputs))
         else:
             models = as_tuple(self.subject.kernel_fn(*inputs))
         outputs = [guarded_like(m, padded=padded) for m in models]

@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cutegen.runtime.arguments import TensorArg, divided, normalise_strides
 from cutegen.runtime.gemm_scratch import product_extents
+from cutegen.runtime.product_plan import ProductPlan
 from cutegen.runtime.slots import find_bounds, find_dims, find_parts, make_storage_check
-
-if TYPE_CHECKING:
-    from cutegen.runtime.plan import KernelPlan
 
 SHAPE = attrgetter("shape")
 MOST_FORMS = 1024  # of calls that a plan remembers: then it starts over
@@ -35,7 +33,7 @@ class Call(NamedTuple):
     copied: bool = False
 
 
-def make_launch(plan: KernelPlan, key: str | None = None) -> Callable[..., None]:
+def make_launch(plan: ProductPlan, key: str | None = None) -> Callable[..., None]:
     """`launch_fn(*inputs, *outputs, *scratch, sms=None)`, on the current stream; with `key`, always that tiling.
 
     Shapes, device and SM budget of a call are looked up among those of former calls. Work per call besides that: types
@@ -117,7 +115,7 @@ class Preparation:
     ValueError, TypeError: the shapes do not fit, or the budget; RuntimeError: no kernel that fits is loaded, and none
     may be compiled."""
 
-    def __init__(self, plan: KernelPlan, key: str | None, check_storage: Callable[[Sequence[Any]], None]) -> None:
+    def __init__(self, plan: ProductPlan, key: str | None, check_storage: Callable[[Sequence[Any]], None]) -> None:
         self.plan, self.check_storage = plan, check_storage
         args = (*plan.inputs, *plan.fresh_outputs)
         outputs = {o.name: next(i for i, a in enumerate(args) if a.name == o.name) for o in plan.outputs}

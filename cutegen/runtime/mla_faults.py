@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutegen.runtime.arguments import ALLOCATE, Fault
-from cutegen.runtime.mla import LEAST_SCALE, MOST_SCALE, ROW_BLOCK, row_blocks
-
-if TYPE_CHECKING:
-    from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.runtime.mla import LEAST_SCALE, MOST_SCALE, row_blocks
+from cutegen.runtime.mla_dispatch import MlaDispatch, too_many_rows
 
 
-def find_later_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
+def find_later_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
     """What the declarations cannot say, for arguments that fit them. sms: the call's budget."""
     q, scale = values[plan.queries[0].name], values["softmax_scale"]
     batch, query_len, heads, _ = q.shape
@@ -44,7 +42,7 @@ def find_later_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None)
         yield from _scratch_faults(plan, values, sms)
 
 
-def _scratch_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
+def _scratch_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
     q = values[plan.queries[0].name]
     batch, query_len, heads, _ = q.shape
     device, rows = q.get_device(), query_len * heads
@@ -64,11 +62,6 @@ def _scratch_faults(plan: MlaPlan, values: Mapping[str, Any], sms: int | None) -
                 f"{name}: has {have} elements; {rows} rows in {parts} parts need {needed}: "
                 f"size it by workspace_shapes({batch}, {rows}, sm_count={sm_count})",
             )
-
-
-def too_many_rows(rows: int, cluster: int) -> str:
-    blocks = row_blocks(rows, cluster)
-    return f"{rows} rows (query_len * heads) are {blocks} blocks of {ROW_BLOCK}, each on an SM of its own"
 
 
 def merge_single_head(tensor: Any) -> Any:
