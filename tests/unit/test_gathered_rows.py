@@ -31,10 +31,11 @@ from cutegen.arch import ARCHS, DEVICES
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.cores import COPIED_ROWS
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.derived import derive, gather_warps
+from cutegen.families.gemm.derived import gather_warps
 from cutegen.families.gemm.explain import read_shape
 from cutegen.families.gemm.grouped_proving import PROVING
 from cutegen.families.gemm.search_space import explore
+from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.run.baselines import list_baselines
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gathered_rows import GatheredRows, take_rows

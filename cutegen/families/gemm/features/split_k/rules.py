@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from cutegen.arch.architecture import PORTABLE_CLUSTER, Arch
 from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
-from cutegen.families.gemm.candidate import IN_CLUSTER, Candidate, cluster_size
+from cutegen.families.gemm.candidate import Candidate, cluster_size
+from cutegen.families.gemm.features.split_k.knobs import IN_CLUSTER
+from cutegen.families.gemm.invariance import BATCH_INVARIANCE
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
@@ -66,6 +68,14 @@ def grouped_split(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
     if problem.groups is None or c.split_k == 1:
         return None
     return f"split_k = {c.split_k} of a grouped product is not yet supported", "use 1"
+
+
+@BOOK.declare_form(BATCH_INVARIANCE, "split_k")
+def unsplit_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not problem.batch_invariant or c.split_k == 1:
+        return None
+    reason = f"split_k = {c.split_k} adds up {c.split_k} sums over parts of K, which a call with more rows would not"
+    return reason, "use split_k 1, or drop `invariance: batch`"
 
 
 # A refusal for each cause: what was written is then told, and not what `auto` would have mended beside it.
