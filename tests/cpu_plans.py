@@ -14,7 +14,7 @@ from gemm_specs import resolve_text
 
 from cutegen.render import render_package, write_package
 from cutegen.runtime import torch_op
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 def on_cpu(plan: KernelPlan) -> Any:

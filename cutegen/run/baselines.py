@@ -15,7 +15,7 @@ from cutegen.run.product import Product
 from cutegen.run.scaled import list_scaled_baselines
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.baselines import bind_compiled, bind_eager
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 def list_baselines(plan: KernelPlan) -> Iterator[Baseline]:

@@ -15,7 +15,7 @@ from cutegen.run.patience import Patience, TimeUp
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.base import BasePlan
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 # What the launches of a candidate, one on each set of inputs and outputs, together exceed L2 by in what they read and
 # write; how much of the free memory the sets may take.

@@ -27,7 +27,7 @@ from cutegen.run.locate import describe
 from cutegen.run.row_slices import narrowed, row_slices
 from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.arguments import Argument, TensorArg
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 Status = Literal["pass", "wrong", "raised", "refused", "hang", "crashed", "skipped"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 PLAIN = "acc"
 KINDS = ("tile", "row", "column", "scalar")

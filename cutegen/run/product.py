@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.gathered_rows import product_dims
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.gathered_rows import product_dims
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 @dataclass(frozen=True, slots=True)

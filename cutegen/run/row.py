@@ -10,7 +10,7 @@ from cutegen.run.epilogue_form import PLAIN, epilogue_form
 from cutegen.run.shapes import Shape, problem_title
 from cutegen.run.subject import Subject
 from cutegen.runtime.arguments import TensorArg, range_fault
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 _NAMES = {d.torch: d.name for d in DTYPES.values()}
 

@@ -9,9 +9,9 @@ from typing import Any
 from cutegen.families.proving import Baseline, Bind
 from cutegen.run.product import Product
 from cutegen.runtime.arguments import ScalarArg, TensorArg, divided
-from cutegen.runtime.block_scaling import blocked_scales, cublas_scales
-from cutegen.runtime.gathered_rows import product_dims
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.block_scaling import blocked_scales, cublas_scales
+from cutegen.runtime.gemm.gathered_rows import product_dims
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 def list_scaled_baselines(plan: KernelPlan) -> Iterator[Baseline]:

@@ -18,7 +18,7 @@ from cutegen.families.registry import load_proving
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Extent, step_of
 from cutegen.runtime.base import BasePlan
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 # What a plain file is taken for when it does not say: 16-bit operands with rows that TMA can read, this CTA tile.
 FILE_STEP, FILE_TILE = 8, (128, 128, 64)

@@ -21,7 +21,7 @@ from cutegen.run.row import Row
 from cutegen.run.shapes import bench_shapes, edge_shapes, parse_shape
 from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 torch = pytest.importorskip("torch")
 

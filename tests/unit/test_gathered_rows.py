@@ -38,9 +38,9 @@ from cutegen.families.gemm.search_space import explore
 from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.run.baselines import list_baselines
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.gathered_rows import GatheredRows, take_rows
-from cutegen.runtime.row_copy import RowCopy
-from cutegen.runtime.row_groups import Deal
+from cutegen.runtime.gemm.gathered_rows import GatheredRows, take_rows
+from cutegen.runtime.gemm.row_copy import RowCopy
+from cutegen.runtime.gemm.row_groups import Deal
 
 NAN = float("nan")
 

@@ -21,7 +21,7 @@ from cutegen.run.bench import Settings, measure
 from cutegen.run.patience import Patience
 from cutegen.run.row import Row
 from cutegen.run.subject import plan_subject
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 def lingering(seconds: float, calls: list[str], *, deaf: bool = False) -> Callable[[KernelPlan], Any]:

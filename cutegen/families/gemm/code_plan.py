@@ -16,7 +16,7 @@ from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
 from cutegen.families.gemm.rules import refusals
-from cutegen.runtime.row_copy import THREADS as ROW_COPY_THREADS
+from cutegen.runtime.gemm.row_copy import THREADS as ROW_COPY_THREADS
 
 
 def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel) -> CodePlan:

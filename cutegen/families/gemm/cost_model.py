@@ -1,4 +1,4 @@
-"""What the formula of `runtime/cost_model.py` reads of a problem, a candidate and a device.
+"""What the formula of `runtime/gemm/cost_model.py` reads of a problem, a candidate and a device.
 
 Generated plans pick kernels by the same formula at run time, so it lies there, and everything it reads is plain data.
 """
@@ -14,8 +14,9 @@ from cutegen.arch import Device
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import NEVER, Candidate, Core
 from cutegen.families.gemm.problem import GemmProblem, once_each
-from cutegen.runtime import cost_model as model
-from cutegen.runtime.cost_model import SPENT, Form, Instance, Rates
+from cutegen.runtime.device_rates import Rates
+from cutegen.runtime.gemm import cost_model as model
+from cutegen.runtime.gemm.cost_model import SPENT, Form, Instance
 
 
 class Shape(NamedTuple):
@@ -32,8 +33,8 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """See `Spent` in runtime/cost_model.py. spent: clocks by what they go to, in the words of SPENT; bound: what most
-    of them go to."""
+    """See `Spent` in runtime/gemm/cost_model.py. spent: clocks by what they go to, in the words of SPENT; bound:
+    what most of them go to."""
 
     tiles: int
     slots: int

@@ -15,7 +15,7 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, RowGroups, once_each
 from cutegen.model.smem import F32
-from cutegen.runtime.pieces import SWIZZLE_ROWS
+from cutegen.runtime.gemm.pieces import SWIZZLE_ROWS
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
 INDEX_BYTES = 4  # of an i32
@@ -111,8 +111,8 @@ def subtiles(problem: GemmProblem, c: Candidate) -> int:
 
 
 def block_values(problem: GemmProblem, c: Candidate) -> int:
-    """Values that a thread fetches of inputs with blocks for one subtile, as device/block_input.py does: one or two
-    rows, and one for each group of columns that share a value."""
+    """Values that a thread fetches of inputs with blocks for one subtile, as device/gemm/block_input.py does: one or
+    two rows, and one for each group of columns that share a value."""
     width, total = epilogue_tile(problem, c)[1], 0
     anywhere = problem.groups.along if problem.groups and problem.groups.form == "offsets" else ""
     for o in problem.kernel_epilogue.operands:
@@ -168,8 +168,8 @@ def gather_step(problem: GemmProblem, c: Candidate) -> int:
 
 
 def gather_places(problem: GemmProblem, c: Candidate) -> int:
-    """Swizzled places in a slot from which all others of a gather thread differ by constants, as device/row_gather.py
-    has them."""
+    """Swizzled places in a slot from which all others of a gather thread differ by constants, as
+    device/gemm/row_gather.py has them."""
     return gather_lanes(problem, c)[1] * max(1, SWIZZLE_ROWS // gather_step(problem, c))
 
 

@@ -37,7 +37,7 @@ from cutegen.families.gemm.text.groups import explain_groups
 from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import DeviceRow, dispatch, product_name
-from cutegen.runtime.gathered_rows import copied_name
+from cutegen.runtime.gemm.gathered_rows import copied_name
 
 SCRATCH_IS = {
     "workspace": "f32, any contents",

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.families.proving import Baseline, Bind
-from cutegen.runtime.gathered_rows import gather_apart
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.gathered_rows import gather_apart
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 def after_gather(plan: KernelPlan, baselines: Iterable[Baseline]) -> Iterator[Baseline]:

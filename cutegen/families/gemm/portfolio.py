@@ -24,7 +24,7 @@ from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.refusal import Refusal
 from cutegen.progress import report_progress
-from cutegen.runtime.cost_model import Instance, spend
+from cutegen.runtime.gemm.cost_model import Instance, spend
 
 CHOOSING = "choosing tilings for problem"
 MOST = 12  # tilings of a portfolio, that of the decisions among them

@@ -14,7 +14,7 @@ from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.section import Section
-from cutegen.runtime.portfolio import rank_instances
+from cutegen.runtime.gemm.portfolio import rank_instances
 
 SHOWN = 5
 

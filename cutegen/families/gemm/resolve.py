@@ -22,7 +22,7 @@ from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Outcome, Portfolio
 from cutegen.families.tuned import TunedRow, read_tuned
-from cutegen.runtime.cost_model import MODEL
+from cutegen.runtime.gemm.cost_model import MODEL
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec

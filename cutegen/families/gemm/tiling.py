@@ -33,7 +33,7 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.gemm.tiling_numbers import Derived, derive
 from cutegen.model.kernel import IDLE, KernelModel, Role, Warps
-from cutegen.runtime.gemm import GemmTiling
+from cutegen.runtime.gemm.tiling import GemmTiling
 
 
 def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) -> ResolvedGemmTiling:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cutegen.dtypes import DTYPES, DType
-from cutegen.runtime.mla import KEY_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 if TYPE_CHECKING:
     pass
@@ -95,7 +95,7 @@ class MlaProblem:
 
     @property
     def scratch(self) -> tuple[MlaTensor, ...]:
-        """Buffers of the caller, behind the outputs: see cutegen.runtime.mla for their sizes."""
+        """Buffers of the caller, behind the outputs: see cutegen.runtime.mla_decode.tiling for their sizes."""
         return (
             MlaTensor("workspace", DTYPES["f32"], ("2 x parts x rows x 258",), "partial results of cut requests"),
             MlaTensor("semaphores", DTYPES["i32"], ("row blocks x parts",), "zero at first, left zero by every launch"),

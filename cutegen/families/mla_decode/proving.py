@@ -8,9 +8,9 @@ from typing import Any
 from cutegen.arch import MOST_SMS
 from cutegen.families.mla_decode.baselines import list_baselines
 from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Proving
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
-from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
-from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.runtime.mla_decode.inputs import EDGES, LATENT_DIM, Draw
+from cutegen.runtime.mla_decode.plan import MlaPlan
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 
 class MlaProving:

@@ -10,7 +10,7 @@ from cutegen.families.gemm.cost_model import Shape, Work, count_tiles
 from cutegen.families.gemm.features.split_k.knobs import IN_CLUSTER, IN_PLACES, NO_SUM
 from cutegen.families.gemm.features.split_k.rules import CLUSTER_SUM_RULES
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.runtime.cost_model import MODEL, MODELS
+from cutegen.runtime.gemm.cost_model import MODEL, MODELS
 
 SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 CLUSTERED_SMS = MODELS[MODEL].clustered_sms_percent  # that clusters reach together

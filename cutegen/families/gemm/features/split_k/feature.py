@@ -25,7 +25,7 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.warps import consumer_warps
 from cutegen.model.kernel import Pipeline
 from cutegen.model.smem import MBARRIER, Element, SmemField, SmemRegion
-from cutegen.runtime.cost_model import PARTIAL_BYTES
+from cutegen.runtime.gemm.cost_model import PARTIAL_BYTES
 
 # Beside accumulators: in a cooperative schedule, and in pingpong where scales vary along k (one is fetched ahead).
 REGISTERS, SCALE_REGISTERS = 8, 16

@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from cutegen.runtime.arguments import TensorArg, divided, normalise_strides
-from cutegen.runtime.gemm_scratch import product_extents
-from cutegen.runtime.product_plan import ProductPlan
+from cutegen.runtime.gemm.product_plan import ProductPlan
+from cutegen.runtime.gemm.product_scratch import product_extents
 from cutegen.runtime.slots import find_bounds, find_dims, find_parts, make_storage_check
 
 SHAPE = attrgetter("shape")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cutegen.runtime.mla_inputs import LATENT_DIM
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 
 
 def attend(

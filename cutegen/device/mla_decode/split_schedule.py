@@ -17,7 +17,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int32, Uint32, const_expr
 
-from cutegen.device.request_lengths import FEW, HELD, load_lengths, most_kept, read_length, within
+from cutegen.device.mla_decode.request_lengths import FEW, HELD, load_lengths, most_kept, read_length, within
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 # LENGTH: of the first request, in keys; without meaning, and maybe never written, where the part has no keys. Two

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from cutegen.runtime.cost_model import MODELS, Form, Instance, Rates, describe_work, spend
+from cutegen.runtime.device_rates import Rates
+from cutegen.runtime.gemm.cost_model import MODELS, Form, Instance, describe_work, spend
 
 
 class Traits(NamedTuple):

@@ -22,7 +22,7 @@ and as methods:
     winners, anywhere   as in cutegen/runtime/measured.py, by (batch, query_len, heads) and the fewest keys that need as
                         wide a block_table as the call's
 
-and at module level the lines that the docstring of cutegen/runtime/plan.py lists.
+and at module level the lines that the docstring of cutegen/runtime/gemm/plan.py lists.
 
 A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale). Lengths and tables are read by the device alone:
 nothing waits for it, and a captured graph may be replayed after they changed. So only the caller can know that
@@ -55,17 +55,17 @@ from cutegen.runtime.arguments import (
     normalise_strides,
     torch_dtype,
 )
-from cutegen.runtime.mla import (
+from cutegen.runtime.mla_decode.dispatch import MlaDispatch, make_scratch
+from cutegen.runtime.mla_decode.faults import find_later_faults, merge_single_head, rows_merge
+from cutegen.runtime.mla_decode.inputs import EQUAL, LATENT_DIM, QUERY_DIM, Draw, draw_inputs
+from cutegen.runtime.mla_decode.reference import attend
+from cutegen.runtime.mla_decode.tiling import (
     LEAST_SCALE,
     MOST_SCALE,
     ROW_BLOCK,
     row_blocks,
     workspace_elements,
 )
-from cutegen.runtime.mla_dispatch import MlaDispatch, make_scratch
-from cutegen.runtime.mla_faults import find_later_faults, merge_single_head, rows_merge
-from cutegen.runtime.mla_inputs import EQUAL, LATENT_DIM, QUERY_DIM, Draw, draw_inputs
-from cutegen.runtime.mla_reference import attend
 from cutegen.runtime.overlap import find_overlaps
 from cutegen.runtime.slots import make_layout_check, make_memory_check
 

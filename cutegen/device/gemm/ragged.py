@@ -14,7 +14,7 @@ from cutlass import Boolean, Int32
 from cutlass.cute.nvgpu import cpasync
 
 from cutegen.device import tma
-from cutegen.runtime import pieces
+from cutegen.runtime.gemm import pieces
 
 
 def piece_rows(tile, dtype, multicast: int = 1) -> int:

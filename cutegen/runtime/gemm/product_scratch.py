@@ -7,8 +7,8 @@ from typing import Any
 
 from cutegen.runtime.arguments import TensorArg, torch_dtype
 from cutegen.runtime.base import Table
-from cutegen.runtime.gemm import SCRATCH
-from cutegen.runtime.row_copy import RowCopy
+from cutegen.runtime.gemm.row_copy import RowCopy
+from cutegen.runtime.gemm.tiling import SCRATCH
 from cutegen.runtime.scratch import OwnScratch
 
 MAX_ELEMENTS = 2**31  # of one tensor, that kernels can count

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cutegen.runtime.block_scaling import CUBLAS_STEP, cublas_scales
-from cutegen.runtime.row_groups import RowGroups
+from cutegen.runtime.gemm.block_scaling import CUBLAS_STEP, cublas_scales
+from cutegen.runtime.gemm.row_groups import RowGroups
 
 
 def torch_grouped_product(form: RowGroups, a: Any, b: Any, d: Any, index: Any) -> Callable[[], Any]:

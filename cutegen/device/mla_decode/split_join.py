@@ -21,7 +21,7 @@ from cutlass import Float32, Int32, const_expr
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
-from cutegen.runtime.mla import MAX_PARTS
+from cutegen.runtime.mla_decode.tiling import MAX_PARTS
 
 # A counter is a word with a byte for each of: parts that need it no more, have started, have published, and have
 # published without waiting. The first is the lowest, so that one instruction counts up to the last part and clears all.

@@ -11,11 +11,11 @@ from itertools import combinations
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.arguments import Argument, Fault, complete_dims, divided, find_faults
-from cutegen.runtime.dispatched import DispatchedPlan
-from cutegen.runtime.gathered_rows import GatheredRows
-from cutegen.runtime.gemm_scratch import GemmScratch
+from cutegen.runtime.gemm.dispatched import DispatchedPlan
+from cutegen.runtime.gemm.gathered_rows import GatheredRows
+from cutegen.runtime.gemm.product_scratch import GemmScratch
+from cutegen.runtime.gemm.row_copy import RowCopy
 from cutegen.runtime.overlap import find_overlaps
-from cutegen.runtime.row_copy import RowCopy
 from cutegen.runtime.tensor_plan import TensorOperands
 
 

@@ -11,15 +11,22 @@ from typing import Any, ClassVar, Literal
 from cutegen.runtime.arguments import Extent, ScalarArg, TensorArg
 from cutegen.runtime.base import Table
 from cutegen.runtime.measured import MeasuredPlan
-from cutegen.runtime.mla import ROW_BLOCK, fewest_keys, parts_of, row_blocks, semaphore_count, workspace_elements
-from cutegen.runtime.mla_inputs import LATENT_DIM, QUERY_DIM, ROPE_DIM
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, ROPE_DIM
+from cutegen.runtime.mla_decode.tiling import (
+    ROW_BLOCK,
+    fewest_keys,
+    parts_of,
+    row_blocks,
+    semaphore_count,
+    workspace_elements,
+)
 from cutegen.runtime.scratch import OwnScratch
 
 _OPEN: Extent = (1, None)
 
 
 class MlaDispatch(MeasuredPlan):
-    """The module docstring of mla_plan.py lists what a subclass gives.
+    """The module docstring of plan.py lists what a subclass gives.
 
     dims: batch, query_len, heads, and kv_len, the length of a request or the largest of them.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.runtime.arguments import TensorArg, divided
-from cutegen.runtime.gathered_rows import product_dims
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.gathered_rows import product_dims
+from cutegen.runtime.gemm.plan import KernelPlan
 
 CUBLAS_STEP = 4  # f32: columns of scales are 16 bytes apart
 

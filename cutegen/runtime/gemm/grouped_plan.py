@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from cutegen.runtime.arguments import Argument, TensorArg, extent_of
-from cutegen.runtime.gathered_rows import lose_rows, spoil, spoil_unnamed
-from cutegen.runtime.plan import KernelPlan
-from cutegen.runtime.row_groups import Deal, RowGroups, deal_rows, fill_index
+from cutegen.runtime.gemm.gathered_rows import lose_rows, spoil, spoil_unnamed
+from cutegen.runtime.gemm.plan import KernelPlan
+from cutegen.runtime.gemm.row_groups import Deal, RowGroups, deal_rows, fill_index
 
 
 class GroupedPlan(KernelPlan):

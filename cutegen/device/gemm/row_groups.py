@@ -10,7 +10,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, Int64, const_expr
 
-from cutegen.device.tile_scheduler import RasterOrder
+from cutegen.device.gemm.tile_scheduler import RasterOrder
 
 # Columns of the table. END: tiles of all groups up to this one, in clusters along the rows. FIRST, LAST: where the
 # group begins and ends, in those tiles (labels) or in rows (offsets).

@@ -26,7 +26,7 @@ A generated plan gives, as class attributes:
     block_values      names of outputs with one value for a block of columns
     batch_invariant   True: the bits of a row depend neither on m nor on its place; `check` proves it
     portfolio         with several tilings: those that run calls which nobody measured, and what the cost model reads of
-                      them (runtime/portfolio.py); anywhere: their keys
+                      them (runtime/gemm/portfolio.py); anywhere: their keys
     epilogue          {"d": "gelu_tanh(acc + bias)"}: the statements as the spec writes them; `bench` chooses baselines
                       by it ("acc": the product itself)
 
@@ -69,9 +69,9 @@ from cutegen.runtime.arguments import (
     divided,
     draw,
 )
-from cutegen.runtime.gathered_rows import fill_rows, lose_rows, spoil_unnamed
-from cutegen.runtime.launch import make_launch
-from cutegen.runtime.product_plan import ProductPlan
+from cutegen.runtime.gemm.gathered_rows import fill_rows, lose_rows, spoil_unnamed
+from cutegen.runtime.gemm.launch import make_launch
+from cutegen.runtime.gemm.product_plan import ProductPlan
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}

@@ -4,7 +4,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int32
 
-from cutegen.runtime.mla import KEY_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 # Lengths of a lane: a warp loads and sums 160 at once, and keeps those of a batch up to that; or 32.
 HELD, FEW = 5, 1

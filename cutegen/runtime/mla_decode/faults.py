@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cutegen.runtime.arguments import ALLOCATE, Fault
-from cutegen.runtime.mla import LEAST_SCALE, MOST_SCALE, row_blocks
-from cutegen.runtime.mla_dispatch import MlaDispatch, too_many_rows
+from cutegen.runtime.mla_decode.dispatch import MlaDispatch, too_many_rows
+from cutegen.runtime.mla_decode.tiling import LEAST_SCALE, MOST_SCALE, row_blocks
 
 
 def find_later_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
