@@ -146,6 +146,14 @@ class BasePlan(CallablePlan):
         """prepare_inputs, made harder in a way that the family knows."""
         raise NotImplementedError
 
+    def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The inputs with None for those that tiling `key` does without."""
+        return tuple(inputs)
+
+    def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """What a launch passes, with each output that may lie on an input in place of that one."""
+        return tuple(values)
+
     def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
         """Scratch tensors that are large enough for these inputs, for tiling `key` or for any. ValueError: a kernel
         can't count as many elements."""

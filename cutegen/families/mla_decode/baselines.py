@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cutegen.dtypes import DTYPES
-from cutegen.families.proving import Baseline, Bind
+from cutegen.families.proving import Baseline
+from cutegen.runtime.baselines import Bind
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
 from cutegen.runtime.mla_decode.plan import MlaPlan
 from cutegen.runtime.mla_decode.reference import attend_dense, gather_keys

@@ -165,7 +165,6 @@ class KernelPlan(ProductPlan):
         return (self.gathered.index,) if self.gathered else ()
 
     def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """What a launch passes, with each output of `aliases` in place of the input that it may lie on."""
         held = {a.name: v for a, v in zip((*self.inputs, *self.fresh_outputs), values)}
         shared = {name: held[output] for output, name in self.aliases.items()}
         return tuple(value if value is None else shared.get(name, value) for name, value in held.items())

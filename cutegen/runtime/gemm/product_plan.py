@@ -88,7 +88,6 @@ class ProductPlan(TensorOperands, DispatchedPlan):
         return key + "".join(e for i, e in self.optional_endings if inputs[i] is None)
 
     def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The inputs with None for those that the kernel `key` does without."""
         gone = self._shorter[key][1] if key in self._shorter else frozenset()
         return tuple(None if i in gone else value for i, value in enumerate(inputs))
 

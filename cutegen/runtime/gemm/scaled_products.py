@@ -1,32 +1,17 @@
-"""Baselines of scaled fp8 products: the same scaling and accumulation by other libraries."""
+"""Scaled fp8 products by other libraries, with the same scaling and accumulation; each is imported when it is bound."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from cutegen.families.proving import Baseline, Bind
-from cutegen.run.product import Product
 from cutegen.runtime.arguments import ScalarArg, TensorArg, divided
+from cutegen.runtime.baselines import Bind
 from cutegen.runtime.gemm.block_scaling import blocked_scales, cublas_scales
 from cutegen.runtime.gemm.gathered_rows import product_dims
 from cutegen.runtime.gemm.plan import KernelPlan
-
-
-def list_scaled_baselines(plan: KernelPlan) -> Iterator[Baseline]:
-    """What multiplies fp8 operands by scales as well; none for other plans."""
-    product = Product(plan)
-    if not plan.scales or not all(a.dtype.startswith("float8") for a in product.operands()):
-        return
-    # Scales and nothing else: what `_scaled_mm` computes.
-    whole = len(plan.outputs) == 1 and list(plan.epilogue.values())[-1:] == ["acc"]
-    accumulation = "promoted" if plan.promoted_k else "fast"
-    does = f"cuBLAS with {accumulation} accumulation, " + ("out=" if whole else "the product and its scales only")
-    rival = "cuBLAS" if whole else "cuBLAS product"
-    yield Baseline("torch._scaled_mm", does, _bind_scaled_mm(product, whole), complete=whole, rival=rival)
-    if whole and len(blocked_scales(plan)) == 2:
-        yield Baseline("deep_gemm", "DeepGEMM, out=", _bind_deep_gemm(product), rival="DeepGEMM")
+from cutegen.runtime.gemm.product import Product
 
 
 def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -59,6 +44,11 @@ def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
     )
 
 
+def scaled_by_blocks(plan: KernelPlan) -> bool:
+    """Whether both operands have a scale for each block."""
+    return len(blocked_scales(plan)) == 2
+
+
 def _view(plan: KernelPlan, scale: TensorArg, inputs: tuple[Any, ...]) -> Any:
     """Scales of blocks with those of k last."""
     along_k = [divided(d)[0] == plan.reduced for d in scale.dims]
@@ -66,7 +56,7 @@ def _view(plan: KernelPlan, scale: TensorArg, inputs: tuple[Any, ...]) -> Any:
     return value.movedim(along_k.index(True), -1)
 
 
-def _bind_scaled_mm(product: Product, whole: bool) -> Bind:
+def bind_scaled_mm(product: Product, whole: bool) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         import torch
 
@@ -83,7 +73,7 @@ def _bind_scaled_mm(product: Product, whole: bool) -> Bind:
     return bind
 
 
-def _bind_deep_gemm(product: Product) -> Bind:
+def bind_deep_gemm(product: Product) -> Bind:
     """Of the version that has one entry point for all scales of blocks: fp8_gemm_nt((a, sa), (b, sb), d)."""
 
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:

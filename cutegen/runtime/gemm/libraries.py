@@ -1,5 +1,5 @@
 """Products by other libraries: cuBLASLt through nvmath-python, quack, and CUTLASS's operators. All are optional, and
-imported when a baseline is bound; what is missing or refused becomes the reason for leaving it out.
+imported when a baseline is bound or first runs; what is missing or refused becomes the reason for leaving it out.
 
 Written against nvmath-python 1.0, quack-kernels 0.6 and nvidia-cutlass-operators 0.3.
 """
@@ -11,10 +11,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cutegen.families.proving import Bind
-from cutegen.run.contest import Contest
-from cutegen.run.epilogue_form import PLAIN, epilogue_form, find_operand
-from cutegen.run.product import Product
+from cutegen.runtime.baselines import Bind, Ways
+from cutegen.runtime.epilogue_form import PLAIN
+from cutegen.runtime.gemm.operand_kinds import epilogue_form, find_operand
+from cutegen.runtime.gemm.product import Product
 
 # How many of cuBLASLt's candidates are measured; its heuristics list fewer for most problems.
 CUBLASLT_CANDIDATES = 64
@@ -40,13 +40,27 @@ def cublaslt_epilogue(product: Product) -> str | None:
     return _CUBLASLT_EPILOGUES.get(epilogue_form(product.plan))
 
 
-def bind_nvmath(product: Product) -> Bind:
-    """The fastest of cuBLASLt's candidates: written into the given outputs, as C with a factor of 0.
+def nvmath_values(product: Product) -> Bind:
+    """Of each set what cuBLASLt takes: operands, output and bias.
 
-    cuBLASLt's bias goes along the rows of a column-major output, so the transposed product is asked for: the same
-    storage. It wants the bias in the output's dtype.
+    Its bias goes along the rows of a column-major output, so the transposed product is asked for: the same storage. It
+    wants the bias in the output's dtype.
     """
     epilogue, row = cublaslt_epilogue(product), find_operand(product.plan, "row")
+
+    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Any:
+        a, b, d = product.views(inputs, outputs)
+        bias = {"bias": product.like_output(row, inputs).to(d.dtype)} if row and epilogue else {}
+        if epilogue or d.stride(-1) == 1:
+            a, b, d = b.mT, a.mT, d.mT
+        return a, b, d, bias
+
+    return bind
+
+
+def nvmath_ways(product: Product) -> Ways:
+    """cuBLASLt's candidates: written into the given outputs, as C with a factor of 0."""
+    epilogue = cublaslt_epilogue(product)
 
     def ways(values: _LtValues) -> Iterator[Callable[[_LtValues], Any]]:
         import torch
@@ -66,20 +80,11 @@ def bind_nvmath(product: Product) -> Bind:
 
             yield run
 
-    contest = Contest[_LtValues](ways)
-
-    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        a, b, d = product.views(inputs, outputs)
-        bias = {"bias": product.like_output(row, inputs).to(d.dtype)} if row and epilogue else {}
-        if epilogue or d.stride(-1) == 1:
-            a, b, d = b.mT, a.mT, d.mT
-        return contest.enter((a, b, d, bias))
-
-    return bind
+    return ways
 
 
-def bind_operators(product: Product) -> Bind:
-    """The fastest of CUTLASS's own operators in CuTe DSL for Hopper."""
+def operator_ways() -> Ways:
+    """CUTLASS's own operators in CuTe DSL for Hopper, for the views of a product."""
     arguments: dict[int, Any] = {}
 
     def ways(views: Views) -> Iterator[Callable[[Views], Any]]:
@@ -103,8 +108,7 @@ def bind_operators(product: Product) -> Bind:
 
             yield run
 
-    contest = Contest[Views](ways)
-    return lambda inputs, outputs: contest.enter(product.views(inputs, outputs))
+    return ways
 
 
 # Epilogue forms, and the activation's name in quack.

@@ -13,9 +13,6 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
-from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.gemm.plan import KernelPlan
-
 PLAIN = "acc"
 KINDS = ("tile", "row", "column", "scalar")
 _HALVES = {":, :n / 2": ":, 0::2", ":, n / 2:": ":, 1::2"}
@@ -27,65 +24,24 @@ _LONGEST = 200  # characters of a local that is put in its place
 def form_of_statements(statements: Mapping[str, str], named: Callable[[str], str]) -> str:
     """The form of the last statement; those before it are locals. named: the name of a tensor or dim in the form.
     SyntaxError: one is no expression."""
-    values = _inline(statements, named)
-    return _text(list(values.values())[-1]) if values else PLAIN
+    values = inline(statements, named)
+    return form_text(list(values.values())[-1]) if values else PLAIN
 
 
-def epilogue_form(plan: KernelPlan) -> str:
-    """The form of a plan's first output; several outputs read `first; second`."""
-    kinds = operand_kinds(plan)
-    dims = _roles(plan)
-    numbers: dict[str, str] = {}
-
-    def named(name: str) -> str:
-        if name in numbers:
-            return numbers[name]
-        if kind := kinds.get(name):
-            count = sum(other.rstrip("0123456789") == kind for other in numbers.values())
-            return numbers.setdefault(name, kind + (str(count + 1) if count else ""))
-        return dims.get(name, name)
-
-    values = _inline(plan.epilogue, named)
-    return "; ".join(_text(values[o.name]) if o.name in values else PLAIN for o in plan.outputs)
-
-
-def _inline(statements: Mapping[str, str], named: Callable[[str], str]) -> dict[str, ast.expr]:
+def inline(statements: Mapping[str, str], named: Callable[[str], str]) -> dict[str, ast.expr]:
     values: dict[str, ast.expr] = {}
     places: dict[str, ast.expr] = {}
     for name, text in statements.items():
         line = "".join(" " if char.isspace() else char for char in text).strip()  # line breaks are blanks, as in specs
         value = _Naming(places, named).visit(ast.parse(line, mode="eval").body)
         values[name] = places[name] = value
-        if len(form := _text(value)) > _LONGEST:
+        if len(form := form_text(value)) > _LONGEST:
             places[name] = ast.Name(f"local_{sha256(form.encode()).hexdigest()[:12]}", ast.Load())
     return values
 
 
-def _text(value: ast.expr) -> str:
+def form_text(value: ast.expr) -> str:
     return " ".join(ast.unparse(value).split())
-
-
-def operand_kinds(plan: KernelPlan) -> dict[str, str]:
-    """`tile`, `row`, `column` or `scalar` of each input that the product does not contract."""
-    m, n, _, _ = plan.roles
-    kinds = {}
-    for arg in plan.inputs:
-        if isinstance(arg, TensorArg) and plan.reduced in arg.dims:
-            continue
-        dims = {d for d in arg.dims if d in (m, n)} if isinstance(arg, TensorArg) else set()
-        kinds[arg.name] = "tile" if len(dims) == 2 else "row" if n in dims else "column" if m in dims else "scalar"
-    return kinds
-
-
-def find_operand(plan: KernelPlan, kind: str) -> TensorArg | None:
-    """The first operand of a kind."""
-    kinds = operand_kinds(plan)
-    return next((a for a in plan.inputs if isinstance(a, TensorArg) and kinds.get(a.name) == kind), None)
-
-
-def _roles(plan: KernelPlan) -> dict[str, str]:
-    m, n, _, _ = plan.roles
-    return {m: "m", n: "n"}
 
 
 class _Naming(ast.NodeTransformer):
