@@ -14,7 +14,7 @@ from gemm_specs import resolve_text
 
 from cutegen.render import render_package, write_package
 from cutegen.runtime import torch_op
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 def on_cpu(plan: KernelPlan) -> Any:
@@ -36,7 +36,7 @@ def on_cpu(plan: KernelPlan) -> Any:
             def kernel(*values: Any) -> None:
                 given = iter(values)
                 inputs = [None if i in gone else next(given) for i in range(len(self.inputs))]
-                outputs = self.gather_results(inputs, [next(given) for _ in self.fresh_outputs])
+                outputs = self.order_results(inputs, [next(given) for _ in self.fresh_outputs])
                 wide = [v.double() if hasattr(v, "double") else v for v in inputs]
                 for output, result in zip(outputs, self._reference(*wide)):
                     output.copy_(result)

@@ -11,9 +11,10 @@ from typing import Any
 from cutegen.arch import ARCHS, DEVICES
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.auto import Choice, choose
+from cutegen.families.gemm.binding import bind
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cores import GRID
-from cutegen.families.gemm.problem import GemmProblem, bind
+from cutegen.families.gemm.problem import GemmProblem
 from cutegen.resolve import Lock, Resolution, resolve_document
 from cutegen.spec import load_text, parse_spec
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 
 from cutegen.runtime.arguments import find_faults
-from cutegen.runtime.mla import MlaTiling, workspace_elements
-from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.runtime.mla_decode.plan import MlaPlan
+from cutegen.runtime.mla_decode.tiling import MlaTiling, workspace_elements
 
 PARTS_KEYS = 512
 

@@ -9,8 +9,9 @@ from gemm_specs import SM90
 
 from cutegen.families.decide import Choice
 from cutegen.families.mla_decode.auto import choose
+from cutegen.families.mla_decode.binding import bind
 from cutegen.families.mla_decode.candidate import Candidate
-from cutegen.families.mla_decode.problem import MlaProblem, bind
+from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.spec import load_text, parse_spec
 
 MLA = """\

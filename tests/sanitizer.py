@@ -112,7 +112,7 @@ def run_package(name: str, few: bool, skip: Sequence[str]) -> Iterator[dict[str,
         plan.make_launch(case.tiling)(*inputs, *outputs, *scratch)
         wrong = [
             judge(i, output, reference, inputs, subject, dict(case.shape))[1].mismatches
-            for i, (output, reference) in enumerate(zip(plan.gather_results(inputs, outputs), expected))
+            for i, (output, reference) in enumerate(zip(plan.order_results(inputs, outputs), expected))
         ]
         yield {"kernel": case.tiling, "case": case.name, "shape": dict(case.shape), "wrong": wrong}
 

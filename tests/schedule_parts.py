@@ -12,10 +12,10 @@ from typing import Any
 
 from device_source import device_functions, run_warp
 
-from cutegen.runtime.mla import KEY_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 ROOT = Path(__file__).parents[1]
-DEVICE = ROOT / "cutegen" / "device"
+DEVICE = ROOT / "cutegen" / "device" / "mla_decode"
 
 
 class Part:

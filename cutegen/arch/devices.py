@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.dtypes import DType
-from cutegen.runtime.cost_model import Rates
-from cutegen.runtime.device_rates import RATES
+from cutegen.runtime.device_rates import RATES, Rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ stands for any part of a name. What stands between the two lines is written agai
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -22,28 +21,12 @@ from pathlib import Path
 import click
 from markupsafe import escape
 
+from cutegen.cli.report import report_
+from cutegen.cli.tables import draw_tables, link_from
 from cutegen.diagnostics import CutegenError
 
 _BEGIN = re.compile(r"^<!-- (report|winners|chart|commands): (.*?) -->$")
 _MARK = re.compile(r"^<!-- /?(?:report|winners|chart|commands)\b")
-
-
-def draw_tables(
-    files: Sequence[Path], by: str | None, full: bool, below: float | None, together: bool, kernels: Sequence[str],
-    libraries: Sequence[str], page: Path | None = None, root: Path = Path(),
-) -> str:  # fmt: skip
-    """Of the results in these files, below `root`. page: where the tables will stand; links are relative to it.
-    CutegenError (exit 2): a file is not a result, or there is nothing to show."""
-    from cutegen.report.markdown import Source, View, markdown
-    from cutegen.report.result import load_result
-
-    dims = tuple(filter(None, (by or "").replace(" ", "").split(",")))
-    sources = [Source(_link(root / file, page), load_result(root / file)) for file in files]
-    return markdown(sources, View(dims, full, below, together, tuple(kernels), tuple(libraries)))
-
-
-def _link(file: Path, page: Path | None) -> str:
-    return Path(os.path.relpath(file, page.parent) if page else file).as_posix()
 
 
 def list_pages(folder: Path) -> list[Path]:
@@ -96,7 +79,6 @@ def _draw(page: Path, root: Path, what: str, words: str, number: int) -> str:
 
 
 def _draw_report(words: Sequence[str], page: Path, root: Path) -> str:
-    from cutegen.cli.report import report_
     from cutegen.report.headline import expand_files
 
     expanded = [file for word in words for file in expand_files(word, root)]
@@ -128,8 +110,8 @@ def _draw_winners(words: Sequence[str], page: Path, root: Path) -> str:
     tuned = [path for path in given if path.suffix == ".json"]
     others = [path for path in given if path not in tuned]
     specs = [spec for path in others for spec in (Config(path).find_specs(path) if path.is_dir() else [path])]
-    locks = read_locks([(spec, _link(lock_path(spec), page)) for spec in specs])
-    locks += [read_tune(path, _link(path, page)) for path in tuned]
+    locks = read_locks([(spec, link_from(lock_path(spec), page)) for spec in specs])
+    locks += [read_tune(path, link_from(path, page)) for path in tuned]
     return "\n".join(tables[options[0]](locks) if options else summary_table(locks))
 
 
@@ -139,7 +121,7 @@ def _draw_chart(words: Sequence[str], page: Path, root: Path) -> str:
     if len(words) != 1:
         raise ValueError("a chart is made from one file")
     title, bars = read_bars(root / words[0], root)
-    dark, light = (_link(_picture_path(root / words[0], theme), page) for theme in ("dark", "light"))
+    dark, light = (link_from(_picture_path(root / words[0], theme), page) for theme in ("dark", "light"))
     says = escape(f"{title}. {'. '.join(bar.says for bar in bars)}.")
     return (
         f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{dark}">\n'

@@ -92,7 +92,7 @@ def report_(
 
     asked = {"--compare": old, "--html": html, "--svg": svg, "-o": output, "--json": as_json, "--model": specs}
     if markdown:
-        from cutegen.cli.pages import draw_tables
+        from cutegen.cli.tables import draw_tables
 
         _refuse_together("--markdown", asked)
         refuse_idle("with --markdown", *COMPARING)

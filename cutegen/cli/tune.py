@@ -47,7 +47,7 @@ LEFT_OUT_SHOWN = 3  # problems that do not fit, where none does
               "kernel is faster.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Measure again what the timing store knows.")
 @click.option("--unordered-sums", is_flag=True,
-              help="Try `split_k_sum: unordered_atomic` as well: bits may differ from run to run.")  # fmt: skip
+              help="Try kernels as well whose bits may differ from run to run.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="List the candidates, and what is pruned and why; needs no GPU.")
 @click.option("-j", "--jobs", type=click.IntRange(1), metavar="N",
               help="Compile processes; by default one a CPU, with --budget one less.")  # fmt: skip

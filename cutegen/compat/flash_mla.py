@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.runtime.arguments import range_fault
-from cutegen.runtime.mla import row_blocks
-from cutegen.runtime.mla_inputs import LATENT_DIM, QUERY_DIM
-from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM
+from cutegen.runtime.mla_decode.plan import MlaPlan
+from cutegen.runtime.mla_decode.tiling import row_blocks
 from cutegen.runtime.temporary import TemporaryFolder
 
 # FlashMLA's buffers, which callers copy: eight int32 for each part of the work, and a prefix sum over the batch.

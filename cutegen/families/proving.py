@@ -3,15 +3,16 @@ element is computed, and whom to measure against. Imports neither torch nor cutl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
+
+from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.baselines import Bind, Ways
 
 # Tiles for each SM of a large problem: with more than two a persistent kernel wraps around, and its rings carry over
 # from tile to tile.
 WAVES = 2.2
-# (inputs, outputs) -> a launch that computes the same, or part of it, into the outputs or tensors of its own
-Bind = Callable[[tuple[Any, ...], tuple[Any, ...]], Callable[[], Any]]
 # The ways of being adversarial about a problem; cutegen/run/cases.py tells what each does.
 Mode: TypeAlias = Literal[
     "numerics", "strides", "alias", "zeroed", "stream", "graph", "repeat", "alone", "rows", "empty"
@@ -32,6 +33,18 @@ def thorough_modes(plan: Any) -> tuple[Mode, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Roles:
+    """Names of the dims that a product's rows and columns, its contraction and its batch have, and of those of the
+    operand that rows are gathered from; "" where there is none, or it is unknown."""
+
+    m: str = ""
+    n: str = ""
+    k: str = ""
+    batch: str = ""
+    gathered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """A problem to run. tiling: the key to force, None for the dispatch's choice. draw: what else decides its random
     inputs, for the plan's draw_inputs."""
@@ -43,6 +56,11 @@ class Problem:
     draw: Any = None
 
 
+def operand_dtype(plan: Any) -> Mapping[str, Sequence[str]]:
+    """`describe_work` of a plan that says no more."""
+    return {"dtype": [next((a.dtype for a in plan.inputs if isinstance(a, TensorArg)), "")]}
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """bind raises when the library is missing or refuses; its message becomes the reason for skipping.
@@ -51,7 +69,8 @@ class Baseline:
     instead of writing to those it was given. step: a launch that is needed once per step of a model, for all its
     layers, and so is timed apart. bound: it only moves the data that any kernel has to move, so that its time is a
     floor. does: what it computes, in words. rival: whose it is; a kernel is compared with the fastest of each, and
-    not with those of "".
+    not with those of "". ways: in which its library can do it, of which the fastest is measured; bind then gives what
+    they take of one set of tensors.
     """
 
     name: str
@@ -62,6 +81,7 @@ class Baseline:
     step: Bind | None = None
     bound: bool = False
     rival: str = ""
+    ways: Ways | None = None
 
 
 class Proving(Protocol):
@@ -69,6 +89,17 @@ class Proving(Protocol):
 
     given_draw: Any  # the draw of problems that a user gives to `check`
     ragged_draw: Any  # the draw of a suite's problems with ragged lengths; None: there are no lengths
+
+    baselines_for: Mapping[str, str]  # by the name of each baseline that plans of the family may have, what it is for
+
+    def name_roles(self, plan: Any) -> Roles:
+        """The roles of a product's dims; of anything else, none."""
+        ...
+
+    def describe_work(self, plan: Any) -> Mapping[str, Sequence[str]]:
+        """What the plan computes, in the words by which problems of a suite say whom they are for (`Row` in
+        run/row.py): `dtype`, torch's of operands, `output`, the same of the output, `mainloop`, `epilogue`."""
+        ...
 
     def list_problems(self, plan: Any) -> Iterator[Problem]:
         """The problems to check, for each tiling."""

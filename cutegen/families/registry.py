@@ -114,8 +114,7 @@ def load_spec_model(name: str) -> Any:
 
 def load_proving(name: str, module: str) -> Any:
     """How kernels of a family are proved and measured (families/proving.py), from a module of the family; None: there
-    is no such module, they compute products with rows, columns and a contraction, as plain Python files are taken to
-    do. CutegenError: as load_family."""
+    is no such module, and they are checked and measured on what the user gives. CutegenError: as load_family."""
     module = f"{_package(name)}.{module}"
     return importlib.import_module(module).PROVING if importlib.util.find_spec(module) else None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from cutegen.families.proving import ALL_MODES, Baseline, Problem
+from cutegen.families.proving import ALL_MODES, Baseline, Problem, Roles, operand_dtype
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.baselines import bind_compiled, bind_eager
 from cutegen.runtime.tensor_plan import TensorPlan
@@ -22,6 +22,14 @@ class TensorProving:
     shapes: tuple[Mapping[str, int], ...]
     given_draw: Any = None
     ragged_draw: Any = None
+
+    baselines_for: ClassVar[Mapping[str, str]] = {}
+
+    def name_roles(self, plan: TensorPlan) -> Roles:
+        return Roles()
+
+    def describe_work(self, plan: TensorPlan) -> Mapping[str, Sequence[str]]:
+        return operand_dtype(plan)
 
     def list_problems(self, plan: TensorPlan) -> Iterator[Problem]:
         for key in plan.tilings:

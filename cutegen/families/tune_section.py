@@ -18,7 +18,7 @@ TUNE_SIZE = register(Rule(
     "tune-size", f"the lists under `tune` make at most {MAX_COMBINATIONS} combinations",
     "The lengths of the lists multiply, and every combination is completed and judged by the rules before the first "
     "one is measured. Without lists the cost model proposes, from all that is legal.",
-    "tune: {stages: [2, 3, 4, ...], raster_group: [1, 2, 3, ...], split_k: [1, 2, 3, ...]}",
+    "tune: {stages: [2, 3, 4, ...], raster_group: [1, 2, 3, ...], consumer_registers: [200, 208, ...]}",
 ))  # fmt: skip
 
 

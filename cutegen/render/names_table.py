@@ -137,7 +137,7 @@ def _names(node: ast.AST, whole: bool) -> Iterator[str]:
 
 def _runtime_scopes() -> Iterator[tuple[str, set[str]]]:
     """What stands next to dims as keywords of a plan's functions, and as options of its command line."""
-    for path in sorted(Path(cutegen.runtime.__path__[0]).glob("*.py")):
+    for path in sorted(Path(cutegen.runtime.__path__[0]).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         yield from ((scope, names) for scope, names in _scopes(tree) if scope.startswith("keywords of "))
         for node in ast.walk(tree):

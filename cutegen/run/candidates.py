@@ -9,35 +9,19 @@ from typing import Any, Protocol
 
 from cutegen.diagnostics import CutegenError, describe_error, suggest
 from cutegen.families.proving import Baseline
-from cutegen.run.baselines import list_baselines
+from cutegen.families.registry import FAMILIES, load_proving
+from cutegen.run.contest import bind_launches
 from cutegen.run.judge import OutputError, judge, reference_outputs
 from cutegen.run.patience import Patience, TimeUp
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.base import BasePlan
-from cutegen.runtime.plan import KernelPlan
 
 # What the launches of a candidate, one on each set of inputs and outputs, together exceed L2 by in what they read and
 # write; how much of the free memory the sets may take.
 L2_FACTOR, MEMORY_SHARE, MAX_SETS = 2, 0.5, 256
 
 NO_BASELINE = "none"  # asked for as one: the targets alone
-# What baselines are for that do not go with every kernel: why one is not there that a caller knows by name.
-BASELINES_FOR = {
-    "torch.mm": "dense products, and groups of rows without scales",
-    "torch.addmm": "dense products whose whole epilogue adds one tensor of their dtype",
-    "torch.bmm": "groups of rows in slots",
-    **dict.fromkeys(("torch eager", "torch.compile"), "dense products with an epilogue of their own"),
-    "torch._scaled_mm": "products with scales in their mainloop",
-    "torch._grouped_mm": "groups of rows that lie one after the other, without scales",
-    "torch._scaled_grouped_mm": "groups of rows that lie one after the other, with scales of rows and columns",
-    "nvmath": "dense products without scales in their mainloop, with no epilogue but one of cuBLASLt",
-    "quack": "dense products without scales in their mainloop, with no epilogue but one that it has",
-    "cutlass_operators": "dense products without scales or an epilogue",
-    "deep_gemm": "dense products with scales of blocks and no epilogue, and groups of rows but those by offsets",
-    **dict.fromkeys(("flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd"), "MLA decode with `q: joined`"),
-    "paged_read": "MLA decode",
-}
 
 
 class Memory(Protocol):
@@ -204,7 +188,7 @@ def bind_kernel(
 def _make_results(plan: BasePlan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Tensors for the results of a launch: new outputs, and copies of what it updates in place."""
     copies = [v.clone() if a.name in plan.in_place else v for a, v in zip(plan.inputs, inputs)]
-    return plan.gather_results(copies, plan.allocate_outputs(*inputs))
+    return plan.order_results(copies, plan.allocate_outputs(*inputs))
 
 
 def _updated(subject: Subject | None, inputs: tuple[Any, ...]) -> dict[int, Any]:
@@ -280,7 +264,7 @@ def _bind_baseline(baseline: Baseline, kernel: Candidate, subject: Subject, pref
     copied = baseline.complete and not baseline.returns
     results: list[tuple[Any, ...]] = [tuple(t.clone() for t in o) for o in kernel.results] if copied else []
     targets = results or kernel.results
-    launches = [baseline.bind(values, outputs) for values, outputs in zip(kernel.inputs, targets)]
+    launches = bind_launches(baseline, kernel.inputs, targets)
     launches[0]()  # what the library refuses, it refuses now
     if baseline.returns:
         results = [as_tuple(launch()) for launch in launches]
@@ -326,7 +310,7 @@ def check_names(subjects: Sequence[Subject], baselines: Sequence[str], against: 
         raise CutegenError(said, f"leave out --baseline {NO_BASELINE}, or the others", exit_code=2)
     for name in asked:
         if not any(_is_asked(b, {name.lower()}) for b in known):
-            if meant := BASELINES_FOR.get(name.lower()):
+            if meant := baselines_for().get(name.lower()):
                 said = f"the baseline `{name}` does not fit {'this kernel' if len(subjects) == 1 else 'these kernels'}"
                 raise CutegenError(f"{said}: it is for {meant}", listed, exit_code=2)
             remedy = suggest(name, [*short, *known]) or listed
@@ -339,12 +323,16 @@ def check_names(subjects: Sequence[Subject], baselines: Sequence[str], against: 
 
 def _baselines_of(subject: Subject) -> list[Baseline]:
     """In the order in which they are measured; none where the plan is not known."""
-    if subject.plan is None:
-        return []
-    if subject.proving:
-        return list(subject.proving.list_baselines(subject.plan))
-    assert isinstance(subject.plan, KernelPlan)  # the plan of a product
-    return list(list_baselines(subject.plan))
+    return list(subject.proving.list_baselines(subject.plan)) if subject.plan and subject.proving else []
+
+
+def baselines_for() -> dict[str, str]:
+    """What baselines are for that do not go with every kernel, by name: why one is not there that a caller knows."""
+    found: dict[str, str] = {}
+    for family in FAMILIES:
+        if proving := load_proving(family, BasePlan.proving):
+            found |= proving.baselines_for
+    return found
 
 
 def _is_asked(name: str, asked: set[str]) -> bool:

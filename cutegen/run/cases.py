@@ -27,7 +27,6 @@ from cutegen.run.locate import describe
 from cutegen.run.row_slices import narrowed, row_slices
 from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.arguments import Argument, TensorArg
-from cutegen.runtime.plan import KernelPlan
 
 Status = Literal["pass", "wrong", "raised", "refused", "hang", "crashed", "skipped"]
 
@@ -106,7 +105,7 @@ class _Run:
 
     def zeroed(self) -> Status | None:
         plan, inputs = self.subject.plan, self._inputs()
-        assert isinstance(plan, KernelPlan)  # its `scaled_tiles` list the case
+        assert plan  # its `scaled_tiles` list the case
         scalars = set(plan.scaled_tiles.values())
         values = dict(zip((a.name for a in plan.inputs), inputs))
         for name, value in values.items():
@@ -237,7 +236,7 @@ class _Run:
 
     def _inputs(self) -> tuple[Any, ...]:
         inputs, plan = self.subject.inputs(self.case.shape, self.case.draw), self.subject.plan
-        return plan.omit(self.case.tiling, inputs) if isinstance(plan, KernelPlan) and self.case.tiling else inputs
+        return plan.omit(self.case.tiling, inputs) if plan and self.case.tiling else inputs
 
     def _launch_and_judge(self, inputs: tuple[Any, ...], *, padded: bool, shared: bool = False) -> None:
         before = [bits(v).clone() if hasattr(v, "stride") else None for v in inputs]
@@ -260,7 +259,7 @@ class _Run:
             return _Call(allocating)
         plan = self.subject.plan
         if plan:
-            models = plan.gather_results(inputs, plan.allocate_outputs(*inputs))
+            models = plan.order_results(inputs, plan.allocate_outputs(*inputs))
         else:
             models = as_tuple(self.subject.kernel_fn(*inputs))
         outputs = [guarded_like(m, padded=padded) for m in models]
@@ -275,7 +274,7 @@ class _Run:
 
         values = plan.place_results(inputs, views) if plan else (*inputs, *views)
         if shared:
-            assert isinstance(plan, KernelPlan)
+            assert plan
             values = plan.share_aliases(values)
         updated = [(v, old) for v, old in zip(values, inputs) if v is not old]
 

@@ -8,6 +8,7 @@ from functools import partial
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from cutegen.families.proving import Baseline
 from cutegen.run.device import CudaDevice, Launch
 
 Sets = TypeVar("Sets")
@@ -59,3 +60,14 @@ class Contest(Generic[Sets]):
         if best is None:
             raise reason
         return best
+
+
+def bind_launches(
+    baseline: Baseline, inputs: Sequence[tuple[Any, ...]], outputs: Sequence[tuple[Any, ...]]
+) -> list[Launch]:
+    """The launch of a baseline on each set of tensors."""
+    bound = [baseline.bind(*values) for values in zip(inputs, outputs)]
+    if baseline.ways is None:
+        return bound
+    contest = Contest[Any](baseline.ways)
+    return [contest.enter(values) for values in bound]

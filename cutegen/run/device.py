@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from cutegen.run.cublas import bind_product, draw_matrix, product_dtype
 from cutegen.run.environment import Reading, open_monitor
+from cutegen.runtime.cublas import bind_product, draw_matrix, product_dtype
 
 Launch = Callable[[], Any]
 

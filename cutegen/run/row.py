@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.dtypes import DTYPES
-from cutegen.run.epilogue_form import PLAIN, epilogue_form
+from cutegen.families.proving import operand_dtype
 from cutegen.run.shapes import Shape, problem_title
 from cutegen.run.subject import Subject
-from cutegen.runtime.arguments import TensorArg, range_fault
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.arguments import range_fault
+from cutegen.runtime.epilogue_form import PLAIN
 
+# What a row says of whom it is for, and how that is said.
+SAYS = {"dtype": "operands are", "output": "the output is", "mainloop": "the product is", "epilogue": "it computes"}
 _NAMES = {d.torch: d.name for d in DTYPES.values()}
 
 
@@ -57,19 +59,13 @@ def refuse(subject: Subject, row: Row) -> str:
             return f"{dim} must be a multiple of {subject.steps[dim]}, not {extent}"
     if row.lengths and row.draw(subject) is None:
         return "it has no requests, whose lengths could differ"
-    if not isinstance(plan, KernelPlan):
-        dtype = next((a.dtype for a in plan.inputs if isinstance(a, TensorArg)), "") if plan else ""
-        wrong = plan is not None and row.dtype and _NAMES.get(dtype, dtype) != row.dtype
-        return f"operands are {_NAMES.get(dtype, dtype)}, not {row.dtype}" if wrong else ""
-    operands = [a.dtype for a in plan.inputs if isinstance(a, TensorArg) and plan.reduced in a.dims]
-    for what, wanted, found in (
-        ("operands are", row.dtype, {_NAMES.get(d, d) for d in operands}),
-        ("the output is", row.output, {_NAMES.get(plan.outputs[0].dtype, "")}),
-        ("the product is", row.mainloop, {plan.mainloop}),
-        ("it computes", row.epilogue, {epilogue_form(plan)}),
-    ):
-        if wanted and found != {wanted}:
-            return f"{what} {_word(' and '.join(sorted(found)))}, not {_word(wanted)}"
+    if plan is None:
+        return ""
+    has = subject.proving.describe_work(plan) if subject.proving else operand_dtype(plan)
+    for key, said in SAYS.items():
+        wanted, found = getattr(row, key), {_NAMES.get(word, word) for word in has.get(key, ())}
+        if wanted and found and found != {wanted}:
+            return f"{said} {_word(' and '.join(sorted(found)))}, not {_word(wanted)}"
     return ""
 
 

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cutegen.arch import MOST_SMS
 from cutegen.diagnostics import CutegenError, cut, suggest
-from cutegen.families.proving import WAVES
+from cutegen.families.product_space import ProductSpace
 from cutegen.run.subject import Subject
-from cutegen.runtime.arguments import legal_extent
 from cutegen.spec.dims import MAX_EXTENT
 
 Shape = dict[str, int]
-
-# Ring buffers hold at most this many k tiles: 227 KiB of SMEM over the smallest stage.
-DEEPEST_RING = 12
-
-# Measured when neither the command line nor the spec names shapes: squares, and two layers of language models.
-BENCH_SHAPES = (
-    (4096, 4096, 4096),
-    (8192, 8192, 8192),
-    (16384, 4096, 14336),
-    (4096, 28672, 8192),
-)
-BENCH_BATCH = 8
 
 
 def shape_text(shape: Mapping[str, int]) -> str:
@@ -102,58 +87,36 @@ def _constants(subject: Subject) -> Shape:
     return {d: extent for d, extent in subject.dims.items() if isinstance(extent, int)}
 
 
-def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
-    """(name, shape) of the problems where kernels of this tiling go wrong, without repetitions.
+def product_space(subject: Subject) -> ProductSpace:
+    """The problems of a subject that is taken for a product."""
+    return ProductSpace(subject.dims, subject.steps, subject.roles, subject.defaults)
 
-    Extents follow from the CTA tile and from the step that alignment leaves; constants and promised ranges hold.
-    """
-    roles, steps = subject.roles, subject.steps
-    if not (roles.m and roles.n and roles.k):
-        yield "defaults", complete(subject, {}, str(subject.path))
-        return
-    tm, tn, tk = tiling.tile
-    n_step, k_step = steps[roles.n], steps[roles.k]
-    ring = getattr(tiling, "stages", DEEPEST_RING) * tk
-    side = math.ceil(math.sqrt(WAVES * MOST_SMS))
-    wanted = {
-        "one row": (1, tn, tk),
-        "below a tile": (tm // 2 - 3, tn // 2 - n_step, k_step),
-        "one tile": (tm, tn, tk),
-        "ragged m": (tm + 1, tn, 2 * tk),
-        "ragged n": (tm, tn + n_step, 2 * tk),
-        "ragged k": (tm, tn, 2 * tk + k_step),
-        "ragged": (2 * tm + tm // 2 + 1, tn + tn // 2 + n_step, 5 * tk + k_step),
-        "around the ring": (2 * tm, 2 * tn, 2 * ring + tk),
-        "several waves": (side * tm - 1, side * tn - n_step, 3 * tk),
-    }
-    seen: set[tuple[int, ...]] = set()
-    for name, (m, n, k) in wanted.items():
-        shape = dict(subject.defaults)
-        batch = 1 if name == "one tile" else 3
-        wanted_of = {roles.gathered: m // 2 + 3, roles.m: m, roles.n: n, roles.k: k, roles.batch: batch}
-        shape.update(legal_shape(subject, wanted_of))
-        if (key := tuple(shape.values())) not in seen:
-            seen.add(key)
-            yield name, complete(subject, shape, name)
+
+def complete_edge(subject: Subject, name: str, extents: Mapping[str, int]) -> Shape:
+    """A problem of that space with every dim. CutegenError: a file says nothing about one."""
+    return complete(subject, extents, str(subject.path) if name == "defaults" else name)
+
+
+def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
+    """(name, shape) of the problems where kernels of this tiling go wrong, without repetitions."""
+    for name, extents in product_space(subject).edges(tiling):
+        yield name, complete_edge(subject, name, extents)
 
 
 def legal_shape(subject: Subject, wanted: Mapping[str, int]) -> Shape:
-    """The extents that are nearest to what is wanted, for those dims that the subject has: constants, and others up to
-    the next multiple of what they are varied in."""
-    return {d: legal_extent(subject.dims[d], subject.steps[d], n) for d, n in wanted.items() if d in subject.dims}
+    """The extents that are nearest to what is wanted, for those dims that the subject has."""
+    return product_space(subject).legal(wanted)
 
 
 def bench_shapes(subject: Subject, asked: Iterable[str], listed: Iterable[Mapping[str, int]]) -> list[Shape]:
     """What to measure: `asked` on the command line, else `listed` in the spec, else a default list; each once."""
     shapes = [parse_shape(text, subject) for text in asked]
     shapes = shapes or [complete(subject, shape, f"bench of {subject.name}") for shape in listed]
-    roles = subject.roles
-    if not shapes and not subject.proving and not (roles.m and roles.n and roles.k):
+    roles, proving = subject.roles, subject.proving
+    if not shapes and proving:
+        shapes = [complete(subject, dims, "default shape") for dims in proving.bench_dims(subject.plan)]
+    elif not shapes and roles.m and roles.n and roles.k:
+        shapes = [complete(subject, dims, "default shape") for dims in product_space(subject).bench_dims()]
+    elif not shapes:
         shapes = [complete(subject, {}, str(subject.path))]
-    if not shapes and subject.proving:
-        shapes = [complete(subject, dims, "default shape") for dims in subject.proving.bench_dims(subject.plan)]
-    for m, n, k in () if shapes else BENCH_SHAPES:
-        batch = BENCH_BATCH if roles.batch else 1
-        wanted = {roles.gathered: m // batch, roles.m: m // batch, roles.n: n, roles.k: k, roles.batch: batch}
-        shapes.append(complete(subject, {**subject.defaults, **legal_shape(subject, wanted)}, "default shape"))
     return [s for i, s in enumerate(shapes) if s not in shapes[:i]]

@@ -13,27 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from cutegen.diagnostics import CutegenError
-from cutegen.families.proving import Proving
+from cutegen.families.proving import Proving, Roles
 from cutegen.families.registry import load_proving
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Extent, step_of
 from cutegen.runtime.base import BasePlan
-from cutegen.runtime.plan import KernelPlan
 
 # What a plain file is taken for when it does not say: 16-bit operands with rows that TMA can read, this CTA tile.
 FILE_STEP, FILE_TILE = 8, (128, 128, 64)
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Names of the dims that the output's rows and columns, the contraction and the batch have, and of those of the
-    operand that rows are gathered from; "" where unknown."""
-
-    m: str = ""
-    n: str = ""
-    k: str = ""
-    batch: str = ""
-    gathered: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,8 +31,8 @@ class Subject:
     bound is unknown: (1, None). defaults: a file's default extents. steps: what each dim is varied in. kernel_fn
     allocates its outputs; launch_fn, where there is one, writes into given ones. tilings: CTA tile and more, by key;
     None stands for the subject's own choice. deterministic: bitwise repeatable, so it promises. proving: of the plan's
-    family (families/proving.py); None: a product, which has `roles`. allowed: the tolerance of every output, where
-    somebody gave one; else it follows from dtypes and the problem.
+    family (families/proving.py); None: of a file, which is taken for a product where its `roles` are known. allowed:
+    the tolerance of every output, where somebody gave one; else it follows from dtypes and the problem.
     """
 
     name: str
@@ -75,7 +62,7 @@ class Subject:
         return as_tuple(self.get_inputs(**{d: n for d, n in dims.items() if d in self.dims}))
 
     def reduction(self, dims: Mapping[str, int], inputs: tuple[Any, ...]) -> int:
-        """Products per output element; where unknown, the largest extent of any input, an upper bound for a GEMM."""
+        """Products per output element; where unknown, the largest extent of any input, an upper bound for a product."""
         if self.roles.k in dims:
             return dims[self.roles.k]
         return max((n for v in inputs if hasattr(v, "shape") for n in v.shape), default=1)
@@ -116,6 +103,7 @@ def _execute(name: str, file: Path, search: list[str] | None) -> ModuleType:
 
 
 def plan_subject(plan: BasePlan, path: Path) -> Subject:
+    proving: Proving | None = load_proving(plan.family, plan.proving)
     return Subject(
         name=plan.name,
         path=path,
@@ -127,19 +115,12 @@ def plan_subject(plan: BasePlan, path: Path) -> Subject:
         dims=plan.dims,
         defaults={},
         steps={d: step_of(d, (*plan.inputs, *plan.outputs)) for d in plan.dims},
-        roles=_roles(plan),
+        roles=proving.name_roles(plan) if proving else Roles(),
         tilings=plan.tilings,
         deterministic=True,
         digest=_digest(path),
-        proving=load_proving(plan.family, plan.proving),
+        proving=proving,
     )
-
-
-def _roles(plan: BasePlan) -> Roles:
-    if not isinstance(plan, KernelPlan):
-        return Roles()
-    m, n, k, batch = plan.roles
-    return Roles(m, n, k, "".join(batch), plan.gathered.of if plan.gathered else "")
 
 
 def _from_file(module: ModuleType, name: str, path: Path) -> Subject:

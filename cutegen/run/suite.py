@@ -18,9 +18,9 @@ from cutegen.dtypes import DTYPES
 from cutegen.epilogue import parse_expression
 from cutegen.epilogue.tree import Name, Slice, Span, Stored, walk
 from cutegen.render.environment import data_folder
-from cutegen.run.epilogue_form import DIMS, KINDS, form_of_statements
 from cutegen.run.row import Row
 from cutegen.runtime.arguments import Extent
+from cutegen.runtime.epilogue_form import DIMS, KINDS, form_of_statements
 from cutegen.spec import KernelSpec, KeyPath, Kind, SpecDocument, load_document, parse_section, word_findings
 from cutegen.spec.base import GIVEN_TWICE, MISSING_DIM, UNKNOWN_DIM, Expression, Positive, Section, Version, list_names
 from cutegen.spec.finding import FieldError, Finding, Unworded

@@ -10,13 +10,11 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutegen.runtime.arguments import torch_dtype
+from cutegen.runtime.callable_plan import CallablePlan
 from cutegen.runtime.epilogue import ceil_pow2, divide
-
-if TYPE_CHECKING:
-    from cutegen.runtime.base import BasePlan
 
 GENERATOR = "cutegen.gradients"  # by name: generated packages need no generator to run
 
@@ -25,7 +23,7 @@ class NotDifferentiable(RuntimeError):
     """A gradient that no kernel can be rendered for; the message says why."""
 
 
-def make_autograd(plan: BasePlan) -> tuple[Callable[..., None], Callable[..., Any]]:
+def make_autograd(plan: CallablePlan) -> tuple[Callable[..., None], Callable[..., Any]]:
     """(setup_context, backward) of torch.library.register_autograd. What cannot be differentiated is said when its
     gradient is asked for: a call without one, with parameters that have a gradient elsewhere, is fine."""
     names = [a.name for a in plan.inputs]
@@ -144,7 +142,7 @@ def _execute(code: CodeType, values: Mapping[str, Any]) -> dict[str, Any]:
     return scope
 
 
-def find_gradient(plan: BasePlan, wanted: frozenset[str], omitted: frozenset[str]) -> Any:
+def find_gradient(plan: CallablePlan, wanted: frozenset[str], omitted: frozenset[str]) -> Any:
     """How the gradients of the inputs `wanted` are computed, where `omitted` are None."""
     try:
         generator = importlib.import_module(GENERATOR)
@@ -154,7 +152,7 @@ def find_gradient(plan: BasePlan, wanted: frozenset[str], omitted: frozenset[str
     return generator.find_gradient(plan, wanted, omitted)
 
 
-def refuse_gradients(plan: BasePlan, values: Sequence[Any], reason: str) -> None:
+def refuse_gradients(plan: CallablePlan, values: Sequence[Any], reason: str) -> None:
     """NotDifferentiable where a call would have to record a gradient."""
     import torch
 

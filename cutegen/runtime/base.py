@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg, complete_dims
+from cutegen.runtime.callable_plan import CallablePlan
 from cutegen.runtime.calls import call_plan
 from cutegen.runtime.header import check_package
 from cutegen.runtime.torch_op import register_plan
@@ -83,12 +84,11 @@ class Table(dict[Any, Any]):
         return value
 
 
-class BasePlan:
+class BasePlan(CallablePlan):
     """A kernel, its dispatch and its reference.
 
-    dims: what a problem is made of, and what `prepare_inputs` takes: a constant or an inclusive range each. inputs,
-    outputs, scratch: what a launch passes, in this order; but what is updated in place, named in in_place, is among
-    inputs and outputs and passed once, as an input. scaled_tiles: tensors that count for nothing where the scalar
+    dims: what a problem is made of, and what `prepare_inputs` takes: a constant or an inclusive range each. scratch:
+    what a launch passes behind inputs and outputs. scaled_tiles: tensors that count for nothing where the scalar
     named beside them is 0. Scratch needs no contents, but what is declared `zeroed` is zero before the first launch,
     and every launch leaves it zero.
 
@@ -97,17 +97,13 @@ class BasePlan:
     set at any time; a captured graph keeps the value it was captured with.
     """
 
-    name: ClassVar[str]
     arch: ClassVar[str]
     family: ClassVar[str]
     tilings: ClassVar[Mapping[str, Any]]
     device: ClassVar[str] = "cuda"
     proving: ClassVar[str] = "proving"  # the module of the family that proves and measures such plans
     dims: Mapping[str, Extent]
-    inputs: tuple[Argument, ...]
-    outputs: tuple[TensorArg, ...]
     scratch: tuple[TensorArg, ...] = ()
-    in_place: tuple[str, ...] = ()
     scaled_tiles: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -150,27 +146,13 @@ class BasePlan:
         """prepare_inputs, made harder in a way that the family knows."""
         raise NotImplementedError
 
-    @property
-    def fresh_outputs(self) -> tuple[TensorArg, ...]:
-        """The outputs that a launch passes after its inputs: all but those that are updated in place."""
-        return tuple(o for o in self.outputs if o.name not in self.in_place)
+    def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The inputs with None for those that tiling `key` does without."""
+        return tuple(inputs)
 
-    def gather_results(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Every result of a launch in declared order, from the tensors that it passed."""
-        held = {a.name: v for a, v in zip((*self.inputs, *self.fresh_outputs), (*inputs, *outputs))}
-        return tuple(held[o.name] for o in self.outputs)
-
-    def place_results(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
-        """What a launch passes, scratch aside, so that its results come to lie in given tensors; those that it updates
-        in place have to hold the inputs' values."""
-        held = {o.name: v for o, v in zip(self.outputs, results)}
-        fresh = (held[o.name] for o in self.fresh_outputs)
-        updated = (held[a.name] if a.name in self.in_place else v for a, v in zip(self.inputs, inputs))
-        return (*updated, *fresh)
-
-    def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
-        """Uninitialised fresh_outputs in the declared layouts. TypeError, ValueError: the inputs do not fit."""
-        raise NotImplementedError
+    def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """What a launch passes, with each output that may lie on an input in place of that one."""
+        return tuple(values)
 
     def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
         """Scratch tensors that are large enough for these inputs, for tiling `key` or for any. ValueError: a kernel
@@ -307,15 +289,6 @@ class BasePlan:
             lambda: self.count_work(dims, inputs),
             self.allocate_scratch(*inputs, key=key),
         )
-
-    def kernel_fn(self, *inputs: Any, sms: int | None = None) -> Any:
-        """The output (a tuple when there are several), computed on the current stream: newly allocated, or the input
-        that is updated in place."""
-        raise NotImplementedError
-
-    def launch_into(self, inputs: Sequence[Any], outputs: Sequence[Any], sms: int | None = None) -> None:
-        """A launch into given fresh_outputs, with the plan's own scratch."""
-        self.launch_fn(*inputs, *outputs, sms=sms)
 
     def __call__(self, *inputs: Any, out: Any = None, sms: int | None = None, **named: Any) -> Any:
         """kernel_fn with operands by position or by name, and results in `out` where that is given: see calls.py."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from cutegen.runtime.base import BasePlan
+from cutegen.runtime.callable_plan import CallablePlan
 
 
 def call_plan(
-    plan: BasePlan, values: Sequence[Any], named: Mapping[str, Any], out: Any = None, sms: int | None = None
+    plan: CallablePlan, values: Sequence[Any], named: Mapping[str, Any], out: Any = None, sms: int | None = None
 ) -> Any:
     """The result, a tuple of several in declared order. out: the tensors of `plan.fresh_outputs`, one as it is, several
     in a tuple; None: new ones. TypeError, ValueError: the call is refused."""
@@ -19,11 +18,11 @@ def call_plan(
         return plan.kernel_fn(*inputs, sms=sms)
     outputs = _given_outputs(plan, out)
     plan.launch_into(inputs, outputs, sms)
-    results = plan.gather_results(inputs, outputs)
+    results = plan.order_results(inputs, outputs)
     return results if len(results) > 1 else results[0]
 
 
-def bind_inputs(plan: BasePlan, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+def bind_inputs(plan: CallablePlan, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
     """The inputs in declared order; optional ones that are not passed are None. TypeError: others are missing, or
     something is passed twice, or is not an input."""
     names = [a.name for a in plan.inputs]
@@ -41,7 +40,7 @@ def bind_inputs(plan: BasePlan, values: Sequence[Any], named: Mapping[str, Any])
     return tuple(bound.get(name) for name in names)
 
 
-def _given_outputs(plan: BasePlan, out: Any) -> tuple[Any, ...]:
+def _given_outputs(plan: CallablePlan, out: Any) -> tuple[Any, ...]:
     names = [o.name for o in plan.fresh_outputs]
     if not names:
         raise TypeError(f"{plan.name}: out: every result is updated in place; pass no out")

@@ -60,7 +60,7 @@ def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> i
     values = (*kernel.input_tensors, *kernel.output_tensors, *kernel.scratch_tensors)
     shape = " ".join(f"{d}={extent}" for d, extent in {**plan.dims, **dims}.items())
     print(f"{plan.name} {shape}\n{kernel.tiling}")
-    results = plan.gather_results(kernel.input_tensors, kernel.output_tensors)
+    results = plan.order_results(kernel.input_tensors, kernel.output_tensors)
     before = tuple(v.clone() if a.name in plan.in_place else v for a, v in zip(plan.inputs, kernel.input_tensors))
     kernel.launch_fn(*values)
     code = _check(plan, before, results) if options.check else 0

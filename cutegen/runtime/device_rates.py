@@ -11,9 +11,29 @@ Importing this module imports neither torch nor cutlass.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from cutegen.runtime.cost_model import Rates
+
+class Rates(NamedTuple):
+    """What one GPU offers. sms: streaming multiprocessors. flops_16bit: dense, per second; sustained_flops_16bit: what
+    the tensor core keeps up among other work. l2_bytes: size of L2. l2_bytes_per_clock: what L2 gives to all SMs
+    together. halves_bytes_per_clock: what passes from one half of L2 to the other."""
+
+    sms: int
+    clock_hz: int
+    flops_16bit: int
+    sustained_flops_16bit: int
+    hbm_bytes_per_s: int
+    l2_bytes: int
+    l2_bytes_per_clock: int
+    halves_bytes_per_clock: int
+
+    def of_part(self, sms: int) -> Rates:
+        """What so many of its SMs offer: memory and L2 are the whole device's."""
+        sms = min(sms, self.sms)
+        flops, sustained = (rate * sms // self.sms for rate in (self.flops_16bit, self.sustained_flops_16bit))
+        return self._replace(sms=sms, flops_16bit=flops, sustained_flops_16bit=sustained)
+
 
 _H200 = Rates(
     sms=132,

@@ -66,7 +66,7 @@ class TensorOperands(BasePlan):
         outputs = self.allocate_outputs(*inputs)
         self.launch_fn(*inputs, *outputs, sms=sms)
         if self.in_place:
-            outputs = self.gather_results(inputs, outputs)
+            outputs = self.order_results(inputs, outputs)
         return outputs if len(outputs) > 1 else outputs[0]
 
 

@@ -13,13 +13,11 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutegen.runtime.arguments import Argument, TensorArg
 from cutegen.runtime.autograd import make_autograd, refuse_gradients
-
-if TYPE_CHECKING:
-    from cutegen.runtime.base import BasePlan
+from cutegen.runtime.callable_plan import CallablePlan
 
 NAMESPACE = "cutegen"
 # (plan, torch.library.Library) by name, and who may change it. Every copy of this module in a process, those of
@@ -28,7 +26,7 @@ _registered: dict[str, tuple[Any, Any]] = vars(sys).setdefault("_cutegen_torch_o
 _lock: threading.RLock = vars(sys).setdefault("_cutegen_torch_ops_lock", threading.RLock())  # type: ignore[valid-type]
 
 
-def register_plan(plan: BasePlan, name: str) -> Any:
+def register_plan(plan: CallablePlan, name: str) -> Any:
     """The operator, with its overloads `default` and `out`; the same again for the same plan. ValueError: another plan
     has the name, or the plan another name. RuntimeError: torch is older than 2.4."""
     import torch
@@ -46,7 +44,7 @@ def register_plan(plan: BasePlan, name: str) -> Any:
         return getattr(getattr(torch.ops, NAMESPACE), name)
 
 
-def _define(plan: BasePlan, name: str) -> Any:
+def _define(plan: CallablePlan, name: str) -> Any:
     import torch
 
     if not hasattr(torch.library, "register_autograd"):
@@ -66,7 +64,7 @@ def _define(plan: BasePlan, name: str) -> Any:
     return library
 
 
-def _add_functional(plan: BasePlan, name: str, library: Any) -> None:
+def _add_functional(plan: CallablePlan, name: str, library: Any) -> None:
     import torch
 
     fresh = len(plan.fresh_outputs)
@@ -90,7 +88,7 @@ def _add_functional(plan: BasePlan, name: str, library: Any) -> None:
     torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup, lib=library)
 
 
-def _add_out(plan: BasePlan, name: str, library: Any) -> None:
+def _add_out(plan: CallablePlan, name: str, library: Any) -> None:
     count = len(plan.inputs)
 
     def run(*values: Any, sms: int | None = None) -> None:
@@ -114,7 +112,7 @@ def _add(library: Any, name: str, schema: str, run: Callable[..., Any], fake: Ca
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
 
 
-def _keep_off_autograd(plan: BasePlan, library: Any, name: str, written: Sequence[int], reason: str) -> None:
+def _keep_off_autograd(plan: CallablePlan, library: Any, name: str, written: Sequence[int], reason: str) -> None:
     """Operators that write their operands record no gradient: torch learns what they wrote, and a call that would need
     a gradient is refused."""
     import torch
@@ -132,7 +130,7 @@ def _keep_off_autograd(plan: BasePlan, library: Any, name: str, written: Sequenc
     library.impl(name, below, "Autograd")
 
 
-def _parameters(plan: BasePlan, outputs: Sequence[TensorArg]) -> str:
+def _parameters(plan: CallablePlan, outputs: Sequence[TensorArg]) -> str:
     """The parameters of a schema."""
     letters = iter(f"w{i}" for i in range(len(plan.inputs) + len(outputs)))
 

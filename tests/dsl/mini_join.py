@@ -7,7 +7,7 @@ import cutlass.cute as cute
 from cutlass import Constexpr, Float16, Float32, Int32
 from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
-from cutegen.device import split_join
+from cutegen.device.mla_decode import split_join
 
 WARPS = 8
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("cutlass")
 
-from cutegen.device.paged_read import HEAD, SMEM_BYTES, PagedRead, compile_paged_read
+from cutegen.device.mla_decode.paged_read import HEAD, SMEM_BYTES, PagedRead, compile_paged_read
 
 pytestmark = pytest.mark.dsl
 

@@ -33,7 +33,7 @@ from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
 from cutegen.run.subject import Subject
-from cutegen.runtime.row_groups import Deal
+from cutegen.runtime.gemm.row_groups import Deal
 
 pytestmark = [
     pytest.mark.dsl,

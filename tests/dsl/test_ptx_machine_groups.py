@@ -19,7 +19,7 @@ from ptx_machine.host import missing_tool
 from cutegen.run.case_list import list_cases
 from cutegen.run.guard import guarded_like
 from cutegen.run.subject import Subject
-from cutegen.runtime.row_groups import Deal
+from cutegen.runtime.gemm.row_groups import Deal
 
 pytestmark = [
     pytest.mark.dsl,

@@ -32,7 +32,7 @@ from mla_specs import EDGES, MLA
 from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
-from cutegen.runtime.mla_inputs import Draw
+from cutegen.runtime.mla_decode.inputs import Draw
 
 pytestmark = [
     pytest.mark.dsl,

@@ -32,7 +32,7 @@ from ptx_machine import Simulation, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
 from cutegen.run.guard import bits
-from cutegen.runtime.mla_inputs import SPARE_PAGES, Draw
+from cutegen.runtime.mla_decode.inputs import SPARE_PAGES, Draw
 
 pytestmark = [
     pytest.mark.dsl,

@@ -13,7 +13,7 @@ from gemm_specs import resolve_text
 from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution
 from ptx_machine.host import missing_tool
 
-from cutegen.runtime.row_groups import Deal
+from cutegen.runtime.gemm.row_groups import Deal
 
 pytestmark = [
     pytest.mark.dsl,

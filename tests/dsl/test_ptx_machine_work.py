@@ -16,7 +16,7 @@ from gemm_specs import BLOCKS, FUSED, PLAIN, resolve_text
 from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution, run
 from ptx_machine.host import missing_tool
 
-from cutegen.families.gemm.candidate import IN_CLUSTER, SPLIT_K_SUMS
+from cutegen.families.gemm.features.split_k.knobs import IN_CLUSTER, SPLIT_K_SUMS
 from cutegen.run.subject import Subject
 
 pytestmark = [

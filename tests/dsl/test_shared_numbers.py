@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
 
 from cutegen.arch.architecture import ACCESS_BYTES
-from cutegen.device import row_gather, tile_queue
+from cutegen.device.gemm import row_gather, tile_queue
 from cutegen.families.gemm import derived
 from cutegen.model.smem import F32
 

@@ -8,7 +8,7 @@ import pytest
 from gemm_specs import FUSED, bind_text, candidate
 from mla_specs import MLA, bind_mla, mla_candidate
 
-from cutegen.families.gemm.derived import derive as derive_gemm
+from cutegen.families.gemm.tiling_numbers import derive as derive_gemm
 from cutegen.families.mla_decode.derived import derive as derive_mla
 from cutegen.model.smem import SmemRegion
 

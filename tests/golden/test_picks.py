@@ -20,9 +20,9 @@ from conftest import ACCEPT
 
 from cutegen.families.gemm.cost_model import form_of, instance_of
 from cutegen.resolve import resolve_file
-from cutegen.runtime.cost_model import MODEL, MODELS, Form, Instance, Rates, describe_work, spend
-from cutegen.runtime.device_rates import RATES, find_rates
-from cutegen.runtime.portfolio import Portfolio, Traits
+from cutegen.runtime.device_rates import RATES, Rates, find_rates
+from cutegen.runtime.gemm.cost_model import MODEL, MODELS, Form, Instance, describe_work, spend
+from cutegen.runtime.gemm.portfolio import Portfolio, Traits
 
 ROOT, FILE = Path(__file__).parents[2], Path(__file__).with_name("picks.json")
 COUNT, MOST_BYTES = 10_000, 600_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.diagnostics import SpecError
-from cutegen.families.gemm.problem import bind
+from cutegen.families.gemm.binding import bind
 from cutegen.spec import load_document, parse_spec
 
 HERE = Path(__file__).parent / "problems"

@@ -14,8 +14,8 @@ from cutegen.cli import main
 from cutegen.report.result import load_data
 from cutegen.run.subject import load_subject
 from cutegen.runtime.accuracy import compare
-from cutegen.runtime.mla_inputs import Draw
-from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.runtime.mla_decode.inputs import Draw
+from cutegen.runtime.mla_decode.plan import MlaPlan
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cutegen.run.subject import load_subject
-from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.runtime.mla_decode.plan import MlaPlan
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

@@ -14,7 +14,7 @@ from cutegen.cli import main
 from cutegen.report.result import load_data
 from cutegen.run.check import check_kernel
 from cutegen.run.subject import load_subject
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

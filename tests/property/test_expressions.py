@@ -26,7 +26,7 @@ from cutegen.epilogue import (
     parse_expression,
     torch_lines,
 )
-from cutegen.families.gemm.problem import bind
+from cutegen.families.gemm.binding import bind
 from cutegen.spec import load_text, parse_spec
 
 TOKENS = st.sampled_from(

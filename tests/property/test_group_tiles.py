@@ -14,7 +14,7 @@ from device_source import device_functions, run_warp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-DEVICE = Path(__file__).parents[2] / "cutegen" / "device"
+DEVICE = Path(__file__).parents[2] / "cutegen" / "device" / "gemm"
 ANY_I32 = st.integers(-(2**31), 2**31 - 1)
 Coordinate = tuple[int, int, int]
 

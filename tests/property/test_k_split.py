@@ -9,7 +9,7 @@ from device_source import device_functions
 from hypothesis import given
 from hypothesis import strategies as st
 
-DEVICE = Path(__file__).parents[2] / "cutegen" / "device" / "k_split.py"
+DEVICE = Path(__file__).parents[2] / "cutegen" / "device" / "gemm" / "k_split.py"
 NAMES = ("unit", "k_range", "steps", "finishes", "split_evenly")
 FUNCTIONS = device_functions(DEVICE, NAMES, warp=False, KSplit=lambda k_tiles, parts: split(k_tiles, parts))
 

@@ -22,7 +22,7 @@ from cutegen.families.mla_decode.derived import derive
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.resolve import Lock
-from cutegen.runtime.mla import ROW_BLOCK
+from cutegen.runtime.mla_decode.tiling import ROW_BLOCK
 
 ranges = st.tuples(st.integers(1, 128), st.integers(1, 128)).map(sorted)
 lengths = st.tuples(st.integers(1, 16), st.integers(1, 16)).map(sorted)

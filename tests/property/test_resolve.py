@@ -19,10 +19,11 @@ from resolution_claims import (
 )
 
 from cutegen.families.gemm.auto import Choice, choose
-from cutegen.families.gemm.candidate import RASTER_ORDERS, SCHEDULERS, SCHEDULES, SPLIT_K_SUMS, knobs_of
+from cutegen.families.gemm.candidate import RASTER_ORDERS, SCHEDULERS, SCHEDULES, knobs_of
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.derived import derive
+from cutegen.families.gemm.features.split_k.knobs import SPLIT_K_SUMS
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.resolve import Lock
 
 LAYOUTS = {

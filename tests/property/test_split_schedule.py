@@ -16,7 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from schedule_parts import JOIN, KERNEL, ROOM, SCHEDULE, Lengths, Part, Shares, Work, run_ctas
 
-from cutegen.runtime.mla import KEY_BLOCK, shares_columns
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, shares_columns
 
 CUTS = {"_take", "_take_aligned", "_take_even", "_take_single", "_take_whole"}
 

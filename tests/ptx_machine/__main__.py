@@ -11,10 +11,10 @@ from typing import Any
 from cutegen.diagnostics import CutegenError
 from cutegen.resolve import resolve_file
 from cutegen.run.shapes import complete
-from cutegen.runtime.grouped_plan import GroupedPlan
-from cutegen.runtime.mla_inputs import Draw
-from cutegen.runtime.mla_plan import MlaPlan
-from cutegen.runtime.row_groups import KINDS, Deal
+from cutegen.runtime.gemm.grouped_plan import GroupedPlan
+from cutegen.runtime.gemm.row_groups import KINDS, Deal
+from cutegen.runtime.mla_decode.inputs import Draw
+from cutegen.runtime.mla_decode.plan import MlaPlan
 
 from .host import missing_tool
 from .package import Simulation, load, promise, run

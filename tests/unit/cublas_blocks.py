@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.runtime.gemm import spread_blocks
+from cutegen.runtime.gemm.tiling import spread_blocks
 
 
 def scaled_mm(a: Any, b: Any, *, scale_a: Any, scale_b: Any, out_dtype: Any, use_fast_accum: bool, out: Any) -> None:

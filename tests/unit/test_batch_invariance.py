@@ -11,7 +11,8 @@ import pytest
 from bound_winners import TOOLS, bound
 from gemm_specs import PLAIN, SM90, bind_text, candidate, resolve_text
 
-from cutegen.families.gemm.invariance import BATCH_INVARIANCE, other_sum, unsplit_sum
+from cutegen.families.gemm.features.split_k.rules import unsplit_sum
+from cutegen.families.gemm.invariance import BATCH_INVARIANCE, other_sum
 from cutegen.render import render_package
 from cutegen.resolve import resolve_tuned, tuning_space
 from cutegen.resolve.winners import Winner

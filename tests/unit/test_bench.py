@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pytest
 
 from cutegen.diagnostics import CutegenError
+from cutegen.families.gemm.dense_baselines import list_dense_baselines
 from cutegen.report import table
 from cutegen.report.result import Result, parse_result
-from cutegen.run.baselines import list_baselines
 from cutegen.run.bench import BenchReport, Settings, measure, warm_up
 from cutegen.run.candidates import bind_kernel, count_sets
 from cutegen.run.device import Rates
@@ -21,7 +21,7 @@ from cutegen.run.row import Row
 from cutegen.run.shapes import bench_shapes, edge_shapes, parse_shape
 from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 torch = pytest.importorskip("torch")
 
@@ -180,7 +180,7 @@ def test_a_product_alone_leaves_the_outputs_of_the_fused_kernel() -> None:
     inputs = plan.prepare_inputs(**SHAPE)
     outputs = plan.allocate_outputs(*inputs)
     outputs[0].zero_()
-    baseline = next(b for b in list_baselines(plan) if b.name == "torch.mm")
+    baseline = next(b for b in list_dense_baselines(plan) if b.name == "torch.mm")
     baseline.bind(inputs, outputs)()
     assert not outputs[0].any()
 
@@ -382,7 +382,7 @@ def test_files_are_candidates_too() -> None:
 
 
 def test_addmm_only_where_it_computes_the_same() -> None:
-    assert "torch.addmm" in [b.name for b in list_baselines(ResidualPlan())]
+    assert "torch.addmm" in [b.name for b in list_dense_baselines(ResidualPlan())]
 
     class Scaled(ResidualPlan):
         epilogue: ClassVar = {"d": "acc * c"}
@@ -394,4 +394,4 @@ def test_addmm_only_where_it_computes_the_same() -> None:
         inputs = (*CpuPlan.inputs, TensorArg("c", "bfloat16", ("m",), contiguous=0))
 
     for plan in (Scaled(), Wide(), Column()):
-        assert "torch.addmm" not in [b.name for b in list_baselines(plan)]
+        assert "torch.addmm" not in [b.name for b in list_dense_baselines(plan)]

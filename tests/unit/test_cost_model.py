@@ -18,7 +18,7 @@ from cutegen.families.gemm.cores import rank
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.ranking import legal_candidates
 from cutegen.families.gemm.rules import refusals
-from cutegen.runtime.cost_model import CONSTANTS, PARTIAL_BYTES
+from cutegen.runtime.gemm.cost_model import CONSTANTS, PARTIAL_BYTES
 
 ROOT = Path(__file__).parents[2]
 P = bind_text(PLAIN)

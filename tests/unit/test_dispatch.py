@@ -21,9 +21,10 @@ from cutegen.arch import DEVICES
 from cutegen.families.gemm.cost_model import describe_work, form_of, instance_of
 from cutegen.families.resolved import DeviceRow, product_name
 from cutegen.resolve import resolve_file
-from cutegen.runtime import dispatched, measured
-from cutegen.runtime.cost_model import spend
+from cutegen.runtime import measured
 from cutegen.runtime.device_rates import RATES, find_rates
+from cutegen.runtime.gemm import dispatched
+from cutegen.runtime.gemm.cost_model import spend
 
 torch = pytest.importorskip("torch")
 

@@ -11,8 +11,8 @@ import pytest
 from cutegen.run.shapes import edge_shapes
 from cutegen.run.subject import plan_subject
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.gemm import GemmTiling
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
+from cutegen.runtime.gemm.tiling import GemmTiling
 
 torch = pytest.importorskip("torch")
 

@@ -18,7 +18,7 @@ from mla_cpu import CpuMla, tiling  # noqa: E402
 
 from cutegen.compat import flash_mla  # noqa: E402
 from cutegen.compat.flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata  # noqa: E402
-from cutegen.runtime.mla_inputs import Draw  # noqa: E402
+from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
 
 DIMS = {"batch": 3, "query_len": 2, "heads": 4, "kv_len": 130}
 

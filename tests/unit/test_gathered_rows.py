@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
@@ -31,15 +32,19 @@ from cutegen.arch import ARCHS, DEVICES
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.cores import COPIED_ROWS
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.derived import derive, gather_warps
+from cutegen.families.gemm.dense_baselines import list_dense_baselines
+from cutegen.families.gemm.derived import gather_warps
 from cutegen.families.gemm.explain import read_shape
+from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.gemm.grouped_proving import PROVING
 from cutegen.families.gemm.search_space import explore
-from cutegen.run.baselines import list_baselines
+from cutegen.families.gemm.tiling_numbers import derive
+from cutegen.families.proving import Baseline
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.gathered_rows import GatheredRows, take_rows
-from cutegen.runtime.row_copy import RowCopy
-from cutegen.runtime.row_groups import Deal
+from cutegen.runtime.gemm.gathered_rows import GatheredRows, take_rows
+from cutegen.runtime.gemm.product import Product
+from cutegen.runtime.gemm.row_copy import RowCopy
+from cutegen.runtime.gemm.row_groups import Deal
 
 NAN = float("nan")
 
@@ -111,7 +116,7 @@ def test_libraries_multiply_what_index_select_has_gathered(text: str, tmp_path: 
     inputs = plan.prepare_inputs(t=60, m=256, n=16, k=8, **groups)
     outputs = plan.allocate_outputs(*inputs)
     outputs[0].zero_()
-    found = PROVING.list_baselines(plan) if groups else list_baselines(plan)
+    found = PROVING.list_baselines(plan) if groups else list_dense_baselines(plan)
     baseline = next(b for b in found if b.name == "torch.mm")
     assert baseline.does.startswith("index_select, then cuBLAS")
     launch = baseline.bind(inputs, outputs)
@@ -243,11 +248,30 @@ def test_one_scale_for_each_row_is_gathered_too(tmp_path: Path) -> None:
     assert torch.allclose(plan.reference_fn(*inputs).float(), expected, rtol=0.01, atol=0.01)
 
 
+def test_a_gather_is_a_part_of_every_way_of_a_library(tmp_path: Path) -> None:
+    plan = plan_of(gathered(PLAIN), tmp_path)
+    inputs = plan.prepare_inputs(t=60, m=256, n=16, k=8)
+    outputs = plan.allocate_outputs(*inputs)
+
+    def ways(views: Any) -> Iterator[Any]:
+        yield lambda views: views[2].copy_(views[0].float() @ views[1].float())
+
+    library = Baseline("library", "its own", Product(plan).views, ways=ways)
+    (baseline,) = after_gather(plan, [library])
+    assert baseline.does == "index_select, then its own"
+    assert baseline.ways
+    values = baseline.bind(inputs, outputs)
+    inputs[0].mul_(2.0)
+    (way,) = baseline.ways(values)
+    way(values)
+    assert torch.allclose(outputs[0].float(), plan.reference_fn(*inputs).float(), rtol=0.02, atol=0.02)
+
+
 def test_row_scales_are_gathered_for_libraries_too(tmp_path: Path) -> None:
     plan = plan_of(gathered_scales(ROW_SCALES), tmp_path)
     inputs = plan.prepare_inputs(t=20, m=64, n=48, k=256)
     outputs = plan.allocate_outputs(*inputs)
-    baseline = next(iter(list_baselines(plan)))
+    baseline = next(iter(list_dense_baselines(plan)))
     assert (baseline.name, baseline.complete) == ("torch._scaled_mm", True)
     baseline.bind(inputs, outputs)()
     assert torch.allclose(outputs[0].float(), plan.reference_fn(*inputs).float(), rtol=0.01, atol=0.01)

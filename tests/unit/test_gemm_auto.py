@@ -32,7 +32,7 @@ from cutegen.families.gemm.cores import CLUSTERS, CORES
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.form_rules import CONSUMERS
 from cutegen.families.gemm.rules import refusals
-from cutegen.runtime.cost_model import CONSTANTS
+from cutegen.runtime.gemm.cost_model import CONSTANTS
 
 
 def decided(text: str) -> dict[str, object]:

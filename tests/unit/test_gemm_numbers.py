@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 import pytest
 from gemm_specs import BLOCKS, FUSED, LABELS, PLAIN, SM90, bind_text, candidate
 
-from cutegen.families.gemm.derived import derive, smem_map, smem_size
+from cutegen.families.gemm.shared_memory import smem_map, smem_size
+from cutegen.families.gemm.tiling_numbers import derive
 
 PINGPONG = {"schedule": "pingpong", "tile": (128, 128, 64), "stages": 6, "store_stages": 2}
 

@@ -6,9 +6,9 @@ import pytest
 from gemm_specs import FUSED, PLAIN, SM90, bind_text, candidate, resolve_text, values
 
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.orientation import kernel_frame, kernel_shape, transpose
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.gemm.tiling_numbers import derive
 
 DECODE = PLAIN + "dims: {n: 4096, k: 4096}\nm: [8, 16]\n"
 

@@ -6,7 +6,8 @@ import pytest
 
 from cutegen.diagnostics import SpecError
 from cutegen.epilogue import Operand, Output, device_lines
-from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, bind
+from cutegen.families.gemm.binding import bind
+from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.spec import GemmSpec
 from cutegen.spec import load_text, parse_spec
 

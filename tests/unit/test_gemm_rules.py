@@ -25,9 +25,9 @@ from gemm_specs import (
 
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.budget_rules import smem_capacity
-from cutegen.families.gemm.derived import smem_size
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.gemm.shared_memory import smem_size
 
 N_MAJOR_B = PLAIN.replace("bf16[n, k]", "bf16[n, k]@n")
 M_MAJOR_A = PLAIN.replace("bf16[m, k]", "bf16[m, k]@m")

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 
 from gemm_specs import FUSED, PLAIN, resolve_text  # noqa: E402
 
-from cutegen.runtime import gemm_scratch  # noqa: E402
 from cutegen.runtime.arguments import TensorArg  # noqa: E402
-from cutegen.runtime.gemm import GemmTiling  # noqa: E402
-from cutegen.runtime.plan import KernelPlan  # noqa: E402
+from cutegen.runtime.gemm import product_scratch  # noqa: E402
+from cutegen.runtime.gemm.plan import KernelPlan  # noqa: E402
+from cutegen.runtime.gemm.tiling import GemmTiling  # noqa: E402
 
 SPLIT = "tiling: {tile: [64, 64, 64], cluster: [2, 1], split_k: 4}\n"
 
@@ -167,7 +167,7 @@ def test_scratch_is_sized_for_the_tiling_that_runs() -> None:
 
 
 def test_needs_of_ever_new_problems_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_scratch, "MAX_POINTS", 8)
+    monkeypatch.setattr(product_scratch, "MAX_POINTS", 8)
     plan = CpuPlan()
     wanted = {m: plan.scratch_of.needs("parallel", (m, 64), 64) for m in range(64, 6400, 64)}
     assert len(plan.scratch_of._needs) <= 8

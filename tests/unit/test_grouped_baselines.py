@@ -18,8 +18,8 @@ from test_scaled_baselines import plan_of
 
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
 from cutegen.families.gemm.grouped_proving import PROVING
-from cutegen.runtime.gemm import spread_blocks
-from cutegen.runtime.row_groups import Deal
+from cutegen.runtime.gemm.row_groups import Deal
+from cutegen.runtime.gemm.tiling import spread_blocks
 
 ROWS = group_scaled(LABELS).replace("m, ceil(k/128)]@m", "m]").replace("g, ceil(n/128), ceil(k/128)]", "g, n]")
 

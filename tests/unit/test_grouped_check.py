@@ -20,7 +20,7 @@ from cutegen.run.cases import CaseResult, run_case  # noqa: E402
 from cutegen.run.row import Row  # noqa: E402
 from cutegen.run.subject import Subject, plan_subject  # noqa: E402
 from cutegen.runtime.command import benchmark_kernel_argparse  # noqa: E402
-from cutegen.runtime.row_groups import multiply_members  # noqa: E402
+from cutegen.runtime.gemm.row_groups import multiply_members  # noqa: E402
 
 SHAPE = {"g": 4, "m": 80, "n": 16, "k": 8}
 

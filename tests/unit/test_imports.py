@@ -13,6 +13,8 @@ import pytest
 from gemm_specs import PLAIN
 from mla_specs import MLA
 
+from cutegen.families.registry import FAMILIES
+
 ROOT = Path(__file__).parents[2]
 # Lowest first; the longest prefix of a name gives the layer. A module imports its own layer and lower ones.
 LAYERS = (
@@ -181,3 +183,16 @@ def test_what_generated_plans_import_needs_no_generator() -> None:
     names = [name for name in MODULES if prefixed(name, "cutegen.runtime")]
     loaded = loaded_after("import " + ", ".join(names))
     assert not loaded & {"jinja2", "pydantic", "click", "ruamel", *HEAVY}
+
+
+def test_what_families_share_imports_none_of_them() -> None:
+    """runtime and device have a folder for each family, and what lies next to these is for all."""
+    folders = {f"{package}.{family}": family for package in STANDALONE for family in FAMILIES}
+    assert {folder for folder in folders if folder in MODULES} == set(folders)
+    faults = []
+    for name, path in MODULES.items():
+        if any(prefixed(name, package) for package in STANDALONE):
+            own = next((family for folder, family in folders.items() if prefixed(name, folder)), None)
+            others = [folder for folder, family in folders.items() if family != own]
+            faults += [f"{name} imports {i}" for i in imports(path) if any(prefixed(i, folder) for folder in others)]
+    assert faults == []

@@ -15,8 +15,8 @@ from cutegen.run.cases import run_case
 from cutegen.run.subject import plan_subject
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.command import benchmark_kernel_argparse
+from cutegen.runtime.gemm.plan import KernelPlan
 from cutegen.runtime.overlap import find_overlaps
-from cutegen.runtime.plan import KernelPlan
 
 torch = pytest.importorskip("torch")
 

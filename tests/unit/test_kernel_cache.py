@@ -158,11 +158,11 @@ def test_a_copy_of_the_runtime_finds_the_sources_beside_it(tmp_path: Path, monke
 
 
 def test_imported_device_module_is_part_of_the_key() -> None:
-    text = "from cutegen.device import tile_scheduler\nimport cutegen.runtime.gemm\n"
+    text = "from cutegen.device.gemm import tile_scheduler\nimport cutegen.runtime.gemm.tiling\n"
     found = sources._imported(text, "kernel", Path("kernel.py"))
     device = REPOSITORY / "cutegen" / "device"
-    assert (device / "tile_scheduler.py").read_text() in found
-    assert (REPOSITORY / "cutegen" / "runtime" / "gemm.py").read_text() in found
+    assert (device / "gemm" / "tile_scheduler.py").read_text() in found
+    assert (REPOSITORY / "cutegen" / "runtime" / "gemm" / "tiling.py").read_text() in found
     assert len(found) >= 3  # the package's __init__, too
 
 

@@ -88,7 +88,7 @@ def test_sources_have_the_value_of_their_numbers(prepared: tuple[Any, dict[str, 
 
 
 def constants(resolved: Any, tiling: Any) -> dict[str, Any]:
-    from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
+    from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
     names: dict[str, Any] = {"t": tiling.numbers, "KEY_BLOCK": KEY_BLOCK, "ROW_BLOCK": ROW_BLOCK}
     if resolved.family == "mla_decode":

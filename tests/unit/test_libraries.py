@@ -14,12 +14,13 @@ torch = pytest.importorskip("torch")
 
 from test_bench import CpuPlan, ResidualPlan  # noqa: E402
 
-from cutegen.run import cublas, libraries  # noqa: E402
-from cutegen.run.baselines import list_baselines  # noqa: E402
-from cutegen.run.contest import Contest  # noqa: E402
-from cutegen.run.product import Product  # noqa: E402
+from cutegen.families.gemm.dense_baselines import list_dense_baselines  # noqa: E402
+from cutegen.run.contest import Contest, bind_launches  # noqa: E402
 from cutegen.run.subject import load_subject  # noqa: E402
+from cutegen.runtime import cublas  # noqa: E402
 from cutegen.runtime.arguments import TensorArg  # noqa: E402
+from cutegen.runtime.gemm import libraries  # noqa: E402
+from cutegen.runtime.gemm.product import Product  # noqa: E402
 
 SHAPE = {"m": 24, "n": 16, "k": 8}
 
@@ -51,12 +52,12 @@ class Clock:
 
 
 def bound(plan: Any, name: str, sets: int = 2) -> tuple[list[Callable[[], Any]], list[Any], list[Any]]:
-    baseline = next(b for b in list_baselines(plan) if b.name == name)
+    baseline = next(b for b in list_dense_baselines(plan) if b.name == name)
     inputs = [plan.prepare_inputs(**SHAPE) for _ in range(sets)]
     outputs = [plan.allocate_outputs(*values) for values in inputs]
     for (output,) in outputs:
         output.fill_(float("nan"))
-    return [baseline.bind(i, o) for i, o in zip(inputs, outputs)], inputs, outputs
+    return bind_launches(baseline, inputs, outputs), inputs, outputs
 
 
 def check(plan: Any, inputs: Any, outputs: Any) -> None:
@@ -232,8 +233,8 @@ def test_quack_is_left_out_where_it_would_compute_something_else() -> None:
         epilogue: ClassVar[dict[str, str]] = {"d": "acc * c"}
 
     assert libraries.quack_epilogue(Product(Scaled())) is None
-    assert "quack" not in [b.name for b in list_baselines(Scaled())]
-    assert "quack" in [b.name for b in list_baselines(ResidualPlan())]
+    assert "quack" not in [b.name for b in list_dense_baselines(Scaled())]
+    assert "quack" in [b.name for b in list_dense_baselines(ResidualPlan())]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +274,7 @@ def test_eight_bit_products_have_cublas_beside_them(monkeypatch: pytest.MonkeyPa
     plan = Fp8Plan()
     inputs = tuple(cublas.draw_matrix(rows, 64, torch.float8_e4m3fn, "cpu") for rows in (32, 48))
     outputs = plan.allocate_outputs(*inputs)
-    next(b for b in list_baselines(plan) if b.name == "torch.mm").bind(inputs, outputs)()
+    next(b for b in list_dense_baselines(plan) if b.name == "torch.mm").bind(inputs, outputs)()
     torch.testing.assert_close(outputs[0].double(), inputs[0].double() @ inputs[1].double().mT, rtol=0.02, atol=0.1)
     assert asked == [False]  # like with like: this plan promotes
 
@@ -283,6 +284,6 @@ def test_the_product_alone_has_all_columns_of_a_gated_kernel() -> None:
     inputs = tuple(torch.randn(rows, 16).bfloat16() for rows in (8, 32))
     outputs = (torch.randn(8, 16).bfloat16(),)
     before = outputs[0].clone()
-    product = next(b for b in list_baselines(plan) if b.name == "torch.mm").bind(inputs, outputs)()
+    product = next(b for b in list_dense_baselines(plan) if b.name == "torch.mm").bind(inputs, outputs)()
     assert torch.equal(outputs[0], before)
     torch.testing.assert_close(product, inputs[0] @ inputs[1].mT)

@@ -19,7 +19,7 @@ from cutegen.families.mla_decode.derived import derive
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.resolved import dispatch
 from cutegen.resolve import Lock, pin_decisions, tuning_space
-from cutegen.runtime.mla import MlaTiling
+from cutegen.runtime.mla_decode.tiling import MlaTiling
 
 ROOT = Path(__file__).parents[2]
 UNIT_1 = "seesaw_unit_1_split_columns"

@@ -25,7 +25,7 @@ from cutegen.run.bench import BenchReport, Settings, measure  # noqa: E402
 from cutegen.run.row import Row  # noqa: E402
 from cutegen.run.subject import plan_subject  # noqa: E402
 from cutegen.run.suite import load_suite  # noqa: E402
-from cutegen.runtime.mla_inputs import Draw  # noqa: E402
+from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
 
 SETTINGS = Settings(rounds=5, slice_seconds=0.01)
 SHAPES = [

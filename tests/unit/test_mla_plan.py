@@ -18,8 +18,8 @@ from mla_cpu import CpuMla, tiling  # noqa: E402
 from cutegen.runtime.accuracy import compare  # noqa: E402
 from cutegen.runtime.arguments import ALLOCATE  # noqa: E402
 from cutegen.runtime.command import benchmark_kernel_argparse  # noqa: E402
-from cutegen.runtime.mla import parts_of, semaphore_count, workspace_elements  # noqa: E402
-from cutegen.runtime.mla_inputs import Draw  # noqa: E402
+from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
+from cutegen.runtime.mla_decode.tiling import parts_of, semaphore_count, workspace_elements  # noqa: E402
 
 SHAPE = {"batch": 3, "query_len": 2, "heads": 4, "kv_len": 70}
 
@@ -47,7 +47,7 @@ def arguments(plan: CpuMla, draw: Draw | None = None, **dims: int) -> list[Any]:
 
 
 def test_import_needs_neither_torch_nor_the_dsl() -> None:
-    code = "import sys, cutegen.runtime.mla_plan; print({'torch', 'cutlass'} & set(sys.modules))"
+    code = "import sys, cutegen.runtime.mla_decode.plan; print({'torch', 'cutlass'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from mla_cpu import CpuMla  # noqa: E402
 
-from cutegen.runtime.mla_inputs import Draw  # noqa: E402
-from cutegen.runtime.mla_reference import attend, attend_dense  # noqa: E402
+from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
+from cutegen.runtime.mla_decode.reference import attend, attend_dense  # noqa: E402
 
 
 def naive(plan: CpuMla, q: Any, cache: Any, table: Any, lengths: Any, scale: float) -> tuple[Any, Any]:

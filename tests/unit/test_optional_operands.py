@@ -18,7 +18,7 @@ from cutegen.run.case_list import list_cases
 from cutegen.run.cases import run_case
 from cutegen.run.subject import plan_subject
 from cutegen.runtime.arguments import ScalarArg, TensorArg
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 torch = pytest.importorskip("torch")
 

@@ -15,13 +15,13 @@ pytest.importorskip("torch")
 
 from test_bench import SHAPE, CpuPlan, FakeDevice, measured
 
+from cutegen.families.gemm.proving import DenseProving
 from cutegen.families.proving import Baseline
-from cutegen.run import candidates
 from cutegen.run.bench import Settings, measure
 from cutegen.run.patience import Patience
 from cutegen.run.row import Row
 from cutegen.run.subject import plan_subject
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 def lingering(seconds: float, calls: list[str], *, deaf: bool = False) -> Callable[[KernelPlan], Any]:
@@ -37,7 +37,7 @@ def lingering(seconds: float, calls: list[str], *, deaf: bool = False) -> Callab
                 if not deaf:
                     raise
 
-    def list_both(plan: KernelPlan) -> Any:
+    def list_both(self: Any, plan: KernelPlan) -> Any:
         yield Baseline("slow", "takes its time", lambda i, o: launch, complete=False)
         yield Baseline("fast", "does not", lambda i, o: lambda: None, complete=False)
 
@@ -47,7 +47,7 @@ def lingering(seconds: float, calls: list[str], *, deaf: bool = False) -> Callab
 @pytest.mark.parametrize("deaf", [False, True])
 def test_a_baseline_that_takes_too_long_is_left_out(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(candidates, "list_baselines", lingering(30, calls, deaf=deaf))
+    monkeypatch.setattr(DenseProving, "list_baselines", lingering(30, calls, deaf=deaf))
     rows = [Row(SHAPE), Row(SHAPE | {"m": 48})]
     begin = time.monotonic()
     subject = plan_subject(CpuPlan(), Path("plain"))
@@ -68,7 +68,7 @@ def test_a_baseline_that_takes_too_long_is_left_out(deaf: bool, monkeypatch: pyt
 
 def test_all_launches_before_the_timing_count(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(candidates, "list_baselines", lingering(0.2, calls))
+    monkeypatch.setattr(DenseProving, "list_baselines", lingering(0.2, calls))
     (problem,) = measured(CpuPlan(), settings=Settings(rounds=5, slice_seconds=0.01, patience=0.5)).problems
     assert problem.skipped == {"slow": "not ready within 0.5 s (--patience)"}
     assert len(calls) == 3  # the first call, then one set after the other

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import pytest
 
 from cutegen.runtime.arguments import ScalarArg, TensorArg, step_of
-from cutegen.runtime.gemm import GemmTiling, spread_blocks
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
+from cutegen.runtime.gemm.tiling import GemmTiling, spread_blocks
 
 torch = pytest.importorskip("torch")
 
@@ -79,7 +79,8 @@ def arguments(plan: CpuPlan, **dims: int) -> tuple[Any, ...]:
 
 
 def test_import_needs_neither_torch_nor_the_dsl() -> None:
-    code = "import sys, cutegen.runtime.plan, cutegen.runtime.command; print({'torch', 'cutlass'} & set(sys.modules))"
+    code = "import sys, cutegen.runtime.gemm.plan, cutegen.runtime.command\n"
+    code += "print({'torch', 'cutlass'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 

@@ -19,7 +19,7 @@ from gemm_specs import COUNTS, FUSED, PLAIN, resolve_text
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.portfolio import MOST, grid_of, take_turns
 from cutegen.resolve import read_lock, resolve_document, resolve_file
-from cutegen.runtime.cost_model import MODEL
+from cutegen.runtime.gemm.cost_model import MODEL
 from cutegen.spec import load_text
 
 resolve_open = partial(resolve_text, portfolio=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.plan import KernelPlan
+from cutegen.runtime.gemm.plan import KernelPlan
 
 torch = pytest.importorskip("torch")
 

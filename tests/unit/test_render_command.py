@@ -124,11 +124,14 @@ def test_what_cannot_be_read_ends_a_render_as_it_ends_a_validation(folder: Path)
 
 def test_standalone(folder: Path) -> None:
     assert main(["render", "--standalone", "plain.yaml", "-o", "alone"]) == 0
-    texts = {path.name: path.read_text() for path in (folder / "alone" / "plain").rglob("*.py")}
-    assert {"plan.py", "kernel.py", "activation.py" if "activation" in texts["kernel.py"] else "tma.py"} <= set(texts)
+    package = folder / "alone" / "plain"
+    texts = {path.relative_to(package).as_posix(): path.read_text() for path in package.rglob("*.py")}
+    copied = ("device/tma.py", "device/gemm/ragged.py", "runtime/gemm/plan.py", "runtime/gemm/__init__.py")
+    assert {"plan.py", "kernel.py", *(f"_cutegen/{name}" for name in copied)} <= set(texts)
+    assert "_cutegen/runtime/mla_decode/plan.py" not in texts
     assert not [name for name, text in texts.items() if re.search(r"^\s*(from|import) cutegen\b", text, re.MULTILINE)]
-    copies = {path.parent.name for path in (folder / "alone" / "plain").rglob("*.py")}
-    assert copies == {"plain", "_cutegen", "runtime", "device"}
+    copies = {path.parent.name for path in package.rglob("*.py")}
+    assert copies == {"plain", "_cutegen", "runtime", "device", "gemm"}
     assert main(["render", "--standalone", "--check", "plain.yaml", "-o", "alone"]) == 0
 
 

@@ -14,9 +14,9 @@ from cutegen.run.judge import judge
 from cutegen.run.subject import plan_subject
 from cutegen.runtime.accuracy import compare
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.gemm import GemmTiling
-from cutegen.runtime.grouped_plan import GroupedPlan
-from cutegen.runtime.row_groups import KINDS, Deal, RowGroups, deal_rows, fill_index, multiply_members
+from cutegen.runtime.gemm.grouped_plan import GroupedPlan
+from cutegen.runtime.gemm.row_groups import KINDS, Deal, RowGroups, deal_rows, fill_index, multiply_members
+from cutegen.runtime.gemm.tiling import GemmTiling
 
 LABELS = RowGroups("labels", "group", rows="m", groups="g", align=8)
 COUNTS = RowGroups("counts", "group", rows="m", groups="g")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from gemm_specs import EDGES, FUSED, H200, PLAIN, SM90, bind_text, resolve_text
 
-from cutegen.families.gemm.cores import FINE_N, MIN_PART
+from cutegen.families.gemm.cores import FINE_N
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate
-from cutegen.families.gemm.derived import derive
+from cutegen.families.gemm.features.split_k.choice import MIN_PART
 from cutegen.families.gemm.search_space import Found, explore
+from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.resolve import tuning_space
 from cutegen.run.suite import load_suite, shipped_suites
 

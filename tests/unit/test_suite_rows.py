@@ -13,12 +13,13 @@ from cutegen.diagnostics import CutegenError
 from cutegen.report import table
 from cutegen.report.result import parse_result
 from cutegen.run.bench import Settings, measure
-from cutegen.run.epilogue_form import epilogue_form, form_of_statements
 from cutegen.run.measured import relate
 from cutegen.run.row import Row, refuse
 from cutegen.run.subject import load_subject, plan_subject
 from cutegen.run.suite import Suite, load_suite
 from cutegen.runtime.arguments import ScalarArg, TensorArg
+from cutegen.runtime.epilogue_form import form_of_statements
+from cutegen.runtime.gemm.operand_kinds import epilogue_form
 
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "specs" / "suites"

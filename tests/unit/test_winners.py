@@ -138,7 +138,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def on(plan: Any, monkeypatch: pytest.MonkeyPatch, *devices: str) -> Any:
     """A plan on a machine with these devices, the first of them current."""
-    runtime, dispatched = map(importlib.import_module, ("cutegen.runtime.measured", "cutegen.runtime.dispatched"))
+    runtime, dispatched = map(importlib.import_module, ("cutegen.runtime.measured", "cutegen.runtime.gemm.dispatched"))
     for module in (runtime, dispatched):
         monkeypatch.setattr(module, "current_device", lambda: 0 if devices else -1)
     monkeypatch.setattr(runtime, "_device_name", lambda index: devices[index] if index >= 0 else "")

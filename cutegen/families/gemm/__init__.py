@@ -14,7 +14,7 @@ FAMILY = cast(
     LazyFamily(
         __name__,
         spec_model=".spec:GemmSpec",
-        bind=".problem:bind",
+        bind=".binding:bind",
         resolve=".resolve:resolve",
         describe_problem=".resolve:describe",
         tuning_space=".tuning:GemmSpace",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TypeAlias
 
-from cutegen.families.gemm.candidate import EPILOGUE_RINGS, STAGES_OF_A, STRUCTURAL, Candidate, structure
+from cutegen.families.gemm.candidate import EPILOGUE_RINGS, KNOBS, STAGES_OF_A, STRUCTURAL, Candidate, structure
 from cutegen.families.gemm.last_tile import boxes_misfit
 from cutegen.families.gemm.omission import list_omissions, suffix, without
 from cutegen.families.gemm.orientation import kernel_frame
@@ -69,7 +69,7 @@ def _instance_names(instances: Sequence[Candidate]) -> Iterable[str]:
     """The tile, the structural knobs in which an instance is not the first one, and as many others as it takes to tell
     it from those before: t128x256x64, t64x256x64_pingpong, t64x256x64_pingpong_cluster_1x2. Where those are used up,
     what it has in common with the first one and not with the one whose name it would take."""
-    others = [f.name for f in fields(Candidate) if f.name not in ("tile", *STRUCTURAL)]
+    others = [knob.field for knob in KNOBS if knob.field not in ("tile", *STRUCTURAL)]
     taken: dict[str, Candidate] = {}
     for c in instances:
         size = "t" + "x".join(map(str, c.tile))

@@ -12,7 +12,6 @@ from cutegen.families.gemm.budget_rules import most_stages, other_registers
 from cutegen.families.gemm.candidate import (
     COPIED,
     EPILOGUE_RINGS,
-    IN_CLUSTER,
     STAGES_OF_A,
     Candidate,
     Core,
@@ -20,23 +19,14 @@ from cutegen.families.gemm.candidate import (
 )
 from cutegen.families.gemm.cores import (
     RASTER_GROUP,
-    SPLIT_MARGIN,
     bare,
     list_gathers,
     promotion,
     propose_cores,
-    split_k_sum,
 )
 from cutegen.families.gemm.cost_model import Shape
-from cutegen.families.gemm.derived import (
-    accumulators,
-    contiguous_extent,
-    may_spill,
-    sharing_ctas,
-    smem_size,
-    subtiles,
-    threads,
-)
+from cutegen.families.gemm.derived import accumulators, contiguous_extent, may_spill, sharing_ctas, subtiles, threads
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.gather_rules import needed_registers
 from cutegen.families.gemm.last_tile import LAST_TILE_RULES
@@ -44,6 +34,7 @@ from cutegen.families.gemm.load_rules import grouped_ahead, load_ahead_a, load_a
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.gemm.shared_memory import smem_size
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.refusal import Predicate, Refusal
 from cutegen.families.register_rules import most_consumer_registers
@@ -138,7 +129,8 @@ def complete(
     """Give the other knobs values for this core. All arguments and the result are in the kernel's frame."""
     settling = _Settling(problem, fixed, core, arch, shapes)
     settling.core(why_tile, why_cluster)
-    settling.parts()
+    for feature in FEATURES:
+        feature.settle(settling)
     settling.loads()
     settling.registers()
     settling.rings()
@@ -179,15 +171,9 @@ class _Settling:
         every, reason = promotion(self.problem, c, self.arch)
         self.settle(reason, promote_every=every)
 
-    def parts(self) -> None:
-        """Into how many parts k is split, and how they become one sum."""
-        self.settle(_why_split(self.problem, self.c, self.shapes), split_k=self.c.split_k)
-        how, why = split_k_sum(self.problem, self.c, self.arch)
-        if how == IN_CLUSTER:
-            rings = _rings(self.problem, self.c.vary(split_k_sum=how), self.fixed, self.arch)
-            if smem_size(self.problem, rings) > self.arch.smem_bytes:
-                how, why = "ordered_parallel", "in a cluster: the rings leave no shared memory for sums of other parts"
-        self.settle(why, split_k_sum=how)
+    def fits(self, c: Candidate) -> bool:
+        """Whether there are rings for which the candidate's shared memory suffices."""
+        return smem_size(self.problem, _rings(self.problem, c, self.fixed, self.arch)) <= self.arch.smem_bytes
 
     def loads(self) -> None:
         """How A and B come to shared memory."""
@@ -298,17 +284,6 @@ def _why_gather(c: Candidate, shapes: Sequence[Shape]) -> str:
         many = "many rows" if shapes else f"{MANY_ROWS} where no shape is known"
         return f"{many}: TMA loads a copy of them faster than threads copy each row into the ring"
     return "few rows: a copy of them would be a launch of its own"
-
-
-def _why_split(problem: GemmProblem, c: Candidate, shapes: Sequence[Shape]) -> str:
-    if c.split_k > 1:
-        return "goes with the tile"
-    if problem.groups is not None:
-        return "grouped products are not split"
-    if problem.batch_invariant:
-        return "`invariance: batch` allows no other"
-    none = f"no split is faster, or by {SPLIT_MARGIN}% where its sums take scratch"
-    return none if shapes else "no shape is known; a split pays where tiles are few"
 
 
 def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from cutegen.arch import ARCHS
-from cutegen.diagnostics import Diagnostic
+from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.epilogue import (
     BlockOutput,
     EpilogueProgram,
@@ -43,6 +43,15 @@ from cutegen.families.gemm.written import Written, read_epilogue
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
     from cutegen.spec import KeyPath, SpecDocument, TensorDecl
+
+
+def bind(spec: GemmSpec, doc: SpecDocument) -> GemmProblem:
+    """The problem of a spec; SpecError with every finding about dims, tensors and expressions."""
+    binder = Binder(spec, doc)
+    problem = binder.bind()
+    if problem is None:
+        raise SpecError(binder.findings)
+    return problem
 
 
 class Binder:

@@ -13,23 +13,22 @@ from cutegen.families.gemm.derived import (
     part_registers,
     repeated_values,
     slot_bytes,
-    smem_size,
     threads,
     warpgroups_per_tile,
 )
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MAX_STAGES, MAX_TILE_M, MIN_STAGES, legal_columns
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import with_extent
 from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.gemm.shared_memory import smem_size
 from cutegen.families.refusal import Objection, kib
 from cutegen.families.register_rules import REGISTER_FILE, check_file, most_consumer_registers
 
 # What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
 OTHER_REGISTERS = 32
-# More where K is split: in a cooperative schedule, and in pingpong where scales vary along it (one is fetched ahead).
-SPLIT_REGISTERS, SPLIT_SCALE_REGISTERS = 8, 16
 # Values of inputs with blocks that OTHER_REGISTERS has room for; with 192 accumulators, 12 values compiled without a
 # spill, and 21 did not.
 FREE_BLOCK_VALUES = 8
@@ -45,13 +44,11 @@ def other_registers(problem: GemmProblem, c: Candidate) -> int:
     those of its columns, two of every eight; where the epilogue has inputs with blocks, those of a subtile; where it
     computes values twice, those of a block."""
     by_column = problem.row_scale is not None and problem.row_scale[1] == "n"
-    split = 0
-    if c.split_k > 1:
-        split = SPLIT_REGISTERS if c.schedule == "cooperative" else SPLIT_SCALE_REGISTERS if problem.scaled_k else 0
+    features = sum(feature.consumer_registers(problem, c) for feature in FEATURES)
     blocks = max(0, block_values(problem, c) - FREE_BLOCK_VALUES)
     repeated = repeated_values(problem, c)
     repeated += REPEATED_REGISTERS if repeated else 0
-    return OTHER_REGISTERS + split + blocks + repeated + (c.tile[1] // 4 if by_column else 0)
+    return OTHER_REGISTERS + features + blocks + repeated + (c.tile[1] // 4 if by_column else 0)
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -89,7 +86,7 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
     "consumer_registers",
     "consumers",
     "schedule",
-    "split_k",
+    *(knob for feature in FEATURES for knob in feature.register_knobs),
 )
 def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     others = other_registers(problem, c)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
+from cutegen.families.declared_knobs import DeclaredKnob, insert_knobs, insert_structural
+from cutegen.families.gemm.features.split_k import knobs as split_k
 from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
 from cutegen.families.pdl import PDL_TRIGGERS
 from cutegen.runtime.base import SILENT
@@ -19,10 +21,6 @@ RasterOrder: TypeAlias = Literal["along_m", "along_n"]
 RASTER_ORDERS: tuple[RasterOrder, ...] = get_args(RasterOrder)
 Scheduler: TypeAlias = Literal["static_persistent", "dynamic_persistent"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
-# How the parts of a split k become one sum; all but the last give the same bits every time.
-SplitKSum: TypeAlias = Literal["ordered_turnstile", "ordered_parallel", "ordered_cluster", "unordered_atomic"]
-SPLIT_K_SUMS: tuple[SplitKSum, ...] = get_args(SplitKSum)
-IN_CLUSTER: SplitKSum = "ordered_cluster"
 Never: TypeAlias = Literal["never"]
 NEVER: Never = "never"
 # How rows that an index names come to the ring of A and B.
@@ -33,6 +31,10 @@ LastTile: TypeAlias = Literal["epilogue_stages", "stages"]
 EPILOGUE_RINGS, STAGES_OF_A = get_args(LastTile)
 
 
+# Knobs that features declare. Candidate has their fields.
+FEATURE_KNOBS: tuple[DeclaredKnob, ...] = (*split_k.KNOBS,)
+
+
 class Core(NamedTuple):
     """The knobs that a candidate is built around."""
 
@@ -41,18 +43,18 @@ class Core(NamedTuple):
     tile: tuple[int, int, int]
     cluster: tuple[int, int]
     swap_ab: bool
-    split_k: int
+    split_k: int = 1
     gather: str = "none"
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """Every knob with a value.
+class Candidate(split_k.SplitK):
+    """Every knob with a value; those of features are in their folders.
 
     tile: CTA tile (m, n, k), elements. cluster: CTAs (m, n). stages: slots of the A/B ring; store_stages, load_stages:
     slots of the rings of stored and of loaded epilogue tiles (load_stages 0 without loaded tiles). *_registers:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
-    swizzle_*: bytes of a swizzled SMEM row. split_k_sum: "none" without a split. promote_every: MMAs along k that the
+    swizzle_*: bytes of a swizzled SMEM row. promote_every: MMAs along k that the
     tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows. load_ahead_*:
     loaded before the wait for the kernel in front. last_tile: what a CTA's last tile goes through, see last_tile.py.
     """
@@ -73,8 +75,6 @@ class Candidate:
     raster_order: str
     raster_group: int
     scheduler: str
-    split_k: int
-    split_k_sum: str
     swap_ab: bool
     pdl_wait: bool
     pdl_trigger: str
@@ -93,11 +93,6 @@ class Candidate:
     def dynamic(self) -> bool:
         """Whether CTAs get their tiles from a counter."""
         return self.scheduler == "dynamic_persistent"
-
-    @property
-    def in_cluster(self) -> bool:
-        """Whether the CTAs of a cluster have the parts of one tile's k."""
-        return self.split_k_sum == IN_CLUSTER
 
     @property
     def core(self) -> Core:
@@ -122,7 +117,7 @@ def cluster_size(c: Candidate | Core) -> int:
 
 
 # `{a}`, `{b}` in a key stand for the mainloop operands.
-KNOBS: tuple[Knob, ...] = (
+_OWN_KNOBS = (
     Knob("schedule", "warpgroups.schedule", word(*SCHEDULES), part="core"),
     Knob("consumers", "warpgroups.consumer.count", integer(), part="core"),
     Knob("tile", "tiling.tile", integers(3), part="core"),
@@ -140,8 +135,6 @@ KNOBS: tuple[Knob, ...] = (
     Knob("raster_order", "tiling.raster.order", word(*RASTER_ORDERS), part="around"),
     Knob("raster_group", "tiling.raster.group", integer(), part="around"),
     Knob("scheduler", "scheduler", word(*SCHEDULERS), part="around"),
-    Knob("split_k", "tiling.split_k", integer(), part="core"),
-    Knob("split_k_sum", "tiling.split_k_sum", word(*SPLIT_K_SUMS), part="around"),
     Knob("swap_ab", "tiling.swap_ab", boolean, part="core"),
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
@@ -150,21 +143,23 @@ KNOBS: tuple[Knob, ...] = (
     Knob("load_ahead_a", "tma.{a}.load_ahead", boolean),
     Knob("load_ahead_b", "tma.{b}.load_ahead", boolean),
 )
-
+KNOBS = insert_knobs(_OWN_KNOBS, FEATURE_KNOBS)
 
 # Which text a kernel module has; every other knob is a number that its instances differ in.
-STRUCTURAL = (
-    "schedule", "scheduler", "split_k_sum", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather",
-    "load_ahead_a", "load_ahead_b", "last_tile",
+_OWN_STRUCTURAL = (
+    "schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather", "load_ahead_a",
+    "load_ahead_b", "last_tile",
 )  # fmt: skip
+STRUCTURAL = insert_structural(_OWN_STRUCTURAL, FEATURE_KNOBS)
 
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
-    """Fields that say nothing and are in no lock: no tile is loaded, k is whole, sums are not promoted, no rows are
-    gathered, no operand may be loaded ahead, not exactly one tile is loaded, so that a last tile is as any other."""
+    """Fields that say nothing and are in no lock: no tile is loaded, sums are not promoted, no rows are gathered,
+    no operand may be loaded ahead, not exactly one tile is loaded, so that a last tile is as any other; or what a
+    feature says of its own."""
     idle = {
         "load_stages": c.load_stages == 0,
-        "split_k_sum": c.split_k == 1,
+        **{one.knob.field: one.is_idle(c) for one in FEATURE_KNOBS},
         "promote_every": not problem.promotable,
         "gather": c.gather == "none",
         "last_tile": c.last_tile == EPILOGUE_RINGS and not _loads_one_tile(problem),

@@ -8,14 +8,15 @@ from typing import Any
 from cutegen.arch import ARCHS, Arch
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import accumulators, part_registers, warpgroups_per_tile
+from cutegen.families.gemm.derived import accumulators, warpgroups_per_tile
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MIN_STAGES
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
 from cutegen.families.gemm.rules import refusals
-from cutegen.runtime.row_copy import THREADS as ROW_COPY_THREADS
+from cutegen.runtime.gemm.row_copy import THREADS as ROW_COPY_THREADS
 
 
 def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel) -> CodePlan:
@@ -27,7 +28,8 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         )  # fmt: skip
     numbers, arch = tiling.numbers, ARCHS[resolved.arch]
     given = without(resolved.problem, tiling.omitted)
-    problem, _ = kernel_frame(given, tiling.candidate)
+    c = tiling.candidate
+    problem, _ = kernel_frame(given, c)
     m, n, k = numbers.tile
     sharing = warpgroups_per_tile(tiling.candidate)
     mma_k = arch.mma_k(problem.a.dtype)
@@ -44,8 +46,9 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         pdl_loads=tiling.candidate.load_ahead_a + tiling.candidate.load_ahead_b,
-        atomics=_atomics(problem, tiling.candidate),
-        cluster_stores=_sums(problem, tiling.candidate) // 4 if tiling.candidate.in_cluster else 0,
+        # Of a dynamic schedule: claims, and the count of clusters that are done.
+        atomics=2 * c.dynamic + sum(feature.atomics(problem, c) for feature in FEATURES),
+        cluster_stores=sum(feature.cluster_stores(problem, c) for feature in FEATURES),
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
         mbarriers=tiling.model.count_mbarriers(),
@@ -66,14 +69,3 @@ def _fewer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> str:
         if next(refusals(problem, replace(c, **changes), arch), None) is None:
             return words
     return ""
-
-
-def _atomics(problem: GemmProblem, c: Candidate) -> int:
-    """Claims and the count of clusters that are done; one publication of partial sums; additions of four values."""
-    additions = _sums(problem, c) // 4 if c.split_k_sum == "unordered_atomic" else 0
-    return 2 * c.dynamic + (c.split_k > 1 and not c.in_cluster) + additions
-
-
-def _sums(problem: GemmProblem, c: Candidate) -> int:
-    """Accumulators of a thread without those of the part that is being promoted."""
-    return accumulators(problem, c) - part_registers(problem, c)

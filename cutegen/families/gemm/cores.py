@@ -9,15 +9,14 @@ from typing import Any
 
 from cutegen.arch import ARCHS, Arch, Device
 from cutegen.arch.architecture import SWIZZLES
-from cutegen.families.gemm.candidate import BY_THREADS, COPIED, IN_CLUSTER, NEVER, Candidate, Core
-from cutegen.families.gemm.cost_model import Estimate, Shape, Work, count_tiles, describe_work, estimate
+from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate, Core
+from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
+from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.work_rules import CLUSTER_SUM_RULES
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
-from cutegen.runtime.cost_model import PARTIAL_BYTES, reach
-from cutegen.runtime.pieces import SWIZZLE_ROWS
+from cutegen.runtime.gemm.pieces import SWIZZLE_ROWS
 
 # (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
 CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
@@ -72,11 +71,6 @@ COARSE_N = (8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 208, 256)
 # where tiles are small. One of 256 took 2 to 5% less again beside 8 columns, but with 16 up to 8% more.
 DEPTHS = {64: 256, 128: 64, 256: 8}
 RASTER_GROUP = 8
-SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
-MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
-# Of clusters of more CTAs a GPU has too few at once.
-MOST_IN_CLUSTER = 8
-SPLIT_MARGIN = 5  # percent of time that a split has to save whose parts take scratch to become one sum
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
 ANY_SHAPE = (Shape(1, 1, 1),)  # where the extents do not matter, but that the model ranks
 COST_MODEL = "cost model"  # how its reasons begin
@@ -105,8 +99,8 @@ def propose_cores(
     if not shapes:
         return found
     works = [describe_work(problem, shape, device) for shape in shapes]
-    if "split_k" not in fixed and problem.groups is None:
-        found |= {split: found[core] for core in found for split in _splits(core, works, device)}
+    for feature in FEATURES:
+        found |= {more: found[core] for core in found for more in feature.propose(problem, fixed, core, works, device)}
     stages = {core: fixed.get("stages") or stages_of(problem, core, device) for core in found}
     ranked = rank(problem, stages, device, shapes, fixed.get("promote_every"))
     return {core: (why, why) for core, why in ranked.items()}
@@ -142,7 +136,7 @@ def _list_cores(
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, _whole_blocks(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab, tile if shapes else None):
-                core = Core(schedule, consumers, tile, cluster, swap_ab, 1, gather)
+                core = Core(schedule, consumers, tile, cluster, swap_ab, gather=gather)
                 core = core._replace(**written) if written else core
                 if core not in seen:
                     seen.add(core)
@@ -193,30 +187,6 @@ def _idles(core: Core, shapes: Sequence[Shape]) -> bool:
     return bool(shapes) and all(any(x <= t * (cl - 1) for x, (t, cl) in zip(shape, peers)) for shape in extents)
 
 
-def _splits(core: Core, works: Sequence[Work], device: Device) -> Iterator[Core]:
-    """The core with k split as often as lets the parts of all its tiles run at the same time and leaves each several
-    k tiles, or nearly as often."""
-    counts = [count_tiles(core, work, device) for work in works]
-    most = min(
-        *(slots // tiles for tiles, slots in counts), *(work.shape.k // (MIN_PART * core.tile[2]) for work in works)
-    )
-    for parts in [parts for parts in SPLITS if parts <= most][-3:]:
-        yield core._replace(split_k=parts)
-
-
-def cluster_splits(core: Core, shape: Shape, device: Device) -> Iterator[Core]:
-    """The core with k in parts that meet in a cluster, as many as let all of them run at once, and as nearly as many;
-    sums by way of scratch pay seldom, and a portfolio does without them."""
-    if core.schedule != "cooperative" or core.cluster != (1, 1):
-        return
-    x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
-    tiles = -(-x // core.tile[0]) * -(-y // core.tile[1]) * shape.batch
-    most = min(shape.k // (MIN_PART * core.tile[2]), MOST_IN_CLUSTER)
-    fitting = [parts for parts in SPLITS if parts <= most and tiles * parts <= reach(device.sms, parts)]
-    for parts in fitting[-2:]:
-        yield core._replace(split_k=parts)
-
-
 def rank(
     problem: GemmProblem,
     stages: Mapping[Core, int],
@@ -226,8 +196,9 @@ def rank(
 ) -> dict[Core, str]:
     """The cores, given with the stages of their rings, ordered by the cost model, with its reason: by the sum over
     shapes of clocks / fewest clocks, then by what an SM loads and by its work, which tell candidates apart that all
-    wait for memory. A split that takes scratch has to win by a margin. Equals, of which there are many, come in an
-    order of their own: see prefer. promote_every: the written one; None: what `auto` takes."""
+    wait for memory. What a feature handicaps, as splits through scratch, has to win by a margin. Equals, of
+    which there are many, come in an order of their own: see prefer. promote_every: the written one; None: what `auto`
+    takes."""
     works = [describe_work(problem, shape, device) for shape in shapes]
     sketches = [sketch(problem, core, stages[core], device, promote_every) for core in stages]
     estimates = [[estimate(c, work, device) for work in works] for c in sketches]
@@ -242,12 +213,12 @@ def rank(
         names = [shape.name(problem) for shape in shapes]
         return {cores[i]: _why_several(names, [e.clocks for e in estimates[i]], best) for i in order}
     name = shapes[0].name(problem)
-    return {cores[i]: _why_one(name, cores[i].split_k, estimates[i][0]) for i in order}
+    return {cores[i]: _why_one(name, ctas_per_tile(cores[i]), estimates[i][0]) for i in order}
 
 
-def _why_one(shape: str, split: int, e: Estimate) -> str:
-    parts = f" x {split} parts" * (split > 1)
-    waves = f"{e.tiles // split} tiles{parts} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
+def _why_one(shape: str, parts: int, e: Estimate) -> str:
+    each = f" x {parts} parts" * (parts > 1)
+    waves = f"{e.tiles // parts} tiles{each} in {e.waves} wave{'s' * (e.waves != 1)} of {e.slots} CTAs"
     return f"{COST_MODEL} for {shape}: {waves}, bound by {e.bound}"
 
 
@@ -277,21 +248,9 @@ def sketch(
     """What the cost model judges of a core: the ring it will have, and how its sums are promoted."""
     arch = ARCHS[device.arch]
     c = bare(core, stages, promote_every or promotion(problem, core, arch)[0])
-    return c if c.split_k == 1 else c.vary(split_k_sum=split_k_sum(problem, c, arch)[0])
-
-
-def split_k_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[str, str]:
-    """(how parts of k become one sum, reason), as `auto` has it: the fastest of what gives the same bits every time and
-    is legal."""
-    if c.split_k == 1:
-        return "none", "nothing to sum"
-    if c.split_k > MOST_IN_CLUSTER:
-        return "ordered_parallel", f"of clusters of more than {MOST_IN_CLUSTER} CTAs too few are there at once"
-    in_cluster = c.vary(split_k_sum=IN_CLUSTER)
-    for refuse in CLUSTER_SUM_RULES:
-        if finding := refuse(problem, in_cluster, arch):
-            return "ordered_parallel", f"in a cluster: {finding.reason}"
-    return IN_CLUSTER, "in shared memory: 1 to 2 us less than by way of L2, and no scratch"
+    for feature in FEATURES:
+        c = feature.sketch(problem, c, arch)
+    return c
 
 
 def prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:
@@ -305,14 +264,14 @@ def prefer(problem: GemmProblem, core: Core) -> tuple[object, ...]:
 
 def _weight(c: Candidate) -> int:
     """Percent."""
-    return 100 * 100 // (100 - SPLIT_MARGIN) if c.split_k > 1 and not c.in_cluster else 100
+    return 100 * 100 // (100 - sum(feature.handicap(c) for feature in FEATURES))
 
 
 def stages_of(problem: GemmProblem, core: Core, device: Device) -> int:
     """The stages that a candidate around the core will have, or nearly: exact ones take a map of SMEM for each."""
     (m, n, k), arch = core.tile, ARCHS[device.arch]
-    sums = m * n * PARTIAL_BYTES if 1 < core.split_k <= MOST_IN_CLUSTER else 0  # of the other parts in a cluster
-    most = (arch.smem_bytes - EPILOGUE_BYTES - sums) // max((m + n) * k * problem.a.dtype.bytes, 1)
+    beside = EPILOGUE_BYTES + sum(feature.sketch_smem(core) for feature in FEATURES)
+    most = (arch.smem_bytes - beside) // max((m + n) * k * problem.a.dtype.bytes, 1)
     return min(max(most, MIN_STAGES), MAX_STAGES)
 
 
@@ -322,9 +281,9 @@ def bare(core: Core, stages: int = MIN_STAGES, promote_every: int | str = NEVER)
 
 
 _BARE = Candidate(
-    schedule="cooperative", consumers=1, tile=(64, 64, 64), cluster=(1, 1), swap_ab=False, split_k=1,
+    schedule="cooperative", consumers=1, tile=(64, 64, 64), cluster=(1, 1), swap_ab=False,
     stages=MIN_STAGES, store_stages=MIN_STAGES, load_stages=0, producer_registers=40, consumer_registers=232,
     multicast_a=1, multicast_b=1, swizzle_a=SWIZZLES[0], swizzle_b=SWIZZLES[0],
     raster_order="along_m", raster_group=RASTER_GROUP, scheduler="static_persistent",
-    split_k_sum="none", pdl_wait=PDL_WAIT, pdl_trigger=PDL_TRIGGER, promote_every=NEVER,
+    pdl_wait=PDL_WAIT, pdl_trigger=PDL_TRIGGER, promote_every=NEVER,
 )  # fmt: skip

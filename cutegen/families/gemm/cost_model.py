@@ -1,4 +1,4 @@
-"""What the formula of `runtime/cost_model.py` reads of a problem, a candidate and a device.
+"""What the formula of `runtime/gemm/cost_model.py` reads of a problem, a candidate and a device.
 
 Generated plans pick kernels by the same formula at run time, so it lies there, and everything it reads is plain data.
 """
@@ -6,15 +6,17 @@ Generated plans pick kernels by the same formula at run time, so it lies there, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import NamedTuple
 
 from cutegen.arch import Device
 from cutegen.epilogue import cost
 from cutegen.families.gemm.candidate import NEVER, Candidate, Core
 from cutegen.families.gemm.problem import GemmProblem, once_each
-from cutegen.runtime import cost_model as model
-from cutegen.runtime.cost_model import SPENT, Form, Instance, Rates
+from cutegen.runtime.device_rates import Rates
+from cutegen.runtime.gemm import cost_model as model
+from cutegen.runtime.gemm.cost_model import SPENT, Form, Instance
 
 
 class Shape(NamedTuple):
@@ -31,8 +33,8 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """See `Spent` in runtime/cost_model.py. spent: clocks by what they go to, in the words of SPENT; bound: what most
-    of them go to."""
+    """See `Spent` in runtime/gemm/cost_model.py. spent: clocks by what they go to, in the words of SPENT; bound:
+    what most of them go to."""
 
     tiles: int
     slots: int
@@ -109,33 +111,30 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
     return Work(Shape(counted.m, counted.n, counted.k, counted.batch), form, device.rates, counted)
 
 
+# Knobs that the formula reads as they are.
+_READ = {*Instance._fields} - {"promote_every"}
+_OF_CORE = tuple(name for name in Core._fields if name in _READ and name != "gather")
+_OF_CANDIDATE = tuple(f.name for f in fields(Candidate) if f.name in _READ)
+_read_core, _read_candidate = attrgetter(*_OF_CORE), attrgetter(*_OF_CANDIDATE)
+
+
 def instance_of(c: Candidate | Core) -> Instance:
     """What the formula reads of a candidate; of a core, with neutral other knobs."""
+    pingpong = c.schedule == "pingpong"
     if isinstance(c, Core):
-        pingpong = c.schedule == "pingpong"
-        return Instance(c.tile, c.cluster, 1, c.consumers, True, 1, c.split_k, pingpong=pingpong, swap_ab=c.swap_ab)
+        alike = dict(zip(_OF_CORE, _read_core(c)))
+        return Instance(stages=1, raster_along_m=True, raster_group=1, pingpong=pingpong, **alike)
     return Instance(
-        c.tile,
-        c.cluster,
-        c.stages,
-        c.consumers,
-        c.raster_order == "along_m",
-        c.raster_group,
-        c.split_k,
-        c.schedule == "pingpong",
-        c.swap_ab,
-        c.split_k_sum,
-        0 if c.promote_every == NEVER else int(c.promote_every),
-        c.gather,
-        c.pdl_wait,
-        c.load_ahead_a,
-        c.load_ahead_b,
+        raster_along_m=c.raster_order == "along_m",
+        pingpong=pingpong,
+        promote_every=0 if c.promote_every == NEVER else int(c.promote_every),
+        **dict(zip(_OF_CANDIDATE, _read_candidate(c))),
     )
 
 
 def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
-    """The formula for one candidate: schedule, tile, cluster, stages, raster, split_k, swap_ab; every other knob is
-    taken to be well chosen."""
+    """The formula for one candidate: schedule, tile, cluster, stages, raster, swap_ab and those of features; every
+    other knob is taken to be well chosen."""
     s = model.spend(instance_of(c), work.form, work.counted, device.rates)
     spent: dict[str, int] = {}
     for index, clocks in s.parts:

@@ -25,7 +25,8 @@ from cutegen.families.explanation import (
 )
 from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
-from cutegen.families.gemm.derived import derive, promoted_k
+from cutegen.families.gemm.derived import promoted_k
+from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile, describe_features
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import estimate_seconds, explain_ranking, rank_picks
@@ -33,18 +34,11 @@ from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.gemm.text.gather import explain_gather
 from cutegen.families.gemm.text.groups import explain_groups
+from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import DeviceRow, dispatch, product_name
-from cutegen.runtime.gathered_rows import copied_name
+from cutegen.runtime.gemm.gathered_rows import copied_name
 
-SUM_IS = {
-    "ordered_turnstile": "each part adds to the sum of those before it; the same bits every time",
-    "ordered_parallel": "each part has a place of its own and the last one adds all; the same bits every time",
-    "ordered_cluster": "parts are CTAs of a cluster and meet in shared memory; the same bits every time",
-    "unordered_atomic": "parts add atomically, as they come; bits may differ from run to run",
-}
-FINISHES = "the CTA of a tile's last part finishes it; it waits for those before, never for later ones"
-FINISHES_IN_CLUSTER = "each CTA finishes its share of a tile's subtiles; they wait for one another"
 SCRATCH_IS = {
     "workspace": "f32, any contents",
     "sums": "f32, zero between launches",
@@ -73,7 +67,7 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
     of_arch = (partial(explain_smem, resolved.arch), partial(_registers, resolved))
     for make in (explain_roles, explain_pipelines, explain_barriers, explain_waits, *of_arch):
         sections += [replace(section, title=section.title + several) for section in of_each([shown], make)]
-    if shown.candidate.dynamic or shown.candidate.split_k > 1:
+    if shown.candidate.dynamic or any(feature.explain(shown.candidate) for feature in FEATURES):
         sections += of_each([shown], _work)
     if extents:
         sections += _shape(resolved, extents, shown, how)
@@ -208,13 +202,14 @@ def _shape(
     flops, moved = traffic(problem, shape)
     work = describe_work(problem, shape, device)
     e = estimate(c, work, device)
-    tiles = e.tiles // c.split_k
+    parts = ctas_per_tile(c)
+    tiles = e.tiles // parts
     inside = work.shape.m * shape.n * work.shape.batch / (tiles * c.tile[0] * c.tile[1])
     rows = (
         *how,
         ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}, {100 * inside:.1f}% of their area inside the output"),
         ("waves", f"{e.waves} of {e.slots} CTAs; the last has {e.last} ({100 * e.last / e.slots:.0f}%)"),
-        ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}" + f", in {c.split_k} parts" * (c.split_k > 1)),
+        ("k steps", f"{-(-shape.k // c.tile[2])} of {c.tile[2]}" + f", in {parts} parts" * (parts > 1)),
         *((f"scratch, {name}", text) for name, text in _scratch_bytes(problem, tiling, shape)),
         *roofline(device, flops, moved, device.flops(problem.a.dtype)),
     )
@@ -232,7 +227,7 @@ def _dispatch(resolved: ResolvedGemm) -> Section:
     for name in resolved.picks:
         c = candidates[name]
         kind = f"{c.schedule}, cluster {c.cluster[0]} x {c.cluster[1]}" + ", transposed" * c.swap_ab
-        rows.append((kind + f", k in {c.split_k} parts" * (c.split_k > 1), name))
+        rows.append((kind + describe_features(c), name))
     lines = (
         "the first row that was measured and holds; else the fastest of the portfolio by the cost model, at run time",
         resolved.why_picks,
@@ -252,12 +247,9 @@ def _scratch_bytes(problem: GemmProblem, tiling: ResolvedGemmTiling, shape: Shap
 
 
 def _work(tiling: ResolvedGemmTiling) -> Section:
-    """How CTAs share out parts of k and claim tiles, and what they keep in global memory for it."""
+    """How CTAs share out tiles and claim them, and what they keep in global memory for it."""
     numbers, c = tiling.numbers, tiling.candidate
-    lines = []
-    if c.split_k > 1:
-        how = f"k in {c.split_k} parts, {c.split_k_sum}: {SUM_IS[c.split_k_sum]}"
-        lines += [how, FINISHES_IN_CLUSTER if c.in_cluster else FINISHES]
+    lines = [line for feature in FEATURES for line in feature.explain(c)]
     if c.dynamic:
         lines.append("the first tile by position, others from a counter when the loads of the one before begin")
     header = ("scratch", "in all", "for each cluster tile", "is")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from cutegen.families.proving import Baseline, Bind
-from cutegen.runtime.gathered_rows import gather_apart
-from cutegen.runtime.plan import KernelPlan
+from cutegen.families.proving import Baseline
+from cutegen.runtime.baselines import Bind, Ways
+from cutegen.runtime.gemm.gathered_rows import gather_apart
+from cutegen.runtime.gemm.plan import KernelPlan
 
 
 def after_gather(plan: KernelPlan, baselines: Iterable[Baseline]) -> Iterator[Baseline]:
@@ -17,8 +18,12 @@ def after_gather(plan: KernelPlan, baselines: Iterable[Baseline]) -> Iterator[Ba
         if plan.gathered is None:
             yield baseline
         else:
-            bind = _gather_first(plan, baseline.bind)
-            yield replace(baseline, does=f"index_select, then {baseline.does}", bind=bind)
+            does = f"index_select, then {baseline.does}"
+            if baseline.ways:
+                bind = _gather_with(plan, baseline.bind)
+                yield replace(baseline, does=does, bind=bind, ways=_gathering(baseline.ways))
+            else:
+                yield replace(baseline, does=does, bind=_gather_first(plan, baseline.bind))
 
 
 def _gather_first(plan: KernelPlan, inner: Bind) -> Bind:
@@ -34,3 +39,28 @@ def _gather_first(plan: KernelPlan, inner: Bind) -> Bind:
         return run
 
     return bind
+
+
+def _gather_with(plan: KernelPlan, inner: Bind) -> Bind:
+    """Of each set a gather, and the values of its product."""
+
+    def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Any:
+        apart, gather = gather_apart(plan, inputs)
+        gather()
+        return gather, inner(apart, outputs)
+
+    return bind
+
+
+def _gathering(ways: Ways) -> Ways:
+    def gathering(values: Any) -> Iterator[Callable[[Any], Any]]:
+        for way in ways(values[1]):
+
+            def run(values: Any, way: Callable[[Any], Any] = way) -> Any:
+                gather, product = values
+                gather()
+                return way(product)
+
+            yield run
+
+    return gathering

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.families.proving import Baseline, Bind
+from cutegen.families.proving import Baseline
 from cutegen.runtime.arguments import TensorArg, divided
-from cutegen.runtime.block_scaling import blocked_scales
-from cutegen.runtime.gathered_rows import product_dims
-from cutegen.runtime.grouped_plan import GroupedPlan
-from cutegen.runtime.grouped_products import (
+from cutegen.runtime.baselines import Bind
+from cutegen.runtime.gemm.block_scaling import blocked_scales
+from cutegen.runtime.gemm.gathered_rows import product_dims
+from cutegen.runtime.gemm.grouped_plan import GroupedPlan
+from cutegen.runtime.gemm.grouped_products import (
     batched_product,
     each_product,
     each_scaled_product,

@@ -8,17 +8,18 @@ from typing import Any
 from cutegen.arch import MOST_SMS
 from cutegen.families.gemm.gathered_baselines import after_gather
 from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
+from cutegen.families.gemm.proving import GemmProving
 from cutegen.families.proving import WAVES, Baseline, Mode, Problem, Proving, thorough_modes
 from cutegen.runtime.arguments import legal_extent, step_of
-from cutegen.runtime.grouped_plan import GroupedPlan
-from cutegen.runtime.row_groups import Deal, Kind
+from cutegen.runtime.gemm.grouped_plan import GroupedPlan
+from cutegen.runtime.gemm.row_groups import Deal, Kind
 
 # (groups, rows of each, n, k): experts of DeepSeek-V3 and layers of its size, many rows and few.
 BENCH = ((8, 4096, 4096, 7168), (8, 4096, 7168, 2048), (32, 192, 6144, 7168), (32, 192, 7168, 3072))
 MARKS = 9  # sizes that Deal("edges") goes through
 
 
-class GroupedProving:
+class GroupedProving(GemmProving):
     given_draw = Deal("random")
     ragged_draw = None
 

@@ -17,7 +17,7 @@ from cutegen.families.knobs import Knob, plain
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Portfolio
 from cutegen.families.tuned import read_candidate
-from cutegen.runtime.cost_model import MODEL, MODELS
+from cutegen.runtime.gemm.cost_model import MODEL, MODELS
 
 LEFT = "some of these were dropped later:"  # how the reason begins then
 

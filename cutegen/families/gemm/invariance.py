@@ -7,13 +7,11 @@ kernels is named here.
 
 from __future__ import annotations
 
-from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.rule_book import BOOK
-from cutegen.families.refusal import Objection, Refusal
+from cutegen.families.refusal import Refusal
 
 BATCH_INVARIANCE = Rule(
     "batch-invariance",
@@ -24,14 +22,6 @@ BATCH_INVARIANCE = Rule(
     "of a row that an epilogue sums up, which tiles do first each for itself.",
     "invariance: batch\ntiling: {split_k: 2}",
 )
-
-
-@BOOK.declare_form(BATCH_INVARIANCE, "split_k")
-def unsplit_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if not problem.batch_invariant or c.split_k == 1:
-        return None
-    reason = f"split_k = {c.split_k} adds up {c.split_k} sums over parts of K, which a call with more rows would not"
-    return reason, "use split_k 1, or drop `invariance: batch`"
 
 
 def other_sum(problem: GemmProblem, default: Candidate, c: Candidate) -> Refusal | None:

@@ -6,37 +6,20 @@ from collections.abc import Iterator
 
 from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate, cluster_size
-from cutegen.families.gemm.derived import INDEX_BYTES, QUEUE_STAGES, Derived, gather_warps, warpgroups_per_tile
+from cutegen.families.gemm.derived import INDEX_BYTES, QUEUE_STAGES, gather_warps, warpgroups_per_tile
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.last_tile import boxes
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.model.kernel import Arrivals, Creation, NamedBarrier, Pipeline, Warps
-
-LOAD_WARP, TILE_LOAD_WARP = Warps("load warp", 0), Warps("tile load warp", 1)
-
-
-def consumer_warps(c: Candidate) -> tuple[Warps, ...]:
-    """Of each MMA warpgroup, behind the producer's."""
-    return tuple(
-        Warps(f"consumer {group}", WARPS_PER_WARPGROUP * (1 + group), WARPS_PER_WARPGROUP)
-        for group in range(c.consumers)
-    )
-
-
-def scheduler_warp(problem: GemmProblem) -> Warps:
-    """That claims tiles in a dynamic schedule: the first that loads nothing."""
-    return Warps("scheduler warp", 2 if problem.kernel_epilogue.tiles else 1)
-
-
-def copy_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
-    """The last of the producer warpgroup, whose threads copy gathered rows; () where none are."""
-    count = gather_warps(problem, c)
-    return (Warps(f"gather warp{'s' * (count > 1)}", WARPS_PER_WARPGROUP - count, count),) if count else ()
-
-
-def load_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
-    """Of the producer warpgroup, those that load."""
-    tiles = (TILE_LOAD_WARP,) if problem.kernel_epilogue.tiles else ()
-    return (LOAD_WARP, *tiles, *copy_warps(problem, c))
+from cutegen.families.gemm.tiling_numbers import Derived
+from cutegen.families.gemm.warps import (
+    LOAD_WARP,
+    TILE_LOAD_WARP,
+    consumer_warps,
+    copy_warps,
+    load_warps,
+    scheduler_warp,
+)
+from cutegen.model.kernel import Arrivals, Creation, NamedBarrier, Pipeline
 
 
 def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived, box_bytes: int) -> Iterator[Pipeline]:
@@ -60,11 +43,8 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived, box_bytes: in
         kind = "StoreAsync" if peers > 1 else "Async"
         yield Pipeline("queue", kind, "scheduler warp", "all by tile", QUEUE_STAGES, INDEX_BYTES, full, empty,
                        (scheduler_warp(problem),), (*load_warps(problem, c), *every))  # fmt: skip
-    if c.in_cluster:
-        size = next(region.bytes for region in d.smem if region.name == "sum_given")
-        warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c) * (c.split_k - 1)
-        full, empty = (f"{warps} warps of other CTAs have {done}" for done in ("stored", "read"))
-        yield Pipeline("sum", "Cluster", "those of the other CTAs", consumers, 1, size, full, empty, every, every)
+    for feature in FEATURES:
+        yield from feature.list_pipelines(problem, c, d.smem, consumers)
     yield _outputs(problem, c, d, consumers)
 
 

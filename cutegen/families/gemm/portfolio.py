@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from cutegen.arch import Arch, Device
 from cutegen.families.gemm.auto import finish
 from cutegen.families.gemm.candidate import Candidate, Core, structure
-from cutegen.families.gemm.cores import ANY_SHAPE, cluster_splits, list_gathers, pool_cores
+from cutegen.families.gemm.cores import ANY_SHAPE, list_gathers, pool_cores
 from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
 from cutegen.families.gemm.derived import may_spill
+from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.orientation import copy_rows, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
@@ -23,7 +24,7 @@ from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.spec_rules import alignments
 from cutegen.families.refusal import Refusal
 from cutegen.progress import report_progress
-from cutegen.runtime.cost_model import Instance, spend
+from cutegen.runtime.gemm.cost_model import Instance, spend
 
 CHOOSING = "choosing tilings for problem"
 MOST = 12  # tilings of a portfolio, that of the decisions among them
@@ -199,15 +200,14 @@ class _Judge:
         return _Column(shape, device, best, losses)
 
     def _cores(self, pool: Iterable[Core], judged: GemmProblem, shape: Shape, device: Device) -> Iterator[Core]:
-        splits = "split_k" not in self.fixed and judged.groups is None and not judged.batch_invariant
         for core in pool:
             (m, n), (rows, columns) = core.tile[:2], core.cluster
             x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
             if "cluster" not in self.fixed and (x <= m * (rows - 1) or y <= n * (columns - 1)):
                 continue  # CTAs of a cluster have no tile
             yield core
-            if splits:
-                yield from cluster_splits(core, shape, device)
+            for feature in FEATURES:
+                yield from feature.propose_in_portfolio(judged, self.fixed, core, shape, device)
 
     def _instance(self, core: Core) -> Instance | None:
         """What the formula reads of the candidate around a core; None: it has none that is legal."""
@@ -218,15 +218,12 @@ class _Judge:
 
     def _bound(self, core: Core, device: Device, work: Any) -> int:
         """Clocks that its MMAs take at least."""
-        (m, n, k), rates = core.tile, device.rates
+        (m, n, k), rates, parts = core.tile, device.rates, ctas_per_tile(core)
         x, y = (work.n, work.m) if core.swap_ab else (work.m, work.n)
-        waves = -(-(-(-x // m) * -(-y // n) * work.batch * core.split_k) // rates.sms)
+        waves = -(-(-(-x // m) * -(-y // n) * work.batch * parts) // rates.sms)
         width = self.problem.a.dtype.bytes
         return (
-            waves
-            * -(-work.k // (k * core.split_k))
-            * (m * n * k * width * rates.sms * rates.clock_hz)
-            // (rates.flops_16bit)
+            waves * -(-work.k // (k * parts)) * (m * n * k * width * rates.sms * rates.clock_hz) // (rates.flops_16bit)
         )
 
     def pick(self, columns: Sequence[_Column], default: Candidate, most: int) -> list[Candidate]:

@@ -8,13 +8,11 @@ from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from cutegen.arch import ARCHS, Arch, Mma
-from cutegen.diagnostics import SpecError
 from cutegen.dtypes import DType
 from cutegen.epilogue import EpilogueProgram
 
 if TYPE_CHECKING:
-    from cutegen.families.gemm.spec import GemmSpec
-    from cutegen.spec import SpecDocument
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +273,3 @@ def once_each(find: Callable[[GemmProblem], Found]) -> Callable[[GemmProblem], F
         return found
 
     return known
-
-
-def bind(spec: GemmSpec, doc: SpecDocument) -> GemmProblem:
-    """The problem of a spec; SpecError with every finding about dims, tensors and expressions."""
-    from cutegen.families.gemm.binding import Binder
-
-    binder = Binder(spec, doc)
-    problem = binder.bind()
-    if problem is None:
-        raise SpecError(binder.findings)
-    return problem

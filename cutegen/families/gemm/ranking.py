@@ -9,12 +9,12 @@ from typing import Any
 from cutegen.arch import ARCHS, DEVICES, Device
 from cutegen.families.gemm.auto import candidates
 from cutegen.families.gemm.candidate import Candidate, knobs_of
-from cutegen.families.gemm.cores import SPLIT_MARGIN
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate, form_of, instance_of
+from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.section import Section
-from cutegen.runtime.portfolio import rank_instances
+from cutegen.runtime.gemm.portfolio import rank_instances
 
 SHOWN = 5
 
@@ -46,9 +46,10 @@ def explain_ranking(resolved: ResolvedGemm, shape: Shape, own: Candidate) -> Sec
         rows.append(_row("this kernel", own, estimate(own, work, device), device.clock_hz))
     written = ", ".join(d.key for d in resolved.decisions if d.origin == "spec")
     lines: tuple[str, ...] = (f"under what the spec writes: {written}",) if written else ()
-    if any(c.split_k > 1 and not c.in_cluster for _, c in shown) and "split_k" not in written_fields(resolved):
-        lines += (f"`auto` splits k through scratch only where that gains over {SPLIT_MARGIN}%",)
-    knobs = ("tile", "cluster", "schedule", "consumers", "swap_ab", "split_k")
+    candidates, fixed = [c for _, c in shown], written_fields(resolved)
+    lines += tuple(line for feature in FEATURES for line in feature.note_ranking(candidates, fixed))
+    columns = [name for feature in FEATURES for name in feature.rank_columns(own)]
+    knobs = ("tile", "cluster", "schedule", "consumers", "swap_ab", *columns)
     header = ("rank", *knobs, "tiles", "waves", "us", "bound by", "of which")
     return Section(
         f"Cost model for {shape.name(resolved.problem)} on {device.name}: it ranks, it does not promise",
@@ -104,8 +105,8 @@ def _row(rank: str, c: Candidate, e: Estimate, clock_hz: int) -> tuple[str, ...]
         c.schedule,
         str(c.consumers),
         "yes" if c.swap_ab else "no",
-        str(c.split_k),
-        str(e.tiles // c.split_k),
+        *(text for feature in FEATURES for text in feature.rank_columns(c).values()),
+        str(e.tiles // ctas_per_tile(c)),
         f"{e.waves}, the last {100 * e.last / e.slots:.0f}%",
         f"{1e6 * e.clocks / clock_hz:.4g}",
         e.bound,

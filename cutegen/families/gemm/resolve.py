@@ -14,6 +14,7 @@ from cutegen.families.gemm.auto import choose
 from cutegen.families.gemm.candidate import Candidate, idle_knobs, knobs_of
 from cutegen.families.gemm.cores import COST_MODEL
 from cutegen.families.gemm.cost_model import Shape
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.held_portfolio import Held, hold_portfolio
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.problem import GemmProblem
@@ -21,7 +22,7 @@ from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import Outcome, Portfolio
 from cutegen.families.tuned import TunedRow, read_tuned
-from cutegen.runtime.cost_model import MODEL
+from cutegen.runtime.gemm.cost_model import MODEL
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -69,15 +70,15 @@ def resolve(
 def chooser(spec: GemmSpec, problem: GemmProblem) -> Choose:
     """`choose` for this problem and what is known of its shapes."""
     arch, (shapes, taken) = ARCHS[spec.arch], known_shapes(spec, problem)
-    # How many parts of k pay depends on all extents, and a split where none does costs scratch.
-    unsplit = {"split_k": 1} if taken and problem.groups is None else {}
+    features = FEATURES if taken else ()
+    held = {field: value for feature in features for field, value in feature.fixed_where_open(problem).items()}
     names = " and ".join(taken)
 
     def run(fixed: Mapping[str, Any], device: Device) -> Choice | tuple[Refusal, ...]:
-        choice = choose(problem, {**unsplit, **fixed}, arch, device, shapes)
+        choice = choose(problem, {**held, **fixed}, arch, device, shapes)
         if not taken or not isinstance(choice, Choice):
             return choice
-        reasons = dict.fromkeys(unsplit.keys() - fixed.keys(), f"{names} {'are' if len(taken) > 1 else 'is'} open")
+        reasons = dict.fromkeys(held.keys() - fixed.keys(), f"{names} {'are' if len(taken) > 1 else 'is'} open")
         for field, reason in choice.reasons.items():
             extents = f", {names} taken as {OPEN_EXTENTS[0]} to {OPEN_EXTENTS[-1]}" * reason.startswith(COST_MODEL)
             reasons[field] = reason + extents

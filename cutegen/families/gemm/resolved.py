@@ -9,8 +9,8 @@ from cutegen.families.gemm.candidate import COPIED, Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.arguments import Extent
-from cutegen.runtime.cost_model import MODEL
-from cutegen.runtime.gemm import GemmTiling
+from cutegen.runtime.gemm.cost_model import MODEL
+from cutegen.runtime.gemm.tiling import GemmTiling
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from cutegen.families.gemm import (
     last_tile,
     load_rules,
     promotion_rules,
-    work_rules,
 )
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.features import feature_list
 from cutegen.families.gemm.orientation import EXCHANGED, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
@@ -24,6 +24,7 @@ from cutegen.families.refusal import Refusal
 
 __all__ = [
     "budget_rules",
+    "feature_list",
     "form_rules",
     "gather_rules",
     "invariance",
@@ -31,7 +32,6 @@ __all__ = [
     "load_rules",
     "promotion_rules",
     "refusals",
-    "work_rules",
 ]
 
 

@@ -18,19 +18,19 @@ from cutegen.families.gemm.auto import candidates, finish
 from cutegen.families.gemm.candidate import (
     EPILOGUE_RINGS,
     RASTER_ORDERS,
-    SPLIT_K_SUMS,
     STAGES_OF_A,
     Candidate,
     Core,
     ahead_knobs,
 )
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, describe_work, estimate
-from cutegen.families.gemm.derived import derive
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MAX_STAGES
 from cutegen.families.gemm.last_tile import LAST_TILE_RULES
 from cutegen.families.gemm.orientation import kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.families.refusal import Refusal
 
 LEADERS = 4  # candidates, each the first of its kind, whose other knobs are varied
@@ -38,7 +38,6 @@ KIND_PERCENT = 4  # that a candidate is set back for each of its kind before it
 TILE_PERCENT = 3  # and for each before it that is of its tile as well: another cluster, or another number of parts
 RASTER_GROUPS = (2, 16)  # beside what `auto` has
 LOAD_STAGES = (2, 4)
-UNORDERED = "unordered_atomic"
 
 
 class Found(NamedTuple):
@@ -89,7 +88,7 @@ def explore(
 
 
 def _kind(c: Candidate) -> tuple[object, ...]:
-    return c.schedule, c.consumers, c.swap_ab, c.split_k > 1, c.gather
+    return c.schedule, c.consumers, c.swap_ab, c.gather, *(feature.kind(c) for feature in FEATURES)
 
 
 def _vary(problem: GemmProblem, fixed: Mapping[str, Any], c: Candidate, arch: Arch, shape: Shape) -> Candidate:
@@ -103,8 +102,8 @@ def _variations(
     problem: GemmProblem, c: Candidate, arch: Arch, device: Device, work: Work, unordered: bool
 ) -> Iterator[dict[str, Any]]:
     """Knobs, by Candidate field, in which a candidate may be better otherwise without the model knowing it."""
-    if c.split_k > 1:
-        yield from ({"split_k_sum": s} for s in SPLIT_K_SUMS if s != c.split_k_sum and (unordered or s != UNORDERED))
+    for feature in FEATURES:
+        yield from feature.vary(c, unordered)
     if c.load_stages:
         yield from ({"load_stages": stages} for stages in LOAD_STAGES if stages != c.load_stages)
     yield from ({field: not getattr(c, field)} for field, name in ahead_knobs(problem).items() if name in problem.ready)

@@ -7,7 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from cutegen.families.declared_knobs import extend_section
 from cutegen.families.gemm.candidate import (
+    FEATURE_KNOBS,
     KNOBS,
     GatherWay,
     LastTile,
@@ -15,7 +17,6 @@ from cutegen.families.gemm.candidate import (
     RasterOrder,
     Schedule,
     Scheduler,
-    SplitKSum,
 )
 from cutegen.families.pdl import Pdl
 from cutegen.families.tune_section import tiling_section, tune_section
@@ -58,18 +59,13 @@ class Raster(Section):
     group: Positive | Auto = knob("Tiles of that dim in one band; neighbours share L2 lines.")
 
 
-class Tiling(Section):
+@extend_section("tiling", FEATURE_KNOBS)
+class Tiling(Section, defer_build=True):
     """How the output is cut."""
 
     tile: Triple | Auto = knob("CTA tile [m, n, k] in elements.")
     cluster: Pair | Auto = knob("CTAs [m, n] of one cluster, which share loads by multicast.")
     raster: Raster = Raster()
-    split_k: Positive | Auto = knob("CTAs that share the K dimension of one tile, for problems of few tiles.")
-    split_k_sum: SplitKSum | Auto = knob(
-        "How the parts become one sum. ordered_turnstile: each adds to those before it; ordered_parallel: each has a "
-        "place of its own, and the last adds all; ordered_cluster: the parts are a cluster, and meet in shared memory; "
-        "unordered_atomic: as they come, so that bits differ from run to run."
-    )
     swap_ab: bool | Auto = knob(
         "Compute the transposed product, for few rows: the MMA's A is the second operand of `mainloop`, and m of tile, "
         "cluster and raster runs along n."

@@ -10,15 +10,14 @@ from cutegen.families.gemm.derived import (
     EPILOGUE_COLUMNS,
     QUEUE_COUNTERS,
     QUEUE_STAGES,
-    Derived,
-    derive,
     epilogue_tile,
     epilogue_widths,
     gather_warps,
-    partial_tiles,
     scale_box,
     warpgroups_per_tile,
 )
+from cutegen.families.gemm.features.feature import Buffer
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.last_tile import box, boxed_tiles
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.pipelines import (
@@ -32,8 +31,9 @@ from cutegen.families.gemm.pipelines import (
 )
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
+from cutegen.families.gemm.tiling_numbers import Derived, derive
 from cutegen.model.kernel import IDLE, KernelModel, Role, Warps
-from cutegen.runtime.gemm import GemmTiling
+from cutegen.runtime.gemm.tiling import GemmTiling
 
 
 def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) -> ResolvedGemmTiling:
@@ -100,8 +100,7 @@ def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
         "gather_warps": (f"{gather_warps(problem, c)} gather warps", "gather warps"),
         "consumer_warps": (f"{c.consumers} x {warps} consumer warps", f"consumers x {warps} warps"),
         "ctas": (f"{size} CTAs", "CTAs of a cluster"),
-        "counters": (size, "CTAs of a cluster"),
-        "partials": (partial_tiles(c), "tiles of partial sums"),
+        **{name: term for feature in FEATURES for name, term in feature.terms(c).items()},
     }
 
 
@@ -138,20 +137,31 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
 
 
 def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, Any]:
-    """What GemmTiling has beside, where k is split or tiles are handed out dynamically, or where tiles are transposed
+    """What GemmTiling has beside, by features and where tiles are handed out dynamically, or where tiles are transposed
     and scratch is counted by them."""
-    numbers: dict[str, Any] = {"split_k": c.split_k} if c.split_k > 1 else {}
+    numbers: dict[str, Any] = {name: value for name, (value, _) in _feature_numbers(c).items()}
     if c.dynamic:
         numbers |= {"queue_stages": QUEUE_STAGES, "queue_readers": d.queue_readers}
-    summed = c.split_k > 1 and not c.in_cluster  # by way of global memory
-    if c.dynamic or summed:
-        size = cluster_size(c)
-        numbers |= {"covers": d.covers, "semaphores": (QUEUE_COUNTERS * c.dynamic, size * summed)}
-    elif c.swap_ab and problem.epilogue.reductions:
+    scratch = _scratch(problem, c)
+    if scratch or (c.swap_ab and problem.epilogue.reductions):
         numbers["covers"] = d.covers
-    if summed:
-        numbers["sums" if c.split_k_sum == "unordered_atomic" else "workspace"] = (0, d.partials)
-    return numbers | _box_numbers(problem, c)
+    return numbers | {buffer.name: buffer.elements for buffer in scratch} | _box_numbers(problem, c)
+
+
+def _feature_numbers(c: Candidate) -> dict[str, tuple[Any, str]]:
+    return {name: number for feature in FEATURES for name, number in feature.numbers(c).items()}
+
+
+def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
+    """In global memory, each of one name, for all that use it."""
+    queue = [Buffer("semaphores", (QUEUE_COUNTERS, 0), f"{QUEUE_COUNTERS} of the tile queue")] if c.dynamic else []
+    found: dict[str, Buffer] = {}
+    for one in (*queue, *(buffer for feature in FEATURES for buffer in feature.scratch(problem, c))):
+        if other := found.get(one.name):
+            whole, each = (x + y for x, y in zip(other.elements, one.elements))
+            one = Buffer(one.name, (whole, each), f"{other.source}, {one.source}")
+        found[one.name] = one
+    return list(found.values())
 
 
 def _box_numbers(problem: GemmProblem, c: Candidate) -> dict[str, Any]:
@@ -164,20 +174,14 @@ def _box_numbers(problem: GemmProblem, c: Candidate) -> dict[str, Any]:
 
 
 def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
-    counters = [f"{QUEUE_COUNTERS} of the tile queue"] * c.dynamic + ["{counters} for each cluster tile"] * (
-        c.split_k > 1
-    )
-    partials = "f32 {tile_m} x {tile_n} x {ctas} x {partials} for each cluster tile"
     gather = " + {gather_warps}" if problem.gather else ""
     loads = 1 + bool(problem.kernel_epilogue.tiles)
     sources = {
-        "split_k": "tiling.split_k",
+        **{name: source for name, (_, source) in _feature_numbers(c).items()},
+        **{buffer.name: buffer.source for buffer in _scratch(problem, c)},
         "queue_stages": "tiles that readers of the queue may be apart",
         "queue_readers": f"{loads} load warps{gather} + {{consumer_warps}}",
         "covers": "tile x cluster, transposed: (m, n) of the product" if c.swap_ab else "tile x cluster, (m, n)",
-        "workspace": partials,
-        "sums": partials,
-        "semaphores": ", ".join(counters),
         "box": "all rows of the tile, and the columns that fill a stage of A",
         "box_bytes": f"box x {boxed.dtype.bytes} B" if (boxed := boxed_tiles(problem)) else "",
     }
@@ -220,6 +224,6 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
                 if c.consumers > 1
                 else "all rows"
             )
-            does = f"{rows} of the tile: MMA, then the epilogue{' of its share' * c.in_cluster}"
+            does = f"{rows} of the tile: MMA, then the epilogue{''.join(f.finishes(c) for f in FEATURES)}"
         roles.append(Role(warps, c.consumer_registers, does))
     return tuple(roles)

@@ -9,11 +9,11 @@ from cutegen.arch import DEVICES
 from cutegen.families.decide import written_knobs
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import describe_work, estimate
-from cutegen.families.gemm.derived import derive
 from cutegen.families.gemm.explain import read_shape
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.resolve import chooser
 from cutegen.families.gemm.resolved import ResolvedGemm
+from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.families.section import Section
 from cutegen.families.wish import answer_wish
 

@@ -15,7 +15,7 @@ FAMILY = cast(
     LazyFamily(
         __name__,
         spec_model=".spec:MlaSpec",
-        bind=".problem:bind",
+        bind=".binding:bind",
         resolve=".resolve:resolve",
         tuning_space=".tuning:MlaSpace",
         render=".rendering:render",

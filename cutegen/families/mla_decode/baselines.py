@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cutegen.dtypes import DTYPES
-from cutegen.families.proving import Baseline, Bind
-from cutegen.runtime.mla_inputs import LATENT_DIM, ROPE_DIM
-from cutegen.runtime.mla_plan import MlaPlan
-from cutegen.runtime.mla_reference import attend_dense, gather_keys
+from cutegen.families.proving import Baseline
+from cutegen.runtime.baselines import Bind
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
+from cutegen.runtime.mla_decode.plan import MlaPlan
+from cutegen.runtime.mla_decode.reference import attend_dense, gather_keys
 
 # FlashMLA comes inside SGLang's kernels, and as a package of its own, of which there are several.
 FLASH_MLA, SGL_FLASH_MLA = ("sgl_kernel.flash_mla", "flash_mla"), ("flash_mla",)
@@ -200,7 +201,7 @@ def _bind_paged_read(plan: MlaPlan) -> Bind:
         cache, table, lengths, _ = inputs[len(plan.queries) :]
         if not cache.is_cuda:
             raise ValueError("reads the memory of a CUDA device")
-        from cutegen.device.paged_read import compile_paged_read
+        from cutegen.device.mla_decode.paged_read import compile_paged_read
 
         kernel = compile_paged_read(_CUTLASS[plan.dtype], plan.page_size, plan.arch)
         ctas = plan.sm_count(cache.get_device())

@@ -6,7 +6,7 @@ from cutegen.arch import ARCHS
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.mla_decode.derived import CONSUMERS, QUERY_BOXES, TILE_COLUMNS, derive
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
-from cutegen.runtime.mla import KEY_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 
 def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:

@@ -10,7 +10,7 @@ from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import FreeGroup
 from cutegen.model.kernel import Mbarriers, NamedBarrier, Warps
 from cutegen.model.smem import F32, I32, Element, SmemField, SmemRegion, lay_out
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 CONSUMERS = 2  # warpgroups; w takes block 2i + w of pair i, and columns 256w.. of O
 BUFFERS = 2  # of K, one for each block of a pair

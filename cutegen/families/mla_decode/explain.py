@@ -30,7 +30,7 @@ from cutegen.families.mla_decode.resolve import chooser
 from cutegen.families.mla_decode.resolved import LENGTH, ResolvedMla, ResolvedMlaTiling
 from cutegen.families.resolved import dispatch, product_name
 from cutegen.families.wish import answer_wish
-from cutegen.runtime.mla import (
+from cutegen.runtime.mla_decode.tiling import (
     KEY_BLOCK,
     ROW_BLOCK,
     MlaTiling,

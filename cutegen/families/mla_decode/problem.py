@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.dtypes import DTYPES, DType
-from cutegen.runtime.mla import KEY_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 if TYPE_CHECKING:
-    from cutegen.families.mla_decode.spec import MlaSpec
-    from cutegen.spec import SpecDocument
+    pass
 
 Ready: TypeAlias = Literal["block_table", "kv_cache"]  # inputs that a spec may promise to be there early
 KEYS: tuple[Ready, ...] = ("block_table", "kv_cache")  # what keys are read from; lengths are guessed, and checked
@@ -98,7 +95,7 @@ class MlaProblem:
 
     @property
     def scratch(self) -> tuple[MlaTensor, ...]:
-        """Buffers of the caller, behind the outputs: see cutegen.runtime.mla for their sizes."""
+        """Buffers of the caller, behind the outputs: see cutegen.runtime.mla_decode.tiling for their sizes."""
         return (
             MlaTensor("workspace", DTYPES["f32"], ("2 x parts x rows x 258",), "partial results of cut requests"),
             MlaTensor("semaphores", DTYPES["i32"], ("row blocks x parts",), "zero at first, left zero by every launch"),
@@ -109,35 +106,3 @@ def promise_text(promised: tuple[int, int]) -> str:
     """A promised (low, high) in words, a constant as one number."""
     low, high = promised
     return f"{low}" if low == high else f"{low} to {high}"
-
-
-def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
-    """The problem of a spec; SpecError with every finding about its extents."""
-    promises = spec.shape_dims()
-    heads, query_len = promises["heads"], promises["query_len"]
-    assert heads
-    assert query_len
-    problem = MlaProblem(
-        dtype=DTYPES[spec.dtype],
-        heads=heads,
-        query_len=query_len,
-        latent_dim=spec.latent_dim,
-        rope_dim=spec.rope_dim,
-        q=spec.q,
-        mask=spec.mask,
-        page_size=spec.kv_cache.page_size,
-        lse_base="2" if spec.lse.base == 2 else "e",
-        lse_layout=spec.lse.layout,
-        ready=tuple(sorted(spec.pdl.ready, key=KEYS.index)),
-    )
-    if found := list(_findings(problem, doc)):
-        raise SpecError(found)
-    return problem
-
-
-def _findings(problem: MlaProblem, doc: SpecDocument) -> Iterator[Diagnostic]:
-    from cutegen.families.mla_decode.problem_rules import CHECKS
-
-    for rule, path, check in CHECKS:
-        if found := check(problem):
-            yield doc.diagnostic(rule.id, path, *found)

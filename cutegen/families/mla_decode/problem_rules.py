@@ -8,8 +8,8 @@ from typing import TypeAlias
 from cutegen.diagnostics import Rule, register
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.refusal import nearest
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
-from cutegen.runtime.mla_inputs import LATENT_DIM, ROPE_DIM
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 PAGE_SIZES = (16, 32, 64, 128)
 MAX_HEADS = 128

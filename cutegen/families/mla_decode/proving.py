@@ -7,15 +7,25 @@ from typing import Any
 
 from cutegen.arch import MOST_SMS
 from cutegen.families.mla_decode.baselines import list_baselines
-from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Proving
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
-from cutegen.runtime.mla_inputs import EDGES, LATENT_DIM, Draw
-from cutegen.runtime.mla_plan import MlaPlan
+from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Proving, Roles, operand_dtype
+from cutegen.runtime.mla_decode.inputs import EDGES, LATENT_DIM, Draw
+from cutegen.runtime.mla_decode.plan import MlaPlan
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 
 class MlaProving:
     given_draw = Draw("random")
     ragged_draw = Draw("spread")
+    baselines_for: Mapping[str, str] = {
+        **dict.fromkeys(("flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd"), "MLA decode with `q: joined`"),
+        "paged_read": "MLA decode",
+    }
+
+    def name_roles(self, plan: MlaPlan) -> Roles:
+        return Roles()
+
+    def describe_work(self, plan: MlaPlan) -> Mapping[str, Sequence[str]]:
+        return operand_dtype(plan)
 
     def list_problems(self, plan: MlaPlan) -> Iterator[Problem]:
         """One key up to thousands, lengths around every edge of blocks and pages, both ends of the promised ranges."""

@@ -10,7 +10,7 @@ from cutegen.families.mla_decode.candidate import KNOBS, Candidate, Variant
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.arguments import Extent
-from cutegen.runtime.mla import MlaTiling
+from cutegen.runtime.mla_decode.tiling import MlaTiling
 
 CALL_DIMS = ("batch", "query_len", "heads")
 LENGTH = "kv_len"  # of a call the host knows no more than the width of its table

@@ -11,7 +11,7 @@ from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.refusal import Objection, kib
 from cutegen.families.register_rules import REGISTER_FILE, REGISTER_VALUES, check_file, check_value
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 # What a consumer thread needs beside O, S and P: descriptors, row statistics, loop state. With 8 fewer the compiler
 # spills, in pairs of CTAs first.

@@ -23,7 +23,7 @@ from cutegen.families.mla_decode.derived import (
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.model.kernel import IDLE, KernelModel, Pipeline, Role
-from cutegen.runtime.mla import KEY_BLOCK, ROW_BLOCK, MlaTiling
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK, MlaTiling
 
 
 def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMlaTiling:

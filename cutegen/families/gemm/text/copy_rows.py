@@ -12,7 +12,7 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.text.arguments import fake_argument, list_symbols
 from cutegen.families.gemm.text.module import import_order
-from cutegen.runtime.gathered_rows import copied_name
+from cutegen.runtime.gemm.gathered_rows import copied_name
 
 
 @dataclass(frozen=True, slots=True)

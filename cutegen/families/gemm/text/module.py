@@ -13,19 +13,24 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.load import RingTensor
 from cutegen.families.gemm.text.overview import list_overview
+from cutegen.render.environment import PACKAGE
+
+# Of cutegen.device, next to the folders of families.
+SHARED_MODULES = frozenset(path.stem for path in PACKAGE.joinpath("device").glob("*.py"))
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleText:
     """What the templates read as k.module. symbol: the kernel's, without its tiling. title, overview: the docstring.
-    foreign_imports: whole statements; device_modules, activations, smem_functions: names out of cutegen.device, its
-    activation and its smem."""
+    foreign_imports: whole statements; device_modules, own_modules, activations, smem_functions: names out of
+    cutegen.device, its gemm, its activation and its smem."""
 
     symbol: str
     title: str
     overview: tuple[str, ...]
     foreign_imports: tuple[str, ...]
     device_modules: tuple[str, ...]
+    own_modules: tuple[str, ...]
     activations: tuple[str, ...]
     smem_functions: tuple[str, ...]
 
@@ -48,7 +53,8 @@ def module_text(
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(given)}.",
         overview=tuple(list_overview(framed, kernel, ahead)),
         foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions)),
-        device_modules=tuple(sorted(device_modules)),
+        device_modules=tuple(sorted(SHARED_MODULES.intersection(device_modules))),
+        own_modules=tuple(sorted({*device_modules} - SHARED_MODULES)),
         activations=functions.get(BUILT_IN_MODULE, ()),
         smem_functions=(
             "epilogue_layout",

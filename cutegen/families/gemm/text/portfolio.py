@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import form_of, instance_of, list_moved
 from cutegen.families.gemm.resolved import ResolvedGemm
-from cutegen.runtime.cost_model import Form
-from cutegen.runtime.portfolio import Traits
+from cutegen.runtime.gemm.cost_model import Form
+from cutegen.runtime.gemm.portfolio import Traits
 
 
 @dataclass(frozen=True, slots=True)

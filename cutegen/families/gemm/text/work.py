@@ -8,7 +8,7 @@ from cutegen.families.argument_text import FakeArgument, Symbol
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.runtime.arguments import TensorArg
-from cutegen.runtime.gemm import SCRATCH, GemmTiling
+from cutegen.runtime.gemm.tiling import SCRATCH, GemmTiling
 
 
 @dataclass(frozen=True, slots=True)

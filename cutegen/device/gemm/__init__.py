@@ -1,0 +1,1 @@
+"""CuTe DSL that kernels of products import."""

@@ -1,0 +1,1 @@
+"""CuTe DSL that kernels of MLA decode import."""

@@ -1,0 +1,53 @@
+"""Lengths of requests, read by a warp while the kernel in front may be writing them, and looked at again."""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Boolean, Int32
+
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
+
+# Lengths of a lane: a warp loads and sums 160 at once, and keeps those of a batch up to that; or 32.
+HELD, FEW = 5, 1
+
+
+def within(length: Int32, most: Int32) -> Int32:
+    """A length as it counts: a negative one is 0, and one over `most`, for which the block table has no room, is that.
+    Parts must agree on what they wait for, and read no table beyond its rows, whatever the lengths are."""
+    return cutlass.max(cutlass.min(length, most), Int32(0))
+
+
+def read_length(lengths: cute.Tensor, request: Int32) -> Int32:
+    """From L2: the kernel in front may be writing it, and what is read behind the wait for that one, there or
+    elsewhere in the kernel, is not to be found in L1 as it was before."""
+    return cute.arch.load(lengths.iterator + request, Int32, sem="relaxed", scope="gpu")
+
+
+@cute.jit
+def load_lengths(lengths: cute.Tensor, most: Int32, base: Int32, lane: Int32, held: cute.Tensor):
+    """Lengths of requests base + 32 * i + lane, 0 past the batch. All CTAs read the same few lines at once, so none is
+    read in vain."""
+    batch = lengths.shape[0]
+    held.fill(0)
+    for i in cutlass.range_constexpr(cute.size(held)):  # all loads before the first use
+        if base + 32 * i + lane < batch:
+            held[i] = read_length(lengths, base + 32 * i + lane)
+    for i in cutlass.range_constexpr(cute.size(held)):
+        held[i] = within(held[i], most)
+
+
+def most_kept(unit: int) -> int:
+    """Requests whose lengths `find_part` reads once, and so may find parts by while they are being written."""
+    return 32 * (FEW if unit == KEY_BLOCK else HELD)
+
+
+@cute.jit
+def have_changed(lengths: cute.Tensor, most: Int32, unit: cutlass.Constexpr, kept: cute.Tensor) -> Boolean:
+    """Whether lengths are others than when `find_part` kept them, of at most most_kept(unit) requests."""
+    lane, batch = cute.arch.lane_idx(), lengths.shape[0]
+    held = cute.make_rmem_tensor(most_kept(unit) // 32, Int32)
+    load_lengths(lengths, most, Int32(0), lane, held)
+    changed = Boolean(False)
+    for i in cutlass.range_constexpr(cute.size(held)):
+        if 32 * i + lane < batch:
+            changed = changed or held[i] != kept[32 * i + lane]
+    return cute.arch.vote_any_sync(changed)

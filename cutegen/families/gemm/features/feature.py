@@ -1,0 +1,156 @@
+"""The seams of a GEMM: what a feature may add, and where. Problems and candidates are in the kernel's frame, unless a
+seam says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from cutegen.arch import Arch, Device
+from cutegen.families.gemm.candidate import Candidate, Core
+from cutegen.families.gemm.cost_model import Shape, Work
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.model.kernel import Pipeline
+from cutegen.model.smem import SmemField, SmemRegion
+
+
+class Buffer(NamedTuple):
+    """A scratch argument by its field in GemmTiling. elements: (in all, for each cluster tile). source: in words."""
+
+    name: str
+    elements: tuple[int, int]
+    source: str
+
+
+class Settling(Protocol):
+    """A candidate whose knobs get their values one after the other; see auto.py."""
+
+    problem: GemmProblem
+    c: Candidate
+    arch: Arch
+    shapes: Sequence[Shape]
+
+    def settle(self, reason: str, **values: Any) -> None: ...
+
+    def fits(self, c: Candidate) -> bool:
+        """Whether there are rings for which the candidate's shared memory suffices."""
+
+
+class Feature:
+    """One feature, as far as it says nothing. A subclass says what it adds; feature_list.py has them all.
+
+    register_knobs: candidate fields that `consumer_registers` depends on; smem_knobs: fields, or properties, that its
+    shared memory does.
+    """
+
+    register_knobs: tuple[str, ...] = ()
+    smem_knobs: tuple[str, ...] = ()
+
+    # -- what is proposed, ranked and chosen --
+
+    def propose(
+        self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, works: Sequence[Work], device: Device
+    ) -> Iterator[Core]:
+        """Further cores for problems, beside one that does without the feature. In the spec's frame."""
+        return iter(())
+
+    def propose_in_portfolio(
+        self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, shape: Shape, device: Device
+    ) -> Iterator[Core]:
+        """The same for one shape of a portfolio."""
+        return iter(())
+
+    def fixed_where_open(self, problem: GemmProblem) -> Mapping[str, Any]:
+        """Knobs that are not chosen where extents are taken to be what nobody knows. In the spec's frame."""
+        return {}
+
+    def sketch(self, problem: GemmProblem, c: Candidate, arch: Arch) -> Candidate:
+        """The candidate as the cost model judges it, before all of its knobs are settled."""
+        return c
+
+    def sketch_smem(self, core: Core) -> int:
+        """Bytes of shared memory, about, beside the ring of A and B."""
+        return 0
+
+    def handicap(self, c: Candidate) -> int:
+        """Percent of time by which a candidate has to be faster than others."""
+        return 0
+
+    def ctas_per_tile(self, c: Candidate | Core) -> int:
+        """CTAs that compute one tile."""
+        return 1
+
+    def settle(self, settling: Settling) -> None:
+        """Values and reasons of the feature's knobs, once the core is settled, and before rings and registers are."""
+
+    def kind(self, c: Candidate) -> object:
+        """What makes candidates ones of several kinds to a search."""
+        return None
+
+    def vary(self, c: Candidate, unordered: bool) -> Iterator[dict[str, Any]]:
+        """Knobs in which a candidate may be better otherwise without the cost model knowing it. unordered: those with
+        which sums may differ from run to run among them. In the spec's frame."""
+        return iter(())
+
+    # -- what a kernel has --
+
+    def consumer_registers(self, problem: GemmProblem, c: Candidate) -> int:
+        """Registers that a consumer thread needs beside accumulators."""
+        return 0
+
+    def list_barriers(self, c: Candidate) -> Iterator[SmemField]:
+        """Mbarriers behind those of A and B in shared memory."""
+        return iter(())
+
+    def list_buffers(self, problem: GemmProblem, c: Candidate) -> Iterator[SmemField]:
+        """Fields of shared memory behind the rings."""
+        return iter(())
+
+    def list_pipelines(
+        self, problem: GemmProblem, c: Candidate, smem: Sequence[SmemRegion], consumers: str
+    ) -> Iterator[Pipeline]:
+        """Pipelines before that of stores. consumers: what the warps are called that compute."""
+        return iter(())
+
+    def finishes(self, c: Candidate) -> str:
+        """Of what a consumer runs the epilogue, where it is not the tile: " of ...", or ""."""
+        return ""
+
+    def numbers(self, c: Candidate) -> Mapping[str, tuple[Any, str]]:
+        """Fields of GemmTiling: value, and where it comes from."""
+        return {}
+
+    def scratch(self, problem: GemmProblem, c: Candidate) -> Iterator[Buffer]:
+        """Scratch in global memory; what several features have of one name adds up. In sources, `{NAME}` stands for
+        what `terms` has."""
+        return iter(())
+
+    def terms(self, c: Candidate) -> Mapping[str, tuple[object, str]]:
+        """What stands in braces in sources: its value here, and what it is in every tiling."""
+        return {}
+
+    def atomics(self, problem: GemmProblem, c: Candidate) -> int:
+        """Atomic operations in the code."""
+        return 0
+
+    def cluster_stores(self, problem: GemmProblem, c: Candidate) -> int:
+        """Stores of 16 bytes to the shared memory of other CTAs in the code."""
+        return 0
+
+    # -- what is said of it --
+
+    def describe(self, c: Candidate) -> str:
+        """In a few words, "" where the candidate does without it."""
+        return ""
+
+    def explain(self, c: Candidate) -> tuple[str, ...]:
+        """How CTAs share out work by it."""
+        return ()
+
+    def rank_columns(self, c: Candidate) -> Mapping[str, str]:
+        """Columns of the table of candidates."""
+        return {}
+
+    def note_ranking(self, shown: Sequence[Candidate], written: Collection[str]) -> tuple[str, ...]:
+        """Lines above that table. written: fields that the spec writes."""
+        return ()

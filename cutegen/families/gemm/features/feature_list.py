@@ -1,0 +1,21 @@
+"""The features of a GEMM. candidate.py has their knobs; all else asks each of them at the seams of feature.py."""
+
+from __future__ import annotations
+
+from math import prod
+
+from cutegen.families.gemm.candidate import Candidate, Core
+from cutegen.families.gemm.features.feature import Feature
+from cutegen.families.gemm.features.split_k.feature import SplitKFeature
+
+FEATURES: tuple[Feature, ...] = (SplitKFeature(),)
+
+
+def ctas_per_tile(c: Candidate | Core) -> int:
+    """CTAs that compute one tile of the output."""
+    return prod(feature.ctas_per_tile(c) for feature in FEATURES)
+
+
+def describe_features(c: Candidate) -> str:
+    """ ", k in 4 parts": what candidates have that others do without."""
+    return "".join(f", {said}" for feature in FEATURES if (said := feature.describe(c)))

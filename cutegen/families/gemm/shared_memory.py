@@ -1,0 +1,133 @@
+"""The shared memory of a CTA: the fields of the kernel's SharedStorage in order, and how much they take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from operator import attrgetter
+
+from cutegen.arch.architecture import ACCESS_BYTES, BOX_ALIGN, TENSOR_ALIGN, WARPS_PER_WARPGROUP
+from cutegen.dtypes import DType
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import (
+    QUEUE_STAGES,
+    SLAB_ROWS,
+    epilogue_tile,
+    group_table,
+    output_tile,
+    scale_box,
+    scale_bytes,
+    warpgroups_per_tile,
+)
+from cutegen.families.gemm.features.feature_list import FEATURES
+from cutegen.families.gemm.orientation import block_passes
+from cutegen.families.gemm.problem import GemmProblem, once_each
+from cutegen.model.smem import F32, I32, MBARRIER, Element, SmemField, SmemRegion, lay_out, place_fields
+
+
+def smem_map(problem: GemmProblem, c: Candidate) -> tuple[tuple[SmemRegion, ...], int]:
+    """Fields of the kernel's SharedStorage in order, and its size in bytes, as CuTe lays out a struct."""
+    return lay_out(_smem_fields(problem, c))
+
+
+def smem_size(problem: GemmProblem, c: Candidate, stages: int | None = None) -> int:
+    """Bytes of the kernel's SharedStorage. stages: of the A/B ring, others than the candidate has."""
+    stages = c.stages if stages is None else stages
+    sizes, knobs = _smem_sizes(problem), (stages, *_smem_knobs(c))
+    if (size := sizes.get(knobs)) is None:
+        size = sizes[knobs] = place_fields(_smem_fields(problem, c.vary(stages=stages)))[1]
+    return size
+
+
+SMEM_KNOBS = (
+    "tile", "schedule", "consumers", "store_stages", "load_stages", "scheduler", "promote_every",
+    *(name for feature in FEATURES for name in feature.smem_knobs),
+)  # fmt: skip
+"""What the size depends on, besides `stages`."""
+_smem_knobs = attrgetter(*SMEM_KNOBS)
+
+
+@once_each
+def _smem_sizes(problem: GemmProblem) -> dict[tuple[object, ...], int]:
+    """Of the candidates that were asked about: many differ in other knobs alone."""
+    return {}
+
+
+def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
+    (tile_m, tile_n, tile_k), (sub_m, sub_n) = c.tile, epilogue_tile(problem, c)
+    (rows, columns), program = output_tile(problem, c), problem.kernel_epilogue
+    rows_source, columns_source = (f"t.tile[{i}]{' // 2' * (problem.paired_dim == dim)}" for i, dim in enumerate("mn"))
+    groups = 1 if c.schedule == "cooperative" else c.consumers
+    per_group = f" x {groups} groups" if groups > 1 else ""
+
+    def of_groups(name: str, element: Element, extents: Mapping[str, int], holds: str, align: int = 0) -> SmemField:
+        """Of which each group of threads that store on their own has one. extents: by their source."""
+        factors = [*(x for x in extents if x != "1"), *(["t.consumers"] if groups > 1 else [])] or ["1"]
+        source = " * ".join(f"({x})" if "//" in x and len(factors) > 1 else x for x in factors)
+        return SmemField(name, element, math.prod(extents.values()) * groups, source, holds + per_group, align)
+
+    fields = [
+        SmemField(
+            "ab_barriers", MBARRIER, 2 * c.stages, "2 * t.stages", f"full and empty mbarriers of {c.stages} stages"
+        )
+    ]
+    for feature in FEATURES:
+        fields += feature.list_barriers(c)
+    if program.tiles:
+        holds = f"full and empty mbarriers of {c.load_stages} stages"
+        fields.append(SmemField("load_barriers", MBARRIER, 2 * c.load_stages, "2 * t.load_stages", holds))
+    if problem.groups:
+        entries, facts = group_table(problem)
+        holds = f"i32 ({entries}, {facts}), where each group lies"
+        fields.append(SmemField("group_table", I32, entries * facts, f"GROUPS * {facts}", holds, ACCESS_BYTES))
+    if c.dynamic:
+        holds = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
+        count = 2 * QUEUE_STAGES + 1
+        fields.append(SmemField("queue_barriers", MBARRIER, count, "2 * t.queue_stages + 1", holds))
+        fields.append(SmemField("queue_indices", I32, QUEUE_STAGES, "t.queue_stages", f"i32 x {QUEUE_STAGES} stages"))
+    for o in program.operands:
+        if o.kind in ("row_vector", "column_vector"):
+            source, extent = (columns_source, columns) if o.kind == "row_vector" else (rows_source, rows)
+            fields.append(of_groups(f"s_{o.name}", F32, {source: extent}, f"f32 ({extent},)", ACCESS_BYTES))
+    if program.reductions:
+        fields.append(of_groups("s_ticket", I32, {}, "i32"))
+    warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
+    warps_source = f"{WARPS_PER_WARPGROUP}{' * t.consumers' * (groups == 1)}"
+    for r in program.reductions:
+        if r.kept != "m":
+            kept = {columns_source: columns} if r.kept else {"1": 1}
+            holds = f"f32 ({columns if r.kept else 1}, {warps} warps)"
+            fields.append(of_groups(f"s_{r.name}", F32, {**kept, warps_source: warps}, holds))
+    if problem.transposed and program.block:
+        passes, whole = block_passes(problem), f"({rows_source})" if "//" in rows_source else rows_source
+        shared = [(f"j_{r.name}", SLAB_ROWS, "slabs of 16 rows") for r in passes.reduced]
+        for name, each, what in (*shared, *((f"b_{name}", program.block, "blocks") for name in passes.held)):
+            extents = {columns_source: columns, f"{whole} // {each}": rows // each}
+            fields.append(of_groups(name, F32, extents, f"f32 ({columns}, {rows // each} {what})"))
+    if problem.row_scale:
+        fields.append(_scale_field(problem, c, f"s_{problem.row_scale[0].name}"))
+
+    def ring(name: str, dtype: DType, extents: tuple[int, int], stages: int, groups: int = 1) -> SmemField:
+        holds = f"{dtype} {extents} x {stages} stages{per_group * (groups > 1)}"
+        count = extents[0] * extents[1] * stages * groups
+        return SmemField(name, Element.of(dtype), count, f"cute.cosize({name}_layout)", holds, TENSOR_ALIGN)
+
+    fields += [
+        ring("sA", problem.a.dtype, (tile_m, tile_k), c.stages),
+        ring("sB", problem.b.dtype, (tile_n, tile_k), c.stages),
+        *(ring(f"s_{out.name}", out.dtype, (sub_m, sub_n), c.store_stages, groups) for out in program.outputs),
+        *(ring(f"s_{o.name}", o.dtype, (sub_m, sub_n), c.load_stages) for o in program.tiles),
+    ]
+    for feature in FEATURES:
+        fields += feature.list_buffers(problem, c)
+    return fields
+
+
+def _scale_field(problem: GemmProblem, c: Candidate, name: str) -> SmemField:
+    """The ring of scales, whose slots begin at a multiple of what TMA writes to."""
+    slot = scale_bytes(problem, c)
+    pitch = -(-slot // BOX_ALIGN) * BOX_ALIGN
+    padded = f", {pitch} B apart" if pitch > slot else ""
+    holds = f"f32 {scale_box(problem, c)} x {c.stages} stages{padded}"
+    count = (pitch * (c.stages - 1) + slot) // F32.bytes
+    return SmemField(name, F32, count, f"cute.cosize({name}_layout)", holds, BOX_ALIGN)

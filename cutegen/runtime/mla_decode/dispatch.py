@@ -1,0 +1,153 @@
+"""MlaDispatch: what a call of MLA decode takes, which kernel runs it, and how much scratch that needs.
+
+Importing this module imports neither torch nor cutlass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from cutegen.runtime.arguments import Extent, ScalarArg, TensorArg
+from cutegen.runtime.base import Table
+from cutegen.runtime.measured import MeasuredPlan
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, ROPE_DIM
+from cutegen.runtime.mla_decode.tiling import (
+    ROW_BLOCK,
+    fewest_keys,
+    parts_of,
+    row_blocks,
+    semaphore_count,
+    workspace_elements,
+)
+from cutegen.runtime.scratch import OwnScratch
+
+_OPEN: Extent = (1, None)
+
+
+class MlaDispatch(MeasuredPlan):
+    """The module docstring of plan.py lists what a subclass gives.
+
+    dims: batch, query_len, heads, and kv_len, the length of a request or the largest of them.
+    """
+
+    family = "mla_decode"
+    dtype: ClassVar[str]
+    heads: ClassVar[Extent]
+    query_len: ClassVar[Extent]
+    page_size: ClassVar[int]
+    causal: ClassVar[bool]
+    split_q: ClassVar[bool] = False
+    lse_base: ClassVar[Literal["e", "2"]] = "e"
+    lse_layout: ClassVar[Literal["bhs", "bsh"]] = "bhs"
+
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
+        self.dims = {"batch": _OPEN, "query_len": self.query_len, "heads": self.heads, "kv_len": (0, None)}
+        self.extents: dict[str, Extent] = {
+            "batch": _OPEN,
+            "query_len": self.query_len,
+            "heads": self.heads,
+            "pages": _OPEN,
+            "page_size": self.page_size,
+            "max_pages": _OPEN,
+            "query_dim": QUERY_DIM,
+            "latent_dim": LATENT_DIM,
+            "rope_dim": ROPE_DIM,
+            "workspace": (0, None),
+            "semaphores": (0, None),
+        }
+        rows = ("batch", "query_len", "heads")
+        parts = (("q_nope", "latent_dim"), ("q_pe", "rope_dim")) if self.split_q else (("q", "query_dim"),)
+        self.queries = tuple(TensorArg(name, self.dtype, (*rows, dim), contiguous=3) for name, dim in parts)
+        self.inputs = (
+            *self.queries,
+            TensorArg("kv_cache", self.dtype, ("pages", "page_size", "query_dim"), contiguous=2),
+            TensorArg("block_table", "int32", ("batch", "max_pages"), contiguous=1, align=4),
+            TensorArg("seq_lens", "int32", ("batch",), contiguous=0, align=4),
+            ScalarArg("softmax_scale"),
+        )
+        lse = ("batch", "heads", "query_len") if self.lse_layout == "bhs" else rows
+        self.outputs = (
+            TensorArg("out", self.dtype, (*rows, "latent_dim"), contiguous=3),
+            TensorArg("lse", "float32", lse, contiguous=2, align=4),
+        )
+        self.scratch = (
+            TensorArg("workspace", "float32", ("workspace",), contiguous=0),
+            TensorArg("semaphores", "int32", ("semaphores",), contiguous=0, align=4, zeroed=True),
+        )
+        self._sizes = Table(lambda key: self.size(*key))
+        self._own_scratch = OwnScratch(make_scratch)
+        super().__init__(on_miss, sms)
+
+    # -- dispatch and sizes --
+
+    def signature(self) -> tuple[Any, ...]:
+        return *super().signature(), self.causal, self.lse_base, self.page_size
+
+    def choose_tiling(self, rows: int, batch: int, query_len: int) -> str:
+        (only,) = self.tilings
+        return only
+
+    def dispatch(self, device: int | None = None, /, **dims: int) -> str:
+        """The key for a problem, its table being as wide as kv_len needs."""
+        batch, query_len, heads = dims["batch"], dims["query_len"], dims["heads"]
+        return self.choose(device, batch, query_len, heads, max(1, -(-dims["kv_len"] // self.page_size)))
+
+    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:
+        batch, query_len, heads, _ = inputs[0].shape
+        return self.choose(inputs[0].get_device(), batch, query_len, heads, inputs[len(self.queries) + 1].shape[1])
+
+    def choose(self, device: int | None, batch: int, query_len: int, heads: int, max_pages: int) -> str:
+        """The key for a call on a CUDA device (None: the current one). The host does not know lengths, but how wide the
+        table is: kernels that were measured with some length run calls whose table is as wide."""
+        if self.winners:
+            fewest = fewest_keys(max_pages, self.page_size)
+            if winner := self.find_winner(device, (batch, query_len, heads), fewest):
+                return winner
+        return self.choose_tiling(rows=query_len * heads, batch=batch, query_len=query_len)
+
+    def workspace_shapes(self, batch: int, rows: int, sm_count: int | None = None) -> dict[str, tuple[int, ...]]:
+        """The least shapes of workspace and semaphores for rows = query_len * heads, by name, whichever tiling runs;
+        sm_count: of the device, by default the current one. They do not grow with the batch. ValueError: neither, or
+        less than one of them."""
+        if sm_count is None:
+            import torch
+
+            if not torch.cuda.is_available():
+                raise ValueError(f"{self.name}: no GPU to count the SMs of; pass sm_count, 132 for an H100 SXM or H200")
+            sm_count = self._sm_counts[torch.cuda.current_device()]
+        for name, value in (("rows", rows), ("sm_count", sm_count)):
+            if value < 1:
+                raise ValueError(f"{self.name}: {name} is {value}, needs to be at least 1")
+        sizes = [_scratch_sizes(t.cluster, rows, sm_count) for t in self.tilings.values()]
+        return {"workspace": (max(s[1] for s in sizes),), "semaphores": (max(s[2] for s in sizes),)}
+
+    def least_sms(self, key: str) -> int:
+        return int(self.tilings[key].cluster)
+
+    def size(self, sm_count: int, key: str, rows: int) -> tuple[int, int, int]:
+        """(parts, elements of the workspace, counters) of a launch on that many SMs."""
+        cluster = self.tilings[key].cluster
+        if row_blocks(rows, cluster) > sm_count:
+            raise ValueError(f"{self.name}: {too_many_rows(rows, cluster)}; {sm_count} are to be used")
+        return _scratch_sizes(cluster, rows, sm_count)
+
+
+def _scratch_sizes(cluster: int, rows: int, sm_count: int) -> tuple[int, int, int]:
+    parts = parts_of(rows, cluster, sm_count)
+    return parts, workspace_elements(rows, parts), semaphore_count(rows, cluster, parts)
+
+
+def too_many_rows(rows: int, cluster: int) -> str:
+    blocks = row_blocks(rows, cluster)
+    return f"{rows} rows (query_len * heads) are {blocks} blocks of {ROW_BLOCK}, each on an SM of its own"
+
+
+def make_scratch(device: Any, sizes: tuple[int, ...]) -> tuple[Any, Any]:
+    import torch
+
+    workspace, counters = sizes
+    return (
+        torch.empty(workspace, dtype=torch.float32, device=device),
+        torch.zeros(counters, dtype=torch.int32, device=device),
+    )

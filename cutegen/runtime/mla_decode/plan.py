@@ -1,0 +1,266 @@
+"""MlaPlan: what every generated MLA decode plan subclasses. Importing this module imports neither torch nor cutlass.
+
+A generated plan gives, as class attributes:
+
+    name, arch          "mla_decode_bf16_sm90a", "sm_90a"
+    dtype               of queries, cache and output: "bfloat16" or "float16"
+    heads, query_len    promised at run time: a constant, or an inclusive range such as (16, 128)
+    page_size           tokens of a cache page
+    causal              token t of query_len sees the keys below length - (query_len - 1) + t; else all of them
+    split_q             queries come as two tensors, q_nope and q_pe, instead of q (default False)
+    lse_base            "e" (default) or "2"
+    lse_layout          "bhs" (default): [batch, heads, query_len]; "bsh": [batch, query_len, heads]
+    tilings             {"seesaw": MlaTiling(...)}: a tiling's key is also its compile key
+
+and as methods:
+
+    compile(self, key)                                  the compiled kernel of tiling `key`, called as
+                                                        compiled(q | q_nope, q_pe, kv_cache, block_table, seq_lens,
+                                                        out, lse, workspace, semaphores, softmax_scale, parts)
+    choose_tiling(self, rows, batch, query_len)         the key for a problem, rows being query_len * heads; only when
+                                                        there are several tilings
+    winners, anywhere   as in cutegen/runtime/measured.py, by (batch, query_len, heads) and the fewest keys that need as
+                        wide a block_table as the call's
+
+and at module level the lines that the docstring of cutegen/runtime/gemm/plan.py lists.
+
+A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale). Lengths and tables are read by the device alone:
+nothing waits for it, and a captured graph may be replayed after they changed. So only the caller can know that
+
+- the table's entries within a request's length are pages of the cache. Entries beyond it may hold anything.
+- nothing that a call reads shares storage with what it writes. (`out` that is q_nope is refused.)
+- a length is at most max_pages * page_size. A longer one counts as that, a negative one as 0. Where it is 0, and for a
+  token that sees no key, the output is 0 and its LSE +inf. Cache slots beyond a length may hold anything, NaN included.
+- what the spec promises by `pdl.ready` was written before the kernel in front on the stream could start.
+
+Scratch: `workspace` (f32, any contents) and `semaphores` (i32, zero before the first launch, left zero by every one).
+`workspace_shapes` tells their sizes. Launches that may run at the same time need scratch of their own. kernel_fn keeps
+scratch for each stream, and for each device one pair that all captured graphs share: replay those one after another,
+or capture launch_fn with scratch of your own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cutegen.runtime.accuracy import Tolerance, attention_tolerance, logsumexp_tolerance
+from cutegen.runtime.apart import make_apart_check
+from cutegen.runtime.arguments import (
+    Argument,
+    Extent,
+    Fault,
+    find_faults,
+    normalise_strides,
+    torch_dtype,
+)
+from cutegen.runtime.mla_decode.dispatch import MlaDispatch, make_scratch
+from cutegen.runtime.mla_decode.faults import find_later_faults, merge_single_head, rows_merge
+from cutegen.runtime.mla_decode.inputs import EQUAL, LATENT_DIM, QUERY_DIM, Draw, draw_inputs
+from cutegen.runtime.mla_decode.reference import attend
+from cutegen.runtime.mla_decode.tiling import (
+    LEAST_SCALE,
+    MOST_SCALE,
+    ROW_BLOCK,
+    row_blocks,
+    workspace_elements,
+)
+from cutegen.runtime.overlap import find_overlaps
+from cutegen.runtime.slots import make_layout_check, make_memory_check
+
+
+class MlaPlan(MlaDispatch):
+    """Decode attention over a paged latent cache. The module docstring lists what a subclass gives."""
+
+    # -- what a call allocates --
+
+    def allocate_outputs(self, *inputs: Any) -> tuple[Any, ...]:
+        import torch
+
+        try:
+            q, *_ = (value for _, value in zip(self.inputs, inputs, strict=True))
+            batch, query_len, heads, _ = q.shape
+            lse = (batch, heads, query_len) if self.lse_layout == "bhs" else (batch, query_len, heads)
+            return (
+                torch.empty((batch, query_len, heads, LATENT_DIM), dtype=q.dtype, device=q.device),
+                torch.empty(lse, dtype=torch.float32, device=q.device),
+            )
+        except Exception as error:
+            self._refuse(self.inputs, inputs, error)
+            raise
+
+    def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
+        batch, query_len, heads, _ = inputs[0].shape
+        shapes = self.workspace_shapes(batch, query_len * heads, self._sm_counts[inputs[0].get_device()])
+        return make_scratch(inputs[0].device, (*shapes["workspace"], *shapes["semaphores"]))
+
+    def kernel_fn(self, *inputs: Any, sms: int | None = None) -> tuple[Any, Any]:
+        """(out, lse), newly allocated, computed on the current stream; the module docstring tells about scratch."""
+        outputs = self.allocate_outputs(*inputs)
+        self.launch_into(inputs, outputs, sms)
+        return outputs  # type: ignore[return-value]
+
+    def launch_into(self, inputs: Sequence[Any], outputs: Sequence[Any], sms: int | None = None) -> None:
+        try:
+            device = inputs[0].device
+            scratch = self._own_scratch.find(device, self._own_sizes(device))
+        except Exception as error:
+            self._refuse(self.inputs, inputs, error)
+            raise
+        self.launch_fn(*inputs, *outputs, *scratch, sms=sms)
+
+    def _own_sizes(self, device: Any) -> tuple[int, int]:
+        """Elements of workspace and semaphores that suffice for every promised problem."""
+        sms = self._sm_counts[-1 if device.index is None else device.index]
+        rows = _largest(self.query_len) * _largest(self.heads)
+        blocks = max(sms, row_blocks(rows, max(t.cluster for t in self.tilings.values())))
+        # parts * rows is at most a row block for each SM, and each row block for one part.
+        return workspace_elements(ROW_BLOCK * blocks, 1), blocks
+
+    # -- reference and random problems --
+
+    def reference_fn(self, *inputs: Any, precision: str = "float32") -> tuple[Any, Any]:
+        """(out, lse) by plain torch from the paged cache, on any device; it reads the lengths on the host."""
+        import torch
+
+        queries = inputs[: len(self.queries)]
+        q = torch.cat(queries, -1) if self.split_q else queries[0]
+        out, lse = attend(q, *inputs[len(queries) :], causal=self.causal, dtype=torch_dtype(precision))
+        if self.lse_base == "2":
+            lse = lse / math.log(2.0)
+        if self.lse_layout == "bhs":
+            lse = lse.transpose(1, 2).contiguous()
+        return out.to(torch_dtype(self.dtype)), lse.float()
+
+    def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
+        """Fresh random inputs, all requests having kv_len keys: tensors N(0, 1), softmax_scale 576 ** -0.5, pages
+        shuffled, NaN in all slots of the cache that no request reaches, garbage in the table beyond the lengths."""
+        return self.draw_inputs(EQUAL, **dims)
+
+    def draw_inputs(self, draw: Draw, **dims: int) -> tuple[Any, ...]:
+        """prepare_inputs with other lengths, and more."""
+        extents = self.extents_on_device(dims)
+        q, cache, table, lengths = draw_inputs(draw, extents, self.page_size, torch_dtype(self.dtype), self.device)
+        queries = (q[..., :LATENT_DIM].contiguous(), q[..., LATENT_DIM:].contiguous()) if self.split_q else (q,)
+        return (*queries, cache, table, lengths, QUERY_DIM**-0.5)
+
+    def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
+        longest = max(1, self._longest(inputs))
+        if output == 0:
+            return attention_tolerance(self.dtype, longest, reference)
+        return logsumexp_tolerance(longest, reference)
+
+    def problem_dims(self, *inputs: Any) -> dict[str, int]:
+        """kv_len: the longest request's, for which this waits for the device."""
+        batch, query_len, heads, _ = inputs[0].shape
+        return {"batch": batch, "query_len": query_len, "heads": heads, "kv_len": self._longest(inputs)}
+
+    def _longest(self, inputs: Sequence[Any]) -> int:
+        lengths = inputs[len(self.queries) + 2]
+        return int(lengths.max()) if lengths.numel() else 0
+
+    def count_work(self, dims: Mapping[str, int], inputs: tuple[Any, ...]) -> tuple[int, int]:
+        """By the lengths, for which this waits for the device."""
+        table, lengths = inputs[len(self.queries) + 1 :][:2]
+        most = table.shape[1] * self.page_size
+        return self._work(dims, [min(max(n, 0), most) for n in lengths.tolist()])
+
+    def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
+        """Of requests that all have kv_len keys."""
+        return self._work(dims, [dims["kv_len"]] * dims["batch"])
+
+    def _work(self, dims: Mapping[str, int], lengths: Sequence[int]) -> tuple[int, int]:
+        batch, query_len, heads = dims["batch"], dims["query_len"], dims["heads"]
+        tokens = range(query_len) if self.causal else [query_len - 1] * query_len
+        seen = sum(max(0, n - (query_len - 1) + t) for n in lengths for t in tokens)
+        rows = query_len * heads
+        return (
+            2 * heads * seen * (QUERY_DIM + LATENT_DIM),
+            sum(lengths) * QUERY_DIM * 2  # the cache, once
+            + batch * rows * (QUERY_DIM + LATENT_DIM) * 2  # q and out
+            + batch * rows * 4,  # lse
+        )
+
+    # -- launching --
+
+    def make_launch(self, key: str | None = None) -> Callable[..., None]:
+        """Work per call: types of tensors, layouts of outputs, promised ranges, the merge of rows, sizes of scratch and
+        the compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only when something fails
+        are the reasons looked for."""
+        kernels, sizes, sm_counts, choose = self._kernels, self._sizes, self._sm_counts, self.choose
+        args = (*self.inputs, *self.outputs, *self.scratch)
+        cache = len(self.queries)
+        scale, out, end = cache + 3, cache + 4, len(args)
+        (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
+        merged, split = (*range(cache), out), self.split_q
+        key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
+        check_memory, check_layouts = make_memory_check(), make_layout_check(args, [o.name for o in self.outputs])
+        check_apart = make_apart_check((out, out + 1), out + 2)
+
+        def launch_fn(*values: Any, sms: int | None = None) -> None:
+            try:
+                check_memory(values)
+                check_layouts(values)
+                q, factor = values[0], values[scale]
+                batch, query_len, heads, _ = q.shape
+                rows = query_len * heads
+                device, limited = q.get_device(), sms is not None or self.sms is not None
+                chosen = key or choose(device, batch, query_len, heads, values[cache + 1].shape[1])
+                count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
+                parts, elements, counters = sizes[count, chosen, rows]
+                if (
+                    len(values) != end
+                    or not (low_len <= query_len <= high_len and low_heads <= heads <= high_heads)
+                    or not (isinstance(factor, float) and LEAST_SCALE <= factor <= MOST_SCALE)
+                    or (batch and not (values[cache].shape[0] and values[cache + 1].shape[1]))
+                    or values[-2].numel() < elements
+                    or values[-1].numel() < counters
+                    or (query_len > 1 and not all(rows_merge(values[i]) for i in merged))
+                    or (split and q.data_ptr() == values[out].data_ptr() and batch)
+                ):
+                    raise ValueError("arguments")  # named below
+                if batch:
+                    check_apart(values)
+                    kernels[chosen](*values[:scale], *values[out:], factor, parts)
+                    return
+            except Exception as error:
+                self._refuse(args, values, error, sms)
+                fixed = list(normalise_strides(args, values) or values)
+                for i in merged:
+                    fixed[i] = merge_single_head(fixed[i])
+                if isinstance(values[scale], int):
+                    fixed[scale] = float(values[scale])
+                if all(new is old or _lie_alike(new, old) for new, old in zip(fixed, values)):
+                    raise
+                launch_fn(*fixed, sms=sms)
+                return
+            self._refuse(args, values, sms=sms)
+
+        return launch_fn
+
+    def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
+        written = [a.name for a in (*self.outputs, *self.scratch)]
+        faults = find_faults(self.extents, args, values, self.device, "", written)
+        return faults or [
+            *find_later_faults(self, {a.name: v for a, v in zip(args, values)}, sms),
+            *find_overlaps(args, values, written, {}),
+        ]
+
+
+def _lie_alike(new: Any, old: Any) -> bool:
+    """Two tensors over one storage; what puts strides right may come back to those that were passed."""
+    return hasattr(new, "stride") and hasattr(old, "stride") and new.stride() == old.stride()
+
+
+def _bounds(extent: Extent) -> tuple[int, float]:
+    if isinstance(extent, int):
+        return extent, extent
+    return extent[0], math.inf if extent[1] is None else extent[1]
+
+
+def _largest(extent: Extent) -> int:
+    """The upper end of a promise; a spec of this family always has one."""
+    high = extent if isinstance(extent, int) else extent[1]
+    assert high is not None
+    return high

@@ -1,0 +1,82 @@
+"""MLA decode in plain torch, from the paged cache."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM
+
+
+def attend(
+    q: Any,
+    kv_cache: Any,
+    block_table: Any,
+    seq_lens: Any,
+    softmax_scale: float,
+    *,
+    causal: bool,
+    dtype: Any,
+    latent_dim: int = LATENT_DIM,
+) -> tuple[Any, Any]:
+    """(out [batch, query_len, heads, latent_dim], lse [batch, query_len, heads], natural logarithm), both in `dtype`.
+
+    q [batch, query_len, heads, dim], kv_cache [pages, page_size, dim], block_table [batch, max_pages], seq_lens
+    [batch]; a length over what the table has room for counts as that. A row without keys has output 0 and LSE +inf.
+    Only what lies within the lengths is read.
+    """
+    import torch
+
+    batch, query_len, heads, dim = q.shape
+    page_size = kv_cache.shape[1]
+    out = torch.zeros(batch, query_len, heads, latent_dim, dtype=dtype, device=q.device)
+    lse = torch.full((batch, query_len, heads), math.inf, dtype=dtype, device=q.device)
+    for b, length in enumerate(seq_lens.clamp(max=block_table.shape[1] * page_size).tolist()):
+        if length <= 0:
+            continue
+        pages = block_table[b, : -(-length // page_size)].long()
+        keys = kv_cache[pages].reshape(-1, dim)[:length].to(dtype)
+        scores = q[b].to(dtype) @ keys.mT * softmax_scale  # [query_len, heads, length]
+        if causal and query_len > 1:
+            seen = torch.arange(length - query_len + 1, length + 1, device=q.device)  # keys that each token sees
+            hidden = torch.arange(length, device=q.device) >= seen[:, None]
+            scores = scores.masked_fill(hidden[:, None], -math.inf)
+        total = torch.logsumexp(scores, -1)
+        seeing = total > -math.inf
+        weights = torch.exp(scores - torch.where(seeing, total, 0.0)[..., None])
+        out[b] = weights @ keys[:, :latent_dim]
+        lse[b] = torch.where(seeing, total, math.inf)
+    return out, lse
+
+
+def attend_dense(
+    queries: tuple[Any, ...],
+    kv_cache: Any,
+    block_table: Any,
+    seq_lens: Any,
+    softmax_scale: float,
+    *,
+    causal: bool,
+    latent_dim: int = LATENT_DIM,
+) -> Any:
+    """The output alone, in the dtype of the queries, by a dense copy of the cache: nothing waits for the device."""
+    import torch
+
+    q = queries[0] if len(queries) == 1 else torch.cat(queries, -1)
+    query_len = q.shape[1]
+    keys = gather_keys(kv_cache, block_table, seq_lens)
+    seq_lens = seq_lens.clamp(max=keys.shape[1])
+    slots = torch.arange(keys.shape[1], device=q.device)
+    seen = seq_lens[:, None] - (query_len - 1 - torch.arange(query_len, device=q.device)) * int(causal)
+    hidden = slots >= seen[..., None]  # [batch, query_len, width]
+    scores = torch.einsum("bthd,bkd->bthk", q, keys).float() * softmax_scale
+    scores = scores.masked_fill(hidden[:, :, None], -math.inf)
+    return torch.einsum("bthk,bkd->bthd", scores.softmax(-1).to(q.dtype), keys[..., :latent_dim]).nan_to_num()
+
+
+def gather_keys(kv_cache: Any, block_table: Any, seq_lens: Any) -> Any:
+    """[batch, max_pages * page_size, dim]: the keys of each request one after the other, zeros behind them."""
+    import torch
+
+    keys = kv_cache[block_table.long().clamp(0, len(kv_cache) - 1)].flatten(1, 2)
+    return keys.masked_fill_((torch.arange(keys.shape[1], device=keys.device) >= seq_lens[:, None])[..., None], 0.0)
