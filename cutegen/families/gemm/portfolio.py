@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from cutegen.arch import Arch, Device
 from cutegen.families.gemm.auto import finish
 from cutegen.families.gemm.candidate import Candidate, Core, structure
-from cutegen.families.gemm.cores import ANY_SHAPE, list_gathers, pool_cores
+from cutegen.families.gemm.cores import ANY_SHAPE, WIDE_CLUSTERS, list_gathers, pool_cores
 from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
 from cutegen.families.gemm.derived import may_spill
 from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
@@ -205,6 +205,8 @@ class _Judge:
             x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
             if "cluster" not in self.fixed and (x <= m * (rows - 1) or y <= n * (columns - 1)):
                 continue  # CTAs of a cluster have no tile
+            if core.cluster in WIDE_CLUSTERS and -(-x // m) * -(-y // n) * shape.batch > device.sms:
+                continue  # in a second wave, which few SMs have, nothing is gained
             yield core
             for feature in FEATURES:
                 yield from feature.propose_in_portfolio(judged, self.fixed, core, shape, device)
