@@ -31,6 +31,8 @@ MOST = 12  # tilings of a portfolio, that of the decisions among them
 AIM = 0.002  # of loss, the logarithm of how much slower, at which a portfolio is good enough
 # Mean loss that a tiling has to save; in a kernel module of its own, which is text to read and to build.
 TILING_GAIN, MODULE_GAIN = 0.001, 0.0025
+# How much more a loss weighs for each 1 of it: one of 20% counts three times as much as it is, one of 1% as it is.
+STEEP = 10
 FARTHEST = (4, 3)  # times as slow: from there on nobody looks how much slower a tiling is
 FAR = math.log(FARTHEST[0] / FARTHEST[1])
 # Extents of dims that nothing is known of, as layers have them; rows, and what they are multiplied by.
@@ -64,6 +66,11 @@ class _Column(NamedTuple):
     device: Device
     best: int
     losses: dict[Core, float]
+
+
+def _weigh(loss: float) -> float:
+    """A loss as it counts: a few large ones are worse than many small ones."""
+    return loss * (1 + STEEP * loss)
 
 
 def grid_of(problem: GemmProblem, listed: Sequence[Mapping[str, int]]) -> tuple[Shape, ...]:
@@ -234,8 +241,8 @@ class _Judge:
         near: dict[Core, dict[int, float]] = {}
         for number, column in enumerate(columns):
             for core, loss in column.losses.items():
-                near.setdefault(core, {})[number] = loss
-        base = [min(loss, FAR) for loss in self.measure(default, columns)]
+                near.setdefault(core, {})[number] = _weigh(loss)
+        base = [_weigh(min(loss, FAR)) for loss in self.measure(default, columns)]
         picked = list[Core]()
 
         def modules_of(cores: Iterable[Core]) -> set[Any]:

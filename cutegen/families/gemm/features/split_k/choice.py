@@ -13,6 +13,8 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.runtime.gemm.cost_model import reach
 
 SPLITS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+# Elements of a tile, and its k tiles of a part, from which on sums by way of scratch are proposed for a portfolio.
+SCRATCH_AREA, DEEP_PART = 128 * 96, 32
 MIN_PART = 4  # k tiles of a part: with fewer, filling the ring takes longer than the work
 # Of clusters of more CTAs a GPU has too few at once.
 MOST_IN_CLUSTER = 8
@@ -30,9 +32,22 @@ def split_evenly(core: Core, works: Sequence[Work], device: Device) -> Iterator[
         yield core._replace(split_k=parts)
 
 
+def split_through_scratch(core: Core, shape: Shape, device: Device) -> Iterator[Core]:
+    """The core with k in as many parts as let all of them run at once, where that pays: few large tiles of deep k,
+    which share loads in a cluster and so cannot meet in one."""
+    (m, n, k), (rows, columns) = core.tile, core.cluster
+    if rows * columns != 2 or m * n < SCRATCH_AREA:
+        return
+    x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
+    tiles = -(-x // (m * rows)) * -(-y // (n * columns)) * rows * columns * shape.batch
+    most = min(device.sms // tiles, shape.k // (DEEP_PART * k))
+    for parts in [parts for parts in SPLITS if parts <= most][-1:]:
+        yield core._replace(split_k=parts)
+
+
 def split_in_clusters(core: Core, shape: Shape, device: Device) -> Iterator[Core]:
-    """The core with k in parts that meet in a cluster, as many as let all of them run at once, and as nearly as many;
-    sums by way of scratch pay seldom, and a portfolio does without them."""
+    """The core with k in parts that meet in a cluster, as many as let all of them run at once, and as nearly as
+    many."""
     if core.schedule != "cooperative" or core.cluster != (1, 1):
         return
     x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)

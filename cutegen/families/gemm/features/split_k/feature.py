@@ -19,6 +19,7 @@ from cutegen.families.gemm.features.split_k.choice import (
     say_why,
     split_evenly,
     split_in_clusters,
+    split_through_scratch,
 )
 from cutegen.families.gemm.features.split_k.knobs import IN_PLACES, SPLIT_K_SUMS, UNORDERED
 from cutegen.families.gemm.problem import GemmProblem
@@ -57,6 +58,7 @@ class SplitKFeature(Feature):
     ) -> Iterator[Core]:
         if "split_k" not in fixed and problem.groups is None and not problem.batch_invariant:
             yield from split_in_clusters(core, shape, device)
+            yield from split_through_scratch(core, shape, device)
 
     def fixed_where_open(self, problem: GemmProblem) -> Mapping[str, Any]:
         # How many parts of k pay depends on all extents, and a split where none does costs scratch.
