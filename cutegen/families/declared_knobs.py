@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from pydantic import create_model
@@ -19,7 +19,8 @@ Extended = TypeVar("Extended", bound=Section)
 class DeclaredKnob:
     """annotation, description: of its key in a spec. follows: the key of its section that it comes behind; after: the
     same of the family's table, by field. text_after: where it decides which text a kernel has, the same of such knobs;
-    "" for a number of the kernel. is_idle: whether it says nothing of a candidate."""
+    "" for a number of the kernel. words: for values in names of modules and
+    instances, where these say too little. is_idle: whether it says nothing of a problem and a candidate."""
 
     knob: Knob
     annotation: Any
@@ -27,7 +28,8 @@ class DeclaredKnob:
     follows: str
     after: str
     text_after: str = ""
-    is_idle: Callable[[Any], bool] = lambda c: False
+    words: Mapping[str, str] = field(default_factory=dict)
+    is_idle: Callable[[Any, Any], bool] = lambda problem, c: False
 
 
 def insert_knobs(table: Sequence[Knob], declared: Iterable[DeclaredKnob]) -> tuple[Knob, ...]:

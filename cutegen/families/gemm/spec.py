@@ -12,7 +12,6 @@ from cutegen.families.gemm.candidate import (
     FEATURE_KNOBS,
     KNOBS,
     GatherWay,
-    LastTile,
     Never,
     RasterOrder,
     Schedule,
@@ -72,16 +71,13 @@ class Tiling(Section, defer_build=True):
     )
 
 
-class Pipeline(Section):
+@extend_section("pipeline", FEATURE_KNOBS)
+class Pipeline(Section, defer_build=True):
     """The depth of the rings in shared memory."""
 
     stages: Positive | Auto = knob("Slots of the ring of A and B tiles.")
     epilogue_stages: Positive | Auto = knob("Slots of the ring of output tiles, per output.")
     load_stages: Positive | Auto = knob("Slots of the ring of tiles that the epilogue reads.")
-    last_tile: LastTile | Auto = knob(
-        "What the epilogue of a CTA's last tile goes through. epilogue_stages: its own rings, as for every tile; "
-        "stages: the tile that it reads comes into stages of A as the last k tiles leave them, and results leave there."
-    )
 
 
 class Producer(Section):

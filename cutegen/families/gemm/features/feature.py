@@ -83,14 +83,26 @@ class Feature:
     def settle(self, settling: Settling) -> None:
         """Values and reasons of the feature's knobs, once the core is settled, and before rings and registers are."""
 
+    def why_static(self, c: Candidate) -> str:
+        """Why CTAs have to get their tiles by position; "" where they need not."""
+        return ""
+
+    def settle_last(self, settling: Settling) -> None:
+        """The same of knobs that depend on rings, and on how CTAs get their tiles."""
+
     def kind(self, c: Candidate) -> object:
         """What makes candidates ones of several kinds to a search."""
         return None
 
-    def vary(self, c: Candidate, unordered: bool) -> Iterator[dict[str, Any]]:
+    def vary(self, problem: GemmProblem, c: Candidate, arch: Arch, unordered: bool) -> Iterator[dict[str, Any]]:
         """Knobs in which a candidate may be better otherwise without the cost model knowing it. unordered: those with
         which sums may differ from run to run among them. In the spec's frame."""
         return iter(())
+
+    def without_operands(self, rest: GemmProblem, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The instances of a kernel as they are for what is left of the problem without optional operands. In the
+        spec's frame."""
+        return candidates
 
     # -- what a kernel has --
 
@@ -112,11 +124,15 @@ class Feature:
         """Pipelines before that of stores. consumers: what the warps are called that compute."""
         return iter(())
 
+    def loads(self, problem: GemmProblem, c: Candidate) -> str:
+        """What else the load warp loads: ", ...", or ""."""
+        return ""
+
     def finishes(self, c: Candidate) -> str:
         """Of what a consumer runs the epilogue, where it is not the tile: " of ...", or ""."""
         return ""
 
-    def numbers(self, c: Candidate) -> Mapping[str, tuple[Any, str]]:
+    def numbers(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[Any, str]]:
         """Fields of GemmTiling: value, and where it comes from."""
         return {}
 
