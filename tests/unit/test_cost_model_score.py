@@ -19,6 +19,7 @@ from cutegen.families.gemm import FAMILY, cores
 from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.cores import rank, sketch
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
+from cutegen.families.gemm.features.split_k import feature
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.report.score import WITHIN, Pick, Score, Timed, TimedProblem, describe_score, load_timed, score_model
 from cutegen.resolve import resolve_file
@@ -124,7 +125,7 @@ def _rank_cores(run: int, dtype: str, problem: GemmProblem, shape: Shape, tried:
     work = describe_work(problem, shape, device)
     work = work._replace(form=work.form._replace(in_pieces=False))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cores, "split_k_sum", lambda *_: ("ordered_parallel", ""))
+        patch.setattr(feature, "choose_sum", lambda *_: ("ordered_parallel", ""))
         patch.setattr(cores, "describe_work", lambda *_: work)
         order = list(rank(problem, {core: kernel.stages for core, kernel in by_core.items()}, device, [shape]))
     modelled = [estimate(by_core[core].candidate(problem, run), work, device) for core in order]

@@ -24,16 +24,17 @@ from cutegen.families.gemm.cores import (
 )
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, may_spill, sharing_ctas, subtiles, threads
+from cutegen.families.gemm.features.feature import MANY_ROWS
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.gather_rules import needed_registers
-from cutegen.families.gemm.load_rules import grouped_ahead, load_ahead_a, load_ahead_b, multicast_a, multicast_b
+from cutegen.families.gemm.load_rules import multicast_a, multicast_b
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.shared_memory import smem_size
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
-from cutegen.families.refusal import Predicate, Refusal
+from cutegen.families.refusal import Refusal
 from cutegen.families.register_rules import most_consumer_registers
 
 # consumers -> setmaxnreg pairs (producer, consumer); with two and three consumers they use up the register file.
@@ -45,8 +46,6 @@ RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
 PROMOTED_RINGS = ((4, 4, 4), (4, 2, 3), *RINGS)
 RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
-MANY_ROWS = "rows are taken to be many"
-AHEAD_ROWS = 64  # of the other operand, up to which one that is ready is loaded before the wait
 
 
 def choose(
@@ -227,9 +226,6 @@ class _Settling:
         """What there is to overlap with the kernels in front and behind."""
         self.settle(WHY_WAIT, pdl_wait=PDL_WAIT)
         self.settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
-        for field, rule in (("load_ahead_a", load_ahead_a), ("load_ahead_b", load_ahead_b)):
-            ahead, why = _ahead(self.problem, self.c, field, rule, self.arch, self.shapes)
-            self.settle(why, **{field: ahead})
 
 
 def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tuple[int, str]:
@@ -240,23 +236,6 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tup
         return peers, f"{peers} CTAs of the cluster along {along} share it"
     gathered = operand is problem.gathered
     return 1, "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
-
-
-def _ahead(
-    problem: GemmProblem, c: Candidate, field: str, rule: Predicate, arch: Arch, shapes: Sequence[Shape]
-) -> tuple[bool, str]:
-    """Whether to load an operand before the wait for the kernel in front, and why. rule: about that field."""
-    sooner = c.vary(**{field: True})
-    for refuse in (rule, grouped_ahead):
-        if finding := refuse(problem, sooner, arch):
-            return False, finding.reason
-    if c.gather == COPIED:
-        return False, "the preceding kernel copies rows, and is short"
-    if not shapes:
-        return False, f"{MANY_ROWS} where no shape is known, and then it costs up to 3%"
-    few = max(shape.n if field == "load_ahead_a" else shape.m for shape in shapes) <= AHEAD_ROWS
-    rows = f"{'at most' if few else 'more than'} {AHEAD_ROWS} rows of the other operand"
-    return few, f"{rows}: {'0 to 10% less' if few else 'up to 3% more'} time in launches back to back"
 
 
 def _why_gather(c: Candidate, shapes: Sequence[Shape]) -> str:

@@ -18,7 +18,6 @@ from cutegen.families.gemm.candidate import (
     RASTER_ORDERS,
     Candidate,
     Core,
-    ahead_knobs,
 )
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, describe_work, estimate
 from cutegen.families.gemm.features.feature_list import FEATURES
@@ -100,7 +99,6 @@ def _variations(
     """Knobs, by Candidate field, in which a candidate may be better otherwise without the model knowing it."""
     if c.load_stages:
         yield from ({"load_stages": stages} for stages in LOAD_STAGES if stages != c.load_stages)
-    yield from ({field: not getattr(c, field)} for field, name in ahead_knobs(problem).items() if name in problem.ready)
     for feature in FEATURES:
         yield from feature.vary(problem, c, arch, unordered)
     if estimate(c, work, device).waves == 1:

@@ -104,7 +104,8 @@ class Warpgroups(Section):
     consumer: Consumer = Consumer()
 
 
-class Tma(Section):
+@extend_section("tma.{a}", FEATURE_KNOBS)
+class Tma(Section, defer_build=True):
     """Knobs of one tensor's bulk copies."""
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
@@ -112,10 +113,6 @@ class Tma(Section):
     gather: GatherWay | Auto = knob(
         "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
         "time; copy: a preceding launch copies them to scratch, in order, where TMA loads them and can multicast them."
-    )
-    load_ahead: bool | Auto = knob(
-        "Load this operand into the ring's free slots before the wait for the preceding kernel (`pdl.wait`), where "
-        "`pdl.ready` names it."
     )
     store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
         default="auto",

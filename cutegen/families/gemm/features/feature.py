@@ -13,6 +13,8 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.model.kernel import Pipeline
 from cutegen.model.smem import SmemField, SmemRegion
 
+MANY_ROWS = "rows are taken to be many"  # how reasons call that no shape is known
+
 
 class Buffer(NamedTuple):
     """A scratch argument by its field in GemmTiling. elements: (in all, for each cluster tile). source: in words."""
@@ -99,6 +101,11 @@ class Feature:
         which sums may differ from run to run among them. In the spec's frame."""
         return iter(())
 
+    def refuse_listed(self, problem: GemmProblem, field: str, value: object) -> tuple[str, str, str] | None:
+        """(rule, reason, remedy) of what refuses a value that `tune` lists for a knob, whatever the others are. In the
+        spec's frame."""
+        return None
+
     def without_operands(self, rest: GemmProblem, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The instances of a kernel as they are for what is left of the problem without optional operands. In the
         spec's frame."""
@@ -144,6 +151,10 @@ class Feature:
     def terms(self, c: Candidate) -> Mapping[str, tuple[object, str]]:
         """What stands in braces in sources: its value here, and what it is in every tiling."""
         return {}
+
+    def loads_before_wait(self, c: Candidate) -> int:
+        """Operands that the code loads before the wait for the preceding kernel."""
+        return 0
 
     def atomics(self, problem: GemmProblem, c: Candidate) -> int:
         """Atomic operations in the code."""

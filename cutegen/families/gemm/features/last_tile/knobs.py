@@ -41,7 +41,7 @@ KNOBS = (
         "there.",
         follows="load_stages",
         after="load_stages",
-        text_after="load_ahead_b",
+        text_after="gather",
         words={STAGES_OF_A: "boxes", EPILOGUE_RINGS: "no_boxes"},
         is_idle=_says_nothing,
     ),
