@@ -78,7 +78,7 @@ HELD = {
     "files with the knob tiling.raster.group": 11,
     "files with the knob pipeline.epilogue_stages": 16,
     "files with the knob pdl": 40,
-    "files with the feature split_k": 22,
+    "files with the feature split_k": 20,
     "files with the feature gather": 82,
     "files with the feature groups": 78,
     "files with the feature block_scales": 15,
