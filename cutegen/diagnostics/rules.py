@@ -43,6 +43,6 @@ NOT_YET_SUPPORTED = register(
         "this part of the language has no lowering in this release",
         "The language has room for what comes later. What is refused here parses, and the message names what is "
         "supported today.",
-        "groups: {counts: rows}\ntiling: {split_k: 2}",
+        "groups: {counts: rows}\nepilogue: {d: acc, bias_grad: sum(d, m)}",
     )
 )

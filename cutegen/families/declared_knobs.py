@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from pydantic import create_model
@@ -17,17 +17,17 @@ Extended = TypeVar("Extended", bound=Section)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredKnob:
-    """annotation, description: of its key in a spec. follows: the key of its section that it comes behind; after: the
-    same of the family's table, by field. text_after: where it decides which text a kernel has, the same of such knobs;
-    "" for a number of the kernel. is_idle: whether it says nothing of a candidate."""
+    """A knob, and all that is asked of it elsewhere."""
 
     knob: Knob
-    annotation: Any
-    description: str
-    follows: str
-    after: str
-    text_after: str = ""
-    is_idle: Callable[[Any], bool] = lambda c: False
+    annotation: Any  # of its value in a spec, but for `auto`
+    description: str  # of its key in a spec
+    follows: str  # the key of its section that it comes behind
+    after: str  # the field that it comes behind in the family's table
+    text_after: str = ""  # the same among knobs that decide which text a kernel has; "" for a number of the kernel
+    words: Mapping[str, str] = field(default_factory=dict)  # in names of modules, for values that say too little
+    exchanged: str = ""  # the field that it trades values with where operands trade places
+    is_idle: Callable[[Any, Any], bool] = lambda problem, c: False  # whether it says nothing of a candidate
 
 
 def insert_knobs(table: Sequence[Knob], declared: Iterable[DeclaredKnob]) -> tuple[Knob, ...]:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from cutegen.families.gemm.candidate import EPILOGUE_RINGS, KNOBS, STAGES_OF_A, STRUCTURAL, Candidate, structure
-from cutegen.families.gemm.last_tile import boxes_misfit
+from cutegen.families.gemm.candidate import FEATURE_KNOBS, KNOBS, STRUCTURAL, Candidate, structure
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.omission import list_omissions, suffix, without
-from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.tiling import describe_tiling
@@ -19,7 +18,7 @@ from cutegen.families.tuned import TunedRow
 Row: TypeAlias = "tuple[When, Candidate]"
 # For values that say too little alone: what stands before any of a knob, or for one.
 BEFORE = {"pdl_trigger": "trigger_", "promote_every": "promote_"}
-INSTEAD = {("last_tile", STAGES_OF_A): "boxes", ("last_tile", EPILOGUE_RINGS): "no_boxes"}
+INSTEAD = {(one.knob.field, value): said for one in FEATURE_KNOBS for value, said in one.words.items()}
 PDL_WORDS = {(True, "last_tile"): "pdl", (False, "none"): "no_pdl"}  # by (pdl.wait, pdl.trigger)
 
 
@@ -57,8 +56,8 @@ def _omit(problem: GemmProblem, kernel: GemmKernel, omitted: tuple[str, ...]) ->
     candidates = [t.candidate for t in kernel.tilings]
     if not rest.kernel_epilogue.tiles:
         candidates = [replace(c, load_stages=0) for c in candidates]
-    if any(boxes_misfit(*kernel_frame(rest, c)) for c in candidates):  # a stage holds fewer columns of what is left
-        candidates = [replace(c, last_tile=EPILOGUE_RINGS) for c in candidates]
+    for feature in FEATURES:
+        candidates = [*feature.without_operands(rest, candidates)]
     tilings = []
     for t, c in zip(kernel.tilings, candidates):
         tilings.append(replace(describe_tiling(rest, c, t.name + end, module), omitted=omitted))

@@ -11,8 +11,6 @@ from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import most_stages, other_registers
 from cutegen.families.gemm.candidate import (
     COPIED,
-    EPILOGUE_RINGS,
-    STAGES_OF_A,
     Candidate,
     Core,
     cluster_size,
@@ -26,17 +24,17 @@ from cutegen.families.gemm.cores import (
 )
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, may_spill, sharing_ctas, subtiles, threads
+from cutegen.families.gemm.features.feature import MANY_ROWS
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.gather_rules import needed_registers
-from cutegen.families.gemm.last_tile import LAST_TILE_RULES
-from cutegen.families.gemm.load_rules import grouped_ahead, load_ahead_a, load_ahead_b, multicast_a, multicast_b
+from cutegen.families.gemm.load_rules import multicast_a, multicast_b
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.shared_memory import smem_size
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
-from cutegen.families.refusal import Predicate, Refusal
+from cutegen.families.refusal import Refusal
 from cutegen.families.register_rules import most_consumer_registers
 
 # consumers -> setmaxnreg pairs (producer, consumer); with two and three consumers they use up the register file.
@@ -48,8 +46,6 @@ RINGS = ((2, 4, 4), (2, 2, MIN_STAGES), (2, 1, MIN_STAGES))
 PROMOTED_RINGS = ((4, 4, 4), (4, 2, 3), *RINGS)
 RING_GROWTH = 4  # epilogue slots that leftover SMEM buys
 MAX_CONSUMER_REGISTERS = 240
-MANY_ROWS = "rows are taken to be many"
-AHEAD_ROWS = 64  # of the other operand, up to which one that is ready is loaded before the wait
 
 
 def choose(
@@ -135,7 +131,8 @@ def complete(
     settling.registers()
     settling.rings()
     settling.order()
-    settling.last()
+    for feature in FEATURES:
+        feature.settle_last(settling)
     settling.rows()
     settling.neighbours()
     return Choice(settling.c, settling.reasons)
@@ -209,18 +206,13 @@ class _Settling:
         why_order = "m and n of the known shapes" if shapes else "the default where no shape is known"
         self.settle(why_order, raster_order="along_n" if along_n else "along_m")
         self.settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
-        if c.last_tile == STAGES_OF_A and "last_tile" in self.fixed:
-            self.settle("a CTA has to know which tile is its last", scheduler="static_persistent")
+        if why_static := next(filter(None, (feature.why_static(c) for feature in FEATURES)), ""):
+            self.settle(why_static, scheduler="static_persistent")
         elif cluster_size(c) > 2:
             late = "GPCs do not hold whole clusters of 4: the last ones start late, and take what is left"
             self.settle(late, scheduler="dynamic_persistent")
         else:
             self.settle("tiles take the same time: all have the same k", scheduler="static_persistent")
-
-    def last(self) -> None:
-        """What the last tile of a CTA goes through."""
-        ring, why = _last_tile(self.problem, self.c, self.arch)
-        self.settle(why, last_tile=ring)
 
     def rows(self) -> None:
         """Which operand has the rows of a tile, and how gathered ones come to it."""
@@ -234,9 +226,6 @@ class _Settling:
         """What there is to overlap with the kernels in front and behind."""
         self.settle(WHY_WAIT, pdl_wait=PDL_WAIT)
         self.settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
-        for field, rule in (("load_ahead_a", load_ahead_a), ("load_ahead_b", load_ahead_b)):
-            ahead, why = _ahead(self.problem, self.c, field, rule, self.arch, self.shapes)
-            self.settle(why, **{field: ahead})
 
 
 def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tuple[int, str]:
@@ -247,34 +236,6 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tup
         return peers, f"{peers} CTAs of the cluster along {along} share it"
     gathered = operand is problem.gathered
     return 1, "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
-
-
-def _ahead(
-    problem: GemmProblem, c: Candidate, field: str, rule: Predicate, arch: Arch, shapes: Sequence[Shape]
-) -> tuple[bool, str]:
-    """Whether to load an operand before the wait for the kernel in front, and why. rule: about that field."""
-    sooner = c.vary(**{field: True})
-    for refuse in (rule, grouped_ahead):
-        if finding := refuse(problem, sooner, arch):
-            return False, finding.reason
-    if c.gather == COPIED:
-        return False, "the preceding kernel copies rows, and is short"
-    if not shapes:
-        return False, f"{MANY_ROWS} where no shape is known, and then it costs up to 3%"
-    few = max(shape.n if field == "load_ahead_a" else shape.m for shape in shapes) <= AHEAD_ROWS
-    rows = f"{'at most' if few else 'more than'} {AHEAD_ROWS} rows of the other operand"
-    return few, f"{rows}: {'0 to 10% less' if few else 'up to 3% more'} time in launches back to back"
-
-
-def _last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> tuple[str, str]:
-    """What a CTA's last tile goes through, and why."""
-    if not problem.kernel_epilogue.tiles:
-        return EPILOGUE_RINGS, "no tile is loaded, and stores alone gain 1 to 4% with wide tiles, or lose 1%"
-    through = c.vary(last_tile=STAGES_OF_A)
-    for refuse in LAST_TILE_RULES:
-        if finding := refuse(problem, through, arch):
-            return EPILOGUE_RINGS, finding.reason
-    return STAGES_OF_A, "the tile that is read is there when the MMAs end, and nothing hides the last epilogue"
 
 
 def _why_gather(c: Candidate, shapes: Sequence[Shape]) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from cutegen.families.declared_knobs import DeclaredKnob, insert_knobs, insert_structural
+from cutegen.families.gemm.features.last_tile import knobs as last_tile
+from cutegen.families.gemm.features.load_ahead import knobs as load_ahead
 from cutegen.families.gemm.features.split_k import knobs as split_k
 from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
 from cutegen.families.pdl import PDL_TRIGGERS
@@ -26,13 +28,10 @@ NEVER: Never = "never"
 # How rows that an index names come to the ring of A and B.
 GatherWay: TypeAlias = Literal["cp_async", "copy"]
 BY_THREADS, COPIED = get_args(GatherWay)
-# The rings of `pipeline` that the epilogue of a CTA's last tile uses.
-LastTile: TypeAlias = Literal["epilogue_stages", "stages"]
-EPILOGUE_RINGS, STAGES_OF_A = get_args(LastTile)
 
 
 # Knobs that features declare. Candidate has their fields.
-FEATURE_KNOBS: tuple[DeclaredKnob, ...] = (*split_k.KNOBS,)
+FEATURE_KNOBS: tuple[DeclaredKnob, ...] = (*split_k.KNOBS, *last_tile.KNOBS, *load_ahead.KNOBS)
 
 
 class Core(NamedTuple):
@@ -48,15 +47,14 @@ class Core(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidate(split_k.SplitK):
+class Candidate(split_k.SplitK, last_tile.LastTile, load_ahead.LoadAhead):
     """Every knob with a value; those of features are in their folders.
 
     tile: CTA tile (m, n, k), elements. cluster: CTAs (m, n). stages: slots of the A/B ring; store_stages, load_stages:
     slots of the rings of stored and of loaded epilogue tiles (load_stages 0 without loaded tiles). *_registers:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
     swizzle_*: bytes of a swizzled SMEM row. promote_every: MMAs along k that the
-    tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows. load_ahead_*:
-    loaded before the wait for the kernel in front. last_tile: what a CTA's last tile goes through, see last_tile.py.
+    tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows.
     """
 
     schedule: str
@@ -80,9 +78,6 @@ class Candidate(split_k.SplitK):
     pdl_trigger: str
     promote_every: int | str
     gather: str = field(default="none", metadata=SILENT)
-    load_ahead_a: bool = field(default=False, metadata=SILENT)
-    load_ahead_b: bool = field(default=False, metadata=SILENT)
-    last_tile: str = field(default=EPILOGUE_RINGS, metadata=SILENT)
 
     @property
     def promotes(self) -> bool:
@@ -125,7 +120,6 @@ _OWN_KNOBS = (
     Knob("stages", "pipeline.stages", integer(), part="around"),
     Knob("store_stages", "pipeline.epilogue_stages", integer(), part="around"),
     Knob("load_stages", "pipeline.load_stages", integer(), part="around"),
-    Knob("last_tile", "pipeline.last_tile", word(EPILOGUE_RINGS, STAGES_OF_A), part="around"),
     Knob("producer_registers", "warpgroups.producer.registers", integer(), part="around"),
     Knob("consumer_registers", "warpgroups.consumer.registers", integer(), part="around"),
     Knob("multicast_a", "tma.{a}.multicast", integer(), part="around"),
@@ -140,41 +134,26 @@ _OWN_KNOBS = (
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
     Knob("promote_every", "accumulate.promote_every", either(integer(), word(NEVER)), part="around"),
     Knob("gather", "tma.{a}.gather", word(BY_THREADS, COPIED)),
-    Knob("load_ahead_a", "tma.{a}.load_ahead", boolean),
-    Knob("load_ahead_b", "tma.{b}.load_ahead", boolean),
 )
 KNOBS = insert_knobs(_OWN_KNOBS, FEATURE_KNOBS)
 
 # Which text a kernel module has; every other knob is a number that its instances differ in.
 _OWN_STRUCTURAL = (
-    "schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather", "load_ahead_a",
-    "load_ahead_b", "last_tile",
+    "schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather",
 )  # fmt: skip
 STRUCTURAL = insert_structural(_OWN_STRUCTURAL, FEATURE_KNOBS)
 
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
-    """Fields that say nothing and are in no lock: no tile is loaded, sums are not promoted, no rows are gathered,
-    no operand may be loaded ahead, not exactly one tile is loaded, so that a last tile is as any other; or what a
-    feature says of its own."""
+    """Fields that say nothing and are in no lock: no tile is loaded, sums are not promoted, no rows are gathered;
+    or what a feature says of its own."""
     idle = {
         "load_stages": c.load_stages == 0,
-        **{one.knob.field: one.is_idle(c) for one in FEATURE_KNOBS},
+        **{one.knob.field: one.is_idle(problem, c) for one in FEATURE_KNOBS},
         "promote_every": not problem.promotable,
         "gather": c.gather == "none",
-        "last_tile": c.last_tile == EPILOGUE_RINGS and not _loads_one_tile(problem),
-        **{field: name not in problem.ready for field, name in ahead_knobs(problem).items()},
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
-
-
-def _loads_one_tile(problem: GemmProblem) -> bool:
-    return len(problem.kernel_epilogue.tiles) == 1 and problem.groups is None
-
-
-def ahead_knobs(problem: GemmProblem) -> dict[str, str]:
-    """Fields that say whether an operand is loaded ahead, and its name."""
-    return {"load_ahead_a": problem.a.name, "load_ahead_b": problem.b.name}
 
 
 def structure(c: Candidate) -> tuple[object, ...]:

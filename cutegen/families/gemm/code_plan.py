@@ -45,7 +45,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         multicast=max(numbers.multicast) > 1,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
-        pdl_loads=tiling.candidate.load_ahead_a + tiling.candidate.load_ahead_b,
+        pdl_loads=sum(feature.loads_before_wait(c) for feature in FEATURES),
         # Of a dynamic schedule: claims, and the count of clusters that are done.
         atomics=2 * c.dynamic + sum(feature.atomics(problem, c) for feature in FEATURES),
         cluster_stores=sum(feature.cluster_stores(problem, c) for feature in FEATURES),

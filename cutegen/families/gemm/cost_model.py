@@ -6,7 +6,7 @@ Generated plans pick kernels by the same formula at run time, so it lies there, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -111,25 +111,23 @@ def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
     return Work(Shape(counted.m, counted.n, counted.k, counted.batch), form, device.rates, counted)
 
 
-# Knobs that the formula reads as they are.
-_READ = {*Instance._fields} - {"promote_every"}
-_OF_CORE = tuple(name for name in Core._fields if name in _READ and name != "gather")
-_OF_CANDIDATE = tuple(f.name for f in fields(Candidate) if f.name in _READ)
-_read_core, _read_candidate = attrgetter(*_OF_CORE), attrgetter(*_OF_CANDIDATE)
+# The fields of candidates that the formula reads, in its order; it has other words for a few.
+_READ = {"raster_along_m": "raster_order", "pingpong": "schedule"}
+_read = attrgetter(*(_READ.get(name, name) for name in Instance._fields))
+_ALONG_M, _PINGPONG, _PROMOTE = map(Instance._fields.index, ("raster_along_m", "pingpong", "promote_every"))
+_OF_CORE = [name for name in Core._fields if name in Instance._fields and name != "gather"]
 
 
 def instance_of(c: Candidate | Core) -> Instance:
     """What the formula reads of a candidate; of a core, with neutral other knobs."""
     pingpong = c.schedule == "pingpong"
     if isinstance(c, Core):
-        alike = dict(zip(_OF_CORE, _read_core(c)))
+        alike = {name: getattr(c, name) for name in _OF_CORE}
         return Instance(stages=1, raster_along_m=True, raster_group=1, pingpong=pingpong, **alike)
-    return Instance(
-        raster_along_m=c.raster_order == "along_m",
-        pingpong=pingpong,
-        promote_every=0 if c.promote_every == NEVER else int(c.promote_every),
-        **dict(zip(_OF_CANDIDATE, _read_candidate(c))),
-    )
+    values = [*_read(c)]
+    values[_ALONG_M], values[_PINGPONG] = c.raster_order == "along_m", pingpong
+    values[_PROMOTE] = 0 if c.promote_every == NEVER else int(c.promote_every)
+    return Instance._make(values)
 
 
 def estimate(c: Candidate, work: Work, device: Device) -> Estimate:

@@ -20,7 +20,7 @@ BATCH_INVARIANCE = Rule(
     "The dispatch sends calls with few rows to other kernels than calls with many. A row's bits stay the same only if "
     "all of them add the products of an element in the same order; floating-point sums depend on it. So do the columns "
     "of a row that an epilogue sums up, which tiles do first each for itself.",
-    "invariance: batch\ntiling: {split_k: 2}",
+    "invariance: batch\nportfolio: [{tile: [64, 128, 64]}, {tile: [64, 128, 128]}]",
 )
 
 

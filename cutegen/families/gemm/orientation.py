@@ -13,13 +13,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, OperandKind, Output, Passes, find_passes
-from cutegen.families.gemm.candidate import COPIED, Candidate, Core
+from cutegen.families.gemm.candidate import COPIED, FEATURE_KNOBS, Candidate, Core
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, RowGather, once_each
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.cost_model import Shape
 
-_SIDES = {"multicast_a": "multicast_b", "swizzle_a": "swizzle_b", "load_ahead_a": "load_ahead_b"}
+_SIDES = {"multicast_a": "multicast_b", "swizzle_a": "swizzle_b"}
+_SIDES |= {one.knob.field: one.exchanged for one in FEATURE_KNOBS if one.exchanged}
 EXCHANGED = {**_SIDES, **{b: a for a, b in _SIDES.items()}}
 """Candidate fields that trade places, both ways."""
 

@@ -8,7 +8,6 @@ from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate, cluster_size
 from cutegen.families.gemm.derived import INDEX_BYTES, QUEUE_STAGES, gather_warps, warpgroups_per_tile
 from cutegen.families.gemm.features.feature_list import FEATURES
-from cutegen.families.gemm.last_tile import boxes
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.tiling_numbers import Derived
 from cutegen.families.gemm.warps import (
@@ -22,8 +21,8 @@ from cutegen.families.gemm.warps import (
 from cutegen.model.kernel import Arrivals, Creation, NamedBarrier, Pipeline
 
 
-def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived, box_bytes: int) -> Iterator[Pipeline]:
-    """In the kernel's frame. box_bytes: of one box of a last tile, 0 where none is loaded."""
+def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[Pipeline]:
+    """In the kernel's frame."""
     every = consumer_warps(c)
     consumers = "consumer warpgroups" if c.schedule == "cooperative" else "the consumer whose turn it is"
     if c.consumers == 1:
@@ -31,11 +30,6 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived, box_bytes: in
     yield _operands(problem, c, d, consumers)
     if problem.kernel_epilogue.tiles:
         yield _tiles(problem, c, d, consumers)
-    if box_bytes:
-        full = f"1 arrival and {box_bytes} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
-        empty = "as in ab; no box is released, as none follows it"
-        yield Pipeline("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), box_bytes, full, empty,
-                       (LOAD_WARP,), every, own_empty=False)  # fmt: skip
     if c.dynamic:
         peers = cluster_size(c)
         full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"

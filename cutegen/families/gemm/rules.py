@@ -11,7 +11,6 @@ from cutegen.families.gemm import (
     form_rules,
     gather_rules,
     invariance,
-    last_tile,
     load_rules,
     promotion_rules,
 )
@@ -28,7 +27,6 @@ __all__ = [
     "form_rules",
     "gather_rules",
     "invariance",
-    "last_tile",
     "load_rules",
     "promotion_rules",
     "refusals",

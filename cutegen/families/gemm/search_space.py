@@ -9,25 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
 from cutegen.arch import Arch, Device
 from cutegen.families.gemm.auto import candidates, finish
 from cutegen.families.gemm.candidate import (
-    EPILOGUE_RINGS,
     RASTER_ORDERS,
-    STAGES_OF_A,
     Candidate,
     Core,
-    ahead_knobs,
 )
 from cutegen.families.gemm.cost_model import Estimate, Shape, Work, describe_work, estimate
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MAX_STAGES
-from cutegen.families.gemm.last_tile import LAST_TILE_RULES
-from cutegen.families.gemm.orientation import kernel_frame, kernel_shape
+from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.tiling_numbers import derive
@@ -102,14 +97,10 @@ def _variations(
     problem: GemmProblem, c: Candidate, arch: Arch, device: Device, work: Work, unordered: bool
 ) -> Iterator[dict[str, Any]]:
     """Knobs, by Candidate field, in which a candidate may be better otherwise without the model knowing it."""
-    for feature in FEATURES:
-        yield from feature.vary(c, unordered)
     if c.load_stages:
         yield from ({"load_stages": stages} for stages in LOAD_STAGES if stages != c.load_stages)
-    yield from ({field: not getattr(c, field)} for field, name in ahead_knobs(problem).items() if name in problem.ready)
-    through = STAGES_OF_A if c.last_tile == EPILOGUE_RINGS else EPILOGUE_RINGS
-    if not any(refuse(*kernel_frame(problem, replace(c, last_tile=through)), arch) for refuse in LAST_TILE_RULES):
-        yield {"last_tile": through}
+    for feature in FEATURES:
+        yield from feature.vary(problem, c, arch, unordered)
     if estimate(c, work, device).waves == 1:
         return  # every CTA has one tile: no order to change, and nothing to store meanwhile
     yield {"scheduler": "dynamic_persistent"}

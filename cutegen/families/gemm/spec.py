@@ -12,7 +12,6 @@ from cutegen.families.gemm.candidate import (
     FEATURE_KNOBS,
     KNOBS,
     GatherWay,
-    LastTile,
     Never,
     RasterOrder,
     Schedule,
@@ -72,16 +71,13 @@ class Tiling(Section, defer_build=True):
     )
 
 
-class Pipeline(Section):
+@extend_section("pipeline", FEATURE_KNOBS)
+class Pipeline(Section, defer_build=True):
     """The depth of the rings in shared memory."""
 
     stages: Positive | Auto = knob("Slots of the ring of A and B tiles.")
     epilogue_stages: Positive | Auto = knob("Slots of the ring of output tiles, per output.")
     load_stages: Positive | Auto = knob("Slots of the ring of tiles that the epilogue reads.")
-    last_tile: LastTile | Auto = knob(
-        "What the epilogue of a CTA's last tile goes through. epilogue_stages: its own rings, as for every tile; "
-        "stages: the tile that it reads comes into stages of A as the last k tiles leave them, and results leave there."
-    )
 
 
 class Producer(Section):
@@ -108,7 +104,8 @@ class Warpgroups(Section):
     consumer: Consumer = Consumer()
 
 
-class Tma(Section):
+@extend_section("tma.{a}", FEATURE_KNOBS)
+class Tma(Section, defer_build=True):
     """Knobs of one tensor's bulk copies."""
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
@@ -116,10 +113,6 @@ class Tma(Section):
     gather: GatherWay | Auto = knob(
         "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
         "time; copy: a preceding launch copies them to scratch, in order, where TMA loads them and can multicast them."
-    )
-    load_ahead: bool | Auto = knob(
-        "Load this operand into the ring's free slots before the wait for the preceding kernel (`pdl.wait`), where "
-        "`pdl.ready` names it."
     )
     store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
         default="auto",

@@ -10,8 +10,8 @@ from cutegen.diagnostics import Diagnostic, Rule, register
 from cutegen.epilogue import Operand, Output
 from cutegen.families.decide import written_knobs
 from cutegen.families.gemm import problem_rules
-from cutegen.families.gemm.candidate import ahead_knobs, knobs_of
-from cutegen.families.gemm.load_rules import LOAD_AHEAD, write_ready
+from cutegen.families.gemm.candidate import FEATURE_KNOBS, knobs_of
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.knobs import show
@@ -151,7 +151,9 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
 
 def _tma(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     operands = (problem.a.name, problem.b.name)
-    fitting = {"multicast": operands, "swizzle": operands, "load_ahead": operands, "store": problem.outputs}
+    declared = (one.knob.path for one in FEATURE_KNOBS)
+    own = {path[-1]: operands for path in declared if path[0] == "tma"}
+    fitting = {"multicast": operands, "swizzle": operands, **own, "store": problem.outputs}
     fitting["gather"] = (problem.gathered.name,) if problem.gathered else ()
     for name, knobs in spec.tma.items():
         for key, fit in fitting.items():
@@ -177,13 +179,12 @@ def _ready(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[
 def _tune(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     knobs = knobs_of(problem)
     written = written_knobs(spec, knobs)
-    unready = {field: name for field, name in ahead_knobs(problem).items() if name not in problem.ready}
     for knob in knobs:
         for index, value in enumerate(getattr(spec.tune, knob.short)):
-            if knob.field in unready and value is True:
-                message = f"pdl.ready does not name `{unready[knob.field]}`"
-                remedy = f"write `pdl: {{{write_ready(problem, unready[knob.field])}}}` if it holds"
-                yield doc.diagnostic(LOAD_AHEAD.id, ("tune", knob.short, index), message, remedy)
+            for feature in FEATURES:
+                if refused := feature.refuse_listed(problem, knob.field, value):
+                    rule, message, remedy = refused
+                    yield doc.diagnostic(rule, ("tune", knob.short, index), message, remedy)
             if knob.field in written and value != written[knob.field]:
                 message = f"a candidate {show(value)}, but `{knob.key}` is written: {show(written[knob.field])}"
                 remedy = f"drop it, or leave `{knob.key}` open"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP
-from cutegen.families.gemm.candidate import STAGES_OF_A, Candidate, cluster_size
+from cutegen.families.gemm.candidate import Candidate, cluster_size
 from cutegen.families.gemm.derived import (
     EPILOGUE_COLUMNS,
     QUEUE_COUNTERS,
@@ -18,7 +18,6 @@ from cutegen.families.gemm.derived import (
 )
 from cutegen.families.gemm.features.feature import Buffer
 from cutegen.families.gemm.features.feature_list import FEATURES
-from cutegen.families.gemm.last_tile import box, boxed_tiles
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.pipelines import (
     LOAD_WARP,
@@ -62,10 +61,9 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
         raster_group=c.raster_group,
         **_work_numbers(problem, c, d),
     )
-    box_bytes = _box_numbers(problem, c).get("box_bytes", 0)
     model = KernelModel(
         roles=_roles(problem, c),
-        pipelines=tuple(list_pipelines(problem, c, d, box_bytes)),
+        pipelines=tuple(list_pipelines(problem, c, d)),
         smem=d.smem,
         barriers=list_barriers(problem, c),
     )
@@ -139,17 +137,17 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
 def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, Any]:
     """What GemmTiling has beside, by features and where tiles are handed out dynamically, or where tiles are transposed
     and scratch is counted by them."""
-    numbers: dict[str, Any] = {name: value for name, (value, _) in _feature_numbers(c).items()}
+    numbers: dict[str, Any] = {name: value for name, (value, _) in _feature_numbers(problem, c).items()}
     if c.dynamic:
         numbers |= {"queue_stages": QUEUE_STAGES, "queue_readers": d.queue_readers}
     scratch = _scratch(problem, c)
     if scratch or (c.swap_ab and problem.epilogue.reductions):
         numbers["covers"] = d.covers
-    return numbers | {buffer.name: buffer.elements for buffer in scratch} | _box_numbers(problem, c)
+    return numbers | {buffer.name: buffer.elements for buffer in scratch}
 
 
-def _feature_numbers(c: Candidate) -> dict[str, tuple[Any, str]]:
-    return {name: number for feature in FEATURES for name, number in feature.numbers(c).items()}
+def _feature_numbers(problem: GemmProblem, c: Candidate) -> dict[str, tuple[Any, str]]:
+    return {name: number for feature in FEATURES for name, number in feature.numbers(problem, c).items()}
 
 
 def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
@@ -164,26 +162,15 @@ def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
     return list(found.values())
 
 
-def _box_numbers(problem: GemmProblem, c: Candidate) -> dict[str, Any]:
-    """What GemmTiling has beside, where a last tile goes through stages of A."""
-    tiles = boxed_tiles(problem)
-    if c.last_tile != STAGES_OF_A or tiles is None:
-        return {}
-    rows, columns = box(problem, c)
-    return {"box": (rows, columns), **({"box_bytes": rows * columns * tiles.dtype.bytes} if tiles.loaded else {})}
-
-
 def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     gather = " + {gather_warps}" if problem.gather else ""
     loads = 1 + bool(problem.kernel_epilogue.tiles)
     sources = {
-        **{name: source for name, (_, source) in _feature_numbers(c).items()},
+        **{name: source for name, (_, source) in _feature_numbers(problem, c).items()},
         **{buffer.name: buffer.source for buffer in _scratch(problem, c)},
         "queue_stages": "tiles that readers of the queue may be apart",
         "queue_readers": f"{loads} load warps{gather} + {{consumer_warps}}",
         "covers": "tile x cluster, transposed: (m, n) of the product" if c.swap_ab else "tile x cluster, (m, n)",
-        "box": "all rows of the tile, and the columns that fill a stage of A",
-        "box_bytes": f"box x {boxed.dtype.bytes} B" if (boxed := boxed_tiles(problem)) else "",
     }
     return {field: sources[field] for field in _work_numbers(problem, c, derive(problem, c))}
 
@@ -193,8 +180,7 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     scale = [problem.row_scale[0].name] if problem.row_scale else []
     loaded = operands + ([] if problem.gathers_row_scale else scale)
     load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
-    if "box_bytes" in _box_numbers(problem, c):
-        load += f", at the end boxes of {problem.kernel_epilogue.tiles[0].name}"
+    load += "".join(feature.loads(problem, c) for feature in FEATURES)
     roles = [Role(LOAD_WARP, c.producer_registers, load)]
     if tiles := problem.kernel_epilogue.tiles:
         what = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"

@@ -13,6 +13,8 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.model.kernel import Pipeline
 from cutegen.model.smem import SmemField, SmemRegion
 
+MANY_ROWS = "rows are taken to be many"  # how reasons call that no shape is known
+
 
 class Buffer(NamedTuple):
     """A scratch argument by its field in GemmTiling. elements: (in all, for each cluster tile). source: in words."""
@@ -83,14 +85,31 @@ class Feature:
     def settle(self, settling: Settling) -> None:
         """Values and reasons of the feature's knobs, once the core is settled, and before rings and registers are."""
 
+    def why_static(self, c: Candidate) -> str:
+        """Why CTAs have to get their tiles by position; "" where they need not."""
+        return ""
+
+    def settle_last(self, settling: Settling) -> None:
+        """The same of knobs that depend on rings, and on how CTAs get their tiles."""
+
     def kind(self, c: Candidate) -> object:
         """What makes candidates ones of several kinds to a search."""
         return None
 
-    def vary(self, c: Candidate, unordered: bool) -> Iterator[dict[str, Any]]:
+    def vary(self, problem: GemmProblem, c: Candidate, arch: Arch, unordered: bool) -> Iterator[dict[str, Any]]:
         """Knobs in which a candidate may be better otherwise without the cost model knowing it. unordered: those with
         which sums may differ from run to run among them. In the spec's frame."""
         return iter(())
+
+    def refuse_listed(self, problem: GemmProblem, field: str, value: object) -> tuple[str, str, str] | None:
+        """(rule, reason, remedy) of what refuses a value that `tune` lists for a knob, whatever the others are. In the
+        spec's frame."""
+        return None
+
+    def without_operands(self, rest: GemmProblem, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The instances of a kernel as they are for what is left of the problem without optional operands. In the
+        spec's frame."""
+        return candidates
 
     # -- what a kernel has --
 
@@ -112,11 +131,15 @@ class Feature:
         """Pipelines before that of stores. consumers: what the warps are called that compute."""
         return iter(())
 
+    def loads(self, problem: GemmProblem, c: Candidate) -> str:
+        """What else the load warp loads: ", ...", or ""."""
+        return ""
+
     def finishes(self, c: Candidate) -> str:
         """Of what a consumer runs the epilogue, where it is not the tile: " of ...", or ""."""
         return ""
 
-    def numbers(self, c: Candidate) -> Mapping[str, tuple[Any, str]]:
+    def numbers(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[Any, str]]:
         """Fields of GemmTiling: value, and where it comes from."""
         return {}
 
@@ -128,6 +151,10 @@ class Feature:
     def terms(self, c: Candidate) -> Mapping[str, tuple[object, str]]:
         """What stands in braces in sources: its value here, and what it is in every tiling."""
         return {}
+
+    def loads_before_wait(self, c: Candidate) -> int:
+        """Operands that the code loads before the wait for the preceding kernel."""
+        return 0
 
     def atomics(self, problem: GemmProblem, c: Candidate) -> int:
         """Atomic operations in the code."""

@@ -6,9 +6,11 @@ from math import prod
 
 from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.features.feature import Feature
+from cutegen.families.gemm.features.last_tile.feature import LastTileFeature
+from cutegen.families.gemm.features.load_ahead.feature import LoadAheadFeature
 from cutegen.families.gemm.features.split_k.feature import SplitKFeature
 
-FEATURES: tuple[Feature, ...] = (SplitKFeature(),)
+FEATURES: tuple[Feature, ...] = (SplitKFeature(), LoadAheadFeature(), LastTileFeature())
 
 
 def ctas_per_tile(c: Candidate | Core) -> int:

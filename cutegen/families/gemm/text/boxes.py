@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.families.gemm.candidate import STAGES_OF_A, Candidate
-from cutegen.families.gemm.last_tile import boxed_tiles
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.features.last_tile.stage_boxes import boxed_tiles
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.tensors import TileText
@@ -51,7 +51,7 @@ def boxes_text(
 ) -> BoxesText | None:
     """In the kernel's frame."""
     tiles = boxed_tiles(problem)
-    if structure.last_tile != STAGES_OF_A or tiles is None:
+    if not structure.in_boxes or tiles is None:
         return None
     return BoxesText(
         loaded=inputs.tiles[0] if tiles.loaded else None,

@@ -86,7 +86,7 @@ class SplitKFeature(Feature):
     def kind(self, c: Candidate) -> object:
         return c.split_k > 1
 
-    def vary(self, c: Candidate, unordered: bool) -> Iterator[dict[str, Any]]:
+    def vary(self, problem: GemmProblem, c: Candidate, arch: Arch, unordered: bool) -> Iterator[dict[str, Any]]:
         if c.split_k > 1:
             others = (s for s in SPLIT_K_SUMS if s != c.split_k_sum and (unordered or s != UNORDERED))
             yield from ({"split_k_sum": s} for s in others)
@@ -126,7 +126,7 @@ class SplitKFeature(Feature):
     def finishes(self, c: Candidate) -> str:
         return " of its share" * c.in_cluster
 
-    def numbers(self, c: Candidate) -> Mapping[str, tuple[Any, str]]:
+    def numbers(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[Any, str]]:
         return {"split_k": (c.split_k, "tiling.split_k")} if c.split_k > 1 else {}
 
     def scratch(self, problem: GemmProblem, c: Candidate) -> Iterator[Buffer]:

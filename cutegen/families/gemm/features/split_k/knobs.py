@@ -58,6 +58,6 @@ KNOBS = (
         follows="split_k",
         after="split_k",
         text_after="scheduler",
-        is_idle=lambda c: c.split_k == 1,
+        is_idle=lambda problem, c: c.split_k == 1,
     ),
 )

@@ -1,18 +1,16 @@
-"""The last tile of a CTA: its epilogue's tiles may go through stages of A, which no k tile needs any more, in boxes as
-large as a stage. All of it is in the kernel's frame."""
+"""Boxes of the epilogue's tiles, each as large as a stage of A. All of it is in the kernel's frame."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch.architecture import SWIZZLES, Arch
-from cutegen.diagnostics import NOT_YET_SUPPORTED, Rule
+from cutegen.arch.architecture import SWIZZLES
 from cutegen.dtypes import DType
 from cutegen.epilogue import Operand, Output
-from cutegen.families.gemm.candidate import EPILOGUE_RINGS, STAGES_OF_A, Candidate
+from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import epilogue_tile, output_tile
+from cutegen.families.gemm.features.last_tile.knobs import EPILOGUE_RINGS
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
 
 
@@ -66,63 +64,10 @@ def boxes(problem: GemmProblem, c: Candidate) -> int:
     return output_tile(problem, c)[1] // columns if columns else 0
 
 
-_RULE = Rule(
-    "last-tile",
-    "the last tile of a CTA goes through stages of A where the CTA knows which is its last, in boxes that fill a stage",
-    "With `last_tile: stages` the load warp brings the tile that the epilogue reads into stages of A as the last k "
-    "tiles leave them, and results are staged there as well, all rows of a tile and 128 bytes or more of each at once. "
-    "No epilogue slot is waited for, and there is one barrier a box. A CTA has to know that no tile follows, so "
-    "the scheduler is static and k is not split.",
-    "scheduler: dynamic_persistent\npipeline: {last_tile: stages}",
-)
-
-
-@BOOK.declare_form(NOT_YET_SUPPORTED, "last_tile")
-def unsupported_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if c.last_tile != STAGES_OF_A:
-        return None
-    program = problem.kernel_epilogue
-    lacking = {
-        "a grouped product": problem.groups is not None,
-        "rows that threads gather": problem.gather is not None,
-        "values of blocks": bool(program.block or program.block_outputs),
-    }
-    found = next((what for what, has in lacking.items() if has), None)
-    if found is None:
-        return None
-    return f"`last_tile: {STAGES_OF_A}` with {found} is not yet supported", f"use last_tile: {EPILOGUE_RINGS}"
-
-
-@BOOK.declare_form(_RULE, "last_tile", "scheduler", "split_k")
-def known_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if c.last_tile != STAGES_OF_A:
-        return None
-    if boxed_tiles(problem) is None:
-        tiles, outputs = problem.kernel_epilogue.tiles, problem.kernel_epilogue.outputs
-        what = f"loads {len(tiles)} tiles: only one" if tiles else f"stores {len(outputs)} tiles: only one"
-        if len(outputs) == 1 and not tiles:
-            what = f"loads no tile, and threads store `{outputs[0].name}`: only tiles that TMA moves"
-        return f"the epilogue {what} can go through stages of A", f"use last_tile: {EPILOGUE_RINGS}"
-    if c.dynamic:
-        reason = "a dynamic scheduler hands out the next tile while this one is stored: none is known to be the last"
-        return reason, f"use static_persistent, or last_tile: {EPILOGUE_RINGS}"
-    if c.split_k > 1:
-        return (
-            f"split_k = {c.split_k}: not every CTA stores its last part",
-            f"use last_tile: {EPILOGUE_RINGS}, or split_k: 1",
-        )
-    return None
-
-
-@BOOK.declare_fit(_RULE, "last_tile", "tile", "stages")
-def boxed_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    return boxes_misfit(problem, c)
-
-
 def boxes_misfit(problem: GemmProblem, c: Candidate) -> Objection | None:
     """Why boxes of these tiles do not fit this ring of A."""
     tiles = boxed_tiles(problem)
-    if c.last_tile != STAGES_OF_A or tiles is None:
+    if not c.in_boxes or tiles is None:
         return None
     remedy = f"use last_tile: {EPILOGUE_RINGS}"
     rows, columns = box(problem, c)
@@ -140,6 +85,3 @@ def boxes_misfit(problem: GemmProblem, c: Candidate) -> Objection | None:
     if count > c.stages:
         return f"{what}: the tile takes {count} of them, and the ring has {c.stages}", f"{remedy}, or more stages"
     return None
-
-
-LAST_TILE_RULES = (unsupported_last_tile, known_last_tile, boxed_last_tile)

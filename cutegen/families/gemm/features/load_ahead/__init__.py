@@ -1,0 +1,1 @@
+"""Operands that are ready early, loaded before the wait for the preceding kernel."""
