@@ -71,7 +71,7 @@ HELD = {
     "% of lines of mla_decode kernels not of templates alone": 14,
     "% of lines of mla_decode kernels wholly from Python": 4,
     "% of characters of mla_decode kernels from Python": 7,
-    "functions entered to render the plain GEMM": 221,
+    "functions entered to render the plain GEMM": 223,
     "import circles": 0,
     "modules in import circles": 0,
     "modules in the largest circle": 0,
@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 11,
     "names of several modules": 52,
     "names of several classes": 38,
-    "lines of cutegen/": 48200,
+    "lines of cutegen/": 48240,
     "lines of templates/": 4050,
 }
 
