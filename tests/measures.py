@@ -71,7 +71,7 @@ HELD = {
     "% of lines of mla_decode kernels not of templates alone": 14,
     "% of lines of mla_decode kernels wholly from Python": 4,
     "% of characters of mla_decode kernels from Python": 7,
-    "functions entered to render the plain GEMM": 221,
+    "functions entered to render the plain GEMM": 224,
     "import circles": 0,
     "modules in import circles": 0,
     "modules in the largest circle": 0,

@@ -1,8 +1,8 @@
 """Names that generated source has besides those of a spec, by family, and where names of a spec would clash with them.
 
 generated_names.json lists them by scope of the generated modules: `made`, what stands there of a spec, with the kind of
-name in braces (`m_{input}`), and `fixed`, the names that could be one of these. A test collects it from rendered
-modules of every form; nothing is entered by hand.
+name in braces (`p_{output}`; `s{Output}` of its `tensor_stem`), and `fixed`, the names that could be one of these. A
+test collects it from rendered modules of every form; nothing is entered by hand.
 """
 
 from __future__ import annotations
@@ -18,9 +18,30 @@ from pathlib import Path
 from cutegen.families.registry import family_folder
 
 _NUMBER = "{number}"
-_KIND = re.compile(r"\{(input|output|updated|local|dim|op|spec)\}")
+_KIND = re.compile(r"\{(input|output|updated|local|dim|op|spec|Input|Output|Updated|Local)\}")
 # An output that its own expression reads is an argument before it is a result.
 _ROLES = {"updated": ("updated", "output", "input")}
+
+
+def tensor_stem(name: str) -> str:
+    """What a kernel calls a tensor of a spec behind a prefix that says where it lies: `d` is D in sD and tRS_rD.
+
+    Two tensors have two stems. A and B are the MMA's operands, so `a`, `a_..`, `b` and `b_..` are not capitalised where
+    they are something else, nor is what has a capital: they follow an underscore.
+    """
+    plain = name[0].islower() and name.partition("_")[0] not in ("a", "b")
+    return name[0].upper() + name[1:] if plain else f"_{name}"
+
+
+def _find_name(stem: str) -> str | None:
+    """The name with that stem, or None."""
+    names = (stem[1:], stem[:1].lower() + stem[1:])
+    return next((name for name in names if name and tensor_stem(name) == stem), None)
+
+
+def _make(form: str, name: str) -> str:
+    """What is made of a name by a form with one."""
+    return _KIND.sub(lambda kind: tensor_stem(name) if kind[1][0].isupper() else name, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +94,12 @@ def read_table(family: str) -> Table:
             if len(kinds) > 1 or _NUMBER in form:
                 opened[pattern, kinds].add(number)
             else:
-                scopes[kinds[0]][form].add(number)
-                fixed[kinds[0]] |= {m[1]: name for name in scope["fixed"] if (m := pattern.fullmatch(name))}
+                kind = kinds[0].lower()
+                scopes[kind][form].add(number)
+                for name in scope["fixed"]:
+                    if match := pattern.fullmatch(name):
+                        given = match[1] if kind == kinds[0] else _find_name(match[1])
+                        fixed[kind] |= {given: name} if given else {}
     plain = {
         kind: {form: frozenset(forms[form]) for form in sorted(forms, key=len)}  # first what the spec itself calls it
         for kind, forms in scopes.items()
@@ -106,7 +131,7 @@ def find_clashes(family: str, names: Iterable[tuple[str, str]]) -> Iterator[Clas
     for name, kind in given:
         known[kind].add(name)
         for form, scopes in table.scopes.get(kind, {}).items():
-            made[_KIND.sub(name, form)].append((name, scopes))
+            made[_make(form, name)].append((name, scopes))
     told: set[str] = set()
     for name, kind in given:
         if name not in told and (clash := _clash(table, name, kind, made, known)):
@@ -125,7 +150,7 @@ def _clash(
     if name in table.fixed.get(kind, {}):
         return Clash(name, table.fixed[kind][name], "")
     for form, scopes in table.scopes.get(kind, {}).items():
-        text = _KIND.sub(name, form)
+        text = _make(form, name)
         for other, places in made[text]:
             # Of two names that make the same one, the longer is to blame: it is, or ends in, what is made of the other.
             if other != name and (len(other), other) < (len(name), name) and scopes & places:

@@ -17,6 +17,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from cutegen.diagnostics import CutegenError
+from cutegen.families.generated_names import tensor_stem
 from cutegen.render.layout import entry, given, source
 from cutegen.runtime.cache import default_root, read_kept, write_kept
 from cutegen.runtime.trust import seal
@@ -87,7 +88,7 @@ class TemplateEnvironment(Environment):
             keep_trailing_newline=True,
             **options,
         )
-        self.filters |= {"entry": entry, "given": given, "source": source, "tuple": tuple}
+        self.filters |= {"entry": entry, "given": given, "source": source, "stem": tensor_stem, "tuple": tuple}
 
 
 @cache

@@ -24,7 +24,7 @@ from cutegen.spec.yaml_text import write_yaml
 
 KINDS = {"i": "input", "o": "output", "u": "updated", "l": "local", "d": "dim", "s": "spec"}
 FUNCTION = "zqs_probe_qz"  # the name of a probe
-_MADE = re.compile(r"zq([ioulds])_\w+?_qz")
+_MADE = re.compile(r"(z|Z)q([ioulds])_\w+?_qz")  # Z of what is made of a name's stem
 _BUILTINS = frozenset(dir(builtins))
 _DIVISOR = re.compile(r"/\s*([0-9]+)")
 Scopes = dict[str, set[str]]
@@ -92,7 +92,7 @@ def render_scopes(probe: Resolution) -> Iterator[tuple[str, set[str]]]:
 def _generalise(name: str, numbers: Iterable[str]) -> str:
     if name in FUNCTIONS:
         return "{op}"
-    made = _MADE.sub(lambda match: f"{{{KINDS[match[1]]}}}", name)
+    made = _MADE.sub(lambda match: f"{{{KINDS[match[2]].title() if match[1] == 'Z' else KINDS[match[2]]}}}", name)
     if "{dim}" in made:
         for number in numbers:
             made = re.sub(rf"(?<![0-9]){number}(?![0-9])", "{number}", made)

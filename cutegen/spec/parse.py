@@ -62,8 +62,8 @@ RESERVED_NAME = register(Rule(
 ))  # fmt: skip
 NAME_COLLISION = register(Rule(
     "name-collision", "dims, tensors and locals share one namespace",
-    "One name means one thing in the whole spec, and in generated source, which makes names of others: `tma_d` of a "
-    "tensor `d`, `k_over_128` of a dim `k`.",
+    "One name means one thing in the whole spec, and in generated source, which makes names of others: `tma_atom_D` of "
+    "a tensor `d`, `k_over_128` of a dim `k`.",
     "tensors: {m: bf16[m, k]}",
 ))  # fmt: skip
 

@@ -39,7 +39,7 @@ are text. Values are never converted.
 
 Dims, tensors and locals of the epilogue share one namespace: ASCII letters, digits and `_`, a letter first, no Python
 keyword, no name of an operation. A name that generated source has where it would stand, or makes of another name of the
-spec, is refused: `stream`, or `tma_d` next to `d`.
+spec, is refused: `stream`, or `tma_atom_D` next to `d`.
 
 ## Tensors
 

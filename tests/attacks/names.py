@@ -22,6 +22,7 @@ import generated_names
 import name_probes
 
 from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.families.generated_names import tensor_stem
 from cutegen.render import render_package
 from cutegen.resolve import resolve_document
 from cutegen.runtime.command import benchmark_kernel_argparse
@@ -29,8 +30,10 @@ from cutegen.spec import load_text
 
 FORMS = tuple(dict.fromkeys((*gemm_specs.EDGES.values(), *gemm_specs.CONSTANTS.values(), *name_probes.GEMM)))
 EXTENTS = {"m": 48, "n": 256, "k": 256, "l": 2, "g": 3, "t": 40, "batch": 2}
-MADE = ("m_{}", "s_{}", "s_{}_layout", "tma_{}", "p_{}", "{}_0", "{}_old", "copied_{}", "{}_over_2", "{}_over_128_up",
-        "max_abs_{}", "r_{}", "{}_layout", "kernel_without_{}", "b_{}", "inverse_{}", "{}_rows")  # fmt: skip
+# 0: a name of the spec, 1: its stem.
+MADE = ("m{1}", "m{1}_mn", "s{1}", "s{1}_layout", "tma_atom_{1}", "tRS_r{1}", "r{1}", "p_{0}", "{0}_0", "{0}_old",
+        "{0}_cvt", "copied_{0}", "{0}_over_2", "{0}_over_128_up", "max_abs_{0}", "{0}_layout", "kernel_without_{0}",
+        "b_{0}", "inverse_{0}", "{0}_rows", "a_{0}", "box_{0}")  # fmt: skip
 
 
 def attack(count: int, seed: int) -> Iterator[str]:
@@ -48,10 +51,14 @@ def _choose(form: str, rng: random.Random) -> dict[str, str]:
     own, pool = _plain(form)
     chosen: dict[str, str] = {}
     for name in rng.sample(own, k=min(len(own), rng.choice((1, 1, 2, 3)))):
-        candidate = rng.choice(pool) if rng.random() < 0.7 else rng.choice(MADE).format(rng.choice(own))
+        candidate = rng.choice(pool) if rng.random() < 0.7 else _make(rng.choice(MADE), rng.choice(own))
         if candidate not in own and candidate not in chosen.values():
             chosen[name] = candidate
     return chosen
+
+
+def _make(form: str, name: str) -> str:
+    return form.format(name, tensor_stem(name))
 
 
 @functools.cache

@@ -44,7 +44,7 @@ COPIED = gathered(LABELS, "copy")
 # A spec, one of its names, another name, and the line and column that the finding names.
 COLLISIONS = {
     "layout_of_an_output": (FUSED, "bias", "d_layout", "7:3"),
-    "ticket_of_a_reduction": (REDUCED, "residual", "ticket", "8:3"),
+    "counters_of_a_reduction": (REDUCED, "residual", "arrivals", "8:3"),
     "ctas_of_the_copy": (COPIED, "a", "ctas", "5:3"),
     "threads_of_the_copy": (COPIED, "a", "THREADS", "5:3"),
     "module_of_groups": (OFFSETS, "a", "row_groups", "5:3"),
@@ -62,7 +62,7 @@ COLLISIONS = {
         "n_over_2",
         "5:11",
     ),
-    "tile_of_an_output": (FUSED, "bias", "tma_d", "7:3"),
+    "tile_of_an_output": (FUSED, "bias", "tma_atom_D", "7:3"),
     "half_of_a_pair": (FUSED, "bias", "residual_0", "7:3"),
     "value_before": (FUSED.replace("+ residual", "+ residual + d"), "bias", "d_old", "7:3"),
     "copy_of_gathered_rows": (COPIED, "rows", "copied_a", "6:3"),
@@ -100,9 +100,9 @@ def test_what_is_common_in_specs_is_free() -> None:
 
 
 @pytest.mark.parametrize("form", [PLAIN, FUSED, LABELS, COUNTS, OFFSETS, BLOCKS, group_scaled(LABELS), COPIED])
-@pytest.mark.parametrize("names", ["abcdefg", "ABCDEFG", "dcbaefg", "mnkldxy"])
+@pytest.mark.parametrize("names", ["abcdefg", "ABCDEFG", "dcbaefg", "mnkldxy", "dDaAbBx"])
 def test_short_names_never_clash(form: str, names: str) -> None:
-    """Operands may have each other's usual names; every file still compiles."""
+    """Operands may have each other's usual names, and names that differ in case alone; every file still compiles."""
     kinds = generated_names.spec_kinds(load_text(form, "probe"))
     dims = {name: f"dim_{name}" for name, kind in kinds.items() if kind == "d"}
     tensors = dict(zip((name for name, kind in kinds.items() if kind != "d"), names))

@@ -24,7 +24,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 class Order:
-    """RasterOrder, seen from one CTA of a cluster."""
+    """TileScheduler, seen from one CTA of a cluster."""
 
     at = (0, 0)
 
@@ -63,7 +63,7 @@ class Values(list[int]):
 ARCH = SimpleNamespace(popc=lambda x: x.bit_count(), block_in_cluster_idx=lambda: (0, 0, 0))
 CUTE = SimpleNamespace(arch=ARCH, ceil_div=ceil_div)
 BANDS = device_functions(DEVICE / "tile_scheduler.py", ["tile"], warp=False, cute=CUTE)
-GROUPS = device_functions(DEVICE / "row_groups.py", warp=True, cute=CUTE, RasterOrder=Order)
+GROUPS = device_functions(DEVICE / "row_groups.py", warp=True, cute=CUTE, TileScheduler=Order)
 SHAPES = st.tuples(st.sampled_from(((1, 1), (2, 1), (1, 2))), st.booleans(), st.integers(1, 4), st.booleans())
 
 

@@ -35,7 +35,7 @@ SEEN = {
     "ctas": (gathered(LABELS, "copy"), {"a": "ctas"}),
     "k_over_128_up": (BLOCKS, {"m": "k_over_128_up"}),
     "multiply_members": (LABELS, {"group": "multiply_members"}),
-    "tma_d": (FUSED, {"bias": "tma_d"}),
+    "tma_atom_D": (FUSED, {"bias": "tma_atom_D"}),
 }
 
 

@@ -111,5 +111,5 @@ def test_what_a_kernel_fetches(swap: bool) -> None:
     lines = [line.strip() for line in kernel.splitlines()]
     fetches = [i for i, line in enumerate(lines) if line.endswith("= block_input.fetch(")]
     assert [lines[i + 2] for i in fetches] == [f"{block}," for block in blocks]
-    assert [lines[i + 1] for i in fetches] == ["o.m_s[None, None, batch],", "o.m_w,"]
+    assert [lines[i + 1] for i in fetches] == ["p.mS[None, None, batch],", "p.mW,"]
     assert [lines[i + 6] for i in fetches] == ["aligned=(True, True),"] * 2

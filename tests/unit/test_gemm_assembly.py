@@ -129,7 +129,7 @@ def test_comments_of_a_module_say_what_its_spec_made_of_it() -> None:
     split = PLAIN + "tiling: {tile: [64, 64, 64], split_k: 4}\nwarpgroups: {consumer: {count: 1}}\n"
     optional = PLAIN + "  bias: f32[n]?\nepilogue: {d: acc + bias}\n"
     texts = [render_package(resolve_text(spec).resolved).files for spec in (gated, split, optional)]
-    assert "m_d: cute.Tensor  # (m, n/2)" in texts[0]["kernel.py"]
+    assert "mD_mn: cute.Tensor  # (m, n/2)" in texts[0]["kernel.py"]
     assert "workspace: cute.Tensor  # flat: (4, threads, vectors, parts - 1, tiles)" in texts[1]["kernel.py"]
     assert "all rows of the tile: MMA" in texts[1]["kernel.py"]
     assert "For calls without bias." in texts[2]["kernel_without_bias.py"]

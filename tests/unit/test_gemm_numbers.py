@@ -22,20 +22,20 @@ def test_plain_kernel() -> None:
         ("ab_barriers", 0, 64),
         ("sA", 1024, 65536),
         ("sB", 66560, 131072),
-        ("s_d", 197632, 32768),
+        ("sD", 197632, 32768),
     ]
 
 
 def test_fused_epilogue_fields_stand_in_the_order_of_shared_storage() -> None:
     problem = bind_text(FUSED)
     d = derive(problem, candidate(problem, stages=3, store_stages=2, load_stages=3))
-    names = ["ab_barriers", "load_barriers", "s_bias", "s_scale", "sA", "sB", "s_d", "s_residual"]
+    names = ["ab_barriers", "load_barriers", "sBias", "sScale", "sA", "sB", "sD", "sResidual"]
     assert [r.name for r in d.smem] == names
     sizes = {r.name: r.bytes for r in d.smem}
-    assert sizes["s_bias"] == 256 * 4
-    assert sizes["s_scale"] == 128 * 4
+    assert sizes["sBias"] == 256 * 4
+    assert sizes["sScale"] == 128 * 4
     assert sizes["load_barriers"] == 2 * 3 * 8
-    assert sizes["s_residual"] == 3 * 128 * 32 * 2
+    assert sizes["sResidual"] == 3 * 128 * 32 * 2
     assert d.load_bytes == 128 * 32 * 2
 
 
@@ -44,9 +44,9 @@ def test_pingpong_has_a_ring_and_vectors_per_group() -> None:
     d = derive(problem, candidate(problem, **PINGPONG, load_stages=4))
     sizes = {r.name: r.bytes for r in d.smem}
     assert (d.epilogue_tile, d.epilogue_groups, d.subtiles, d.accumulator_registers) == ((64, 32), 2, 8, 128)
-    assert sizes["s_bias"] == 2 * 128 * 4
-    assert sizes["s_d"] == 2 * 2 * 64 * 32 * 2
-    assert sizes["s_residual"] == 4 * 64 * 32 * 2
+    assert sizes["sBias"] == 2 * 128 * 4
+    assert sizes["sD"] == 2 * 2 * 64 * 32 * 2
+    assert sizes["sResidual"] == 4 * 64 * 32 * 2
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_scales_of_rows_and_blocks_are_part_of_a_slot() -> None:
     d = derive(problem, candidate(problem, tile=(256, 128, 256), stages=2))
     assert d.stage_bytes == (256 + 128) * 256 + 256 * 2 * 4
     sizes = {r.name: (r.bytes, r.align, r.offset % 128) for r in d.smem}
-    assert sizes["s_sa"] == (256 * 2 * 4 * 2, 128, 0)
-    assert "s_sb" not in sizes
+    assert sizes["sSa"] == (256 * 2 * 4 * 2, 128, 0)
+    assert "sSb" not in sizes
     assert d.accumulator_registers == 128 + 64
 
 

@@ -44,7 +44,7 @@ def test_epilogue_vectors_follow_the_frame() -> None:
     problem = bind_text(FUSED)
     c = candidate(problem, swap_ab=True, tile=(128, 32, 64), cluster=(1, 1), multicast_b=1)
     sizes = {r.name: r.bytes for r in derive(*kernel_frame(problem, c)).smem}
-    assert (sizes["s_bias"], sizes["s_scale"]) == (128 * 4, 32 * 4)
+    assert (sizes["sBias"], sizes["sScale"]) == (128 * 4, 32 * 4)
 
 
 def test_a_refusal_blames_the_knob_of_the_tensor() -> None:

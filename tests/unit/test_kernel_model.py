@@ -111,20 +111,33 @@ def test_modules_have_what_their_models_say(prepared: tuple[Any, dict[str, str]]
         barriers = {b.family or b.name: b for b in reversed(model.barriers)}  # of a family the first
         for name, barrier in barriers.items():
             assert re.search(rf"^{name} = {barrier.id}\b", text, re.MULTILINE)
-        used = BARRIER.findall(text)
+        used, own = BARRIER.findall(text), module_constants(text)
         for name, threads in used:
             if name in barriers:
-                assert evaluate(threads, {"t": t}) == barriers[name].threads, name
+                assert evaluate(threads, {"t": t, **own}) == barriers[name].threads, name
         assert {name for name, _ in used} <= barriers.keys() | {"CHECKED", "FREED"}
         assert text.count("PipelineTmaAsync.create(") == sum(p.made is not None for p in model.pipelines)
         assert_roles_are_taken(text, model, t.threads)
+
+
+def module_constants(text: str) -> dict[str, int]:
+    """Numbers that a module names at its top."""
+    found: dict[str, int] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign):
+            names = [n.id for n in ast.walk(node.targets[0]) if isinstance(n, ast.Name)]
+            values = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
+            found |= {name: value for name, value in zip(names, values) if isinstance(value, int)}
+    return found
 
 
 def assert_roles_are_taken(text: str, model: KernelModel, threads: int) -> None:
     """Every warp has one role, and the warps that the kernel compares with are the first ones of roles."""
     warps = [w for role in model.roles for w in range(role.warps.first, role.warps.last + 1)]
     assert sorted(warps) == list(range(threads // 32))
-    compared = {int(n) for n in re.findall(r"if warp (?:==|>=|<) (\d+):", text)}
+    own = module_constants(text)
+    compared = {evaluate(n, own) for n in re.findall(r"if warp (?:==|>=|<) (\w+):", text)}
+    assert compared
     assert compared <= {role.warps.first for role in model.roles}
 
 

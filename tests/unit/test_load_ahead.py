@@ -92,4 +92,4 @@ def test_the_module_says_what_comes_before_the_wait(name: str, operands: list[st
     what = "tiles of a and tiles of b" if len(operands) == 2 else "tiles of b"
     assert f"the ring's first slots get their {what} before" in text
     body = text[text.index("def load_ahead(") : text.index("def load(")]
-    assert [x for x in "AB" if f"o.tma{x}" in body] == operands
+    assert [x for x in "AB" if f"p.tma_atom_{x}" in body] == operands

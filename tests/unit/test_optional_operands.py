@@ -110,7 +110,7 @@ def test_a_module_stands_beside_each_other_one() -> None:
     assert [plan_code(resolved, t).tma_loads for t in resolved.instances] == [3, 3, 2, 2]
     files = render_package(resolved).files
     assert "def epilogue(acc: Float32, w: Float32, alpha: Float32):" in files["kernel_without_v_without_e.py"]
-    assert "TileLoadOperands" not in files["kernel_without_e.py"]
+    assert "TileLoadParams" not in files["kernel_without_e.py"]
     plan = files["plan.py"]
     assert plan.index("if v is None and e is None:") < plan.index("if e is None:") < plan.index("if v is None:")
 

@@ -15,6 +15,7 @@ from mla_specs import MLA
 
 from cutegen.cli import main
 from cutegen.diagnostics import CutegenError
+from cutegen.families.generated_names import tensor_stem
 from cutegen.render import RenderedPackage, render_package, tracing
 from cutegen.render.environment import OTHER_ENVIRONMENT, data_folder, render_template
 from cutegen.render.origin import Line, find_origins
@@ -23,7 +24,7 @@ from cutegen.resolve import resolve_file
 SPECS = Path(__file__).parents[2] / "specs"
 C = "c" * 48
 LONG = ALONE.replace("  d:", f"  {C}: f32[n]\n  d:") + f"epilogue: {{d: acc + {C}}}\n"
-FETCH = "            r_{{ v.name }} = vector."
+FETCH = "            r{{ v.name | stem }} = vector."
 
 
 @pytest.fixture
@@ -71,8 +72,8 @@ def line_of(template: str, text: str) -> str:
 
 def test_lines_of_a_template_of_a_macro_and_of_fields(folder: Path) -> None:
     lines = origins(folder / "plain.yaml")["kernel.py"]
-    role = line_of("gemm/sm90/roles.py.jinja", "        if warp < ")
-    assert described(lines, "if warp < 4:") == {f'{role}  {{{{ warps["consumer 0"].first }}}} Warps.first'}
+    warp = line_of("gemm/sm90/kernel.py.jinja", "CONSUMER_WARP = ")
+    assert described(lines, "CONSUMER_WARP = 4") == {f'{warp}  {{{{ warps["consumer 0"].first }}}} Warps.first'}
     registers = line_of("gemm/sm90/roles.py.jinja", "            cute.arch.setmaxregister_decrease")
     assert described(lines, "cute.arch.setmaxregister_decrease(t.producer_registers)") == {registers}
     barrier = line_of("gemm/sm90/loads.py.jinja", "tma_bar_ptr={{ barrier }},")
@@ -91,9 +92,9 @@ def test_a_part_for_each_substitution() -> None:
 def test_lines_that_the_layout_split(folder: Path) -> None:
     lines = origins(folder / "long.yaml")["kernel.py"]
     fetch = line_of("gemm/sm90/consume.py.jinja", FETCH)
-    (begin,) = described(lines, f"r_{C} = vector.fetch(")
-    assert begin.startswith(f"{fetch}  {{{{ v.name }}}} VectorText.name; ")
-    assert described(lines, f"o.m_{C},") == {f"{fetch}  {{{{ v.name }}}} VectorText.name"}
+    (begin,) = described(lines, f"r{tensor_stem(C)} = vector.fetch(")
+    assert begin.startswith(f"{fetch}  {{{{ v.name | stem }}}} VectorText.name; ")
+    assert described(lines, f"p.m{tensor_stem(C)},") == {f"{fetch}  {{{{ v.name | stem }}}} VectorText.name"}
 
 
 @dataclass

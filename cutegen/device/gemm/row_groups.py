@@ -10,7 +10,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, Int64, const_expr
 
-from cutegen.device.gemm.tile_scheduler import RasterOrder
+from cutegen.device.gemm.tile_scheduler import TileScheduler
 
 # Columns of the table. END: tiles of all groups up to this one, in clusters along the rows. FIRST, LAST: where the
 # group begins and ends, in those tiles (labels) or in rows (offsets).
@@ -18,7 +18,7 @@ END, FIRST, LAST = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class GroupedRaster:
+class GroupedScheduler:
     """The tiles of all groups, one group after the other, each in the order of `bound`.
 
     bound: the order if every row belonged to a group; its cluster, direction and band hold for each group.
@@ -27,7 +27,7 @@ class GroupedRaster:
     A whole warp calls the methods.
     """
 
-    bound: RasterOrder
+    bound: TileScheduler
     table: cute.Tensor
     groups: Int32
     rows_along_m: cutlass.Constexpr[bool]
@@ -52,7 +52,7 @@ class GroupedRaster:
             begin = self.table[group - 1, END]
         height = self.table[group, END] - begin
         along_m = const_expr(self.rows_along_m)
-        order = RasterOrder(
+        order = TileScheduler(
             height if along_m else across,
             across if along_m else height,
             Int32(1),
@@ -72,7 +72,7 @@ class GroupedRaster:
         return self.table[group, FIRST], self.table[group, LAST]
 
 
-def _across(bound: RasterOrder, rows_along_m: bool) -> Int32:
+def _across(bound: TileScheduler, rows_along_m: bool) -> Int32:
     """Clusters along the dim that groups do not cut."""
     return bound.tiles_n if const_expr(rows_along_m) else bound.tiles_m
 

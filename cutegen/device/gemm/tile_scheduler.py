@@ -10,7 +10,7 @@ SIDE_BY_SIDE = 16  # tiles that surely run at the same time
 
 
 @dataclass(frozen=True)
-class RasterOrder:
+class TileScheduler:
     """Maps a linear index to a tile, in units of clusters, and from there to this CTA's tile.
 
     Tiles are visited in bands of `group` along the fast dimension (m when `along_m`), so that the CTAs of one wave

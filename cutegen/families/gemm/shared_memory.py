@@ -22,6 +22,7 @@ from cutegen.families.gemm.derived import (
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, once_each
+from cutegen.families.generated_names import tensor_stem
 from cutegen.model.smem import F32, I32, MBARRIER, Element, SmemField, SmemRegion, lay_out, place_fields
 
 
@@ -88,7 +89,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
     for o in program.operands:
         if o.kind in ("row_vector", "column_vector"):
             source, extent = (columns_source, columns) if o.kind == "row_vector" else (rows_source, rows)
-            fields.append(of_groups(f"s_{o.name}", F32, {source: extent}, f"f32 ({extent},)", ACCESS_BYTES))
+            fields.append(of_groups(f"s{tensor_stem(o.name)}", F32, {source: extent}, f"f32 ({extent},)", ACCESS_BYTES))
     if program.reductions:
         fields.append(of_groups("s_ticket", I32, {}, "i32"))
     warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
@@ -97,7 +98,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
         if r.kept != "m":
             kept = {columns_source: columns} if r.kept else {"1": 1}
             holds = f"f32 ({columns if r.kept else 1}, {warps} warps)"
-            fields.append(of_groups(f"s_{r.name}", F32, {**kept, warps_source: warps}, holds))
+            fields.append(of_groups(f"s{tensor_stem(r.name)}", F32, {**kept, warps_source: warps}, holds))
     if problem.transposed and program.block:
         passes, whole = block_passes(problem), f"({rows_source})" if "//" in rows_source else rows_source
         shared = [(f"j_{r.name}", SLAB_ROWS, "slabs of 16 rows") for r in passes.reduced]
@@ -105,7 +106,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
             extents = {columns_source: columns, f"{whole} // {each}": rows // each}
             fields.append(of_groups(name, F32, extents, f"f32 ({columns}, {rows // each} {what})"))
     if problem.row_scale:
-        fields.append(_scale_field(problem, c, f"s_{problem.row_scale[0].name}"))
+        fields.append(_scale_field(problem, c, f"s{tensor_stem(problem.row_scale[0].name)}"))
 
     def ring(name: str, dtype: DType, extents: tuple[int, int], stages: int, groups: int = 1) -> SmemField:
         holds = f"{dtype} {extents} x {stages} stages{per_group * (groups > 1)}"
@@ -115,8 +116,8 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
     fields += [
         ring("sA", problem.a.dtype, (tile_m, tile_k), c.stages),
         ring("sB", problem.b.dtype, (tile_n, tile_k), c.stages),
-        *(ring(f"s_{out.name}", out.dtype, (sub_m, sub_n), c.store_stages, groups) for out in program.outputs),
-        *(ring(f"s_{o.name}", o.dtype, (sub_m, sub_n), c.load_stages) for o in program.tiles),
+        *(ring(f"s{tensor_stem(o.name)}", o.dtype, (sub_m, sub_n), c.store_stages, groups) for o in program.outputs),
+        *(ring(f"s{tensor_stem(o.name)}", o.dtype, (sub_m, sub_n), c.load_stages) for o in program.tiles),
     ]
     for feature in FEATURES:
         fields += feature.list_buffers(problem, c)

@@ -39,11 +39,11 @@ class BoxesText:
     @property
     def ends(self) -> tuple[str, ...]:
         """What is loaded and what is stored, as names of atoms and tensors end."""
-        return (*(["BoxIn"] if self.loaded else []), *(["BoxOut"] if self.stored else []))
+        return (*(["box_in"] if self.loaded else []), *(["box_out"] if self.stored else []))
 
     @property
     def atoms(self) -> tuple[str, ...]:
-        return tuple(f"tma{end}" for end in self.ends)
+        return tuple(f"tma_atom_{end}" for end in self.ends)
 
 
 def boxes_text(

@@ -17,6 +17,7 @@ from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.reductions import ReductionsText
 from cutegen.families.gemm.text.tensors import scale_modes
 from cutegen.families.gemm.text.work import WorkText
+from cutegen.families.generated_names import tensor_stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class KernelParameter:
 @dataclass(frozen=True, slots=True)
 class HostText:
     """What the templates read as k.host. reordered, statements: what becomes of the arguments. tiles_m, tiles_n:
-    clusters along them, batches: batch indices of the raster; k_tiles: of all of k, before it is split."""
+    clusters along them, batches: batch indices that there are; k_tiles: of all of k, before it is split."""
 
     reordered: tuple[ReorderedText, ...]
     statements: tuple[str, ...]
@@ -92,22 +93,22 @@ def kernel_parameters(
     yield KernelParameter("mma", "cute.TiledMma", "mma")
     for x in matrices:
         if x.index:
-            yield KernelParameter(f"m{x.end}", "cute.Tensor", x.name)
+            yield KernelParameter(x.gmem, "cute.Tensor", x.name)
             yield _tensor(x.index)
         else:
-            yield from _by_tma(x.end)
+            yield from _by_tma(x.end, x.gmem)
     yield from (KernelParameter(atom, PIECE_ATOM, atom) for atom in load.piece_atoms)
     for tile in (*outputs.by_tma, *inputs.tiles):
-        yield from _by_tma(f"_{tile.name}")
+        yield from _by_tma(tensor_stem(tile.name), tile.gmem)
     for end in boxes.ends if boxes else ():
-        yield from _by_tma(end)
+        yield from _by_tma(end, f"m_{end}")
     if mainloop.row_scale and mainloop.row_scale.index:
         yield _tensor(mainloop.row_scale.name)
     elif mainloop.row_scale:
-        yield from _by_tma(f"_{mainloop.row_scale.name}")
+        yield from _by_tma(mainloop.row_scale.end, mainloop.row_scale.gmem)
     if mainloop.block_scale:
         yield _tensor(mainloop.block_scale.name)
-    yield from (_tensor(x.name) for x in outputs.by_threads)
+    yield from (KernelParameter(x.gmem, "cute.Tensor", x.name) for x in outputs.by_threads)
     yield from (_tensor(v.name) for v in inputs.vectors)
     yield from (_tensor(x.name) for x in inputs.device_scalars)
     yield from (_tensor(x.name) for x in inputs.blocks)
@@ -117,19 +118,19 @@ def kernel_parameters(
     if groups:
         yield _tensor(groups.tensor)
     yield from (KernelParameter(name, "cute.Tensor", name) for name in reductions.scratch)
-    yield KernelParameter("raster", "RasterOrder", "raster")
+    yield KernelParameter("scheduler", "TileScheduler", "scheduler")
     if work.split:
         yield KernelParameter("split", "k_split.KSplit", "split")
     yield from (KernelParameter(name, "cute.Tensor", name) for name in work.scratch)
 
 
-def _by_tma(name: str) -> Iterator[KernelParameter]:
-    yield KernelParameter(f"tma{name}", "cute.CopyAtom", f"tma{name}")
-    yield KernelParameter(f"m{name}", "cute.Tensor", f"m{name}")
+def _by_tma(end: str, gmem: str) -> Iterator[KernelParameter]:
+    yield KernelParameter(f"tma_atom_{end}", "cute.CopyAtom", f"tma_atom_{end}")
+    yield KernelParameter(gmem, "cute.Tensor", gmem)
 
 
 def _tensor(name: str) -> KernelParameter:
-    return KernelParameter(f"m_{name}", "cute.Tensor", name)
+    return KernelParameter(f"m{tensor_stem(name)}", "cute.Tensor", name)
 
 
 def _reordered(problem: GemmProblem) -> tuple[ReorderedText, ...]:

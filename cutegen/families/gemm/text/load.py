@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.groups import GroupText
+from cutegen.families.generated_names import tensor_stem
 
 PIECE_ATOM = "cute.CopyAtom | None"  # what a kernel is given for the atoms of a ragged tensor
 
@@ -17,7 +18,7 @@ class RingTensor:
     """A, B, or the scale with a factor for each row of one of them and block of k: what comes with each k tile."""
 
     name: str  # in the spec
-    end: str  # of the names of its atom, tensor and ring: "A" of tmaA, mA and sA
+    end: str  # of the names of its atom, tensor and ring: "A" of tma_atom_A, mA_mk and sA
     side: str  # the dim of its rows, "m" or "n"
     dtype: str
     k_major: bool
@@ -38,6 +39,11 @@ class RingTensor:
     def modes(self) -> str:
         rows = "rows" if self.index else f"({self.side}/2, 2)" if self.paired else self.side
         return f"{rows}, {'k' if self.depth == 1 else 'k blocks'}" + ", batch" * self.batched
+
+    @property
+    def gmem(self) -> str:
+        """The whole tensor in the kernel; an operand of the MMA with its modes."""
+        return f"m{self.end}" + f"_{self.side}k{'l' * self.batched}" * (self.depth == 1)
 
     @property
     def ring_modes(self) -> str:
@@ -74,8 +80,8 @@ class LoadText:
         """The atoms that load parts of a tile of the ragged operand, and when there is none."""
         if self.ragged is None:
             return {}
-        parts = (("Piece", "tile"), ("Half", "piece"))
-        return {f"tma{part}{self.ragged.end}": f"None where a {of} is always loaded whole" for part, of in parts}
+        parts = (("piece", "tile"), ("half", "piece"))
+        return {f"tma_atom_{self.ragged.end}_{part}": f"None where a {of} is always loaded whole" for part, of in parts}
 
 
 def load_text(tensors: Iterable[RingTensor]) -> LoadText:
@@ -91,7 +97,7 @@ def ring_tensors(problem: GemmProblem, structure: Candidate, groups: GroupText |
         scale, side = problem.row_scale
         yield RingTensor(
             name=scale.name,
-            end=f"_{scale.name}",
+            end=tensor_stem(scale.name),
             side=side,
             dtype=scale.dtype.cutlass,
             k_major=scale.k_major,

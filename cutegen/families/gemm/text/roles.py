@@ -1,4 +1,4 @@
-"""The roles of a kernel: what each is given. The classes of operands and the calls are made of the same list."""
+"""The roles of a kernel: what each is given. The classes of parameters and the calls are made of the same list."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.reductions import WORDS, ReductionsText
 from cutegen.families.gemm.text.tensors import TileText
 from cutegen.families.gemm.text.work import WorkText
+from cutegen.families.generated_names import tensor_stem
 
 
 @dataclass(frozen=True, slots=True)
 class FieldText:
-    """A field of a role's operands; its value is a variable of the kernel with its name, but for `extents`: those of a
-    tensor in shared memory, in words, or that of the product. note: modes, or what it means."""
+    """A field of a role's parameters; its value is a variable of the kernel with its name, but for `extents`: those of
+    a tensor in shared memory, in words, or that of the product. note: modes, or what it means."""
 
     name: str
     kind: str
@@ -31,9 +32,9 @@ class FieldText:
 
 @dataclass(frozen=True, slots=True)
 class RoleText:
-    """What a role is given. operands: the class of it."""
+    """What a role is given. params: the class of it."""
 
-    operands: str
+    params: str
     summary: str
     fields: tuple[FieldText, ...]
 
@@ -54,15 +55,15 @@ class RolesText:
 
 def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
     fields = (
-        *(_atom(f"tma{x.end}") for x in load.every),
+        *(_atom(x.end) for x in load.every),
         *(FieldText(atom, PIECE_ATOM, note) for atom, note in load.piece_atoms.items()),
-        *(_tensor(f"m{x.end}", x.modes) for x in load.every),
+        *(_tensor(x.gmem, x.modes) for x in load.every),
         *(_tensor(f"s{x.end}", x.ring_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
-        *(_box("BoxIn", boxes.loaded) if boxes and boxes.loaded else ()),
+        *(_box("box_in", boxes.loaded) if boxes and boxes.loaded else ()),
     )
-    return RoleText("LoadOperands", "What the A/B load warp works on.", fields)
+    return RoleText("LoadParams", "What the A/B load warp works on.", fields)
 
 
 def gather_role(gather: GatherText | None, work: WorkText) -> RoleText | None:
@@ -70,14 +71,14 @@ def gather_role(gather: GatherText | None, work: WorkText) -> RoleText | None:
         return None
     copied = (gather.operand, *([gather.scale] if gather.scale else []))
     fields = (
-        *(_tensor(f"m{x.end}", x.modes) for x in copied),
-        _tensor(f"m_{gather.operand.index}", gather.operand.side),
+        *(_tensor(x.gmem, x.modes) for x in copied),
+        _tensor(f"m{tensor_stem(gather.operand.index)}", gather.operand.side),
         *(_tensor(f"s{x.end}", x.ring_modes) for x in copied),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *_order(work),
         *([] if work.split else [_field("k_tiles", "Int32")]),
     )
-    return RoleText("GatherOperands", "What the gather warps work on.", fields)
+    return RoleText("GatherParams", "What the gather warps work on.", fields)
 
 
 def load_tiles_role(inputs: InputsText, work: WorkText) -> RoleText | None:
@@ -85,11 +86,12 @@ def load_tiles_role(inputs: InputsText, work: WorkText) -> RoleText | None:
         return None
     fields: list[FieldText] = []
     for c in inputs.tiles:
-        fields += [_atom(f"tma_{c.name}"), _tensor(f"m_{c.name}", c.modes), _tensor(f"s_{c.name}", "eM, eN, stages")]
+        stem = tensor_stem(c.name)
+        fields += [_atom(stem), _tensor(c.gmem, c.modes), _tensor(f"s{stem}", "eM, eN, stages")]
     fields += [_field("load_pipeline", "pipeline.PipelineTmaAsync"), *_order(work)]
     if inputs.switches:
         fields.append(_reads_tiles())
-    return RoleText("TileLoadOperands", "What the epilogue-tile load warp works on.", tuple(fields))
+    return RoleText("TileLoadParams", "What the epilogue-tile load warp works on.", tuple(fields))
 
 
 def consume_role(
@@ -115,7 +117,7 @@ def consume_role(
         *_consumed_boxes(boxes),
         *epilogue,
     )
-    return RoleText("ConsumeOperands", "What an MMA warpgroup works on.", fields)
+    return RoleText("ConsumeParams", "What an MMA warpgroup works on.", fields)
 
 
 def epilogue_fields(
@@ -126,14 +128,14 @@ def epilogue_fields(
         yield from _joined_blocks(blocks, group_index)
     if blocks:
         modes = "m blocks, n" if blocks.along_m else "m, n blocks"
-        yield from (_tensor(f"m_{x.name}", modes + ", batch" * x.batched) for x in blocks.outputs)
+        yield from (_tensor(f"m{tensor_stem(x.name)}", modes + ", batch" * x.batched) for x in blocks.outputs)
     for r in reductions.outputs:
-        yield _tensor(f"m_{r.name}", ", ".join((*r.kept, *["batch"] * r.batched)))
+        yield _tensor(f"m{tensor_stem(r.name)}", ", ".join((*r.kept, *["batch"] * r.batched)))
         partial = f"{WORDS[r.kept]} and tile" if r.kept else "tile"
         yield FieldText(f"p_{r.name}", "cute.Tensor", f"scratch: one value per {partial}")
         if r.kept != "m":
             modes = f"{'bN' if r.kept else 1}, warps{group_index}"
-            yield _tensor(f"s_{r.name}", modes, r.kept or "one", "warps")
+            yield _tensor(f"s{tensor_stem(r.name)}", modes, r.kept or "one", "warps")
     if reductions.outputs:
         yield FieldText("arrivals", "cute.Tensor", f"scratch: tiles done, {reductions.arrivals}")
         yield FieldText("s_ticket", "cute.Tensor", "", ("one",))
@@ -158,22 +160,22 @@ def _partial_sums(work: WorkText) -> Iterator[FieldText]:
 
 def _scales(mainloop: MainloopText) -> Iterator[FieldText]:
     if mainloop.row_scale:
-        yield _tensor(f"s_{mainloop.row_scale.name}", mainloop.row_scale.ring_modes)
+        yield _tensor(f"s{mainloop.row_scale.end}", mainloop.row_scale.ring_modes)
     if mainloop.block_scale:
-        yield _tensor(f"m_{mainloop.block_scale.name}", mainloop.block_scale.modes)
+        yield _tensor(f"m{tensor_stem(mainloop.block_scale.name)}", mainloop.block_scale.modes)
 
 
 def _inputs(inputs: InputsText) -> Iterator[FieldText]:
     for v in inputs.vectors:
-        yield _tensor(f"m_{v.name}", v.modes)
-        yield _tensor(f"s_{v.name}", v.smem_modes)
+        yield _tensor(f"m{tensor_stem(v.name)}", v.modes)
+        yield _tensor(f"s{tensor_stem(v.name)}", v.smem_modes)
     yield from (
         _tensor(name, modes) for name, modes in {v.index: v.index_modes for v in inputs.vectors if v.index}.items()
     )
-    yield from (_tensor(f"m_{x.name}", "") for x in inputs.device_scalars)
-    yield from (_tensor(f"m_{x.name}", "m blocks, n blocks" + ", batch" * x.batched) for x in inputs.blocks)
+    yield from (_tensor(f"m{tensor_stem(x.name)}", "") for x in inputs.device_scalars)
+    yield from (_tensor(f"m{tensor_stem(x.name)}", "m blocks, n blocks" + ", batch" * x.batched) for x in inputs.blocks)
     yield from (_field(name, "Float32") for name in inputs.host_scalars)
-    yield from (_tensor(f"s_{c.name}", "eM, eN, stages") for c in inputs.tiles)
+    yield from (_tensor(f"s{tensor_stem(c.name)}", "eM, eN, stages") for c in inputs.tiles)
     if inputs.tiles:
         yield _field("load_pipeline", "pipeline.PipelineTmaAsync")
     if inputs.switches:
@@ -182,23 +184,24 @@ def _inputs(inputs: InputsText) -> Iterator[FieldText]:
 
 def _outputs(outputs: OutputsText) -> Iterator[FieldText]:
     for d in outputs.every:
+        stem = tensor_stem(d.name)
         if d.bulk:
-            yield _atom(f"tma_{d.name}")
-        yield _tensor(f"m_{d.name}", d.modes)
-        yield _tensor(f"s_{d.name}", "eM, eN, slots")
+            yield _atom(stem)
+        yield _tensor(d.gmem, d.modes)
+        yield _tensor(f"s{stem}", "eM, eN, slots")
 
 
 def _box(end: str, tile: TileText) -> Iterator[FieldText]:
-    yield _atom(f"tma{end}")
-    yield _tensor(f"m{end}", tile.modes)
-    yield _tensor("sBox", "rows, columns, stages")
+    yield _atom(end)
+    yield _tensor(f"m_{end}", tile.modes)
+    yield _tensor("s_box", "rows, columns, stages")
 
 
 def _consumed_boxes(boxes: BoxesText | None) -> Iterator[FieldText]:
     if boxes and boxes.stored:
-        yield from _box("BoxOut", boxes.stored)
+        yield from _box("box_out", boxes.stored)
     elif boxes:
-        yield _tensor("sBox", "rows, columns, stages")
+        yield _tensor("s_box", "rows, columns, stages")
 
 
 def _joined_blocks(blocks: BlocksText, group_index: str) -> Iterator[FieldText]:
@@ -209,7 +212,7 @@ def _joined_blocks(blocks: BlocksText, group_index: str) -> Iterator[FieldText]:
 
 
 def _order(work: WorkText) -> Iterator[FieldText]:
-    yield _field("raster", work.raster)
+    yield _field("scheduler", work.scheduler)
     yield from (_field(name, kind) for name, kind in work.order)
 
 
@@ -221,8 +224,8 @@ def _field(name: str, kind: str) -> FieldText:
     return FieldText(name, kind, "")
 
 
-def _atom(name: str) -> FieldText:
-    return _field(name, "cute.CopyAtom")
+def _atom(end: str) -> FieldText:
+    return _field(f"tma_atom_{end}", "cute.CopyAtom")
 
 
 def _tensor(name: str, modes: str, *extents: str) -> FieldText:

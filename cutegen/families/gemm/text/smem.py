@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.mainloop import MainloopText
+from cutegen.families.generated_names import tensor_stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,10 @@ class SmemText:
 
 
 def smem_text(mainloop: MainloopText, inputs: InputsText, outputs: OutputsText, boxes: BoxesText | None) -> SmemText:
-    scales = [f"s_{mainloop.row_scale.name}"] if mainloop.row_scale else []
+    scales = [f"s{tensor_stem(mainloop.row_scale.name)}"] if mainloop.row_scale else []
     words = ["the operand rings", *(["the scales"] if scales else []), "the output rings"]
     words += ["the loaded epilogue tiles"] if inputs.tiles else []
     words += ["the last tile's boxes"] if boxes else []
-    tiles = [f"s_{t.name}" for t in (*outputs.every, *inputs.tiles)]
-    names = ["sA", "sB", *scales, *tiles, *(["sBox"] if boxes else [])]
+    tiles = [f"s{tensor_stem(t.name)}" for t in (*outputs.every, *inputs.tiles)]
+    names = ["sA", "sB", *scales, *tiles, *(["s_box"] if boxes else [])]
     return SmemText(f"{', '.join(words[:-1])} and {words[-1]}", tuple(f"{name}_layout" for name in names))

@@ -28,7 +28,7 @@ class StoreText:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return ("o", "acc", "thread", *(p.name for p in self.parameters))
+        return ("p", "acc", "thread", *(p.name for p in self.parameters))
 
 
 def store_text(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.problem import BlockScale, RowGather
+from cutegen.families.generated_names import tensor_stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,11 @@ class TileText:
     batched: bool
     bulk: bool
     adds: bool
+
+    @property
+    def gmem(self) -> str:
+        """The whole tensor in the kernel, with its modes."""
+        return f"m{tensor_stem(self.name)}_mn{'l' * self.batched}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ def vector_text(o: Operand, group_index: str, gather: RowGather | None) -> Vecto
         modes=("rows" if gather else dim) + ", batch" * o.batched,
         smem_modes=f"b{dim.upper()}{group_index}",
         batched=o.batched,
-        index=f"m_{gather.index}" if gather else "",
+        index=f"m{tensor_stem(gather.index)}" if gather else "",
         index_modes=gather.along if gather else "",
     )
 

@@ -15,14 +15,14 @@ from cutegen.runtime.gemm.tiling import SCRATCH, GemmTiling
 class WorkText:
     """What the templates read as k.work.
 
-    in_cluster: CTAs of a cluster have the parts of a tile, exchange sums, and share out its epilogue. raster: the class
-    of the order of tiles; order: names and classes of what else a role needs to go through its units. split_k_sum: how
-    partial sums are added, buffer: where they lie, in buffer_modes. scratch: names of the scratch arguments.
+    in_cluster: CTAs of a cluster have the parts of a tile, exchange sums, and share out its epilogue. scheduler: the
+    class that orders tiles; order: names and classes of what else a role needs to go through its units. split_k_sum:
+    how partial sums are added, buffer: where they lie, in buffer_modes. scratch: names of the scratch arguments.
     """
 
     dynamic: bool
     in_cluster: bool
-    raster: str
+    scheduler: str
     order: tuple[tuple[str, str], ...]
     split_k_sum: str
     buffer: str
@@ -51,7 +51,7 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     return WorkText(
         dynamic=dynamic,
         in_cluster=structure.in_cluster,
-        raster="GroupedRaster" if problem.groups else "RasterOrder",
+        scheduler="GroupedScheduler" if problem.groups else "TileScheduler",
         order=tuple(order),
         split_k_sum=structure.split_k_sum,
         buffer=next((s.name for s in scratch if s.dtype == "float32"), ""),
