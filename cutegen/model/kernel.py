@@ -72,7 +72,8 @@ class Creation:
 class Pipeline:
     """One ring of buffers. kind: how it is filled or drained, such as TmaAsync. stage_bytes: of a full stage. full,
     empty: what completes a full and an empty barrier, in words. fills, drains: the warps that do. made: by the kernel,
-    where it is one of CuTe DSL. own_empty: whether it has empty barriers, and not those of another ring."""
+    where it is one of CuTe DSL. own_empty: whether it has empty barriers; else
+    empty_of: the ring whose empty barriers its producers wait for. each: what of a tile fills a slot, "" all of it."""
 
     name: str
     kind: str
@@ -86,6 +87,8 @@ class Pipeline:
     drains: tuple[Warps, ...]
     made: Creation | None = None
     own_empty: bool = True
+    empty_of: str = ""
+    each: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,8 @@ class Mbarriers:
 @dataclass(frozen=True, slots=True)
 class NamedBarrier:
     """A hardware barrier of the CTA. id: its number. arrive, wait: warps that only arrive, and that wait. says: what
-    holds behind it. family: of several that follow each other, a warpgroup each, the name of the first's number."""
+    holds behind it. family: of several that follow each other, a warpgroup each, the name of the first's number.
+    within: the pipeline whose slots it makes full; around: those that warps use between waiting and arriving."""
 
     id: int
     name: str
@@ -121,6 +125,8 @@ class NamedBarrier:
     wait: tuple[Warps, ...]
     says: str
     family: str = ""
+    within: str = ""
+    around: tuple[str, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -129,7 +135,8 @@ class NamedBarrier:
 
 @dataclass(frozen=True, slots=True)
 class KernelModel:
-    """One instance of a kernel. mbarriers: those that it initialises itself, in that order. barriers: that it uses."""
+    """One instance of a kernel. pipelines: in the order in which a tile goes through them. mbarriers: those that it
+    initialises itself, in that order. barriers: that it uses."""
 
     roles: tuple[Role, ...]
     pipelines: tuple[Pipeline, ...]

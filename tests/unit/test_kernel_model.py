@@ -15,7 +15,8 @@ import pytest
 from gemm_specs import EDGES, resolve_text
 
 from cutegen.families.registry import load_family
-from cutegen.model.kernel import KernelModel, list_waits
+from cutegen.model.kernel import KernelModel, NamedBarrier, Pipeline, Role, Warps, list_waits
+from cutegen.model.timeline import draw_timeline, list_steps
 from cutegen.resolve import resolve_file
 
 ROOT = Path(__file__).parents[2]
@@ -162,3 +163,45 @@ def test_what_one_waits_for_another_signals(prepared: tuple[Any, dict[str, str]]
         alone = {b.name for b in tiling.model.barriers if not b.arrive}  # all who come wait
         alone |= {f"{p.name} {side}" for p in tiling.model.pipelines if not p.drains for side in ("empty", "full")}
         assert waited ^ signalled <= alone
+
+
+def test_the_timeline_has_what_roles_wait_for_and_signal(prepared: tuple[Any, dict[str, str]]) -> None:
+    """Of a GEMM, all of it; what one role waits for another one signals to it."""
+    resolved, texts = prepared
+    if resolved.family == "mla_decode":
+        return
+    for tiling in resolved.tilings:
+        model = tiling.model
+        steps = {role.name: tuple(list_steps(model, role)) for role in model.roles}
+        for role, waits, signals in list_waits(model):
+            assert {s.waits for s in steps[role.name]} - {""} == set(waits), role.name
+            assert {s.signals for s in steps[role.name]} - {""} == set(signals), role.name
+        waited = {(s.waits, who) for who, own in steps.items() for s in own if s.waits}
+        for signal, whom in {(s.signals, s.signals_to) for own in steps.values() for s in own if s.signals}:
+            listed = {re.sub(r"^(?:consumers )?(?=\d)", "consumer ", name) for name in whom.split(", ")}
+            assert {(signal, name) for name in listed & steps.keys()} <= waited, (signal, whom)
+    header = ast.get_docstring(ast.parse(texts[f"{resolved.tilings[0].module}.py"])) or ""
+    assert "\n".join(draw_timeline(resolved.tilings[0].model)) in header
+
+
+def test_a_timeline_is_drawn() -> None:
+    """Time goes down, a loop is named once, and warps that do the same refer to those before."""
+    load, *groups = Warps("load warp", 0), Warps("consumer 0", 4, 4), Warps("consumer 1", 8, 4)
+    words = ("", "", 2, 64, "", "")
+    ring = Pipeline("ab", "TmaAsync", *words, (load,), tuple(groups), each="each k tile")
+    out = Pipeline("out", "TmaStore", "", "TMA", *words[2:], tuple(groups), (), each="each subtile")
+    staged = NamedBarrier(1, "STAGED", (), tuple(groups), "", within="out")
+    roles = tuple(Role(warps, 40, "") for warps in (load, Warps("idle warps", 1, 3), *groups))
+    assert list(draw_timeline(KernelModel(roles, (ring, out), (), barriers=(staged,)))) == [
+        "Timeline of a tile (<- waits for, -> signals):",
+        "  load warp   each k tile   ab empty  <- consumers 0, 1  ab full  -> consumers 0, 1",
+        "  consumer 0  each k tile   ab full   <- load warp       ab empty -> load warp",
+        "              each subtile  out empty <- TMA",
+        "                            STAGED    <- consumers 0, 1  out full -> TMA",
+        "  consumer 1  as consumer 0",
+    ]
+    turns = tuple(NamedBarrier(2 + w, f"TURN_{w}", (groups[1 - w],), (groups[w],), "", around=("ab",)) for w in (0, 1))
+    first = list_steps(KernelModel(roles, (ring, out), (), barriers=turns), roles[2])
+    assert [(step.waits, step.signals) for step in first] == [
+        ("TURN_0", ""), ("ab full", "ab empty"), ("", "TURN_1"), ("out empty", "out full")
+    ]  # fmt: skip

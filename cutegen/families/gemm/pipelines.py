@@ -20,6 +20,8 @@ from cutegen.families.gemm.warps import (
 )
 from cutegen.model.kernel import Arrivals, Creation, NamedBarrier, Pipeline
 
+K_TILE, SUBTILE = "each k tile", "each subtile"
+
 
 def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[Pipeline]:
     """In the kernel's frame."""
@@ -28,18 +30,18 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
     if c.consumers == 1:
         consumers = "consumer warpgroup"
     yield _operands(problem, c, d, consumers)
+    for feature in FEATURES:
+        yield from feature.list_pipelines(problem, c, d.smem, consumers)
     if problem.kernel_epilogue.tiles:
         yield _tiles(problem, c, d, consumers)
+    yield _outputs(problem, c, d, consumers)
     if c.dynamic:
         peers = cluster_size(c)
         full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"
         empty = f"{d.queue_readers * peers} warps{' of all CTAs' * (peers > 1)} arrive at CTA 0"
         kind = "StoreAsync" if peers > 1 else "Async"
         yield Pipeline("queue", kind, "scheduler warp", "all by tile", QUEUE_STAGES, INDEX_BYTES, full, empty,
-                       (scheduler_warp(problem),), (*load_warps(problem, c), *every))  # fmt: skip
-    for feature in FEATURES:
-        yield from feature.list_pipelines(problem, c, d.smem, consumers)
-    yield _outputs(problem, c, d, consumers)
+                       (scheduler_warp(problem),), (*load_warps(problem, c), *every), each="next tile")  # fmt: skip
 
 
 def _operands(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
@@ -52,7 +54,7 @@ def _operands(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) ->
     made = Creation("ab_barriers", "t.stages", "t.stage_bytes", full, empty, "**tma.peers(t.cluster, t.multicast)")
     producer, arrive = "load and gather warps" if problem.gather else "load warp", f"{empty.count} warps arrive"
     return Pipeline("ab", "TmaAsync", producer, consumers, c.stages, d.stage_bytes, said, arrive,
-                    (LOAD_WARP, *copy_warps(problem, c)), consumer_warps(c), made)  # fmt: skip
+                    (LOAD_WARP, *copy_warps(problem, c)), consumer_warps(c), made, each=K_TILE)  # fmt: skip
 
 
 def _tiles(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
@@ -63,7 +65,7 @@ def _tiles(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pi
     names = ", ".join(t.name for t in problem.kernel_epilogue.tiles)
     full, arrive = f"1 arrival and {d.load_bytes} bytes by TMA ({names})", f"{empty.count} warps arrive"
     return Pipeline("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, arrive,
-                    (TILE_LOAD_WARP,), consumer_warps(c), made)  # fmt: skip
+                    (TILE_LOAD_WARP,), consumer_warps(c), made, each=SUBTILE)  # fmt: skip
 
 
 def _outputs(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
@@ -73,25 +75,31 @@ def _outputs(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> 
     if all(o.direct for o in outputs):
         kind, drain, empty = "Threads", "the same threads", "one barrier later all of them have read the slot"
     full = "all threads of the group at a named barrier"
-    return Pipeline("store", kind, consumers, drain, c.store_stages, size, full, empty, consumer_warps(c), ())
+    return Pipeline("store", kind, consumers, drain, c.store_stages, size, full, empty, consumer_warps(c), (),
+                    each=SUBTILE)  # fmt: skip
 
 
 def list_barriers(problem: GemmProblem, c: Candidate) -> tuple[NamedBarrier, ...]:
     """With pingpong a barrier of each kind for each warpgroup: it waits there until the other one gives it the turn."""
     every = consumer_warps(c)
     if c.schedule != "pingpong":
-        return (NamedBarrier(1, "EPILOGUE", (), every, "a subtile is staged, or a slot of the ring is free"),)
-    turns = [(3, "TURN", "the other group has issued its MMAs")]
-    turns += [(5, "TILE_TURN", "the other group has read its tiles")] if problem.kernel_epilogue.tiles else []
+        says = "a subtile is staged, or a slot of the ring is free"
+        return (NamedBarrier(1, "EPILOGUE", (), every, says, within="store"),)
+    turns: list[tuple[int, str, str, tuple[str, ...]]] = [(3, "TURN", "the other group has issued its MMAs", ("ab",))]
+    if problem.kernel_epilogue.tiles:
+        turns.append((5, "TILE_TURN", "the other group has read its tiles", ("boxes", "load", "store")))
+    staged = "a subtile is staged or a slot free"
     own = (
-        NamedBarrier(1 + w, f"EPILOGUE_{w}", (), (warps,), f"group {w}: a subtile is staged or a slot free", "EPILOGUE")
+        NamedBarrier(1 + w, f"EPILOGUE_{w}", (), (warps,), f"group {w}: {staged}", "EPILOGUE", within="store")
         for w, warps in enumerate(every)
     )
     return (
         *own,
         *(
-            NamedBarrier(first + w, f"{name}_{w}", (every[1 - w],), (every[w],), f"group {w}: {says}", name)
-            for first, name, says in turns
+            NamedBarrier(
+                first + w, f"{name}_{w}", (every[1 - w],), (every[w],), f"group {w}: {says}", name, around=around
+            )
+            for first, name, says, around in turns
             for w in range(len(every))
         ),
     )

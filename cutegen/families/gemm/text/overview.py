@@ -11,6 +11,7 @@ from cutegen.families.gemm.text.gather import gather_overview
 from cutegen.families.gemm.text.groups import group_overview
 from cutegen.families.gemm.text.load import RingTensor
 from cutegen.model.header import list_roles
+from cutegen.model.timeline import draw_timeline
 
 WIDTH = 112  # characters of a line of running text
 
@@ -45,6 +46,8 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: Iterable[Ring
         yield f"  {pipe.name:<6} {pipe.kind:<9} {pipe.producer} -> {pipe.consumer}"
         yield f"         full: {pipe.full}"
         yield f"         empty: {pipe.empty}"
+    yield ""
+    yield from draw_timeline(first.model)
 
 
 def _renamed(problem: GemmProblem) -> str:

@@ -45,7 +45,8 @@ class LastTileFeature(Feature):
             full = f"1 arrival and {size} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
             empty = "as in ab; no box is released, as none follows it"
             yield Pipeline("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), size, full, empty,
-                           (LOAD_WARP,), consumer_warps(c), own_empty=False)  # fmt: skip
+                           (LOAD_WARP,), consumer_warps(c), own_empty=False, empty_of="ab",
+                           each="last tile's boxes")  # fmt: skip
 
     def loads(self, problem: GemmProblem, c: Candidate) -> str:
         return f", at the end boxes of {problem.kernel_epilogue.tiles[0].name}" if box_bytes(problem, c) else ""
