@@ -7,7 +7,7 @@ its text, and so is what a macro writes; indentation, the header of a file and w
 
 Fragment. A field (or property, or method) of an object that templates read holds source fragments if a render puts a
 value of it in code, that is outside of comments, docstrings and other string literals, which is not a single
-identifier, number or string literal. `o.mA`, `n * t.tile[1]` and `acc: Float32` are fragments; `sA`, 128 and a sentence
+identifier, number or string literal. `p.sA`, `n * t.tile[1]` and `acc: Float32` are fragments; `sA`, 128 and a sentence
 of a docstring are not. Of a tuple each element is a value.
 
 Circle. Modules that reach each other by imports, those under TYPE_CHECKING and in functions among them.

@@ -121,9 +121,9 @@ def test_ctas_of_a_cluster_that_share_no_operand() -> None:
 @pytest.mark.parametrize(
     ("spec", "line"),
     [
-        ("residual_pingpong", "p.ab_pipeline.sync_object_empty.wait(state.index, state.phase)"),
+        ("residual_pingpong", "pipeline_state.wait_empty(p.ab_pipeline, state)"),
         ("residual_pingpong", "p.ab_pipeline.consumer_wait(stage)"),
-        ("plain_pingpong", "p.ab_pipeline.sync_object_empty.wait(stage.index, stage.phase ^ 1)"),
+        ("plain_pingpong", "pipeline_state.wait_released(p.ab_pipeline, stage)"),
     ],
 )
 def test_a_wait_that_is_left_out_is_found(spec: str, line: str, tmp_path: Path) -> None:

@@ -6,12 +6,28 @@ import pytest
 from attacks import names
 from gemm_specs import BLOCKS, FUSED, LABELS, gathered, resolve_text
 from generated_names import with_names
+from hypothesis import example, given
+from hypothesis import strategies as st
 from op_packages import DEVICE, FILES, OPS, POINTS, install, on_path
 
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.families.gemm import made_names
+from cutegen.families.generated_names import tensor_stem
 from cutegen.render import render_package
 from cutegen.render.name_check import check_modules
+from cutegen.spec.names import IDENTIFIER
+
+NAMES = st.from_regex(IDENTIFIER, fullmatch=True)
+
+
+@given(NAMES, NAMES, st.sampled_from(("_0", "_old", "_without_x")))
+@example("d", "D", "_0")
+@example("a", "A", "_0")
+def test_two_tensors_have_two_stems(one: str, other: str, suffix: str) -> None:
+    """None of them is that of an operand of the MMA, and what is made of a name begins with the name's stem."""
+    assert (tensor_stem(one) == tensor_stem(other)) == (one == other)
+    assert tensor_stem(one).partition("_")[0] not in ("A", "B")
+    assert tensor_stem(one + suffix) == tensor_stem(one) + suffix
 
 
 def test_adversarial_names() -> None:

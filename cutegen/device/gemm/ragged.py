@@ -13,7 +13,7 @@ import cutlass.cute as cute
 from cutlass import Boolean, Int32, const_expr
 from cutlass.cute.nvgpu import cpasync
 
-from cutegen.device import tma
+from cutegen.device import pipeline_state, tma
 from cutegen.runtime.gemm import pieces
 
 
@@ -92,6 +92,6 @@ def find_pieces(smem, tile, extent, number, cta, multicast: int) -> Pieces:
 def acquire(ring, state, tx_bytes):
     """Waits for a free slot, which `tx_bytes` will fill: `producer_acquire` of a ring whose slots get different
     amounts."""
-    ring.sync_object_empty.wait(state.index, state.phase)
+    pipeline_state.wait_empty(ring, state)
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive_and_expect_tx(ring.producer_get_barrier(state), tx_bytes)

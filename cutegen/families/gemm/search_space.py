@@ -103,7 +103,7 @@ def _variations(
         yield from feature.vary(problem, c, arch, unordered)
     if estimate(c, work, device).waves == 1:
         return  # every CTA has one tile: no order to change, and nothing to store meanwhile
-    yield {"scheduler": "dynamic_persistent"}
+    yield {"scheduler": "static_persistent" if c.dynamic else "dynamic_persistent"}
     by_tma = any(not o.direct for o in problem.kernel_epilogue.outputs)
     if by_tma and c.store_stages < (slots := derive(problem, c).subtiles) <= MAX_STAGES:
         yield {"store_stages": slots}  # a whole tile, for fewer A/B stages: no subtile waits for another's store

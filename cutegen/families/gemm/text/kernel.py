@@ -108,7 +108,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "direct_store": outputs.by_threads,
         "lane_scales": mainloop.block_scale,
         "pairs": problem.paired,
-        "pipeline_state": consumers.pingpong or mainloop.promoted_k or (boxes and boxes.loaded),
+        "pipeline_state": consumers.pingpong or mainloop.promoted_k or boxes or gather,
         "reduction": reductions.outputs or blocks,
         "ragged": load.ragged,
         "row_gather": gather,
