@@ -38,17 +38,31 @@ def ignore_interrupts() -> None:
 
 class CountDropped:
     """A context, in which interrupts that Python would report and forget are counted instead. count: those that landed
-    where it cannot raise them, as in a destructor."""
+    where it cannot raise them, as in a destructor. came: whether there was any, which compiled code may have turned
+    into an exception of its own."""
 
-    count = 0
+    count, came = 0, False
 
     def __enter__(self) -> CountDropped:
-        self.before = sys.unraisablehook
+        import signal  # late, as above
+        import threading
+
+        self.before, self.handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
         sys.unraisablehook = self._take
+        if self.handler is signal.default_int_handler and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._note)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        import signal
+
         sys.unraisablehook = self.before
+        if signal.getsignal(signal.SIGINT) == self._note:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.came = True
+        raise KeyboardInterrupt
 
     def _take(self, unraisable: sys.UnraisableHookArgs) -> None:
         if is_interrupt(unraisable.exc_value):

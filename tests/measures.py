@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 9,
     "names of several modules": 52,
     "names of several classes": 38,
-    "lines of cutegen/": 48600,
+    "lines of cutegen/": 48650,
     "lines of templates/": 4050,
 }
 

@@ -168,7 +168,7 @@ def _run(arguments: Sequence[str] | None, asked: dict[str, str]) -> int:
         with CountDropped() as dropped:
             code = _call(arguments, asked)
     except BaseException as error:
-        if is_interrupt(error):
+        if is_interrupt(error) or (dropped.came and not isinstance(error, (CutegenError, click.ClickException))):
             raise KeyboardInterrupt from error
         raise
     if dropped.count:

@@ -95,15 +95,16 @@ _GIVEN = click.core.ParameterSource.COMMANDLINE
 
 
 def _draw_winners(words: Sequence[str], page: Path, root: Path) -> str:
-    """Words: specs, folders of them and files of `tune --json`; --all for a row of each, --below for those below 1."""
+    """Words: specs, folders of them and files of `tune --json`; --all for a row of each, --below for those below 1,
+    --gains for how much faster than what ran before."""
     from cutegen.config import Config
-    from cutegen.report.winners import full_table, read_locks, read_tune, slower_table, summary_table
+    from cutegen.report.winners import full_table, gain_table, read_locks, read_tune, slower_table, summary_table
     from cutegen.resolve.lock import lock_path
 
-    tables = {"--below": slower_table, "--all": full_table}
+    tables = {"--below": slower_table, "--all": full_table, "--gains": gain_table}
     options = [word for word in words if word.startswith("-")]
     if unknown := [word for word in options if word not in tables]:
-        raise ValueError(f"`{unknown[0]}` is not an option of a list of winners: there are --below and --all")
+        raise ValueError(f"`{unknown[0]}` is not an option of a list of winners: there are --below, --all and --gains")
     given = [root / word for word in words if word not in options]
     if missing := [path for path in given if not path.exists()]:
         raise ValueError(f"{missing[0]} does not exist")

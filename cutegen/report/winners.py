@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cutegen.diagnostics import CutegenError
 from cutegen.report.result import describe_fault, is_tuned, read_json
@@ -17,11 +17,13 @@ from cutegen.resolve.winners import Winner
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """name: of the spec, or of the tune's file. link: where a page finds the file."""
+    """name: of the spec, or of the tune's file. link: where a page finds the file. gains: of a tune, by problem, how
+    many times as fast its winner is as what ran before; 1 where that stands."""
 
     name: str
     link: str
     winners: Sequence[Winner]
+    gains: Sequence[float] = ()
 
     def proofs(self) -> dict[tuple[str, str], list[Winner]]:
         """Winners in use that were measured against a library, by device and library."""
@@ -30,6 +32,27 @@ class Tuned:
             if winner.speed and not winner.unused:
                 found.setdefault((winner.device, winner.baseline), []).append(winner)
         return found
+
+
+class _Speed(BaseModel):
+    median: float
+
+
+class _Candidate(BaseModel):
+    name: str
+    speed: _Speed | list[float] | None = None
+
+
+class _Problem(BaseModel):
+    """Of what `tune --json` printed, as far as gains need it."""
+
+    winner: str | None
+    candidates: list[_Candidate]
+
+    @property
+    def gain(self) -> float:
+        speeds = {c.name: c.speed.median for c in self.candidates if isinstance(c.speed, _Speed)}
+        return speeds.get(self.winner or "", 1.0)
 
 
 def read_locks(paths: Sequence[tuple[Path, str]]) -> list[Tuned]:
@@ -46,7 +69,9 @@ def read_tune(path: Path, link: str) -> Tuned:
     if not isinstance(data, dict) or not is_tuned(data):
         raise CutegenError(f"{path} is not what `cutegen tune --json` prints", exit_code=2)
     try:
-        return Tuned(path.stem, link, TypeAdapter(list[Winner]).validate_python(data.get("winners")))
+        problems = TypeAdapter(list[_Problem]).validate_python(data.get("problems"))
+        winners = TypeAdapter(list[Winner]).validate_python(data.get("winners"))
+        return Tuned(path.stem, link, winners, tuple(problem.gain for problem in problems))
     except ValidationError as error:
         raise CutegenError(f"{path} is damaged: {describe_fault(error)}", "tune again", exit_code=2) from error
 
@@ -79,6 +104,20 @@ def summary_table(locks: Sequence[Tuned]) -> Iterator[str]:
             cells = [f"[{named.name}]({named.link})", device, f"`{baseline}`", str(s.problems)]
             cells += [*(f"{figure:.3f}" for figure in (s.geomean, s.low, s.least)), str(s.below_one)]
             yield f"| {' | '.join(cells)} |"
+
+
+def gain_table(tunes: Sequence[Tuned]) -> Iterator[str]:
+    """A row for each tune: how much faster its winners are than what ran before."""
+    yield "| from | GPU | problems | winners over untuned | at most | proved faster |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: |"
+    for tuned in tunes:
+        if not tuned.gains:
+            remedy = "name what `tune --json` printed"
+            raise CutegenError(f"{tuned.name} is no tune with problems: a lock keeps no gains", remedy)
+        faster = sum(gain > 1 for gain in tuned.gains)
+        figures = f"{_geomean(tuned.gains):.3f} | {max(tuned.gains):.3f} | {faster}"
+        devices = ", ".join(sorted({w.device for w in tuned.winners}))
+        yield f"| [{tuned.name}]({tuned.link}) | {devices} | {len(tuned.gains)} | {figures} |"
 
 
 def slower_table(locks: Sequence[Tuned]) -> Iterator[str]:

@@ -131,7 +131,7 @@ def _kill(case: Case, folder: Path, draw: random.Random) -> Iterator[str]:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, sent)
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    said = (folder / "said").read_text(errors="replace")
+    said = _said(folder, None)
     python_alone = fresh and sent == signal.SIGINT and "KeyboardInterrupt" in said and str(ROOT) not in said
     if code not in (0, 130, -sent) and not python_alone:
         yield f"after {sent.name} exit {code}: {_said(folder)}"
@@ -174,8 +174,11 @@ def _run(folder: Path, arguments: tuple[str, ...], patched: bool = False) -> tup
     return code, _said(folder)
 
 
-def _said(folder: Path) -> str:
-    return (folder / "said").read_text(errors="replace")[-500:]
+def _said(folder: Path, most: int | None = 500) -> str:
+    """The end of what a command said; nothing, where it was killed ahead of all."""
+    said = folder / "said"
+    text = said.read_text(errors="replace") if said.exists() else ""
+    return text[-most:] if most else text
 
 
 def _fork(folder: Path, arguments: tuple[str, ...], patched: bool) -> int:

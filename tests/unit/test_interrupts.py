@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -26,6 +28,24 @@ def wrap(*, hide: bool) -> None:
         raise ValueError("invalid schema")  # noqa: B904 (as libraries do)
 
 
+def forget() -> None:
+    """As compiled code does: the interrupt becomes an exception that knows nothing of it."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+    except KeyboardInterrupt:
+        pass
+    raise ValueError("invalid schema")
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
 class Last:
     def __del__(self) -> None:
         raise KeyboardInterrupt
@@ -35,7 +55,8 @@ def drop() -> None:
     Last()
 
 
-@pytest.mark.parametrize("action", [lambda: wrap(hide=True), lambda: wrap(hide=False), drop])
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("action", [lambda: wrap(hide=True), lambda: wrap(hide=False), drop, forget])
 def test_an_interrupt_is_130(
     action: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
