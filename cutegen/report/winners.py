@@ -113,7 +113,7 @@ def gain_table(tunes: Sequence[Tuned]) -> Iterator[str]:
     for tuned in tunes:
         if not tuned.gains:
             remedy = "name what `tune --json` printed"
-            raise CutegenError(f"{tuned.name} is no tune with problems: a lock keeps no gains", remedy)
+            raise CutegenError(f"{tuned.name} is not a tune with problems: a lock keeps no gains", remedy)
         faster = sum(gain > 1 for gain in tuned.gains)
         figures = f"{_geomean(tuned.gains):.3f} | {max(tuned.gains):.3f} | {faster}"
         devices = ", ".join(sorted({w.device for w in tuned.winners}))

@@ -38,7 +38,7 @@ OWN = {
     "narrow_swizzle": PLAIN + "tiling: {tile: [256, 32, 32], cluster: [1, 2]}\n",
     "transposed_in_clusters": PLAIN + "tiling: {swap_ab: true, tile: [128, 160, 64], cluster: [2, 2]}\n",
 }
-# Clusters whose CTAs do not share the operand that comes in pieces: as written, and as 20 rows are no whole slices.
+# Clusters whose CTAs do not share the operand that comes in pieces: as written, and as 20 rows are not whole slices.
 UNSHARED = {
     "written": PLAIN + "tiling: {tile: [128, 64, 64], cluster: [1, 2]}\ntma: {a: {multicast: 1}}\n",
     "slices": PLAIN + "tiling: {tile: [128, 80, 64], swap_ab: true, cluster: [4, 1]}\n",

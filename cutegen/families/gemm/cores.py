@@ -59,7 +59,8 @@ CLUSTERS = {
     (1, 1): "no cluster",
 }
 # For known shapes, where L2 would give the same rows to each of three or four tiles: 8% less time at 312, 3840, 15360.
-WIDE_AREA = 64 * 96  # of the smallest tile that they were the best with
+# WIDE_AREA: elements of the smallest tile that they were the best with.
+WIDE_AREA = 64 * 96
 WIDE_CLUSTERS = {
     (4, 1): "four CTAs along m share each tile of B",
     (1, 4): "four CTAs along n share each tile of A",
@@ -272,8 +273,8 @@ def _weight(c: Candidate) -> int:
 def stages_of(problem: GemmProblem, core: Core, device: Device) -> int:
     """The stages that a candidate around the core will have, or nearly: exact ones take a map of SMEM for each."""
     (m, n, k), arch = core.tile, ARCHS[device.arch]
-    beside = EPILOGUE_BYTES + sum(feature.sketch_smem(core) for feature in FEATURES)
-    most = (arch.smem_bytes - beside) // max((m + n) * k * problem.a.dtype.bytes, 1)
+    reserved = EPILOGUE_BYTES + sum(feature.sketch_smem(core) for feature in FEATURES)
+    most = (arch.smem_bytes - reserved) // max((m + n) * k * problem.a.dtype.bytes, 1)
     return min(max(most, MIN_STAGES), MAX_STAGES)
 
 

@@ -1,4 +1,4 @@
-"""The epilogue of a plan in the words of `epilogue_form`: operands by their shape beside the product's."""
+"""The epilogue of a plan in the words of `epilogue_form`: operands by their shape against the product's."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class ProductPlan(TensorOperands, DispatchedPlan):
         return found
 
     def full_key(self, key: str) -> str:
-        """The key of the kernel that takes all operands, beside one that does without some."""
+        """The key of the kernel that takes all operands, next to one that does without some."""
         return self._shorter[key][0] if key in self._shorter else key
 
     def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:

@@ -53,7 +53,7 @@ class Feature:
     def propose(
         self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, works: Sequence[Work], device: Device
     ) -> Iterator[Core]:
-        """Further cores for problems, beside one that does without the feature. In the spec's frame."""
+        """Further cores for problems, next to one that does without the feature. In the spec's frame."""
         return iter(())
 
     def propose_in_portfolio(
@@ -71,7 +71,7 @@ class Feature:
         return c
 
     def sketch_smem(self, core: Core) -> int:
-        """Bytes of shared memory, about, beside the ring of A and B."""
+        """Bytes of shared memory, about, next to the ring of A and B."""
         return 0
 
     def handicap(self, c: Candidate) -> int:
@@ -114,7 +114,7 @@ class Feature:
     # -- what a kernel has --
 
     def consumer_registers(self, problem: GemmProblem, c: Candidate) -> int:
-        """Registers that a consumer thread needs beside accumulators."""
+        """Registers that a consumer thread needs on top of accumulators."""
         return 0
 
     def list_barriers(self, c: Candidate) -> Iterator[SmemField]:

@@ -28,7 +28,7 @@ from cutegen.model.kernel import Pipeline
 from cutegen.model.smem import MBARRIER, Element, SmemField, SmemRegion
 from cutegen.runtime.gemm.cost_model import PARTIAL_BYTES
 
-# Beside accumulators: in a cooperative schedule, and in pingpong where scales vary along k (one is fetched ahead).
+# On top of accumulators: in a cooperative schedule, and in pingpong where scales vary along k (one is fetched ahead).
 REGISTERS, SCALE_REGISTERS = 8, 16
 SUM_IS = {
     "ordered_turnstile": "each part adds to the sum of those before it; the same bits every time",
