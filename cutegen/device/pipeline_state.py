@@ -1,7 +1,8 @@
 """Pipeline states that move by more than one slot, and waits that the DSL's pipelines have no method for.
 
-`sync_object_empty`, the empty barriers of a pipeline, is not a public member of the DSL's classes: it is used here alone,
-as read in nvidia-cutlass-dsl 4.8.1 (`PipelineTmaAsync.producer_acquire`, which waits there and then expects bytes).
+`sync_object_empty`, the empty barriers of a pipeline, is not a public member of the DSL's classes: it is used here
+alone, as read in nvidia-cutlass-dsl 4.8.1 (`PipelineTmaAsync.producer_acquire`, which waits there and then expects
+bytes).
 """
 
 import cutlass.cute as cute

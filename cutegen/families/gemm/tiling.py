@@ -135,7 +135,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
 
 
 def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, Any]:
-    """What GemmTiling has as well, by features and where tiles are handed out dynamically, or where tiles are transposed
+    """What else GemmTiling has, by features and where tiles are handed out dynamically, or where tiles are transposed
     and scratch is counted by them."""
     numbers: dict[str, Any] = {name: value for name, (value, _) in _feature_numbers(problem, c).items()}
     if c.dynamic:
