@@ -8,6 +8,7 @@ from functools import partial
 from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.dtypes import DTYPES, DType
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
 from cutegen.runtime.arguments import TensorArg
@@ -84,13 +85,8 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
     for o in program.operands:
         if o.kind != "host_scalar" and not o.updates:
             shapes.append(shape(o, _ROLES.get(o.kind, o.present), o.inner or o.major, tma=o.kind == "tile"))
-    if problem.gather:
-        named = (problem.extents[problem.gather.along],)
-        shapes.append(TensorShape(problem.gather.index, DTYPES["i32"], named, 0, (0,), tma=False, multiple=1))
-    if problem.groups:
-        rows = problem.extents[problem.groups.along] if problem.groups.form == "labels" else problem.batch
-        assert rows
-        shapes.append(TensorShape(problem.groups.tensor, DTYPES["i32"], (rows,), 0, (0,), tma=False, multiple=1))
+    for name, dim in (tensor for feature in FEATURES for tensor in feature.index_tensors(problem)):
+        shapes.append(TensorShape(name, DTYPES["i32"], (dim,), 0, (0,), tma=False, multiple=1))
     for d in program.outputs:
         shapes.append(shape(d, "mn", d.major, tma=not d.direct or d.name in program.updated, wide=True))
     # Scales with rows side by side are read by TMA afterwards: columns of them are 16 bytes apart.

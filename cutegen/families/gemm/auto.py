@@ -10,7 +10,6 @@ from cutegen.arch.architecture import SETMAXNREG_MIN, SWIZZLES, WARPGROUP_THREAD
 from cutegen.families.decide import Choice
 from cutegen.families.gemm.budget_rules import most_stages, other_registers
 from cutegen.families.gemm.candidate import (
-    COPIED,
     Candidate,
     Core,
     cluster_size,
@@ -18,7 +17,6 @@ from cutegen.families.gemm.candidate import (
 from cutegen.families.gemm.cores import (
     RASTER_GROUP,
     bare,
-    list_gathers,
     promotion,
     propose_cores,
 )
@@ -26,8 +24,8 @@ from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, may_spill, sharing_ctas, subtiles, threads
 from cutegen.families.gemm.features.feature import MANY_ROWS
 from cutegen.families.gemm.features.feature_list import FEATURES
+from cutegen.families.gemm.features.gather.choice import list_gathers
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
-from cutegen.families.gemm.gather_rules import needed_registers
 from cutegen.families.gemm.load_rules import multicast_a, multicast_b
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
@@ -215,12 +213,11 @@ class _Settling:
             self.settle("tiles take the same time: all have the same k", scheduler="static_persistent")
 
     def rows(self) -> None:
-        """Which operand has the rows of a tile, and how gathered ones come to it."""
+        """Which operand has the rows of a tile."""
         blocks = bool(self.problem.epilogue.block)
         holds = "no other tile holds the blocks" if blocks else "no tile m divides the alignment of groups"
         unknown = holds if self.c.swap_ab else f"{MANY_ROWS} where no shape is known"
         self.settle("goes with the tile" if self.shapes else unknown, swap_ab=self.c.swap_ab)
-        self.settle(_why_gather(self.c, self.shapes), gather=self.c.gather)
 
     def neighbours(self) -> None:
         """What there is to overlap with the kernels in front and behind."""
@@ -238,29 +235,20 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tup
     return 1, "each CTA gathers its own rows" if gathered else f"no CTAs along {along} can share it"
 
 
-def _why_gather(c: Candidate, shapes: Sequence[Shape]) -> str:
-    if c.gather == "none":
-        return "no index names rows"
-    if c.gather == COPIED:
-        many = "many rows" if shapes else f"{MANY_ROWS} where no shape is known"
-        return f"{many}: TMA loads a copy of them faster than threads copy each row into the ring"
-    return "few rows: a copy of them would be a launch of its own"
-
-
 def _registers(problem: GemmProblem, c: Candidate, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
     """(producer, consumer): the first pair that leaves the accumulators room, one of them being possibly written."""
-    gather = needed_registers(problem, c)
+    least = max(feature.producer_registers(problem, c) for feature in FEATURES)
     pairs = [
         pair
         for pair in REGISTERS.get(c.consumers, REGISTERS[2])
         if fixed.get("producer_registers", pair[0]) == pair[0]
         and fixed.get("consumer_registers", pair[1]) == pair[1]
-        and pair[0] >= gather
+        and pair[0] >= least
     ]
     if pairs:
         needed = accumulators(problem, c) + other_registers(problem, c)
         return next((pair for pair in pairs if needed <= pair[1]), pairs[-1])
-    producer = fixed.get("producer_registers", max(gather, SETMAXNREG_MIN))
+    producer = fixed.get("producer_registers", max(least, SETMAXNREG_MIN))
     most = most_consumer_registers(arch, threads(c), producer, c.consumers)
     return producer, fixed.get("consumer_registers", min(most, MAX_CONSUMER_REGISTERS))
 

@@ -28,9 +28,9 @@ from cutegen.epilogue.rules import OPTIONAL
 from cutegen.epilogue.tree import Span
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.aliasing import refuse_alias
-from cutegen.families.gemm.block_scales import check_halves, place_block_scales
-from cutegen.families.gemm.gathering import see_gathered
-from cutegen.families.gemm.grouping import Grouping
+from cutegen.families.gemm.features.block_scales.placing import check_halves, place_block_scales
+from cutegen.families.gemm.features.gather.operand import see_gathered
+from cutegen.families.gemm.features.groups.section import Grouping
 from cutegen.families.gemm.made_names import check_call_names, check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
 from cutegen.families.gemm.omission import MAX_OPTIONAL

@@ -40,15 +40,13 @@ MMA_REGISTERS = 26
 
 
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
-    """Registers that a consumer needs beside the accumulators; where columns have scales of their own, a thread holds
-    those of its columns, two of every eight; where the epilogue has inputs with blocks, those of a subtile; where it
-    computes values twice, those of a block."""
-    by_column = problem.row_scale is not None and problem.row_scale[1] == "n"
+    """Registers that a consumer needs beside the accumulators: for features; where the epilogue has inputs with blocks,
+    those of a subtile; where it computes values twice, those of a block."""
     features = sum(feature.consumer_registers(problem, c) for feature in FEATURES)
     blocks = max(0, block_values(problem, c) - FREE_BLOCK_VALUES)
     repeated = repeated_values(problem, c)
     repeated += REPEATED_REGISTERS if repeated else 0
-    return OTHER_REGISTERS + features + blocks + repeated + (c.tile[1] // 4 if by_column else 0)
+    return OTHER_REGISTERS + features + blocks + repeated
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from cutegen.families.declared_knobs import DeclaredKnob, insert_knobs, insert_structural
+from cutegen.families.gemm.features.gather import knobs as gather
 from cutegen.families.gemm.features.last_tile import knobs as last_tile
 from cutegen.families.gemm.features.load_ahead import knobs as load_ahead
 from cutegen.families.gemm.features.split_k import knobs as split_k
 from cutegen.families.knobs import Knob, boolean, either, integer, integers, word
 from cutegen.families.pdl import PDL_TRIGGERS
-from cutegen.runtime.base import SILENT
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.problem import GemmProblem
@@ -25,13 +25,9 @@ Scheduler: TypeAlias = Literal["static_persistent", "dynamic_persistent"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
 Never: TypeAlias = Literal["never"]
 NEVER: Never = "never"
-# How rows that an index names come to the ring of A and B.
-GatherWay: TypeAlias = Literal["cp_async", "copy"]
-BY_THREADS, COPIED = get_args(GatherWay)
-
 
 # Knobs that features declare. Candidate has their fields.
-FEATURE_KNOBS: tuple[DeclaredKnob, ...] = (*split_k.KNOBS, *last_tile.KNOBS, *load_ahead.KNOBS)
+FEATURE_KNOBS: tuple[DeclaredKnob, ...] = (*gather.KNOBS, *split_k.KNOBS, *last_tile.KNOBS, *load_ahead.KNOBS)
 
 
 class Core(NamedTuple):
@@ -47,14 +43,14 @@ class Core(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidate(split_k.SplitK, last_tile.LastTile, load_ahead.LoadAhead):
+class Candidate(gather.Gather, split_k.SplitK, last_tile.LastTile, load_ahead.LoadAhead):
     """Every knob with a value; those of features are in their folders.
 
     tile: CTA tile (m, n, k), elements. cluster: CTAs (m, n). stages: slots of the A/B ring; store_stages, load_stages:
     slots of the rings of stored and of loaded epilogue tiles (load_stages 0 without loaded tiles). *_registers:
     setmaxnreg per thread. multicast_a: CTAs along n that one load of A feeds (multicast_b: of B, along m); 1 for none.
     swizzle_*: bytes of a swizzled SMEM row. promote_every: MMAs along k that the
-    tensor core sums before f32 registers take the sum, or "never". gather: "none" without gathered rows.
+    tensor core sums before f32 registers take the sum, or "never".
     """
 
     schedule: str
@@ -77,7 +73,6 @@ class Candidate(split_k.SplitK, last_tile.LastTile, load_ahead.LoadAhead):
     pdl_wait: bool
     pdl_trigger: str
     promote_every: int | str
-    gather: str = field(default="none", metadata=SILENT)
 
     @property
     def promotes(self) -> bool:
@@ -133,25 +128,23 @@ _OWN_KNOBS = (
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
     Knob("promote_every", "accumulate.promote_every", either(integer(), word(NEVER)), part="around"),
-    Knob("gather", "tma.{a}.gather", word(BY_THREADS, COPIED)),
 )
 KNOBS = insert_knobs(_OWN_KNOBS, FEATURE_KNOBS)
 
 # Which text a kernel module has; every other knob is a number that its instances differ in.
 _OWN_STRUCTURAL = (
-    "schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every", "gather",
+    "schedule", "scheduler", "swap_ab", "pdl_wait", "pdl_trigger", "promote_every",
 )  # fmt: skip
 STRUCTURAL = insert_structural(_OWN_STRUCTURAL, FEATURE_KNOBS)
 
 
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
-    """Fields that say nothing and are in no lock: no tile is loaded, sums are not promoted, no rows are gathered;
-    or what a feature says of its own."""
+    """Fields that say nothing and are in no lock: no tile is loaded, sums are not promoted; or what a
+    feature says of its own."""
     idle = {
         "load_stages": c.load_stages == 0,
         **{one.knob.field: one.is_idle(problem, c) for one in FEATURE_KNOBS},
         "promote_every": not problem.promotable,
-        "gather": c.gather == "none",
     }
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 

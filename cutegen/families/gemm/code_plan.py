@@ -12,7 +12,6 @@ from cutegen.families.gemm.derived import accumulators, warpgroups_per_tile
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MIN_STAGES
 from cutegen.families.gemm.omission import without
-from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
 from cutegen.families.gemm.rules import refusals
@@ -27,24 +26,22 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
             multicast=False, tma_stores=0, pdl_wait=tiling.pdl_wait,
         )  # fmt: skip
     numbers, arch = tiling.numbers, ARCHS[resolved.arch]
-    given = without(resolved.problem, tiling.omitted)
-    c = tiling.candidate
-    problem, _ = kernel_frame(given, c)
+    problem, c = tiling.problem, tiling.candidate
     m, n, k = numbers.tile
-    sharing = warpgroups_per_tile(tiling.candidate)
+    sharing = warpgroups_per_tile(c)
     mma_k = arch.mma_k(problem.a.dtype)
     tiles = problem.kernel_epilogue.tiles
     return CodePlan(
         arch=resolved.arch,
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
-        accumulator_registers=accumulators(problem, tiling.candidate),
+        accumulator_registers=accumulators(problem, c),
         smem_bytes=numbers.smem_bytes,
         mma=(MmaPlan(f"{problem.mma.sass}.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
         tma_loads=2 + len(tiles) - bool(problem.gather),
         multicast=max(numbers.multicast) > 1,
-        pdl_wait=tiling.candidate.pdl_wait,
-        pdl_trigger=tiling.candidate.pdl_trigger != "none",
+        pdl_wait=c.pdl_wait,
+        pdl_trigger=c.pdl_trigger != "none",
         pdl_loads=sum(feature.loads_before_wait(c) for feature in FEATURES),
         # Of a dynamic schedule: claims, and the count of clusters that are done.
         atomics=2 * c.dynamic + sum(feature.atomics(problem, c) for feature in FEATURES),
@@ -52,7 +49,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         tma_stores=sum(not o.direct and not o.adds for o in problem.kernel_epilogue.outputs),
         tma_adds=sum(o.adds for o in problem.kernel_epilogue.outputs),
         mbarriers=tiling.model.count_mbarriers(),
-        fewer_registers=_fewer_registers(given, tiling.candidate, arch),
+        fewer_registers=_fewer_registers(without(resolved.problem, tiling.omitted), c, arch),
     )
 
 

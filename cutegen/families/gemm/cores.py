@@ -9,9 +9,10 @@ from typing import Any
 
 from cutegen.arch import ARCHS, Arch, Device
 from cutegen.arch.architecture import SWIZZLES
-from cutegen.families.gemm.candidate import BY_THREADS, COPIED, NEVER, Candidate, Core
+from cutegen.families.gemm.candidate import NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
 from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
+from cutegen.families.gemm.features.gather.knobs import COPIED
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.orientation import copy_rows, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
@@ -76,16 +77,7 @@ RASTER_GROUP = 8
 PROMOTED_K = 128  # elements of k between promotions: the interval of cuBLAS and of 128-block scales
 ANY_SHAPE = (Shape(1, 1, 1),)  # where the extents do not matter, but that the model ranks
 COST_MODEL = "cost model"  # how its reasons begin
-COPIED_ROWS = 2048  # from which on gathered rows are copied: below, a launch of its own weighs more than what TMA saves
 EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, for judging them before they are complete
-
-
-def list_gathers(problem: GemmProblem, shapes: Sequence[Shape]) -> tuple[str, ...]:
-    """How gathered rows may come to the ring, what is likely better first."""
-    if problem.gather is None:
-        return ("none",)
-    few = bool(shapes) and max(shape.m for shape in shapes) < COPIED_ROWS
-    return (BY_THREADS, COPIED) if few else (COPIED, BY_THREADS)
 
 
 def propose_cores(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cutegen.families.gemm.gathered_baselines import after_gather
+from cutegen.families.gemm.features.gather.baselines import after_gather
 from cutegen.families.proving import Baseline
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.baselines import bind_compiled, bind_eager

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 
-from cutegen.arch.architecture import (
-    ACCESS_BYTES,
-    WARP_THREADS,
-    WARPGROUP_THREADS,
-    WARPS_PER_WARPGROUP,
-    Arch,
-)
+from cutegen.arch.architecture import WARPGROUP_THREADS, Arch
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.features.block_scales.numbers import scale_bytes
 from cutegen.families.gemm.orientation import block_passes
-from cutegen.families.gemm.problem import GemmProblem, RowGroups, once_each
-from cutegen.model.smem import F32
-from cutegen.runtime.gemm.pieces import SWIZZLE_ROWS
+from cutegen.families.gemm.problem import GemmProblem, once_each
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
 INDEX_BYTES = 4  # of an i32
@@ -26,8 +19,6 @@ EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 CROWDED_ACCUMULATORS, CROWDED_BY_THREE = 128, 64
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
 QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
-GATHER_LANES = 8  # threads that copy one row, at most: 128 bytes
-GATHER_WARPS = 2  # that copy rows, where as many have nothing else to do
 
 
 def warpgroups_per_tile(c: Candidate) -> int:
@@ -74,6 +65,12 @@ def output_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     rows, columns, _ = c.tile
     paired = problem.paired_dim
     return rows // 2 if paired == "m" else rows, columns // 2 if paired == "n" else columns
+
+
+def output_sources(problem: GemmProblem) -> tuple[str, str]:
+    """The same as source."""
+    rows, columns = (f"t.tile[{i}]{' // 2' * (problem.paired_dim == dim)}" for i, dim in enumerate("mn"))
+    return rows, columns
 
 
 def epilogue_tile(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
@@ -134,74 +131,8 @@ def repeated_values(problem: GemmProblem, c: Candidate) -> int:
     return block_passes(problem).repeated * rows * width // (WARPGROUP_THREADS * warpgroups_per_tile(c))
 
 
-def group_table(problem: GemmProblem) -> tuple[int, int]:
-    """(entries, columns) of the table of groups: whole warps of entries, and the columns that the form needs."""
-    assert problem.groups
-    assert problem.batch
-    most = problem.batch.value or problem.batch.hi or 0
-    return -(-most // WARP_THREADS) * WARP_THREADS, 3 if problem.groups.flat else 1
-
-
-def group_step(c: Candidate, groups: RowGroups) -> int:
-    """Rows of a cluster's tiles."""
-    axis = 0 if groups.along == "m" else 1
-    return c.tile[axis] * c.cluster[axis]
-
-
-def gather_warps(problem: GemmProblem, c: Candidate) -> int:
-    """Warps of the producer warpgroup that copy gathered rows, the last ones; 0 without a gather."""
-    others = 1 + bool(problem.kernel_epilogue.tiles) + c.dynamic
-    return min(GATHER_WARPS, WARPS_PER_WARPGROUP - others) if problem.gather else 0
-
-
-def gather_lanes(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
-    """Threads that copy one row of a tile, and the 16 bytes of it that each of them copies."""
-    assert problem.gathered
-    chunks = c.tile[2] * problem.gathered.dtype.bytes // ACCESS_BYTES
-    lanes = math.gcd(GATHER_LANES, chunks)
-    return lanes, chunks // lanes
-
-
-def gather_step(problem: GemmProblem, c: Candidate) -> int:
-    """Rows that the gather warps copy at once."""
-    return WARP_THREADS * gather_warps(problem, c) // gather_lanes(problem, c)[0]
-
-
-def gather_places(problem: GemmProblem, c: Candidate) -> int:
-    """Swizzled places in a slot from which all others of a gather thread differ by constants, as
-    device/gemm/row_gather.py has them."""
-    return gather_lanes(problem, c)[1] * max(1, SWIZZLE_ROWS // gather_step(problem, c))
-
-
-def gathered_rows(problem: GemmProblem, c: Candidate) -> int:
-    """Rows of a tile that are gathered."""
-    return c.tile["mn".index(problem.gather.along)] if problem.gather else 0
-
-
-def gathered_bytes(problem: GemmProblem, c: Candidate) -> int:
-    """Bytes of one slot that threads copy, scales among them."""
-    if problem.gathered is None:
-        return 0
-    rows = gathered_rows(problem, c) * c.tile[2] * problem.gathered.dtype.bytes
-    return rows + (scale_bytes(problem, c) if problem.gathers_row_scale else 0)
-
-
 def slot_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Bytes of one slot of the ring of A and B, and of its scales."""
     tile_m, tile_n, tile_k = c.tile
     operands = tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes
     return operands * tile_k + scale_bytes(problem, c)
-
-
-def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
-    """(rows, blocks of k) that have a scale each in one slot of the ring of A and B; (0, 0) without such a scale."""
-    if problem.row_scale is None:
-        return 0, 0
-    scale, side = problem.row_scale
-    return c.tile["mn".index(side)], c.tile[2] // scale.depth
-
-
-def scale_bytes(problem: GemmProblem, c: Candidate) -> int:
-    """Bytes of scales in one slot of the ring of A and B, an f32 each."""
-    rows, blocks = scale_box(problem, c)
-    return rows * blocks * F32.bytes

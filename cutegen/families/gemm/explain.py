@@ -23,21 +23,17 @@ from cutegen.families.explanation import (
     read_extents,
     roofline,
 )
-from cutegen.families.gemm.candidate import COPIED
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.derived import promoted_k
+from cutegen.families.gemm.features.feature import of_each_batch
 from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile, describe_features
-from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import estimate_seconds, explain_ranking, rank_picks
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.spec_rules import alignments
-from cutegen.families.gemm.text.gather import explain_gather
-from cutegen.families.gemm.text.groups import explain_groups
 from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.families.refusal import kib
 from cutegen.families.resolved import DeviceRow, dispatch, product_name
-from cutegen.runtime.gemm.gathered_rows import copied_name
 
 SCRATCH_IS = {
     "workspace": "f32, any contents",
@@ -108,13 +104,7 @@ def read_shape(problem: GemmProblem, shape: Mapping[str, int]) -> Shape:
 def _problem(resolved: ResolvedGemm) -> Section:
     p = resolved.problem
     rows = [_matrix(p, p.a, "m"), _matrix(p, p.b, "n")]
-    if p.gather:
-        rows.append((p.gather.index, "i32", f"rows of {p.a.name}"))
-    for s, dim in ((p.a_scale, p.m.name), (p.b_scale, p.n.name)):
-        if s:
-            height = p.gather.extent.name if p.gather and p.gathers(s.name) else dim
-            blocks = f"scale of {s.rows} x {s.depth} blocks of ({height}, {p.k.name})"
-            rows.append((s.name, str(s.dtype), blocks + _each(p, s.batched)))
+    rows += [row for feature in FEATURES for row in feature.describe_operands(p)]
     for o in (o for o in p.epilogue.operands if not o.updates):
         blocks = " of {} x {} elements".format(*("all" if d == o.missing else s for d, s in zip("mn", o.block))) * (
             o.kind == "block_input"
@@ -125,40 +115,19 @@ def _problem(resolved: ResolvedGemm) -> Section:
         notes = ", stored by threads" * d.direct + ", updated in place" * (d.name in p.epilogue.updated)
         notes += " by TMA" * d.adds
         rows.append((d.name, str(d.dtype), "output" + _layout(p, d) + notes))
-    for r in p.epilogue.reductions:
-        over = [dim.name for role, dim in (("m", p.m), ("n", p.n)) if role != r.kept]
-        over += [p.batch.name] if p.batch and not r.batched and not r.kept else []
-        rows.append((r.name, str(r.dtype), f"one value for all {' and '.join(over)}" + _each(p, r.batched)))
-    for b in p.epilogue.block_outputs:
-        of = " of the product" * bool(p.epilogue.pairing)
-        what = f"one value for each row and {b.divisor} columns{of}, {b.major.upper()}-major"
-        rows.append((b.name, str(b.dtype), what + _each(p, b.batched)))
-    if p.groups and p.batch:
-        rows.append((p.groups.tensor, "i32", f"{p.groups.form} of rows in groups"))
+    rows += [row for feature in FEATURES for row in feature.describe_results(p)]
+    tilings = {t.name: t.candidate for t in resolved.tilings}
     left = f"{p.a.name}[{p.gather.index}]" if p.gather else p.a.name
     lines = [f"acc = {left} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})"]
-    lines += [*explain_gather(p), *_copies(resolved), *explain_groups(p)]
+    lines += [line for feature in FEATURES for line in feature.explain_product(p, tilings)]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
     title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"
     return Section(title, tuple(lines), ("tensor", "dtype", "is"), tuple(rows))
 
 
-def _copies(resolved: ResolvedGemm) -> Iterator[str]:
-    """Which kernels multiply a copy of gathered rows."""
-    copying = [t.name for t in resolved.tilings if t.candidate.gather == COPIED]
-    if copying:
-        whose = "the kernel" if len(copying) == len(resolved.tilings) else ", ".join(copying)
-        yield f"a preceding launch copies those rows to scratch, in order, for {whose}: TMA loads the copy"
-
-
 def _layout(p: GemmProblem, t: Operand | Output) -> str:
     major = f", {t.major.upper()}-major" if t.major else ""
-    return major + ", half of the columns" * t.half + _each(p, t.batched)
-
-
-def _each(p: GemmProblem, batched: bool) -> str:
-    """What there is one of for each batch index, or for each group of rows."""
-    return f", one for each {p.batch.name}" if p.batch and batched else ""
+    return major + ", half of the columns" * t.half + of_each_batch(p, t.batched)
 
 
 def _sum(resolved: ResolvedGemm) -> str:
@@ -174,12 +143,12 @@ def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:
     rows = p.m.name if free == "m" else p.n.name
     if p.gather and o is p.gathered:
         rows = p.gather.extent.name
-    return o.name, str(o.dtype), f"({rows}, {p.k.name}), {o.major.upper()}-major" + _each(p, o.batched)
+    return o.name, str(o.dtype), f"({rows}, {p.k.name}), {o.major.upper()}-major" + of_each_batch(p, o.batched)
 
 
 def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
     c, arch = tiling.candidate, ARCHS[resolved.arch]
-    d = derive(*kernel_frame(resolved.problem, c))
+    d = derive(tiling.problem, tiling.framed)
     launch = arch.launch_registers(d.threads)
     used = WARPGROUP_THREADS * (c.producer_registers + c.consumers * c.consumer_registers)
     rest = c.consumer_registers - d.accumulator_registers
@@ -237,9 +206,9 @@ def _dispatch(resolved: ResolvedGemm) -> Section:
 
 def _scratch_bytes(problem: GemmProblem, tiling: ResolvedGemmTiling, shape: Shape) -> Iterator[tuple[str, str]]:
     """(name, bytes in words) of the scratch that a problem needs."""
-    if tiling.candidate.gather == COPIED and problem.gathered:
-        matrix = problem.gathered
-        yield copied_name(matrix.name), f"{kib(shape.m * shape.k * matrix.dtype.bytes)}, any contents"
+    for feature in FEATURES:
+        for name, size in feature.call_scratch(problem, tiling.candidate, shape):
+            yield name, f"{kib(size)}, any contents"
     for name, count in tiling.numbers.scratch_sizes(shape.m, shape.n, shape.batch).items():
         if name in tiling.numbers.scratch:
             size = kib(4 * count) if count >= 256 else f"{4 * count} bytes"

@@ -1,12 +1,11 @@
-"""Rules about how tiles of A and B are loaded: swizzles, what CTAs of a cluster share, and the rows of a group."""
+"""Rules about how tiles of A and B are loaded: swizzles, and what CTAs of a cluster share."""
 
 from __future__ import annotations
 
 from cutegen.arch.architecture import SWIZZLES, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import contiguous_extent, group_step, sharing_ctas
-from cutegen.families.gemm.grouping import GROUP_ALIGNMENT
+from cutegen.families.gemm.derived import contiguous_extent, sharing_ctas
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
@@ -111,24 +110,3 @@ def multicast_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | N
 @BOOK.declare_fit(_MULTICAST, "multicast_b", "cluster", "tile")
 def multicast_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return _multicast(problem, c, "b")
-
-
-@BOOK.declare_form(
-    GROUP_ALIGNMENT,
-    "tile",
-    "cluster",
-    "swap_ab",
-)
-def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    groups = problem.groups
-    if groups is None or groups.form != "labels" or groups.align % group_step(c, groups) == 0:
-        return None
-    axis = "mn".index(groups.along)
-    tile, peers = c.tile[axis], c.cluster[axis]
-    rows = f"tile {groups.along} = {tile}" + (
-        f" x {peers} CTAs of a cluster = {tile * peers} rows" if peers > 1 else ""
-    )
-    turned = axis == 0 and groups.align % arch.mma_m != 0
-    fits = f"use {'`swap_ab` and a tile n' if turned else f'a tile {groups.along}'} that divides {groups.align}"
-    remedy = f"{fits}{' and no cluster along it' * (peers > 1)}, or align groups to more rows"
-    return f"{rows}, but groups begin at multiples of {groups.align} rows", remedy

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, OperandKind, Output, Passes, find_passes
-from cutegen.families.gemm.candidate import COPIED, FEATURE_KNOBS, Candidate, Core
+from cutegen.families.gemm.candidate import FEATURE_KNOBS, Candidate, Core
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, RowGather, once_each
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _KINDS: dict[str, OperandKind] = {"row_vector": "column_vector", "column_vector"
 
 def kernel_frame(problem: GemmProblem, c: Candidate) -> tuple[GemmProblem, Candidate]:
     """Problem and candidate in the kernel's frame; and the candidate back, since twice exchanged is as before."""
-    if c.gather == COPIED and problem.gather:
+    if c.copies_rows and problem.gather:
         problem = copy_rows(problem)
     if not c.swap_ab:
         return problem, c

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate, cluster_size
-from cutegen.families.gemm.derived import INDEX_BYTES, QUEUE_STAGES, gather_warps, warpgroups_per_tile
+from cutegen.families.gemm.derived import INDEX_BYTES, QUEUE_STAGES, warpgroups_per_tile
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.tiling_numbers import Derived
@@ -46,15 +46,16 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
 
 def _operands(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
     full, said = Arrivals(1, "1"), f"1 arrival and {'up to ' if problem.ragged else ''}{d.stage_bytes} bytes by TMA"
-    if problem.gather:
-        copying = WARP_THREADS * gather_warps(problem, c)
+    copy = copy_warps(problem, c)
+    if copy:
+        copying = WARP_THREADS * sum(warps.count for warps in copy)
         full = Arrivals(1 + copying, f"1 + {copying}")
         said += f", {copying} threads arrive when their copies are there"
     empty = Arrivals(d.empty_arrivals, "t.empty_arrivals")
     made = Creation("ab_barriers", "t.stages", "t.stage_bytes", full, empty, "**tma.peers(t.cluster, t.multicast)")
-    producer, arrive = "load and gather warps" if problem.gather else "load warp", f"{empty.count} warps arrive"
+    producer, arrive = "load and gather warps" if copy else "load warp", f"{empty.count} warps arrive"
     return Pipeline("ab", "TmaAsync", producer, consumers, c.stages, d.stage_bytes, said, arrive,
-                    (LOAD_WARP, *copy_warps(problem, c)), consumer_warps(c), made, each=K_TILE)  # fmt: skip
+                    (LOAD_WARP, *copy), consumer_warps(c), made, each=K_TILE)  # fmt: skip
 
 
 def _tiles(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from cutegen.arch import Arch, Device
 from cutegen.families.gemm.auto import finish
 from cutegen.families.gemm.candidate import Candidate, Core, structure
-from cutegen.families.gemm.cores import ANY_SHAPE, WIDE_CLUSTERS, list_gathers, pool_cores
+from cutegen.families.gemm.cores import ANY_SHAPE, WIDE_CLUSTERS, pool_cores
 from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
 from cutegen.families.gemm.derived import may_spill
 from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
+from cutegen.families.gemm.features.gather.choice import list_gathers
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.orientation import copy_rows, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem

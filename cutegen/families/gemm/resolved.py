@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cutegen.families.gemm.candidate import COPIED, Candidate
+from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.arguments import Extent
@@ -16,9 +16,11 @@ from cutegen.runtime.gemm.tiling import GemmTiling
 @dataclass(frozen=True, slots=True)
 class ResolvedGemmTiling(ResolvedTiling[GemmTiling]):
     """One kernel instance. candidate: the knobs that its numbers come from. omitted: optional operands that it does
-    without."""
+    without. problem, framed: what it computes and its knobs in the kernel's frame."""
 
     candidate: Candidate
+    problem: GemmProblem
+    framed: Candidate
     omitted: tuple[str, ...] = ()
 
 
@@ -100,7 +102,7 @@ class ResolvedGemm:
     @property
     def row_copy(self) -> RowCopyKernel | None:
         """What the package has in front of kernels that multiply a copy of gathered rows."""
-        copying = [t for t in self.instances if t.candidate.gather == COPIED]
+        copying = [t for t in self.instances if t.candidate.copies_rows]
         return RowCopyKernel(any(t.candidate.pdl_wait for t in copying)) if copying else None
 
     @property

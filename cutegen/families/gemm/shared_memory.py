@@ -6,21 +6,16 @@ import math
 from collections.abc import Mapping
 from operator import attrgetter
 
-from cutegen.arch.architecture import ACCESS_BYTES, BOX_ALIGN, TENSOR_ALIGN, WARPS_PER_WARPGROUP
+from cutegen.arch.architecture import ACCESS_BYTES, TENSOR_ALIGN
 from cutegen.dtypes import DType
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
     QUEUE_STAGES,
-    SLAB_ROWS,
     epilogue_tile,
-    group_table,
+    output_sources,
     output_tile,
-    scale_box,
-    scale_bytes,
-    warpgroups_per_tile,
 )
 from cutegen.families.gemm.features.feature_list import FEATURES
-from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, once_each
 from cutegen.families.generated_names import tensor_stem
 from cutegen.model.smem import F32, I32, MBARRIER, Element, SmemField, SmemRegion, lay_out, place_fields
@@ -57,7 +52,7 @@ def _smem_sizes(problem: GemmProblem) -> dict[tuple[object, ...], int]:
 def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
     (tile_m, tile_n, tile_k), (sub_m, sub_n) = c.tile, epilogue_tile(problem, c)
     (rows, columns), program = output_tile(problem, c), problem.kernel_epilogue
-    rows_source, columns_source = (f"t.tile[{i}]{' // 2' * (problem.paired_dim == dim)}" for i, dim in enumerate("mn"))
+    rows_source, columns_source = output_sources(problem)
     groups = 1 if c.schedule == "cooperative" else c.consumers
     per_group = f" x {groups} groups" if groups > 1 else ""
 
@@ -77,10 +72,8 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
     if program.tiles:
         holds = f"full and empty mbarriers of {c.load_stages} stages"
         fields.append(SmemField("load_barriers", MBARRIER, 2 * c.load_stages, "2 * t.load_stages", holds))
-    if problem.groups:
-        entries, facts = group_table(problem)
-        holds = f"i32 ({entries}, {facts}), where each group lies"
-        fields.append(SmemField("group_table", I32, entries * facts, f"GROUPS * {facts}", holds, ACCESS_BYTES))
+    for feature in FEATURES:
+        fields += feature.list_tables(problem)
     if c.dynamic:
         holds = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
         count = 2 * QUEUE_STAGES + 1
@@ -90,23 +83,8 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
         if o.kind in ("row_vector", "column_vector"):
             source, extent = (columns_source, columns) if o.kind == "row_vector" else (rows_source, rows)
             fields.append(of_groups(f"s{tensor_stem(o.name)}", F32, {source: extent}, f"f32 ({extent},)", ACCESS_BYTES))
-    if program.reductions:
-        fields.append(of_groups("s_ticket", I32, {}, "i32"))
-    warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c)
-    warps_source = f"{WARPS_PER_WARPGROUP}{' * t.consumers' * (groups == 1)}"
-    for r in program.reductions:
-        if r.kept != "m":
-            kept = {columns_source: columns} if r.kept else {"1": 1}
-            holds = f"f32 ({columns if r.kept else 1}, {warps} warps)"
-            fields.append(of_groups(f"s{tensor_stem(r.name)}", F32, {**kept, warps_source: warps}, holds))
-    if problem.transposed and program.block:
-        passes, whole = block_passes(problem), f"({rows_source})" if "//" in rows_source else rows_source
-        shared = [(f"j_{r.name}", SLAB_ROWS, "slabs of 16 rows") for r in passes.reduced]
-        for name, each, what in (*shared, *((f"b_{name}", program.block, "blocks") for name in passes.held)):
-            extents = {columns_source: columns, f"{whole} // {each}": rows // each}
-            fields.append(of_groups(name, F32, extents, f"f32 ({columns}, {rows // each} {what})"))
-    if problem.row_scale:
-        fields.append(_scale_field(problem, c, f"s{tensor_stem(problem.row_scale[0].name)}"))
+    for feature in FEATURES:
+        fields += feature.list_staging(problem, c, of_groups)
 
     def ring(name: str, dtype: DType, extents: tuple[int, int], stages: int, groups: int = 1) -> SmemField:
         holds = f"{dtype} {extents} x {stages} stages{per_group * (groups > 1)}"
@@ -122,13 +100,3 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
     for feature in FEATURES:
         fields += feature.list_buffers(problem, c)
     return fields
-
-
-def _scale_field(problem: GemmProblem, c: Candidate, name: str) -> SmemField:
-    """The ring of scales, whose slots begin at a multiple of what TMA writes to."""
-    slot = scale_bytes(problem, c)
-    pitch = -(-slot // BOX_ALIGN) * BOX_ALIGN
-    padded = f", {pitch} B apart" if pitch > slot else ""
-    holds = f"f32 {scale_box(problem, c)} x {c.stages} stages{padded}"
-    count = (pitch * (c.stages - 1) + slot) // F32.bytes
-    return SmemField(name, F32, count, f"cute.cosize({name}_layout)", holds, BOX_ALIGN)

@@ -11,7 +11,6 @@ from cutegen.families.declared_knobs import extend_section
 from cutegen.families.gemm.candidate import (
     FEATURE_KNOBS,
     KNOBS,
-    GatherWay,
     Never,
     RasterOrder,
     Schedule,
@@ -110,10 +109,6 @@ class Tma(Section, defer_build=True):
 
     multicast: Positive | Auto = knob("CTAs that one load of this tensor feeds.")
     swizzle: Annotated[Literal[32, 64, 128], Exactly] | Auto = knob("Swizzle of the shared memory tile, in bytes.")
-    gather: GatherWay | Auto = knob(
-        "How rows that an index names come to shared memory. cp_async: threads copy them into the ring, 16 bytes at a "
-        "time; copy: a preceding launch copies them to scratch, in order, where TMA loads them and can multicast them."
-    )
     store: Literal["tma", "direct", "reduce_add"] | Auto = Field(
         default="auto",
         description="How an output leaves shared memory. tma: rows of a multiple of 16 bytes, 16-byte aligned. direct: "

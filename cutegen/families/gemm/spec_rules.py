@@ -151,10 +151,9 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
 
 def _tma(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     operands = (problem.a.name, problem.b.name)
-    declared = (one.knob.path for one in FEATURE_KNOBS)
-    own = {path[-1]: operands for path in declared if path[0] == "tma"}
+    declared = ((one.knob.path, one.held_by) for one in FEATURE_KNOBS)
+    own = {path[-1]: held_by(problem) if held_by else operands for path, held_by in declared if path[0] == "tma"}
     fitting = {"multicast": operands, "swizzle": operands, **own, "store": problem.outputs}
-    fitting["gather"] = (problem.gathered.name,) if problem.gathered else ()
     for name, knobs in spec.tma.items():
         for key, fit in fitting.items():
             if getattr(knobs, key) != "auto" and name not in fit:

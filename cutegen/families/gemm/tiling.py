@@ -12,10 +12,9 @@ from cutegen.families.gemm.derived import (
     QUEUE_STAGES,
     epilogue_tile,
     epilogue_widths,
-    gather_warps,
-    scale_box,
     warpgroups_per_tile,
 )
+from cutegen.families.gemm.features.block_scales.numbers import scale_box
 from cutegen.families.gemm.features.feature import Buffer
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.orientation import kernel_frame
@@ -23,7 +22,6 @@ from cutegen.families.gemm.pipelines import (
     LOAD_WARP,
     TILE_LOAD_WARP,
     consumer_warps,
-    copy_warps,
     list_barriers,
     list_pipelines,
     scheduler_warp,
@@ -72,7 +70,7 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
         {f: text.format_map({name: pair[i] for name, pair in terms.items()}) for f, text in texts.items()}
         for i in (0, 1)
     )
-    return ResolvedGemmTiling(name, numbers, sources, model, knobs, module=module, formulas=formulas)
+    return ResolvedGemmTiling(name, numbers, sources, model, knobs, problem, c, module=module, formulas=formulas)
 
 
 def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
@@ -95,10 +93,9 @@ def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
         "columns": (f"{width} columns", "columns"),
         "widest": (widest + crowded, any_width + unless),
         "consumers": (f"{c.consumers} consumer warpgroups", "consumers"),
-        "gather_warps": (f"{gather_warps(problem, c)} gather warps", "gather warps"),
         "consumer_warps": (f"{c.consumers} x {warps} consumer warps", f"consumers x {warps} warps"),
         "ctas": (f"{size} CTAs", "CTAs of a cluster"),
-        **{name: term for feature in FEATURES for name, term in feature.terms(c).items()},
+        **{name: term for feature in FEATURES for name, term in feature.terms(problem, c).items()},
     }
 
 
@@ -163,13 +160,13 @@ def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
 
 
 def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
-    gather = " + {gather_warps}" if problem.gather else ""
+    others = "".join(feature.queue_readers(problem, c)[1] for feature in FEATURES)
     loads = 1 + bool(problem.kernel_epilogue.tiles)
     sources = {
         **{name: source for name, (_, source) in _feature_numbers(problem, c).items()},
         **{buffer.name: buffer.source for buffer in _scratch(problem, c)},
         "queue_stages": "tiles that readers of the queue may be apart",
-        "queue_readers": f"{loads} load warps{gather} + {{consumer_warps}}",
+        "queue_readers": f"{loads} load warps{others} + {{consumer_warps}}",
         "covers": "tile x cluster, transposed: (m, n) of the product" if c.swap_ab else "tile x cluster, (m, n)",
     }
     return {field: sources[field] for field in _work_numbers(problem, c, derive(problem, c))}
@@ -191,15 +188,12 @@ def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         claims = "claims tiles" if c.cluster == (1, 1) else "in CTA 0 of a cluster: claims tiles for all its CTAs"
         roles.append(Role(scheduler, c.producer_registers, claims))
         first_idle += 1
-    gather = copy_warps(problem, c)
-    first_gather = gather[0].first if gather else WARPS_PER_WARPGROUP
-    if first_idle < first_gather:
-        name = "idle warps" if first_gather - first_idle > 1 or not gather else "idle warp"
-        roles.append(Role(Warps(name, first_idle, first_gather - first_idle), c.producer_registers, IDLE))
-    if problem.gather and problem.gathered:
-        copied = " and ".join([problem.gathered.name, *(scale if problem.gathers_row_scale else [])])
-        does = f"copy the rows of {copied} that {problem.gather.index} names"
-        roles.append(Role(gather[0], c.producer_registers, does))
+    last = [role for feature in FEATURES for role in feature.list_roles(problem, c)]
+    end = last[0].warps.first if last else WARPS_PER_WARPGROUP
+    if first_idle < end:
+        name = "idle warps" if end - first_idle > 1 or not last else "idle warp"
+        roles.append(Role(Warps(name, first_idle, end - first_idle), c.producer_registers, IDLE))
+    roles += last
     for group, warps in enumerate(consumer_warps(c)):
         if c.schedule == "pingpong":
             does = f"tiles {group}, {group + 2}, {group + 4}, ...: MMA, then its epilogue while the other computes"

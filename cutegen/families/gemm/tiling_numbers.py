@@ -9,13 +9,13 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
     accumulators,
     epilogue_tile,
-    gather_warps,
-    gathered_bytes,
     slot_bytes,
     subtiles,
     threads,
     warpgroups_per_tile,
 )
+from cutegen.families.gemm.features.feature_list import FEATURES
+from cutegen.families.gemm.features.gather.numbers import gathered_bytes
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.shared_memory import smem_map
 from cutegen.model.smem import SmemRegion
@@ -51,7 +51,8 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     sharing = warpgroups_per_tile(c)
     sub_m, sub_n = epilogue_tile(problem, c)
     regions, smem_bytes = smem_map(problem, c)
-    loads = bool(problem.kernel_epilogue.tiles)
+    readers = 1 + bool(problem.kernel_epilogue.tiles) + WARPS_PER_WARPGROUP * c.consumers
+    readers += sum(feature.queue_readers(problem, c)[0] for feature in FEATURES)
     covers = (tile_m * c.cluster[0], tile_n * c.cluster[1])
     return Derived(
         epilogue_tile=(sub_m, sub_n),
@@ -62,7 +63,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         stage_bytes=slot_bytes(problem, c) - gathered_bytes(problem, c),
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.tiles),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
-        queue_readers=1 + loads + gather_warps(problem, c) + WARPS_PER_WARPGROUP * c.consumers if c.dynamic else 0,
+        queue_readers=readers if c.dynamic else 0,
         covers=(covers[1], covers[0]) if c.swap_ab else covers,
         smem=regions,
         smem_bytes=smem_bytes,

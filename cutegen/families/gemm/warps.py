@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import gather_warps
+from cutegen.families.gemm.features.gather.numbers import gather_warps
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.model.kernel import Warps
 

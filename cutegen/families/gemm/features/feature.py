@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from cutegen.arch import Arch, Device
 from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.cost_model import Shape, Work
-from cutegen.families.gemm.problem import GemmProblem
-from cutegen.model.kernel import Pipeline
-from cutegen.model.smem import SmemField, SmemRegion
+from cutegen.families.gemm.problem import GemmProblem, ProblemDim
+from cutegen.model.kernel import Pipeline, Role
+from cutegen.model.smem import Element, SmemField, SmemRegion
 
 MANY_ROWS = "rows are taken to be many"  # how reasons call that no shape is known
 
@@ -22,6 +22,13 @@ class Buffer(NamedTuple):
     name: str
     elements: tuple[int, int]
     source: str
+
+
+class Staged(Protocol):
+    def __call__(
+        self, name: str, element: Element, extents: Mapping[str, int], holds: str, align: int = 0
+    ) -> SmemField:
+        """A field of which each group of threads that store on their own has one. extents: by their source."""
 
 
 class Settling(Protocol):
@@ -117,8 +124,28 @@ class Feature:
         """Registers that a consumer thread needs on top of accumulators."""
         return 0
 
+    def producer_registers(self, problem: GemmProblem, c: Candidate) -> int:
+        """Registers that a thread of the producer warpgroup needs."""
+        return 0
+
+    def list_roles(self, problem: GemmProblem, c: Candidate) -> Iterator[Role]:
+        """Roles of the last warps of the producer warpgroup."""
+        return iter(())
+
+    def queue_readers(self, problem: GemmProblem, c: Candidate) -> tuple[int, str]:
+        """Further warps that read each tile index of a dynamic schedule, and " + ..." as a source."""
+        return 0, ""
+
     def list_barriers(self, c: Candidate) -> Iterator[SmemField]:
         """Mbarriers behind those of A and B in shared memory."""
+        return iter(())
+
+    def list_tables(self, problem: GemmProblem) -> Iterator[SmemField]:
+        """Fields of shared memory behind all mbarriers but those of a dynamic schedule."""
+        return iter(())
+
+    def list_staging(self, problem: GemmProblem, c: Candidate, staged: Staged) -> Iterator[SmemField]:
+        """Fields between the vectors of the epilogue and the rings."""
         return iter(())
 
     def list_buffers(self, problem: GemmProblem, c: Candidate) -> Iterator[SmemField]:
@@ -148,7 +175,15 @@ class Feature:
         what `terms` has."""
         return iter(())
 
-    def terms(self, c: Candidate) -> Mapping[str, tuple[object, str]]:
+    def index_tensors(self, problem: GemmProblem) -> Iterator[tuple[str, ProblemDim]]:
+        """Arguments with an i32 for each element of a dim."""
+        return iter(())
+
+    def call_scratch(self, problem: GemmProblem, c: Candidate, shape: Shape) -> Iterator[tuple[str, int]]:
+        """Scratch of any contents besides that of the kernel: its name and bytes. In the spec's frame."""
+        return iter(())
+
+    def terms(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[object, str]]:
         """What stands in braces in sources: its value here, and what it is in every tiling."""
         return {}
 
@@ -166,6 +201,22 @@ class Feature:
 
     # -- what is said of it --
 
+    def overview(self, problem: GemmProblem) -> tuple[str, ...]:
+        """Lines of the docstring of a kernel module."""
+        return ()
+
+    def describe_operands(self, problem: GemmProblem) -> Iterator[tuple[str, str, str]]:
+        """Name, dtype and meaning of tensors that belong to the mainloop. In the spec's frame."""
+        return iter(())
+
+    def describe_results(self, problem: GemmProblem) -> Iterator[tuple[str, str, str]]:
+        """The same of tensors behind the outputs."""
+        return iter(())
+
+    def explain_product(self, problem: GemmProblem, tilings: Mapping[str, Candidate]) -> Iterator[str]:
+        """Lines on what is multiplied. tilings: candidates by name. In the spec's frame."""
+        return iter(())
+
     def describe(self, c: Candidate) -> str:
         """In a few words, "" where the candidate does without it."""
         return ""
@@ -181,3 +232,8 @@ class Feature:
     def note_ranking(self, shown: Sequence[Candidate], written: Collection[str]) -> tuple[str, ...]:
         """Lines above that table. written: fields that the spec writes."""
         return ()
+
+
+def of_each_batch(problem: GemmProblem, batched: bool) -> str:
+    """What there is one of for each batch index, or for each group of rows."""
+    return f", one for each {problem.batch.name}" if problem.batch and batched else ""

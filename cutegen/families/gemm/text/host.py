@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
+from cutegen.families.gemm.features.groups.text import GroupText
+from cutegen.families.gemm.features.reductions.text import ReductionsText
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText, RingTensor
 from cutegen.families.gemm.text.mainloop import MainloopText
-from cutegen.families.gemm.text.reductions import ReductionsText
 from cutegen.families.gemm.text.tensors import scale_modes
 from cutegen.families.gemm.text.work import WorkText
 from cutegen.families.generated_names import tensor_stem

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.arch import ARCHS
-from cutegen.families.gemm.candidate import COPIED
+from cutegen.families.gemm.features.gather.text import GatherText, gather_text
+from cutegen.families.gemm.features.groups.text import GroupText, group_text
+from cutegen.families.gemm.features.reductions.text import ReductionsText, reductions_text
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.orientation import copy_rows, kernel_frame
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
@@ -21,14 +23,11 @@ from cutegen.families.gemm.text.epilogue import (
     outputs_text,
 )
 from cutegen.families.gemm.text.functions import FunctionText
-from cutegen.families.gemm.text.gather import GatherText, gather_text
-from cutegen.families.gemm.text.groups import GroupText, group_text
 from cutegen.families.gemm.text.host import HostText, host_text, kernel_parameters
 from cutegen.families.gemm.text.load import LoadText, RingTensor, load_text, ring_tensors
 from cutegen.families.gemm.text.mainloop import MainloopText, mainloop_text
 from cutegen.families.gemm.text.module import ModuleText, module_text
 from cutegen.families.gemm.text.output_tile import OutputTileText, output_tile_text
-from cutegen.families.gemm.text.reductions import ReductionsText, reductions_text
 from cutegen.families.gemm.text.roles import (
     RolesText,
     consume_role,
@@ -84,7 +83,7 @@ class KernelText:
 
 def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     given = without(resolved.problem, kernel.omitted)
-    given = copy_rows(given) if kernel.structure.gather == COPIED else given
+    given = copy_rows(given) if kernel.structure.copies_rows else given
     problem, structure = kernel_frame(given, kernel.structure)
     groups, consumers = group_text(problem), ConsumersText(structure.schedule == "pingpong")
     work = work_text(problem, structure, kernel.tilings[0].numbers)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.features.groups.text import GroupText
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.gemm.text.groups import GroupText
 from cutegen.families.generated_names import tensor_stem
 
 PIECE_ATOM = "cute.CopyAtom | None"  # what a kernel is given for the atoms of a ragged tensor

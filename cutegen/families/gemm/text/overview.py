@@ -5,10 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
-from cutegen.families.gemm.text.gather import gather_overview
-from cutegen.families.gemm.text.groups import group_overview
 from cutegen.families.gemm.text.load import RingTensor
 from cutegen.model.header import list_roles
 from cutegen.model.timeline import draw_timeline
@@ -37,8 +36,8 @@ def list_overview(problem: GemmProblem, kernel: GemmKernel, ahead: Iterable[Ring
         yield f"Ahead: the ring's first slots get their {tiles} before the preceding kernel has ended; all of"
         yield "that was written before it could start."
         yield ""
-    yield from gather_overview(problem)
-    yield from group_overview(problem)
+    for feature in FEATURES:
+        yield from feature.overview(problem)
     yield from list_roles(first.model.roles, first.name if len(kernel.tilings) > 1 else "")
     yield ""
     yield "Pipelines (producer -> consumer):"

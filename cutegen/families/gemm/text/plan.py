@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cutegen.arch import ARCHS
 from cutegen.epilogue import EpilogueProgram, cost, torch_imports
 from cutegen.families.gemm.arguments import TensorShape, formula, tensor_shapes
-from cutegen.families.gemm.candidate import COPIED, STRUCTURAL
+from cutegen.families.gemm.candidate import STRUCTURAL
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
 from cutegen.families.gemm.text.algorithmic import AlgorithmicText, algorithmic_text
@@ -62,7 +62,7 @@ def plan_text(resolved: ResolvedGemm) -> PlanText:
         portfolio=portfolio_text(resolved),
         winners=list_winners(resolved.dispatch, point_dims, problem.m.name),
         point_dims=point_dims,
-        copied_tilings=tuple(t.name for t in resolved.instances if t.candidate.gather == COPIED),
+        copied_tilings=tuple(t.name for t in resolved.instances if t.candidate.copies_rows),
         reference=reference_text(problem),
         work=algorithmic_text(problem),
     )

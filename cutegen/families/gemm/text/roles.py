@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutegen.families.gemm.derived import SLAB_ROWS
+from cutegen.families.gemm.features.gather.text import GatherText
+from cutegen.families.gemm.features.reductions.text import WORDS, ReductionsText
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.gather import GatherText
 from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText
 from cutegen.families.gemm.text.mainloop import MainloopText
-from cutegen.families.gemm.text.reductions import WORDS, ReductionsText
 from cutegen.families.gemm.text.tensors import TileText
 from cutegen.families.gemm.text.work import WorkText
 from cutegen.families.generated_names import tensor_stem

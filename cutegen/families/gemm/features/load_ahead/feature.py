@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cutegen.arch import Arch
-from cutegen.families.gemm.candidate import COPIED, Candidate
+from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.features.feature import MANY_ROWS, Feature, Settling
 from cutegen.families.gemm.features.load_ahead.knobs import operands
@@ -53,7 +53,7 @@ def _choose(
     for refuse in (rule, grouped_ahead):
         if finding := refuse(problem, sooner, arch):
             return False, finding.reason
-    if c.gather == COPIED:
+    if c.copies_rows:
         return False, "the preceding kernel copies rows, and is short"
     if not shapes:
         return False, f"{MANY_ROWS} where no shape is known, and then it costs up to 3%"

@@ -136,7 +136,7 @@ class SplitKFeature(Feature):
             yield Buffer("sums" if c.split_k_sum == UNORDERED else "workspace", (0, elements), source)
             yield Buffer("semaphores", (0, cluster_size(c)), "{counters} for each cluster tile")
 
-    def terms(self, c: Candidate) -> Mapping[str, tuple[object, str]]:
+    def terms(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[object, str]]:
         return {
             "partials": (partial_tiles(c), "tiles of partial sums"),
             "counters": (cluster_size(c), "CTAs of a cluster"),

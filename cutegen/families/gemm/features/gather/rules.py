@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from cutegen.arch.architecture import SETMAXNREG_STEP, WARP_THREADS, Arch
+from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import gather_places, gather_step, gather_warps, gathered_rows
+from cutegen.families.gemm.features.gather.numbers import (
+    BESIDE_ROWS,
+    SCALED_ROW_REGISTERS,
+    gather_step,
+    gather_warps,
+    gathered_rows,
+    needed_registers,
+    registers_beside_rows,
+    scaled_rows,
+)
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
 
-# What a gather thread needs beside the rows that it copies: addresses, loop state, barriers. With less, kernels were
-# seen to spill.
-BESIDE_ROWS = 32
-# Places in a slot that BESIDE_ROWS has room for, and registers of a thread for each further one.
-FREE_PLACES, PLACE_REGISTERS = 2, 2
-# Of a thread for each row whose scales it copies: the row, where its scales lie, and one more, without which a kernel
-# of 8 such rows was seen to spill.
-SCALED_ROW_REGISTERS = 4
 _EXAMPLE = "mainloop: a[rows] @ b\n"
 
 
@@ -62,27 +63,6 @@ def gather_way(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | No
     if gathers:
         return "rows are gathered, and nothing says how", "use copy, or cp_async"
     return f"gather is {c.gather}, but no index names rows", "use none"
-
-
-def registers_beside_rows(problem: GemmProblem, c: Candidate) -> int:
-    """Registers of a gather thread beside those of its rows."""
-    places = PLACE_REGISTERS * max(0, gather_places(problem, c) - FREE_PLACES)
-    return BESIDE_ROWS + places + SCALED_ROW_REGISTERS * scaled_rows(problem, c)
-
-
-def scaled_rows(problem: GemmProblem, c: Candidate) -> int:
-    """Rows of a tile whose scales one gather thread copies."""
-    if not problem.gathers_row_scale:
-        return 0
-    return -(-gathered_rows(problem, c) // (WARP_THREADS * gather_warps(problem, c)))
-
-
-def needed_registers(problem: GemmProblem, c: Candidate) -> int:
-    """Registers of a gather thread; 0 without a gather."""
-    if problem.gather is None:
-        return 0
-    needed = gathered_rows(problem, c) // gather_step(problem, c) + registers_beside_rows(problem, c)
-    return -(-needed // SETMAXNREG_STEP) * SETMAXNREG_STEP
 
 
 @BOOK.declare_fit(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cutegen.arch import MOST_SMS
-from cutegen.families.gemm.gathered_baselines import after_gather
-from cutegen.families.gemm.grouped_baselines import list_grouped_baselines
+from cutegen.families.gemm.features.gather.baselines import after_gather
+from cutegen.families.gemm.features.groups.baselines import list_grouped_baselines
 from cutegen.families.gemm.proving import GemmProving
 from cutegen.families.proving import WAVES, Baseline, Mode, Problem, Proving, thorough_modes
 from cutegen.runtime.arguments import legal_extent, step_of

@@ -1,0 +1,1 @@
+"""Scales that vary along k, which f32 registers apply to the sum of each block."""
