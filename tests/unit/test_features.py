@@ -17,9 +17,9 @@ from cutegen.spec.base import Positive, Section, knob
 
 PACKAGE = "cutegen.families.gemm.features"
 FOLDERS = sorted(path.parent.name for path in Path(__file__).parents[2].glob("cutegen/families/gemm/features/*/*.py"))
-# What lists features, and what has the fields of their knobs.
 TEXT = "cutegen.families.gemm.text"  # facts of features for the templates
-KNOWING = (f"{PACKAGE}.feature_list", "cutegen.families.gemm.candidate")
+# What lists features, what has the fields of their knobs, and what reads the sections of a spec.
+KNOWING = (f"{PACKAGE}.feature_list", "cutegen.families.gemm.candidate", "cutegen.families.gemm.binding")
 
 
 def test_every_folder_is_registered() -> None:

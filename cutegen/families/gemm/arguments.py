@@ -115,8 +115,7 @@ def _shape(
     if isinstance(t, BlockOutput):
         cut = "m" if problem.transposed else "n"
         own = {**extents, cut: extents[cut].over(t.divisor, up=t.up)}
-    if problem.gather and problem.gathers(t.name):
-        own = {**own, problem.gather.along: problem.gather.extent}
+    own = {**own, **problem.named_rows(t.name)}
     kernel_dims = [own[role] for role in roles] + ([problem.batch] if problem.batch and t.batched else [])
     dims = tuple(kernel_dims[t.axes.index(axis)] for axis in range(len(t.axes)))
     contiguous = t.axes[roles.index(major or roles) if roles else 0] if t.axes else None
@@ -128,14 +127,14 @@ def _shape(
 
 def _scale_shape(problem: GemmProblem, s: BlockScale, rows: ProblemDim) -> TensorShape:
     """rows: of the operand that it scales."""
-    gathered = problem.gather if problem.gathers(s.name) else None
-    along_rows = gathered.extent if gathered else rows if s.by_row else rows.over(s.rows, up=s.up[0])
+    named = [*problem.named_rows(s.name).values()]
+    along_rows = named[0] if named else rows if s.by_row else rows.over(s.rows, up=s.up[0])
     ordered = [along_rows, problem.k.over(s.depth, up=s.up[1]), *([problem.batch] if problem.batch else [])]
     dims = tuple(ordered[s.axes.index(axis)] for axis in range(len(s.axes)))
     steps: tuple[int, ...] = ()
     if problem.scaled_halves and not s.by_row:  # as many blocks in one half as in the other
         steps = tuple(HALF if axis == s.axes[0] else 1 for axis in range(len(dims)))
-    by_tma = s.by_row and not gathered
+    by_tma = s.by_row and not named
     return TensorShape(s.name, s.dtype, dims, s.axes[s.k_major], (), by_tma, 1, steps=steps)
 
 

@@ -23,8 +23,7 @@ from cutegen.families.gemm.cores import (
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.derived import accumulators, contiguous_extent, may_spill, sharing_ctas, subtiles, threads
 from cutegen.families.gemm.features.feature import MANY_ROWS
-from cutegen.families.gemm.features.feature_list import FEATURES
-from cutegen.families.gemm.features.gather.choice import list_gathers
+from cutegen.families.gemm.features.feature_list import FEATURES, list_forms
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.load_rules import multicast_a, multicast_b
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
@@ -56,7 +55,7 @@ def choose(
 ) -> Choice | tuple[Refusal, ...]:
     """The first legal candidate with the `fixed` knobs (by Candidate field), those last that may spill; else what
     refuses the nearest. refuse: what refuses a candidate beside the rules."""
-    nearest = refuse_gather(problem, fixed, arch, device, shapes)
+    nearest = refuse_form(problem, fixed, arch, device, shapes)
     if nearest:
         return nearest
     spare: Choice | None = None
@@ -71,25 +70,26 @@ def choose(
     return spare or nearest
 
 
-def refuse_gather(
+def refuse_form(
     problem: GemmProblem, fixed: Mapping[str, Any], arch: Arch, device: Device, shapes: Sequence[Shape]
 ) -> tuple[Refusal, ...]:
-    """What refuses a fixed way of gathering that no candidate has, as where no rows are gathered any more."""
-    ways = list_gathers(problem, shapes)
-    if fixed.get("gather", ways[0]) in ways:
-        return ()
-    nearest = next(candidates(problem, {**fixed, "gather": ways[0]}, arch, device, shapes)).candidate
-    found = refusals(problem, nearest.vary(gather=fixed["gather"]), arch)
-    return tuple(r for r in found if "gather" in r.knobs)[:1]
+    """What refuses a fixed knob of a form that no candidate has, as where no rows are gathered any more."""
+    first, *others = list_forms(problem, shapes)
+    for field, value in first.items():
+        if field in fixed and all(fixed[field] != form[field] for form in (first, *others)):
+            nearest = next(candidates(problem, {**fixed, field: value}, arch, device, shapes)).candidate
+            found = refusals(problem, nearest.vary(**{field: fixed[field]}), arch)
+            return tuple(r for r in found if field in r.knobs)[:1]
+    return ()
 
 
 def candidates(
     problem: GemmProblem, fixed: Mapping[str, Any], arch: Arch, device: Device, shapes: Sequence[Shape]
 ) -> Iterator[Choice]:
     """Candidates with the fixed knobs, best first."""
-    for gather in list_gathers(problem, shapes):
-        if fixed.get("gather", gather) == gather:
-            for core, (why_tile, why_cluster) in propose_cores(problem, fixed, device, shapes, gather).items():
+    for form in list_forms(problem, shapes):
+        if all(fixed.get(field, value) == value for field, value in form.items()):
+            for core, (why_tile, why_cluster) in propose_cores(problem, fixed, device, shapes, form).items():
                 yield finish(problem, fixed, core, arch, shapes, why_tile, why_cluster)
 
 

@@ -38,7 +38,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         accumulator_registers=accumulators(problem, c),
         smem_bytes=numbers.smem_bytes,
         mma=(MmaPlan(f"{problem.mma.sass}.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
-        tma_loads=2 + len(tiles) - bool(problem.gather),
+        tma_loads=len(problem.by_tma) + len(tiles),
         multicast=max(numbers.multicast) > 1,
         pdl_wait=c.pdl_wait,
         pdl_trigger=c.pdl_trigger != "none",

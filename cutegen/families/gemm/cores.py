@@ -11,10 +11,9 @@ from cutegen.arch import ARCHS, Arch, Device
 from cutegen.arch.architecture import SWIZZLES
 from cutegen.families.gemm.candidate import NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
-from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
-from cutegen.families.gemm.features.gather.knobs import COPIED
+from cutegen.families.gemm.features.feature_list import FEATURES, as_multiplied, ctas_per_tile
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
-from cutegen.families.gemm.orientation import copy_rows, kernel_shape
+from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
 from cutegen.runtime.gemm.pieces import SWIZZLE_ROWS
@@ -81,13 +80,14 @@ EPILOGUE_BYTES = 24 * 1024  # of SMEM, beside the ring: what most tiles keep, fo
 
 
 def propose_cores(
-    problem: GemmProblem, fixed: Mapping[str, Any], device: Device, shapes: Sequence[Shape], gather: str = "none"
+    problem: GemmProblem, fixed: Mapping[str, Any], device: Device, shapes: Sequence[Shape], form: Mapping[str, Any]
 ) -> dict[Core, tuple[str, str]]:
-    """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster. gather: of all."""
-    problem = copy_rows(problem) if gather == COPIED else problem
+    """Cores with the fixed knobs, best first; of each why it has its tile and why its cluster. form: knobs of
+    all, see Feature."""
+    problem = as_multiplied(problem, form)
     found = {
         core: why
-        for core, why in _list_cores(problem, fixed, shapes, gather)
+        for core, why in _list_cores(problem, fixed, shapes, form)
         if core.cluster == fixed.get("cluster") or not _idles(core, shapes)
     }
     if not shapes:
@@ -100,15 +100,15 @@ def propose_cores(
     return {core: (why, why) for core, why in ranked.items()}
 
 
-def pool_cores(problem: GemmProblem, fixed: Mapping[str, Any], gather: str, coarse: bool) -> Iterator[Core]:
+def pool_cores(problem: GemmProblem, fixed: Mapping[str, Any], form: Mapping[str, Any], coarse: bool) -> Iterator[Core]:
     """The cores with the fixed knobs that the cost model may rank for some shape, of whole k. coarse: fewer tiles n."""
-    for core, _ in _list_cores(problem, fixed, ANY_SHAPE, gather):
+    for core, _ in _list_cores(problem, fixed, ANY_SHAPE, form):
         if not coarse or "tile" in fixed or core.tile[1] in COARSE_N:
             yield core
 
 
 def _list_cores(
-    problem: GemmProblem, fixed: Mapping[str, Any], shapes: Sequence[Shape], gather: str
+    problem: GemmProblem, fixed: Mapping[str, Any], shapes: Sequence[Shape], form: Mapping[str, Any]
 ) -> Iterator[tuple[Core, tuple[str, str]]]:
     """Cores with the fixed knobs, and why each has its tile and its cluster."""
     low, high, step = problem.target.mma_n
@@ -130,7 +130,7 @@ def _list_cores(
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
             tile = (tile_m, tile_n, _whole_blocks(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab, tile if shapes else None):
-                core = Core(schedule, consumers, tile, cluster, swap_ab, gather=gather)
+                core = Core(schedule, consumers, tile, cluster, swap_ab, **form)
                 core = core._replace(**written) if written else core
                 if core not in seen:
                     seen.add(core)
@@ -156,11 +156,11 @@ def _clusters(
     problem: GemmProblem, swap_ab: bool, tile: tuple[int, int, int] | None
 ) -> list[tuple[tuple[int, int], str]]:
     """CLUSTERS; where rows fall into groups, those along the rows last: a CTA past the end of a group has no work.
-    Where rows are gathered, none along the other dim: its CTAs would share what each of them gathers. tile: of a core
+    Where TMA does not load the rows, none along the other dim: its CTAs would share what each copies. tile: of a core
     for known shapes, which may have wide clusters too."""
     along_rows = 1 if swap_ab else 0
-    found = [item for item in CLUSTERS.items() if problem.gather is None or item[0][1 - along_rows] == 1]
-    if tile and problem.groups is None and problem.gather is None:
+    found = [item for item in CLUSTERS.items() if len(problem.by_tma) > 1 or item[0][1 - along_rows] == 1]
+    if tile and problem.groups is None and len(problem.by_tma) > 1:
         found += [item for item in WIDE_CLUSTERS.items() if _shares(problem, swap_ab, tile, item[0])]
     return sorted(found, key=lambda item: problem.groups is not None and item[0][along_rows] > 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cutegen.families.gemm.features.gather.baselines import after_gather
+from cutegen.families.gemm.features.feature_list import adapt_baselines
 from cutegen.families.proving import Baseline
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.baselines import bind_compiled, bind_eager
@@ -27,7 +27,7 @@ from cutegen.runtime.gemm.torch_products import bind_addmm, bind_mm, bind_produc
 
 def list_dense_baselines(plan: KernelPlan) -> Iterator[Baseline]:
     """Every baseline that could apply to the plan of a product, the one that ratios refer to first."""
-    yield from after_gather(plan, _list_products(plan))
+    yield from adapt_baselines(plan, _list_products(plan))
     if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN:
         unfused = "cuBLAS, then each epilogue op"
         yield Baseline(

@@ -6,9 +6,9 @@ import math
 
 from cutegen.arch.architecture import WARPGROUP_THREADS, Arch
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.features.block_scales.numbers import scale_bytes
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, once_each
+from cutegen.model.smem import F32
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
 INDEX_BYTES = 4  # of an i32
@@ -136,3 +136,24 @@ def slot_bytes(problem: GemmProblem, c: Candidate) -> int:
     tile_m, tile_n, tile_k = c.tile
     operands = tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes
     return operands * tile_k + scale_bytes(problem, c)
+
+
+def tma_bytes(problem: GemmProblem, c: Candidate) -> int:
+    """Those that TMA writes."""
+    rows = ((problem.a, c.tile[0]), (problem.b, c.tile[1]))
+    operands = sum(extent * t.dtype.bytes for t, extent in rows if t in problem.by_tma)
+    return operands * c.tile[2] + (0 if problem.gathers_row_scale else scale_bytes(problem, c))
+
+
+def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
+    """(rows, blocks of k) that have a scale each in one slot of the ring of A and B; (0, 0) without such a scale."""
+    if problem.row_scale is None:
+        return 0, 0
+    scale, side = problem.row_scale
+    return c.tile["mn".index(side)], c.tile[2] // scale.depth
+
+
+def scale_bytes(problem: GemmProblem, c: Candidate) -> int:
+    """Bytes of scales in one slot of the ring of A and B, an f32 each."""
+    rows, blocks = scale_box(problem, c)
+    return rows * blocks * F32.bytes

@@ -140,9 +140,7 @@ def _sum(resolved: ResolvedGemm) -> str:
 
 
 def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:
-    rows = p.m.name if free == "m" else p.n.name
-    if p.gather and o is p.gathered:
-        rows = p.gather.extent.name
+    rows = p.named_rows(o.name).get(free, p.extents[free]).name
     return o.name, str(o.dtype), f"({rows}, {p.k.name}), {o.major.upper()}-major" + of_each_batch(p, o.batched)
 
 
@@ -207,8 +205,8 @@ def _dispatch(resolved: ResolvedGemm) -> Section:
 def _scratch_bytes(problem: GemmProblem, tiling: ResolvedGemmTiling, shape: Shape) -> Iterator[tuple[str, str]]:
     """(name, bytes in words) of the scratch that a problem needs."""
     for feature in FEATURES:
-        for name, size in feature.call_scratch(problem, tiling.candidate, shape):
-            yield name, f"{kib(size)}, any contents"
+        for name, nbytes in feature.call_scratch(problem, tiling.candidate, shape):
+            yield name, f"{kib(nbytes)}, any contents"
     for name, count in tiling.numbers.scratch_sizes(shape.m, shape.n, shape.batch).items():
         if name in tiling.numbers.scratch:
             size = kib(4 * count) if count >= 256 else f"{4 * count} bytes"

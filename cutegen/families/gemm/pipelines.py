@@ -14,11 +14,9 @@ from cutegen.families.gemm.warps import (
     LOAD_WARP,
     TILE_LOAD_WARP,
     consumer_warps,
-    copy_warps,
-    load_warps,
     scheduler_warp,
 )
-from cutegen.model.kernel import Arrivals, Creation, NamedBarrier, Pipeline
+from cutegen.model.kernel import Arrivals, Creation, NamedBarrier, Pipeline, Warps
 
 K_TILE, SUBTILE = "each k tile", "each subtile"
 
@@ -36,24 +34,33 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
         yield _tiles(problem, c, d, consumers)
     yield _outputs(problem, c, d, consumers)
     if c.dynamic:
-        peers = cluster_size(c)
+        peers, tiles = cluster_size(c), (TILE_LOAD_WARP,) if problem.kernel_epilogue.tiles else ()
+        loading = (LOAD_WARP, *tiles, *_copy_warps(problem, c))
         full = f"1 arrival and {INDEX_BYTES} bytes from CTA 0" if peers > 1 else "1 arrival"
         empty = f"{d.queue_readers * peers} warps{' of all CTAs' * (peers > 1)} arrive at CTA 0"
         kind = "StoreAsync" if peers > 1 else "Async"
         yield Pipeline("queue", kind, "scheduler warp", "all by tile", QUEUE_STAGES, INDEX_BYTES, full, empty,
-                       (scheduler_warp(problem),), (*load_warps(problem, c), *every), each="next tile")  # fmt: skip
+                       (scheduler_warp(problem),), (*loading, *every), each="next tile")  # fmt: skip
+
+
+def _copy_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
+    """Those that load next to TMA."""
+    return tuple(role.warps for feature in FEATURES for role in feature.list_roles(problem, c))
 
 
 def _operands(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
     full, said = Arrivals(1, "1"), f"1 arrival and {'up to ' if problem.ragged else ''}{d.stage_bytes} bytes by TMA"
-    copy = copy_warps(problem, c)
+    copy = _copy_warps(problem, c)
     if copy:
         copying = WARP_THREADS * sum(warps.count for warps in copy)
         full = Arrivals(1 + copying, f"1 + {copying}")
         said += f", {copying} threads arrive when their copies are there"
     empty = Arrivals(d.empty_arrivals, "t.empty_arrivals")
     made = Creation("ab_barriers", "t.stages", "t.stage_bytes", full, empty, "**tma.peers(t.cluster, t.multicast)")
-    producer, arrive = "load and gather warps" if copy else "load warp", f"{empty.count} warps arrive"
+    producer, arrive = (
+        f"load and {copy[0].name.removesuffix('s')}s" if copy else "load warp",
+        f"{empty.count} warps arrive",
+    )
     return Pipeline("ab", "TmaAsync", producer, consumers, c.stages, d.stage_bytes, said, arrive,
                     (LOAD_WARP, *copy), consumer_warps(c), made, each=K_TILE)  # fmt: skip
 

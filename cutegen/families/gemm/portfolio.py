@@ -16,10 +16,9 @@ from cutegen.families.gemm.candidate import Candidate, Core, structure
 from cutegen.families.gemm.cores import ANY_SHAPE, WIDE_CLUSTERS, pool_cores
 from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
 from cutegen.families.gemm.derived import may_spill
-from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile
-from cutegen.families.gemm.features.gather.choice import list_gathers
+from cutegen.families.gemm.features.feature_list import FEATURES, as_multiplied, ctas_per_tile, list_forms
 from cutegen.families.gemm.invariance import other_sum
-from cutegen.families.gemm.orientation import copy_rows, kernel_frame
+from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.spec_rules import alignments
@@ -183,19 +182,20 @@ class _Judge:
     ) -> None:
         self.problem, self.fixed, self.arch, self.refuse, self.coarse = problem, fixed, arch, refuse, coarse
         self.instances: dict[Core, Instance | None] = {}
-        self.pools: dict[str, list[Core]] = {}
+        self.pools: dict[tuple[object, ...], list[Core]] = {}
         self.legal: dict[Core, Candidate | None] = {}
 
     def rank(self, shape: Shape, device: Device) -> _Column:
-        gather = self.fixed.get("gather", list_gathers(self.problem, [shape])[0])
-        judged = copy_rows(self.problem) if gather == "copy" else self.problem
-        if gather not in self.pools:
-            self.pools[gather] = list(pool_cores(judged, self.fixed, gather, self.coarse))
+        likely = list_forms(self.problem, [shape])[0]
+        alike = {field: self.fixed.get(field, value) for field, value in likely.items()}
+        judged, key = as_multiplied(self.problem, alike), tuple(alike.values())
+        if key not in self.pools:
+            self.pools[key] = list(pool_cores(judged, self.fixed, alike, self.coarse))
         work = describe_work(self.problem, shape, device)
         counted, form, rates = work.counted, work.form, device.rates
         bounded = sorted(
             (self._bound(core, device, counted), number, core)
-            for number, core in enumerate(self._cores(self.pools[gather], judged, shape, device))
+            for number, core in enumerate(self._cores(self.pools[key], judged, shape, device))
         )
         best, clocks = 1 << 62, {}
         for bound, _, core in bounded:

@@ -193,6 +193,15 @@ class GemmProblem:
         )
 
     @property
+    def by_tma(self) -> tuple[MatrixOperand, ...]:
+        """The operands that TMA loads."""
+        return tuple(t for t in (self.a, self.b) if t is not self.gathered)
+
+    def named_rows(self, name: str) -> dict[str, ProblemDim]:
+        """The dim of a tensor's own rows, by the dim of the product that it stands for, where an index names them."""
+        return {self.gather.along: self.gather.extent} if self.gather and self.gathers(name) else {}
+
+    @property
     def ragged(self) -> MatrixOperand | None:
         """The operand of which TMA leaves out rows of m that do not exist; None where tiles of it are always loaded
         whole, or not by TMA."""

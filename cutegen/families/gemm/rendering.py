@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cutegen.arch import ARCHS
-from cutegen.families.gemm.features.gather.copy_text import copy_rows_text
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.text.call import gemm_call_text
+from cutegen.families.gemm.text.copy_rows import copy_rows_text
 from cutegen.families.gemm.text.kernel import kernel_text
 from cutegen.families.gemm.text.plan import plan_text
 from cutegen.render.environment import render_template

@@ -15,21 +15,15 @@ from cutegen.families.gemm import (
 )
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.features import feature_list
-from cutegen.families.gemm.features.block_scales import rules as block_scale_rules
-from cutegen.families.gemm.features.gather import rules as gather_rules
-from cutegen.families.gemm.features.groups import rules as group_rules
 from cutegen.families.gemm.orientation import EXCHANGED, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Refusal
 
 __all__ = [
-    "block_scale_rules",
     "budget_rules",
     "feature_list",
     "form_rules",
-    "gather_rules",
-    "group_rules",
     "invariance",
     "load_rules",
     "promotion_rules",

@@ -83,7 +83,7 @@ def explore(
 
 
 def _kind(c: Candidate) -> tuple[object, ...]:
-    return c.schedule, c.consumers, c.swap_ab, c.gather, *(feature.kind(c) for feature in FEATURES)
+    return c.schedule, c.consumers, c.swap_ab, *(feature.kind(c) for feature in FEATURES)
 
 
 def _vary(problem: GemmProblem, fixed: Mapping[str, Any], c: Candidate, arch: Arch, shape: Shape) -> Candidate:

@@ -14,7 +14,6 @@ from cutegen.families.gemm.derived import (
     epilogue_widths,
     warpgroups_per_tile,
 )
-from cutegen.families.gemm.features.block_scales.numbers import scale_box
 from cutegen.families.gemm.features.feature import Buffer
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.orientation import kernel_frame
@@ -76,7 +75,6 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
 def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
     """What stands in braces in `_sources`: its value here, and what it is in every tiling."""
     sharing, size, warps = warpgroups_per_tile(c), cluster_size(c), WARPS_PER_WARPGROUP
-    rows, blocks = scale_box(problem, c)
     widths, width = epilogue_widths(problem, c), epilogue_tile(problem, c)[1]
     divides = f"that divides {'half of tile n' if problem.paired_dim == 'n' else 'tile n'}"
     widest, any_width = (f"widest of {', '.join(map(str, of))} {divides}" for of in (widths, EPILOGUE_COLUMNS))
@@ -86,8 +84,6 @@ def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
         **{f"tile_{dim}": (extent, f"tile {dim}") for dim, extent in zip("mnk", c.tile)},
         "multicast_a": (c.multicast_a, "multicast[0]"),
         "multicast_b": (c.multicast_b, "multicast[1]"),
-        "scale_rows": (rows, f"tile {problem.row_scale[1] if problem.row_scale else ''}"),
-        "scales": (f"{blocks} scale{'s' * (blocks > 1)}", "scales of tile k"),
         "warps": (f"{warps * sharing} warps", f"{warps} warps of each of a tile's warpgroups"),
         "warpgroups": (f"{sharing} warpgroup{'s' * (sharing > 1)}", "a tile's warpgroups"),
         "columns": (f"{width} columns", "columns"),
@@ -101,12 +97,10 @@ def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
 
 def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     """For each field of GemmTiling the spec key, or the formula of `_terms`."""
-    rows = scale_box(problem, c)[0]
-    width_a, width_b = problem.a.dtype.bytes, problem.b.dtype.bytes
-    scales = " + {scale_rows} x {scales} x 4 B" if rows and not problem.gathers_row_scale else ""
-    operands = f"({{tile_m}} x {width_a} B + {{tile_n}} x {width_b} B)"
-    if problem.gather:
-        operands = f"{{tile_n}} x {width_b} B" if problem.gather.along == "m" else f"{{tile_m}} x {width_a} B"
+    scales = " + {scale_rows} x {scales} x 4 B" if problem.row_scale and not problem.gathers_row_scale else ""
+    widths = {"{tile_m}": problem.a, "{tile_n}": problem.b}
+    parts = [f"{extent} x {t.dtype.bytes} B" for extent, t in widths.items() if t in problem.by_tma]
+    operands = parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.tiles)
     return {
         "tile": "tiling.tile",
@@ -173,9 +167,8 @@ def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
 
 
 def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
-    operands = [t.name for t in (problem.a, problem.b) if t is not problem.gathered]
-    scale = [problem.row_scale[0].name] if problem.row_scale else []
-    loaded = operands + ([] if problem.gathers_row_scale else scale)
+    scale = [problem.row_scale[0].name] if problem.row_scale and not problem.gathers_row_scale else []
+    loaded = [t.name for t in problem.by_tma] + scale
     load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
     load += "".join(feature.loads(problem, c) for feature in FEATURES)
     roles = [Role(LOAD_WARP, c.producer_registers, load)]

@@ -9,13 +9,12 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
     accumulators,
     epilogue_tile,
-    slot_bytes,
     subtiles,
     threads,
+    tma_bytes,
     warpgroups_per_tile,
 )
 from cutegen.families.gemm.features.feature_list import FEATURES
-from cutegen.families.gemm.features.gather.numbers import gathered_bytes
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.shared_memory import smem_map
 from cutegen.model.smem import SmemRegion
@@ -60,7 +59,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         subtiles=subtiles(problem, c),
         threads=threads(c),
         accumulator_registers=accumulators(problem, c),
-        stage_bytes=slot_bytes(problem, c) - gathered_bytes(problem, c),
+        stage_bytes=tma_bytes(problem, c),
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.tiles),
         empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
         queue_readers=readers if c.dynamic else 0,

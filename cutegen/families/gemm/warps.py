@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.features.gather.numbers import gather_warps
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.model.kernel import Warps
 
@@ -22,15 +21,3 @@ def consumer_warps(c: Candidate) -> tuple[Warps, ...]:
 def scheduler_warp(problem: GemmProblem) -> Warps:
     """That claims tiles in a dynamic schedule: the first that loads nothing."""
     return Warps("scheduler warp", 2 if problem.kernel_epilogue.tiles else 1)
-
-
-def copy_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
-    """The last of the producer warpgroup, whose threads copy gathered rows; () where none are."""
-    count = gather_warps(problem, c)
-    return (Warps(f"gather warp{'s' * (count > 1)}", WARPS_PER_WARPGROUP - count, count),) if count else ()
-
-
-def load_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
-    """Of the producer warpgroup, those that load."""
-    tiles = (TILE_LOAD_WARP,) if problem.kernel_epilogue.tiles else ()
-    return (LOAD_WARP, *tiles, *copy_warps(problem, c))

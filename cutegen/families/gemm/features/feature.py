@@ -57,6 +57,14 @@ class Feature:
 
     # -- what is proposed, ranked and chosen --
 
+    def list_forms(self, problem: GemmProblem, shapes: Sequence[Shape]) -> Sequence[Mapping[str, Any]]:
+        """Knobs that all cores of a search have alike, what is likely better first. In the spec's frame."""
+        return ({},)
+
+    def as_multiplied(self, problem: GemmProblem, form: Mapping[str, Any]) -> GemmProblem:
+        """The problem as kernels with the knobs of such a form have it."""
+        return problem
+
     def propose(
         self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, works: Sequence[Work], device: Device
     ) -> Iterator[Core]:
@@ -117,6 +125,10 @@ class Feature:
         """The instances of a kernel as they are for what is left of the problem without optional operands. In the
         spec's frame."""
         return candidates
+
+    def adapt_baselines(self, plan: Any, baselines: Iterator[Any]) -> Iterator[Any]:
+        """What a plan is measured against, for operands as its calls have them."""
+        return baselines
 
     # -- what a kernel has --
 

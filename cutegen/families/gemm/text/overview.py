@@ -1,4 +1,4 @@
-"""The docstring of a kernel module: what is transposed, paired, gathered or grouped, roles and pipelines."""
+"""The docstring of a kernel module: what is transposed, paired or loaded otherwise, roles and pipelines."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cutegen.arch.architecture import BOX_ALIGN
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.features.block_scales.numbers import scale_box, scale_bytes
+from cutegen.families.gemm.derived import scale_box, scale_bytes
 from cutegen.families.gemm.features.feature import Feature, Staged, of_each_batch
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.generated_names import tensor_stem
@@ -17,6 +17,14 @@ class BlockScalesFeature(Feature):
     def consumer_registers(self, problem: GemmProblem, c: Candidate) -> int:
         """Where columns have scales of their own, a thread holds those of its columns, two of every eight."""
         return c.tile[1] // 4 if problem.row_scale is not None and problem.row_scale[1] == "n" else 0
+
+    def terms(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[object, str]]:
+        rows, blocks = scale_box(problem, c)
+        side = problem.row_scale[1] if problem.row_scale else ""
+        return {
+            "scale_rows": (rows, f"tile {side}"),
+            "scales": (f"{blocks} scale{'s' * (blocks > 1)}", "scales of tile k"),
+        }
 
     def list_staging(self, problem: GemmProblem, c: Candidate, staged: Staged) -> Iterator[SmemField]:
         """The ring of scales, whose slots begin at a multiple of what TMA writes to."""
@@ -30,8 +38,8 @@ class BlockScalesFeature(Feature):
         yield SmemField(name, F32, count, f"cute.cosize({name}_layout)", holds, BOX_ALIGN)
 
     def describe_operands(self, problem: GemmProblem) -> Iterator[tuple[str, str, str]]:
-        for s, dim in ((problem.a_scale, problem.m.name), (problem.b_scale, problem.n.name)):
+        for s, side, dim in ((problem.a_scale, "m", problem.m), (problem.b_scale, "n", problem.n)):
             if s:
-                height = problem.gather.extent.name if problem.gather and problem.gathers(s.name) else dim
-                blocks = f"scale of {s.rows} x {s.depth} blocks of ({height}, {problem.k.name})"
+                height = problem.named_rows(s.name).get(side, dim)
+                blocks = f"scale of {s.rows} x {s.depth} blocks of ({height.name}, {problem.k.name})"
                 yield s.name, str(s.dtype), blocks + of_each_batch(problem, s.batched)

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.features.feature import Feature, Settling
-from cutegen.families.gemm.features.gather.choice import why_gather
+from cutegen.families.gemm.features.gather.choice import list_gathers, why_gather
+from cutegen.families.gemm.features.gather.knobs import COPIED
 from cutegen.families.gemm.features.gather.numbers import gather_warps, needed_registers
+from cutegen.families.gemm.orientation import copy_rows
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
-from cutegen.families.gemm.warps import copy_warps
-from cutegen.model.kernel import Role
+from cutegen.model.kernel import Role, Warps
 from cutegen.runtime.gemm.gathered_rows import copied_name
 
 
 class GatherFeature(Feature):
+    def list_forms(self, problem: GemmProblem, shapes: Sequence[Shape]) -> Sequence[Mapping[str, Any]]:
+        return [{"gather": way} for way in list_gathers(problem, shapes)]
+
+    def as_multiplied(self, problem: GemmProblem, form: Mapping[str, Any]) -> GemmProblem:
+        return copy_rows(problem) if form["gather"] == COPIED else problem
+
+    def adapt_baselines(self, plan: Any, baselines: Iterator[Any]) -> Iterator[Any]:
+        from cutegen.families.gemm.features.gather.baselines import after_gather  # what no render needs
+
+        return after_gather(plan, baselines)
+
     def settle_last(self, settling: Settling) -> None:
         settling.settle(why_gather(settling.c, settling.shapes), gather=settling.c.gather)
 
@@ -29,7 +43,9 @@ class GatherFeature(Feature):
         if problem.gather and problem.gathered:
             scale = [problem.row_scale[0].name] if problem.row_scale and problem.gathers_row_scale else []
             does = f"copy the rows of {' and '.join([problem.gathered.name, *scale])} that {problem.gather.index} names"
-            yield from (Role(warps, c.producer_registers, does) for warps in copy_warps(problem, c))
+            count = gather_warps(problem, c)
+            warps = Warps(f"gather warp{'s' * (count > 1)}", WARPS_PER_WARPGROUP - count, count)
+            yield Role(warps, c.producer_registers, does)
 
     def queue_readers(self, problem: GemmProblem, c: Candidate) -> tuple[int, str]:
         return gather_warps(problem, c), " + {gather_warps}" if problem.gather else ""

@@ -6,7 +6,6 @@ import math
 
 from cutegen.arch.architecture import ACCESS_BYTES, SETMAXNREG_STEP, WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.features.block_scales.numbers import scale_bytes
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.runtime.gemm.pieces import SWIZZLE_ROWS
 
@@ -50,14 +49,6 @@ def gather_places(problem: GemmProblem, c: Candidate) -> int:
 def gathered_rows(problem: GemmProblem, c: Candidate) -> int:
     """Rows of a tile that are gathered."""
     return c.tile["mn".index(problem.gather.along)] if problem.gather else 0
-
-
-def gathered_bytes(problem: GemmProblem, c: Candidate) -> int:
-    """Bytes of one slot that threads copy, scales among them."""
-    if problem.gathered is None:
-        return 0
-    rows = gathered_rows(problem, c) * c.tile[2] * problem.gathered.dtype.bytes
-    return rows + (scale_bytes(problem, c) if problem.gathers_row_scale else 0)
 
 
 def registers_beside_rows(problem: GemmProblem, c: Candidate) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cutegen.arch import MOST_SMS
-from cutegen.families.gemm.features.gather.baselines import after_gather
+from cutegen.families.gemm.features.feature_list import adapt_baselines
 from cutegen.families.gemm.features.groups.baselines import list_grouped_baselines
 from cutegen.families.gemm.proving import GemmProving
 from cutegen.families.proving import WAVES, Baseline, Mode, Problem, Proving, thorough_modes
@@ -80,7 +80,7 @@ class GroupedProving(GemmProving):
         return ""
 
     def list_baselines(self, plan: GroupedPlan) -> Iterator[Baseline]:
-        return after_gather(plan, list_grouped_baselines(plan))
+        return adapt_baselines(plan, list_grouped_baselines(plan))
 
     def bench_dims(self, plan: GroupedPlan) -> Iterator[Mapping[str, int]]:
         for groups, rows, n, k in BENCH:
