@@ -12,7 +12,7 @@ from gemm_specs import EDGES, PLAIN, TWICE, resolve_text
 from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
 from cutegen.families.gemm import budget_rules
-from cutegen.families.gemm.features.gather import numbers as gather_numbers
+from cutegen.families.gemm.features.gather import gather_warps
 
 pytestmark = [
     pytest.mark.dsl,
@@ -28,7 +28,7 @@ BEYOND: dict[str, tuple[ModuleType, str]] = {
     ),
     "MMA_REGISTERS": (budget_rules, PLAIN + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 256, 64]}\n"),
     "REPEATED_REGISTERS": (budget_rules, TWICE.replace("64)", "128)").replace("n/64", "n/128")),
-    "SCALED_ROW_REGISTERS": (gather_numbers, EDGES["gathered_scales_by_one_warp"]),
+    "SCALED_ROW_REGISTERS": (gather_warps, EDGES["gathered_scales_by_one_warp"]),
 }
 
 

@@ -33,10 +33,10 @@ from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.dense_baselines import list_dense_baselines
 from cutegen.families.gemm.explain import read_shape
-from cutegen.families.gemm.features.gather.baselines import after_gather
-from cutegen.families.gemm.features.gather.choice import COPIED_ROWS
-from cutegen.families.gemm.features.gather.numbers import gather_warps
-from cutegen.families.gemm.features.groups.proving import PROVING
+from cutegen.families.gemm.features.gather.gather_warps import gather_warps
+from cutegen.families.gemm.features.gather.gather_ways import COPIED_ROWS
+from cutegen.families.gemm.features.gather.gathered_baselines import after_gather
+from cutegen.families.gemm.features.groups.grouped_proving import PROVING
 from cutegen.families.gemm.search_space import explore
 from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.families.proving import Baseline

@@ -16,8 +16,8 @@ from cublas_blocks import scaled_mm
 from gemm_specs import COUNTS, LABELS, OFFSETS, gathered_scales, group_scaled
 from test_scaled_baselines import plan_of
 
-from cutegen.families.gemm.features.groups.baselines import list_grouped_baselines
-from cutegen.families.gemm.features.groups.proving import PROVING
+from cutegen.families.gemm.features.groups.grouped_baselines import list_grouped_baselines
+from cutegen.families.gemm.features.groups.grouped_proving import PROVING
 from cutegen.runtime.gemm.row_groups import Deal
 from cutegen.runtime.gemm.tiling import spread_blocks
 

@@ -141,5 +141,6 @@ def _scale_shape(problem: GemmProblem, s: BlockScale, rows: ProblemDim) -> Tenso
 def formula(problem: GemmProblem) -> str:
     """Operands and outputs in one line, such as `a: bf16[m, k] x b: bf16[n, k] -> d: bf16[m, n]`."""
     shapes = tensor_shapes(problem)
+    left, right = (problem.b, problem.a) if problem.transposed else (problem.a, problem.b)
     outputs = ", ".join(shapes[name].text for name in problem.outputs)
-    return f"{shapes[problem.a.name].text} x {shapes[problem.b.name].text} -> {outputs}"
+    return f"{shapes[left.name].text} x {shapes[right.name].text} -> {outputs}"

@@ -22,7 +22,7 @@ from cutegen.runtime.gemm.row_groups import Deal, RowGroups, deal_rows, fill_ind
 class GroupedPlan(KernelPlan):
     """A product for each group of rows, in one launch."""
 
-    proving = "features.groups.proving"
+    proving = "features.groups.grouped_proving"
     row_groups: ClassVar[RowGroups]
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.families.argument_text import FakeArgument, Symbol
 from cutegen.families.gemm.arguments import TensorShape, tensor_shapes
-from cutegen.families.gemm.features.reductions.text import ReductionsText
+from cutegen.families.gemm.features.reductions.reduction_text import ReductionsText
 from cutegen.families.gemm.form_rules import MAX_TILE_M
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 from cutegen.families.gemm.text.work import WorkText

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
-from cutegen.families.gemm.features.groups.text import GroupText
-from cutegen.families.gemm.features.reductions.text import ReductionsText
+from cutegen.families.gemm.features.groups.group_text import GroupText
+from cutegen.families.gemm.features.reductions.reduction_text import ReductionsText
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.arch import ARCHS
-from cutegen.families.gemm.features.gather.text import GatherText, gather_text
-from cutegen.families.gemm.features.groups.text import GroupText, group_text
-from cutegen.families.gemm.features.reductions.text import ReductionsText, reductions_text
-from cutegen.families.gemm.omission import without
-from cutegen.families.gemm.orientation import copy_rows, kernel_frame
+from cutegen.families.gemm.features.gather.gather_text import GatherText, gather_text
+from cutegen.families.gemm.features.groups.group_text import GroupText, group_text
+from cutegen.families.gemm.features.reductions.reduction_text import ReductionsText, reductions_text
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.arguments import ArgumentsText, arguments_text
 from cutegen.families.gemm.text.blocks import BlocksText, blocks_text
@@ -82,9 +80,7 @@ class KernelText:
 
 
 def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
-    given = without(resolved.problem, kernel.omitted)
-    given = copy_rows(given) if kernel.structure.copies_rows else given
-    problem, structure = kernel_frame(given, kernel.structure)
+    problem, structure = kernel.tilings[0].problem, kernel.tilings[0].framed
     groups, consumers = group_text(problem), ConsumersText(structure.schedule == "pingpong")
     work = work_text(problem, structure, kernel.tilings[0].numbers)
     a, b, *scales = ring_tensors(problem, structure, groups)
@@ -118,7 +114,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     }
     imported = [name for name, used in device_modules.items() if used]
     return KernelText(
-        module=module_text(resolved, kernel, given, problem, load.ahead, cutlass_names, imported),
+        module=module_text(resolved, kernel, problem, load.ahead, cutlass_names, imported),
         arguments=arguments,
         host=host_text(problem, a, b, groups, own_parameters),
         model=kernel.tilings[0].model,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.features.groups.text import GroupText
+from cutegen.families.gemm.features.groups.group_text import GroupText
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.generated_names import tensor_stem
 

@@ -38,20 +38,19 @@ class ModuleText:
 def module_text(
     resolved: ResolvedGemm,
     kernel: GemmKernel,
-    given: GemmProblem,
-    framed: GemmProblem,
+    problem: GemmProblem,
     ahead: Iterable[RingTensor],
     cutlass_names: Iterable[str],
     device_modules: Iterable[str],
 ) -> ModuleText:
-    """given, framed: the problem in the frame of the spec, and in the kernel's. ahead: what the load warp loads before
-    the wait. cutlass_names, device_modules: what the body of the module needs."""
-    functions = device_imports(given.kernel_epilogue)
-    scaled_columns = framed.row_scale is not None and framed.row_scale[1] == "n"
+    """problem: in the kernel's frame. ahead: what the load warp loads before the wait. cutlass_names, device_modules: what
+    the body of the module needs."""
+    functions = device_imports(problem.kernel_epilogue)
+    scaled_columns = problem.row_scale is not None and problem.row_scale[1] == "n"
     return ModuleText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
-        title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(given)}.",
-        overview=tuple(list_overview(framed, kernel, ahead)),
+        title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(problem)}.",
+        overview=tuple(list_overview(problem, kernel, ahead)),
         foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions)),
         device_modules=tuple(sorted(SHARED_MODULES.intersection(device_modules))),
         own_modules=tuple(sorted({*device_modules} - SHARED_MODULES)),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutegen.families.gemm.derived import SLAB_ROWS
-from cutegen.families.gemm.features.gather.text import GatherText
-from cutegen.families.gemm.features.reductions.text import WORDS, ReductionsText
+from cutegen.families.gemm.features.gather.gather_text import GatherText
+from cutegen.families.gemm.features.reductions.reduction_text import WORDS, ReductionsText
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutegen.epilogue import BlockOutput, Operand, Output
-from cutegen.families.gemm.features.groups.text import GroupText
-from cutegen.families.gemm.features.reductions.text import ReductionsText
+from cutegen.families.gemm.features.groups.group_text import GroupText
+from cutegen.families.gemm.features.reductions.reduction_text import ReductionsText
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.consumers import ConsumersText
 from cutegen.families.gemm.text.functions import FunctionText, Parameter

@@ -9,9 +9,9 @@ from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import Shape
 from cutegen.families.gemm.features.feature import Feature, Settling
-from cutegen.families.gemm.features.gather.choice import list_gathers, why_gather
+from cutegen.families.gemm.features.gather.gather_warps import gather_warps, needed_registers
+from cutegen.families.gemm.features.gather.gather_ways import list_gathers, why_gather
 from cutegen.families.gemm.features.gather.knobs import COPIED
-from cutegen.families.gemm.features.gather.numbers import gather_warps, needed_registers
 from cutegen.families.gemm.orientation import copy_rows
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 from cutegen.model.kernel import Role, Warps
@@ -26,7 +26,7 @@ class GatherFeature(Feature):
         return copy_rows(problem) if form["gather"] == COPIED else problem
 
     def adapt_baselines(self, plan: Any, baselines: Iterator[Any]) -> Iterator[Any]:
-        from cutegen.families.gemm.features.gather.baselines import after_gather  # what no render needs
+        from cutegen.families.gemm.features.gather.gathered_baselines import after_gather  # what no render needs
 
         return after_gather(plan, baselines)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.features.gather.numbers import (
+from cutegen.families.gemm.features.gather.gather_warps import (
     BESIDE_ROWS,
     SCALED_ROW_REGISTERS,
     gather_step,

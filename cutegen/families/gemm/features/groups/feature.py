@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from cutegen.arch.architecture import ACCESS_BYTES
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.features.feature import Feature
-from cutegen.families.gemm.features.groups.numbers import group_table
+from cutegen.families.gemm.features.groups.group_table import group_table
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 from cutegen.model.smem import I32, SmemField
 

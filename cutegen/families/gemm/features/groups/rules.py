@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.arch.architecture import Arch
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.features.groups.numbers import group_step
+from cutegen.families.gemm.features.groups.group_table import group_step
 from cutegen.families.gemm.features.groups.section import GROUP_ALIGNMENT
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK

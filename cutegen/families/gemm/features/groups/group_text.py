@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.families.gemm.features.groups.numbers import group_table
+from cutegen.families.gemm.features.groups.group_table import group_table
 from cutegen.families.gemm.problem import GemmProblem, GroupForm
 
 

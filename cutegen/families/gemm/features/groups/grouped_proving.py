@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.arch import MOST_SMS
 from cutegen.families.gemm.features.feature_list import adapt_baselines
-from cutegen.families.gemm.features.groups.baselines import list_grouped_baselines
+from cutegen.families.gemm.features.groups.grouped_baselines import list_grouped_baselines
 from cutegen.families.gemm.proving import GemmProving
 from cutegen.families.proving import WAVES, Baseline, Mode, Problem, Proving, thorough_modes
 from cutegen.runtime.arguments import legal_extent, step_of

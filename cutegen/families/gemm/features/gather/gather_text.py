@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.features.gather.numbers import gather_warps
+from cutegen.families.gemm.features.gather.gather_warps import gather_warps
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.load import RingTensor
 
