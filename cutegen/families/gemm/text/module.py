@@ -43,8 +43,8 @@ def module_text(
     cutlass_names: Iterable[str],
     device_modules: Iterable[str],
 ) -> ModuleText:
-    """problem: in the kernel's frame. ahead: what the load warp loads before the wait. cutlass_names, device_modules: what
-    the body of the module needs."""
+    """problem: in the kernel's frame. ahead: what the load warp loads before the wait. cutlass_names, device_modules:
+    what the body of the module needs."""
     functions = device_imports(problem.kernel_epilogue)
     scaled_columns = problem.row_scale is not None and problem.row_scale[1] == "n"
     return ModuleText(
