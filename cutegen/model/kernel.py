@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cutegen.arch.architecture import WARP_THREADS
 from cutegen.model.smem import MBARRIER, SmemField, SmemRegion
@@ -33,13 +34,24 @@ class Warps:
         return f"{self.first}..{self.last}" if self.count > 1 else f"{self.first}"
 
 
+class Event(NamedTuple):
+    """What a role waits for, or else signals: a named barrier, or a side of a pipeline, such as `q full`. each: how
+    often, "" once."""
+
+    each: str
+    waits: bool
+    what: str
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What some warps do, with `registers` a thread. does: in words."""
+    """What some warps do, with `registers` a thread. does: in words. events: in the order of time, where that of the
+    pipelines does not give it."""
 
     warps: Warps
     registers: int
     does: str
+    events: tuple[Event, ...] = ()
 
     @property
     def name(self) -> str:
@@ -164,7 +176,10 @@ def list_waits(model: KernelModel) -> Iterator[tuple[Role, tuple[str, ...], tupl
     are told by the pipeline; single warps of a role take part in the role's name."""
     told = " ".join(f"{pipe.full} {pipe.empty}" for pipe in model.pipelines)
     for role in model.roles:
-        waits, signals = [], []
+        waits, signals = ([e.what for e in role.events if e.waits is side] for side in (True, False))
+        if role.events:
+            yield role, tuple(dict.fromkeys(waits)), tuple(dict.fromkeys(signals))
+            continue
         for pipe in model.pipelines:
             full, empty = [f"{pipe.name} full"], [f"{pipe.name} empty"] * pipe.own_empty
             for side, before, after in ((pipe.fills, empty, full), (pipe.drains, full, empty)):

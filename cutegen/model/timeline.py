@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from cutegen.model.kernel import KernelModel, Pipeline, Role, Warps
+from cutegen.model.kernel import Event, KernelModel, Pipeline, Role, Warps
 
 
 class Step(NamedTuple):
@@ -19,7 +19,10 @@ class Step(NamedTuple):
 
 
 def list_steps(model: KernelModel, role: Role) -> Iterator[Step]:
-    """In the order of the model's pipelines, which is that of a tile's way through them."""
+    """In the order of the role's events, or else of the pipelines, which is that of a tile's way through them."""
+    if role.events:
+        yield from _pair_events(model, role)
+        return
     uses = [(pipe.name, steps) for pipe in model.pipelines if (steps := tuple(_use(model, pipe, role)))]
     places = {barrier.name: [name for name, _ in uses if name in barrier.around] for barrier in model.barriers}
     for name, steps in uses:
@@ -28,6 +31,44 @@ def list_steps(model: KernelModel, role: Role) -> Iterator[Step]:
         yield from steps
         last = [b for b in model.barriers if places[b.name][-1:] == [name]]
         yield from (Step("", signals=b.name, signals_to=_names(b.wait)) for b in last if role.warps in b.arrive)
+
+
+def _pair_events(model: KernelModel, role: Role) -> Iterator[Step]:
+    """A signal stands next to the wait right before it."""
+    waiting: Step | None = None
+    for event in role.events:
+        who = _other_end(model, role, event)
+        if event.waits:
+            if waiting:
+                yield waiting
+            waiting = Step(event.each, event.what, who)
+        elif waiting and waiting.each == event.each:
+            yield waiting._replace(signals=event.what, signals_to=who)
+            waiting = None
+        else:
+            if waiting:
+                yield waiting
+            yield Step(event.each, signals=event.what, signals_to=who)
+            waiting = None
+    if waiting:
+        yield waiting
+
+
+def _other_end(model: KernelModel, role: Role, event: Event) -> str:
+    """Those that signal what the role waits for, or wait for what it signals."""
+    name, _, side = event.what.partition(" ")
+    if not side:
+        barrier = next(b for b in model.barriers if b.name == name)
+        if not event.waits:
+            return _names(barrier.wait)
+        return _names(barrier.arrive or [warps for warps in barrier.wait if warps != role.warps])
+    pipe = next(p for p in model.pipelines if p.name == name)
+    producing = (side == "full") is event.waits
+    warps, otherwise = (pipe.fills, pipe.producer) if producing else (pipe.drains, pipe.consumer)
+    events = {other.warps: other.events for other in model.roles}
+    meant = event.what, not event.waits  # what those at the other end do
+    named = [w for w in warps if not events.get(w) or meant in {(e.what, e.waits) for e in events[w]}]
+    return _names(named) or otherwise
 
 
 def _use(model: KernelModel, pipe: Pipeline, role: Role) -> Iterator[Step]:
@@ -60,14 +101,14 @@ def _names(warps: Sequence[Warps]) -> str:
     return ", ".join([*others, *([plural] if numbered else [])])
 
 
-def draw_timeline(model: KernelModel) -> Iterator[str]:
+def draw_timeline(model: KernelModel, of: str = "a tile") -> Iterator[str]:
     """A line for each step of each role, time going down; a role that does as the one before it refers to that."""
     roles = [(role.name, tuple(list_steps(model, role))) for role in model.roles]
     roles = [(name, steps) for name, steps in roles if steps]
     every = [step for _, steps in roles for step in steps]
     widths = [max(map(len, column)) for column in zip(*every)]
     width = max(len(name) for name, _ in roles)
-    yield "Timeline of a tile (<- waits for, -> signals):"
+    yield f"Timeline of {of} (<- waits for, -> signals):"
     before: tuple[str, tuple[Step, ...]] = ("", ())
     for name, steps in roles:
         if steps == before[1]:

@@ -15,7 +15,7 @@ import pytest
 from gemm_specs import EDGES, resolve_text
 
 from cutegen.families.registry import load_family
-from cutegen.model.kernel import KernelModel, NamedBarrier, Pipeline, Role, Warps, list_waits
+from cutegen.model.kernel import Event, KernelModel, NamedBarrier, Pipeline, Role, Warps, list_waits
 from cutegen.model.timeline import draw_timeline, list_steps
 from cutegen.resolve import resolve_file
 
@@ -166,10 +166,8 @@ def test_what_one_waits_for_another_signals(prepared: tuple[Any, dict[str, str]]
 
 
 def test_the_timeline_has_what_roles_wait_for_and_signal(prepared: tuple[Any, dict[str, str]]) -> None:
-    """Of a GEMM, all of it; what one role waits for another one signals to it."""
+    """All of it; what one role waits for another one signals to it."""
     resolved, texts = prepared
-    if resolved.family == "mla_decode":
-        return
     for tiling in resolved.tilings:
         model = tiling.model
         steps = {role.name: tuple(list_steps(model, role)) for role in model.roles}
@@ -181,7 +179,8 @@ def test_the_timeline_has_what_roles_wait_for_and_signal(prepared: tuple[Any, di
             listed = {re.sub(r"^(?:consumers )?(?=\d)", "consumer ", name) for name in whom.split(", ")}
             assert {(signal, name) for name in listed & steps.keys()} <= waited, (signal, whom)
     header = ast.get_docstring(ast.parse(texts[f"{resolved.tilings[0].module}.py"])) or ""
-    assert "\n".join(draw_timeline(resolved.tilings[0].model)) in header
+    _, *drawn = draw_timeline(resolved.tilings[0].model)
+    assert "\n".join(drawn) in header
 
 
 def test_a_timeline_is_drawn() -> None:
@@ -200,6 +199,16 @@ def test_a_timeline_is_drawn() -> None:
         "                            STAGED    <- consumers 0, 1  out full -> TMA",
         "  consumer 1  as consumer 0",
     ]
+    told = (Event("", True, "STAGED"), Event("each tile", True, "ab full"), Event("each tile", False, "ab empty"))
+    ordered = (roles[0], Role(groups[0], 40, "", told), roles[3])
+    assert list(draw_timeline(KernelModel(ordered, (ring,), (), barriers=(staged,)), "a launch"))[2:4] == [
+        "  consumer 0               STAGED   <- consumer 1",
+        "              each tile    ab full  <- load warp       ab empty -> load warp",
+    ]
+    silent = Role(groups[1], 40, "", (Event("", True, "STAGED"),))  # it never waits for the ring
+    filling = Role(load, 40, "", (Event("", False, "ab full"),))
+    (fill,) = list_steps(KernelModel((filling, ordered[1], silent), (ring,), (), barriers=(staged,)), filling)
+    assert fill.signals_to == "consumer 0"
     turns = tuple(NamedBarrier(2 + w, f"TURN_{w}", (groups[1 - w],), (groups[w],), "", around=("ab",)) for w in (0, 1))
     first = list_steps(KernelModel(roles, (ring, out), (), barriers=turns), roles[2])
     assert [(step.waits, step.signals) for step in first] == [

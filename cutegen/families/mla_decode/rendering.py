@@ -9,11 +9,13 @@ from cutegen.arch import ARCHS
 from cutegen.families.call_text import CallText, OperandText, call_text
 from cutegen.families.mla_decode.derived import ALL_BARRIERS, QUERY_BOXES, SINGLE_WARPS, TILE_COLUMNS
 from cutegen.families.mla_decode.problem import MlaTensor, promise_text
-from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla
+from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla, ResolvedMlaTiling
+from cutegen.families.mla_decode.tile_ownership import draw_tiles
 from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
 from cutegen.families.resolved import DispatchRow
 from cutegen.model.header import list_barriers, list_roles
 from cutegen.model.kernel import KernelModel, name_numbers
+from cutegen.model.timeline import draw_timeline
 from cutegen.render.environment import render_template
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
@@ -34,7 +36,8 @@ class QueryText:
 class KernelText:
     """What kernel.py.jinja and its parts read. model: of the first tiling. warps: numbers of single ones, by what they
     do. threads: of named barriers, by the constant of their number. box_rows: keys of one TMA copy; boxes: copies that
-    fill a tile. query_boxes: rows of Q of one TMA copy, ascending."""
+    fill a tile. query_boxes: rows of Q of one TMA copy, ascending. guesses: whether a part is found
+    before the wait as well."""
 
     name: str
     title: str
@@ -61,6 +64,7 @@ class KernelText:
     lse_head_axis: int
     lse_token_axis: int
     arguments: tuple[str, ...]
+    guesses: bool
 
 
 def kernel_text(resolved: ResolvedMla) -> KernelText:
@@ -68,7 +72,6 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
     first = resolved.tilings[0]
     halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
     _, lse = problem.outputs
-    own = {(g.buffer, g.warpgroup): g.tiles for g in first.free_groups}
     return KernelText(
         name=resolved.name,
         title=f"MLA decode for {resolved.arch}: {problem.dtype}, pages of {problem.page_size}, split-KV in one launch.",
@@ -92,13 +95,20 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         gmem_box=f"(lo + 2 * step + buffer) % {BLOCKS_PER_PAGE}" if halves else "0",
         gmem_box_ahead=f"(lo + 2 * step + 2 + box) % {BLOCKS_PER_PAGE}" if halves else "0",
         free_groups=first.free_groups,
-        score_order=((*own[0, 0], *own[0, 1]), (*own[1, 1], *own[1, 0])),
+        score_order=score_order(first),
         lse_scale="0.6931471805599453" if problem.lse_base == "e" else "1.0",
         lse_dims=", ".join(lse.dims),
         lse_head_axis=lse.dims.index("heads"),
         lse_token_axis=lse.dims.index("query_len"),
         arguments=tuple(_arguments(resolved)),
+        guesses=any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
     )
+
+
+def score_order(tiling: ResolvedMlaTiling) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Tiles in the order in which each warpgroup reads them for its scores: first those that it frees itself."""
+    own = {(g.buffer, g.warpgroup): g.tiles for g in tiling.free_groups}
+    return (*own[0, 0], *own[0, 1]), (*own[1, 1], *own[1, 0])
 
 
 def _queries(resolved: ResolvedMla) -> Iterable[QueryText]:
@@ -128,6 +138,10 @@ def _overview(resolved: ResolvedMla) -> Iterable[str]:
         yield f"    empty: {pipe.empty}"
     yield ""
     yield from list_barriers(tiling.model.barriers)
+    yield ""
+    yield from draw_timeline(tiling.model, "a launch")
+    yield ""
+    yield from draw_tiles(resolved.problem.head_dim // TILE_COLUMNS, tiling.free_groups, score_order(tiling))
 
 
 @dataclass(frozen=True, slots=True)

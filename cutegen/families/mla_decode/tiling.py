@@ -22,7 +22,7 @@ from cutegen.families.mla_decode.derived import (
 )
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
-from cutegen.model.kernel import IDLE, KernelModel, Pipeline, Role
+from cutegen.model.kernel import IDLE, Event, KernelModel, Pipeline, Role
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK, MlaTiling
 
 
@@ -142,8 +142,41 @@ def _span(tiles: tuple[int, ...]) -> str:
     return ", ".join(f"{r[0]}..{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
 
 
+REQUEST, PAIR = "each request", "each pair of blocks"
+
+
+def _consumer_events(group: int, guess: bool) -> tuple[Event, ...]:
+    """Of warpgroup `group`; guess: whether a part is guessed before the wait for the preceding kernel."""
+    own, other = group, 1 - group
+    pair = [(True, f"k{own} full"), (False, "p0 full"), (False, "k0 empty"), (True, "p1 full"), (False, "k1 empty")]
+    if group == 1:
+        pair = [(True, f"k{own} full"), (True, f"p{other} full"), (False, "k0 empty"), (False, "p1 full"),
+                (False, "k1 empty")]  # fmt: skip
+    return (
+        Event("", False, "READY"),
+        *([Event("", False, "CHECKED")] if guess and group == 1 else []),
+        Event("", True, "FOUND"),
+        *([Event("", True, "FREED")] if guess else []),
+        Event(REQUEST, True, "q full"),
+        *(Event(PAIR, waits, what) for waits, what in pair),
+        Event(REQUEST, True, "BOTH"),
+        Event(REQUEST, False, "out full"),
+        Event(REQUEST, True, "out empty"),
+        Event(REQUEST, False, "q empty"),
+        Event(REQUEST, True, "BOTH"),
+        Event("", True, "MET"),
+    )
+
+
+def _load_events(guess: bool, each: str, *slots: str) -> tuple[Event, ...]:
+    """Of a load warp that fills slots of those pipelines one after the other."""
+    starts = ("READY", "CHECKED", "FREED") if guess else ("READY",)
+    fills = [Event(each, side == "empty", f"{slot} {side}") for slot in slots for side in ("empty", "full")]
+    return (*(Event("", True, name) for name in starts), *fills)
+
+
 def _roles(c: Candidate) -> tuple[Role, ...]:
-    roles = []
+    roles, guess = [], c.pdl_schedule_ahead
     for group in range(CONSUMERS):
         single = " and single ones" if group == 0 and c.unit == 1 else ""
         half = ", or half of these," if c.split_columns else ""
@@ -152,12 +185,13 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
             f"{256 * group + 255}{half} of O += P V of both blocks; then joins the parts of cut requests"
         )
         does = f"{FIND_WARP.name} first finds the CTA's part of the work; {does}" if group == 1 else does
-        roles.append(Role(CONSUMER_WARPS[group], c.consumer_registers, does))
+        roles.append(Role(CONSUMER_WARPS[group], c.consumer_registers, does, _consumer_events(group, guess)))
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
     load += "; the first before the wait for the preceding kernel" if c.pdl_load_ahead else ""
-    roles.append(Role(K_WARP, c.producer_registers, load))
-    roles.append(Role(Q_WARP, c.producer_registers, "loads Q by TMA, independently of K"))
+    roles.append(Role(K_WARP, c.producer_registers, load, _load_events(guess, PAIR, "k0", "k1")))
+    load_q = "loads Q by TMA, independently of K"
+    roles.append(Role(Q_WARP, c.producer_registers, load_q, _load_events(guess, REQUEST, "q")))
     meet = "rendezvous: finds which CTAs share this CTA's requests, and whether they are resident"
-    roles.append(Role(MEET_WARP, c.producer_registers, meet))
+    roles.append(Role(MEET_WARP, c.producer_registers, meet, (Event("", True, "FOUND"), Event("", False, "MET"))))
     roles.append(Role(IDLE_WARP, c.producer_registers, IDLE))
     return tuple(roles)
