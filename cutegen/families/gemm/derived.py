@@ -9,6 +9,7 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, once_each
 from cutegen.model.smem import F32
+from cutegen.runtime.gemm.pieces import half_rows, piece_rows
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
 INDEX_BYTES = 4  # of an i32
@@ -129,6 +130,17 @@ def repeated_values(problem: GemmProblem, c: Candidate) -> int:
     rows, columns = output_tile(problem, c)
     width = columns if problem.transposed else problem.kernel_epilogue.block
     return block_passes(problem).repeated * rows * width // (WARPGROUP_THREADS * warpgroups_per_tile(c))
+
+
+def cuts(problem: GemmProblem, c: Candidate) -> tuple[bool, bool]:
+    """Whether tiles that reach past the last row are loaded in pieces, and whether the last piece may be a half."""
+    if problem.ragged is None:
+        return False, False
+    axis = 0 if problem.ragged is problem.a else 1
+    rows, peers = c.tile[axis], (c.multicast_a, c.multicast_b)[axis]
+    row_bytes = c.tile[2] * problem.ragged.dtype.bytes
+    piece = piece_rows(rows, row_bytes, peers)
+    return piece < rows // peers, half_rows(rows, row_bytes, peers) < piece
 
 
 def slot_bytes(problem: GemmProblem, c: Candidate) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cutegen.arch.architecture import WARP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate, cluster_size
-from cutegen.families.gemm.derived import INDEX_BYTES, QUEUE_STAGES, warpgroups_per_tile
+from cutegen.families.gemm.derived import INDEX_BYTES, QUEUE_STAGES, cuts, warpgroups_per_tile
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.tiling_numbers import Derived
@@ -49,7 +49,7 @@ def _copy_warps(problem: GemmProblem, c: Candidate) -> tuple[Warps, ...]:
 
 
 def _operands(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
-    full, said = Arrivals(1, "1"), f"1 arrival and {'up to ' if problem.ragged else ''}{d.stage_bytes} bytes by TMA"
+    full, said = Arrivals(1, "1"), f"1 arrival and {'up to ' * cuts(problem, c)[0]}{d.stage_bytes} bytes by TMA"
     copy = _copy_warps(problem, c)
     if copy:
         copying = WARP_THREADS * sum(warps.count for warps in copy)

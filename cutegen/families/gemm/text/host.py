@@ -13,7 +13,7 @@ from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText, RingTensor
+from cutegen.families.gemm.text.load import LoadText, RingTensor
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.tensors import scale_modes
 from cutegen.families.gemm.text.work import WorkText
@@ -97,7 +97,7 @@ def kernel_parameters(
             yield _tensor(x.index)
         else:
             yield from _by_tma(x.end, x.gmem)
-    yield from (KernelParameter(atom, PIECE_ATOM, atom) for atom in load.piece_atoms)
+    yield from (KernelParameter(atom.name, atom.kind, atom.name) for atom in load.piece_atoms)
     for tile in (*outputs.by_tma, *inputs.tiles):
         yield from _by_tma(tensor_stem(tile.name), tile.gmem)
     for end in boxes.ends if boxes else ():

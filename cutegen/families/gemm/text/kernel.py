@@ -83,7 +83,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     problem, structure = kernel.tilings[0].problem, kernel.tilings[0].framed
     groups, consumers = group_text(problem), ConsumersText(structure.schedule == "pingpong")
     work = work_text(problem, structure, kernel.tilings[0].numbers)
-    a, b, *scales = ring_tensors(problem, structure, groups)
+    a, b, *scales = ring_tensors(problem, [t.framed for t in kernel.tilings], groups)
     load, gather = load_text((a, b, *scales)), gather_text(problem, structure, (a, b, *scales))
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], scales[0] if scales else None)
     tile = output_tile_text(problem)

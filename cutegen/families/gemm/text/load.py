@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import cuts
 from cutegen.families.gemm.features.groups.group_text import GroupText
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.generated_names import tensor_stem
 
-PIECE_ATOM = "cute.CopyAtom | None"  # what a kernel is given for the atoms of a ragged tensor
+Share = Literal["none", "some", "all"]  # of the tilings of a module
+
+
+@dataclass(frozen=True, slots=True)
+class PieceAtom:
+    """An atom that loads a part of a tile. switched: it is None in some tilings; note: when."""
+
+    name: str
+    switched: bool
+    note: str
+
+    @property
+    def kind(self) -> str:
+        return "cute.CopyAtom | None" if self.switched else "cute.CopyAtom"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +43,13 @@ class RingTensor:
     index: str  # the tensor that names its rows, which threads copy then; "" where TMA brings them
     moving: bool  # whether boxes are cut again for each tile, from where its group begins
     streams: bool  # whether boxes may leave L2 first
-    ragged: bool  # whether a tile may reach past the last row, and is loaded in pieces then
+    pieces: Share  # where a tile that reaches past the last row is loaded in pieces
+    halves: Share  # where the last piece may be a half
     ahead: bool  # whether the first slots are filled before the wait for the preceding kernel
+
+    @property
+    def ragged(self) -> bool:
+        return self.pieces != "none"
 
     @property
     def axis(self) -> int:
@@ -76,12 +96,16 @@ class LoadText:
         return tuple(x for x in self.operands if x.ahead or x.ragged)
 
     @property
-    def piece_atoms(self) -> dict[str, str]:
-        """The atoms that load parts of a tile of the ragged operand, and when there is none."""
-        if self.ragged is None:
-            return {}
-        parts = (("piece", "tile"), ("half", "piece"))
-        return {f"tma_atom_{self.ragged.end}_{part}": f"None where a {of} is always loaded whole" for part, of in parts}
+    def piece_atoms(self) -> tuple[PieceAtom, ...]:
+        """Those that load parts of a tile of the ragged operand."""
+        x = self.ragged
+        parts = (("piece", x.pieces, "tile"), ("half", x.halves, "piece")) if x else ()
+        return tuple(
+            PieceAtom(f"tma_atom_{x.end}_{part}", some, f"None where a {of} is always loaded whole" * some)
+            for part, share, of in parts
+            if x and share != "none"
+            for some in [share == "some"]
+        )
 
 
 def load_text(tensors: Iterable[RingTensor]) -> LoadText:
@@ -89,10 +113,12 @@ def load_text(tensors: Iterable[RingTensor]) -> LoadText:
     return LoadText(tuple(x for x in by_tma if x.depth == 1), tuple(x for x in by_tma if x.depth > 1))
 
 
-def ring_tensors(problem: GemmProblem, structure: Candidate, groups: GroupText | None) -> Iterator[RingTensor]:
-    """A, B, and the scale of rows if there is one, in the kernel's frame."""
-    yield _operand(problem, problem.a, "m", structure.load_ahead_a, groups)
-    yield _operand(problem, problem.b, "n", structure.load_ahead_b, groups)
+def ring_tensors(problem: GemmProblem, tilings: Sequence[Candidate], groups: GroupText | None) -> Iterator[RingTensor]:
+    """A, B, and the scale of rows if there is one. tilings: those of a module. All in the kernel's frame."""
+    pieces, halves = (_share(found) for found in zip(*(cuts(problem, c) for c in tilings)))
+    for t, side, ahead in ((problem.a, "m", tilings[0].load_ahead_a), (problem.b, "n", tilings[0].load_ahead_b)):
+        ragged = t is problem.ragged
+        yield _operand(problem, t, side, ahead, groups, pieces if ragged else "none", halves if ragged else "none")
     if problem.row_scale:
         scale, side = problem.row_scale
         yield RingTensor(
@@ -107,12 +133,25 @@ def ring_tensors(problem: GemmProblem, structure: Candidate, groups: GroupText |
             index=problem.gather.index if problem.gather and problem.gathers_row_scale else "",
             moving=groups is not None and groups.moves(side),
             streams=False,
-            ragged=False,
+            pieces="none",
+            halves="none",
             ahead=False,
         )
 
 
-def _operand(problem: GemmProblem, t: MatrixOperand, side: str, ahead: bool, groups: GroupText | None) -> RingTensor:
+def _share(found: Sequence[bool]) -> Share:
+    return "all" if all(found) else "some" if any(found) else "none"
+
+
+def _operand(
+    problem: GemmProblem,
+    t: MatrixOperand,
+    side: str,
+    ahead: bool,
+    groups: GroupText | None,
+    pieces: Share,
+    halves: Share,
+) -> RingTensor:
     return RingTensor(
         name=t.name,
         end="A" if side == "m" else "B",
@@ -125,6 +164,7 @@ def _operand(problem: GemmProblem, t: MatrixOperand, side: str, ahead: bool, gro
         index=problem.gather.index if problem.gather and t is problem.gathered else "",
         moving=groups is not None and groups.moves(side),
         streams=groups is None and (t.batched or problem.batch is None),  # else each batch reads all of it
-        ragged=t is problem.ragged,
+        pieces=pieces,
+        halves=halves,
         ahead=ahead,
     )

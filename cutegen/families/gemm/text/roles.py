@@ -12,7 +12,7 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.load import PIECE_ATOM, LoadText
+from cutegen.families.gemm.text.load import LoadText
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.tensors import TileText
 from cutegen.families.gemm.text.work import WorkText
@@ -56,7 +56,7 @@ class RolesText:
 def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
     fields = (
         *(_atom(x.end) for x in load.every),
-        *(FieldText(atom, PIECE_ATOM, note) for atom, note in load.piece_atoms.items()),
+        *(FieldText(atom.name, atom.kind, atom.note) for atom in load.piece_atoms),
         *(_tensor(x.gmem, x.modes) for x in load.every),
         *(_tensor(f"s{x.end}", x.ring_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
