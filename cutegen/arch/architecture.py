@@ -14,7 +14,6 @@ from cutegen.dtypes import DType
 WARP_THREADS = 32
 WARPGROUP_THREADS = 128
 WARPS_PER_WARPGROUP = WARPGROUP_THREADS // WARP_THREADS
-MBARRIER_BYTES = 8
 TENSOR_ALIGN = 1024  # bytes: the period of the 128-byte swizzle, which TMA and MMA count from an aligned base
 SWIZZLES = (128, 64, 32)  # bytes of a swizzled row that TMA, MMA and stmatrix agree on
 TMA_ALIGN = 16  # bytes: of global addresses and strides, and of a row of a box

@@ -102,26 +102,10 @@ def finish(
     why_tile: str,
     why_cluster: str,
 ) -> Choice:
-    """The candidate around a core, with the fixed knobs."""
+    """The candidate around a core, with the fixed knobs; the others get values in the kernel's frame."""
     framed, c = kernel_frame(problem, bare(core))
     knobs = exchange_sides(fixed) if core.swap_ab else fixed
-    extents = [kernel_shape(shape, c) for shape in shapes]
-    found = complete(framed, knobs, core, arch, extents, why_tile, why_cluster)
-    reasons = exchange_sides(found.reasons) if core.swap_ab else found.reasons
-    return Choice(kernel_frame(problem, found.candidate)[1], reasons)
-
-
-def complete(
-    problem: GemmProblem,
-    fixed: Mapping[str, Any],
-    core: Core,
-    arch: Arch,
-    shapes: Sequence[Shape],
-    why_tile: str,
-    why_cluster: str,
-) -> Choice:
-    """Give the other knobs values for this core. All arguments and the result are in the kernel's frame."""
-    settling = _Settling(problem, fixed, core, arch, shapes)
+    settling = _Settling(framed, knobs, core, arch, [kernel_shape(shape, c) for shape in shapes])
     settling.core(why_tile, why_cluster)
     for feature in FEATURES:
         feature.settle(settling)
@@ -133,7 +117,8 @@ def complete(
         feature.settle_last(settling)
     settling.rows()
     settling.neighbours()
-    return Choice(settling.c, settling.reasons)
+    reasons = exchange_sides(settling.reasons) if core.swap_ab else settling.reasons
+    return Choice(kernel_frame(problem, settling.c)[1], reasons)
 
 
 class _Settling:
