@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from gemm_specs import COUNTS, FP8, LABELS, N_MAJOR_B, PLAIN, gathered, resolve_text
 
-SWAPPED = "tiling: {swap_ab: true, tile: [128, 64, 64]}\n"
+SWAPPED = "tiling: {swap_ab: true, tile: [128, 128, 64]}\n"
+THIN = SWAPPED.replace("128, 128", "128, 16")
 
 
 @pytest.mark.parametrize(
@@ -13,6 +14,7 @@ SWAPPED = "tiling: {swap_ab: true, tile: [128, 64, 64]}\n"
     [
         (PLAIN, True),
         (PLAIN + SWAPPED, True),  # its B
+        (PLAIN + THIN, False),  # too few bytes for a second copy
         (FP8, True),
         (N_MAJOR_B, True),
         (N_MAJOR_B + SWAPPED, True),
