@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from cutegen.dtypes import DTYPES, DType
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
-
-if TYPE_CHECKING:
-    pass
 
 Ready: TypeAlias = Literal["block_table", "kv_cache"]  # inputs that a spec may promise to be there early
 KEYS: tuple[Ready, ...] = ("block_table", "kv_cache")  # what keys are read from; lengths are guessed, and checked
