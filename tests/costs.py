@@ -1,5 +1,5 @@
-"""What each test costs: `pytest -p tests.costs --costs FILE` writes seconds of processor time, `python -m tests.costs FILE`
-prints them.
+"""What each test costs: `python -m pytest -p tests.costs --costs FILE` writes seconds of processor time to a file, and
+`python -m tests.costs FILE` prints them.
 
 Of a test: its process, and child processes that it waited for, in setup, call and teardown. What a fixture of a module
 takes is the first test's that wants it.
