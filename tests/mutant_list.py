@@ -128,7 +128,7 @@ MUTANTS = (
         f"{GEMM}/accumulate.py.jinja",
         "            warpgroup.wait_group(1)\n",
         "            warpgroup.wait_group(2)\n",
-        DYNAMIC,
+        f"{MACHINE}gemm.py::test_shipped_gemm_over_several_tiles_per_cta[gemm_bf16_sm90a]",
     ),
     in_kernel(
         "the last stage of a tile is never released",

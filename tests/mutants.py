@@ -52,12 +52,23 @@ def copy_checkout(folder: Path) -> None:
             shutil.copy2(ROOT / name, folder / name)
 
 
+def environment_of(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(folder), "CUTEGEN_CACHE_DIR": str(folder / ".cache-of-mutants")}
+
+
+def render_again(folder: Path) -> None:
+    """The packages of generated/, of a copy whose templates have a fault."""
+    command = [sys.executable, "-m", "cutegen", "render", "specs"]
+    subprocess.run(command, cwd=folder, env=environment_of(folder), check=True, capture_output=True)
+
+
 def run_tests(folder: Path, tests: Sequence[str]) -> str | None:
     """The first test that fails in a copy; "" if they hang; None if all pass."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "CUTEGEN_CACHE_DIR": str(folder / ".cache-of-mutants")}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not gpu", *tests]
     try:
-        run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=ENDLESS_S)
+        run = subprocess.run(
+            command, cwd=folder, env=environment_of(folder), capture_output=True, text=True, timeout=ENDLESS_S
+        )
     except subprocess.TimeoutExpired:
         return ""
     if run.returncode == 0:
@@ -73,6 +84,8 @@ def judge(mutant: Mutant, fall_back: bool) -> dict[str, Any]:
         folder = Path(name)
         copy_checkout(folder)
         (folder / mutant.file).write_text(changed_text(mutant), encoding="utf-8")
+        if mutant.file.startswith("templates/"):
+            render_again(folder)
         test = run_tests(folder, mutant.tests)
         if test is None and fall_back:
             test = run_tests(folder, ["tests"])
