@@ -5,17 +5,23 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]*)*")
-TREES = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "cutegen").rglob("*.py"))]
+
+
+@cache
+def trees() -> list[ast.Module]:
+    """Of all modules, parsed where a test wants them and not in every process that collects tests."""
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "cutegen").rglob("*.py"))]
 
 
 def constants() -> dict[str, str]:
     """Of all modules: names that stand for a text."""
     found = {}
-    for tree in TREES:
+    for tree in trees():
         for node in tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
                 found |= {t.id: node.value.value for t in node.targets if isinstance(t, ast.Name)}
@@ -25,7 +31,9 @@ def constants() -> dict[str, str]:
 def read_names() -> Iterator[str]:
     """In the expressions that have `os.environ` in them."""
     known = constants()
-    for tree in TREES:
+    for tree in trees():
+        if not any(isinstance(node, ast.Attribute) and node.attr == "environ" for node in ast.walk(tree)):
+            continue
         for node in ast.walk(tree):
             if not isinstance(node, ast.expr) or "os.environ" not in ast.unparse(node):
                 continue
