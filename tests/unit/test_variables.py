@@ -28,14 +28,16 @@ def constants() -> dict[str, str]:
     return found
 
 
+def has_environment(node: ast.expr) -> bool:
+    return any(isinstance(inner, ast.Attribute) and inner.attr == "environ" for inner in ast.walk(node))
+
+
 def read_names() -> Iterator[str]:
     """In the expressions that have `os.environ` in them."""
     known = constants()
     for tree in trees():
-        if not any(isinstance(node, ast.Attribute) and node.attr == "environ" for node in ast.walk(tree)):
-            continue
         for node in ast.walk(tree):
-            if not isinstance(node, ast.expr) or "os.environ" not in ast.unparse(node):
+            if not isinstance(node, ast.expr) or not has_environment(node):
                 continue
             for inner in ast.walk(node):
                 text = known.get(inner.id) if isinstance(inner, ast.Name) else getattr(inner, "value", None)
