@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import re
 import sys
@@ -67,9 +66,6 @@ def main(handle: int) -> None:
     imported, and nothing answered."""
     # Compiling needs no tensors, and importing torch (TVM FFI does where it can) takes longer than a compile.
     sys.modules["torch"] = None  # type: ignore[assignment]
-    # Tracing makes many objects and few cycles: looking for those as often as Python does by default is a tenth of a
-    # compile.
-    gc.set_threshold(20_000, 20)
     connection = Connection(handle)
     while True:
         try:
