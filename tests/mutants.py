@@ -73,8 +73,8 @@ def run_tests(folder: Path, tests: Sequence[str]) -> str | None:
         return ""
     if run.returncode == 0:
         return None
-    if failed := re.search(r"^(?:FAILED|ERROR) (\S+(?: \S+\])?)", run.stdout, re.MULTILINE):
-        return failed[1]
+    if failed := re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE):
+        return failed[1] if failed[1].count("[") == failed[1].count("]") else failed[1].partition("[")[0]
     raise RuntimeError(f"{' '.join(command)}: exit code {run.returncode}\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
 
 
@@ -123,6 +123,16 @@ def _draw_page(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"| {row['name']} | `{row['file']}` | {by.replace('|', chr(92) + '|')} |"
 
 
+def write_results(found: Sequence[Mapping[str, Any]]) -> None:
+    """With what is held of other mutants, in their order."""
+    results = ROOT / RESULTS
+    held = json.loads(results.read_text(encoding="utf-8")) if results.exists() else []
+    rows = {row["name"]: row for row in [*held, *found]}
+    kept = [rows[mutant.name] for mutant in MUTANTS if mutant.name in rows]
+    results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    (ROOT / PAGE).write_text(draw_page(kept), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python tests/mutants.py", description=__doc__)
     parser.add_argument("names", nargs="*", help="of mutants, or parts of names; all of them by default")
@@ -133,15 +143,12 @@ def main() -> None:
     for mutant in MUTANTS:
         changed_text(mutant)
     chosen = [m for m in MUTANTS if not options.names or any(name in m.name for name in options.names)]
+    found = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        found = list(pool.map(lambda mutant: judge(mutant, options.fall_back), chosen))
-    if not options.check:
-        results = ROOT / RESULTS
-        held = json.loads(results.read_text(encoding="utf-8")) if results.exists() else []
-        rows = {row["name"]: row for row in [*held, *found]}
-        kept = [rows[mutant.name] for mutant in MUTANTS if mutant.name in rows]
-        results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        (ROOT / PAGE).write_text(draw_page(kept), encoding="utf-8")
+        for row in pool.map(lambda mutant: judge(mutant, options.fall_back), chosen):
+            found.append(row)
+            if not options.check:
+                write_results(found)  # each as it comes: all of them take an hour
     survivors = [row["name"] for row in found if not row["found"]]
     print(f"{len(found) - len(survivors)} of {len(found)} found")
     sys.exit(1 if survivors else 0)
