@@ -91,7 +91,13 @@ def judge(mutant: Mutant, fall_back: bool) -> dict[str, Any]:
             test = run_tests(folder, ["tests"])
     found = test is not None
     print(f"{mutant.name}: {test or 'hangs' if found else 'SURVIVES'}", flush=True)
-    return {"name": mutant.name, "part": mutant.part, "file": mutant.file, "found": found, "by": test or ""}
+    return {
+        "name": mutant.name,
+        "part": mutant.part,
+        "file": mutant.file,
+        "found": found,
+        "by": test or "",
+    }
 
 
 def draw_page(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -100,6 +106,7 @@ def draw_page(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _draw_page(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    unseen = {mutant.name: mutant.unseen or "not known why" for mutant in MUTANTS}
     yield "# Faults that the tests find"
     yield ""
     yield "Each row is one wrong text in a copy of the checkout. The test is the first that fails then, of those that"
@@ -113,13 +120,9 @@ def _draw_page(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "| fault | in | found by |"
         yield "| --- | --- | --- |"
         for row in own:
-            by = (
-                f"`{row['by'].removeprefix('tests/')}`"
-                if row["by"]
-                else "a test that hangs"
-                if row["found"]
-                else "none"
-            )
+            by = f"none: {unseen[row['name']]}" if not row["found"] else "a test that hangs"
+            if row["by"]:
+                by = f"`{row['by'].removeprefix('tests/')}`"
             yield f"| {row['name']} | `{row['file']}` | {by.replace('|', chr(92) + '|')} |"
 
 
