@@ -37,7 +37,7 @@ def probes(family: str) -> tuple[Resolution, ...]:
         return tuple(_resolve(rename(text)) for text in dict.fromkeys(texts))
     alone = [_resolve(rename(text) + ONE_TILING) for text in dict.fromkeys(texts) if "\nportfolio:" not in text]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(portfolio, "MOST_PROBLEMS", 40)  # of fewer problems, which takes less and makes the same names
+        patch.setattr(portfolio, "MOST_PROBLEMS", 12)  # of fewer problems, which takes less and makes the same names
         whole = [_resolve(rename(text)) for text in name_probes.PORTFOLIOS]
     return (*alone, *whole, _with_winners(_resolve(rename(gemm_specs.PLAIN) + ONE_TILING)))
 

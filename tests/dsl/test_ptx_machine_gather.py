@@ -184,6 +184,19 @@ def test_from_no_rows_at_all_come_zeros(how: str) -> None:
     assert (plan.kernel_fn(*inputs) == 0).all()
 
 
+@pytest.mark.parametrize("how", ["cp_async", "copy"])
+def test_the_first_row_that_is_not_there_is_zero(how: str) -> None:
+    found = subject("plain") if how == "cp_async" else load_resolution(resolve_text(COPIED["multicast"][0]), SIMULATION)
+    plan = found.plan
+    assert plan
+    inputs = plan.prepare_inputs(t=90, m=70, n=72, k=72)
+    (index,) = (value for value in inputs if value.dtype is torch.int32)
+    index[:] = torch.tensor([89, 90]).repeat(35)
+    product = plan.kernel_fn(*inputs)
+    assert (product[1::2] == 0).all()
+    assert (product[::2] != 0).any(1).all()
+
+
 @pytest.mark.parametrize(
     ("name", "pattern", "said"),
     [

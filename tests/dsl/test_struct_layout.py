@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
-from gemm_specs import FUSED, bind_text, candidate
-from mla_specs import MLA, bind_mla, mla_candidate
+from gemm_specs import FUSED, resolve_text
 
-from cutegen.families.gemm.tiling_numbers import derive as derive_gemm
-from cutegen.families.mla_decode.derived import derive as derive_mla
-from cutegen.model.smem import SmemRegion
+from cutegen.families.registry import FAMILIES
 
 pytestmark = [
     pytest.mark.dsl,
@@ -18,18 +16,19 @@ pytestmark = [
 ]
 
 
-def maps() -> dict[str, tuple[tuple[SmemRegion, ...], int]]:
-    plain, fused = bind_mla(MLA), bind_text(FUSED)
-    found = {"mla_decode": derive_mla(plain, mla_candidate(plain)), "gemm": derive_gemm(fused, candidate(fused))}
-    return {family: (d.smem, d.smem_bytes) for family, d in found.items()}
+FOLDER = Path(__file__).parents[2] / "cutegen" / "families"
+# What `new` begins with for each family, and a GEMM with vectors and loaded tiles.
+TEXTS = {family: (FOLDER / family / "starter.yaml").read_text(encoding="utf-8") for family in FAMILIES}
+TEXTS["fused"] = FUSED
 
 
-@pytest.mark.parametrize("family", ["mla_decode", "gemm"])
-def test_offsets_and_size(family: str) -> None:
+@pytest.mark.parametrize("name", TEXTS)
+def test_offsets_and_size(name: str) -> None:
     import cutlass
     import cutlass.cute as cute
 
-    regions, size = maps()[family]
+    tiling = resolve_text(TEXTS[name]).resolved.tilings[0]
+    regions, size = tiling.model.smem, tiling.numbers.smem_bytes
     natural = {8: cutlass.Int64, 4: cutlass.Int32}
     fields = {}
     for region in regions:

@@ -112,6 +112,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = 
      {"split_k": 128, "split_k_sum": "ordered_parallel"}),
     ("split-k", PLAIN + "dims: {k: 200}\n", {"split_k": 5, "split_k_sum": "unordered_atomic"},
      ("k = 200 has 4 tiles of 64", "split_k = 5", "at most 4"), {"split_k": 4, "split_k_sum": "unordered_atomic"}),
+    ("split-k", PLAIN + "dims: {k: 256}\n", {"split_k": 5, "split_k_sum": "unordered_atomic"},
+     ("k = 256 has 4 tiles of 64",), {"split_k": 4, "split_k_sum": "unordered_atomic"}),
     ("not-yet-supported", COUNTS, {"split_k": 2, "split_k_sum": "ordered_parallel"}, ("split_k = 2 of a grouped",), {}),
     ("split-k-cluster", PLAIN, {"cluster": (2, 2), "split_k": 2, "split_k_sum": "ordered_parallel"},
      ("cluster of 4 CTAs", "never begins"), {"cluster": (2, 1)}),

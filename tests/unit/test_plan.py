@@ -162,6 +162,7 @@ def rows(shape: tuple[int, int], pitch: int, start: int = 0) -> Any:
          "a: stride(0) is 33 elements = 66 bytes; the kernel needs multiples of 16 bytes: pass a.contiguous()"),
         (0, rows((24, 32), 40, 1), ValueError, "a: data pointer is 2 bytes past a multiple of 16; the kernel needs "
          "16-byte alignment: start the slice at a multiple of 8 elements, or pass a.clone()"),
+        (0, rows((24, 32), 40, 4), ValueError, "a: data pointer is 8 bytes past a multiple of 16; "),
         (0, rows((32, 24), 24).mT, ValueError, "a: stride(1) is 24, needs 1 (k contiguous): pass a.contiguous()"),
         (0, torch.zeros(24, 32, dtype=torch.bfloat16, device="meta"), ValueError, "a: is a meta tensor"),
         (1, rows((16, 40), 40), ValueError, "b: shape[1] is 40, but k is 32 (from a); needs bfloat16[n, k]"),
@@ -187,8 +188,8 @@ def test_wrong_argument_is_named(plan: CpuPlan, position: int, value: Any, error
 
 def test_extents_that_cannot_be_aligned_say_how_to_pad(plan: CpuPlan) -> None:
     a, b, bias, alpha, d = arguments(plan)
-    with pytest.raises(ValueError, match=r"a: shape\[1\] \(k\) is 30, needs a multiple of 8 elements: pad k to 32"):
-        plan.launch_fn(a[:, :30], b[:, :30], bias, alpha, d)
+    with pytest.raises(ValueError, match=r"a: shape\[1\] \(k\) is 28, needs a multiple of 8 elements: pad k to 32"):
+        plan.launch_fn(a[:, :28], b[:, :28], bias, alpha, d)
     with pytest.raises(
         ValueError, match=r"\b60 bytes; the kernel needs multiples of 16 bytes: pad k to 32, or pass a slice"
     ):
@@ -223,6 +224,7 @@ def test_promised_ranges_hold(plan: CpuPlan) -> None:
         plan.launch_fn(*arguments(plan)[:1], rows((8192, 32), 32), torch.zeros(8192), 1.0, rows((24, 8192), 8192))
     with pytest.raises(ValueError, match="promised 8 <= n <= 4096"):
         plan.prepare_inputs(m=8, n=8192, k=8)
+    assert plan.prepare_inputs(m=8, n=4096, k=8)[1].shape == (4096, 8)
     with pytest.raises(TypeError, match=r"missing extent of n; pass n=\.\.\."):
         plan.prepare_inputs(m=8, k=8)
     with pytest.raises(TypeError, match="no dim is named q; the dims are m, n, k"):

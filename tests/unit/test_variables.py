@@ -5,29 +5,39 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]*)*")
-TREES = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "cutegen").rglob("*.py"))]
+
+
+@cache
+def trees() -> list[ast.Module]:
+    """Of all modules, parsed where a test wants them and not in every process that collects tests."""
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "cutegen").rglob("*.py"))]
 
 
 def constants() -> dict[str, str]:
     """Of all modules: names that stand for a text."""
     found = {}
-    for tree in TREES:
+    for tree in trees():
         for node in tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
                 found |= {t.id: node.value.value for t in node.targets if isinstance(t, ast.Name)}
     return found
 
 
+def has_environment(node: ast.expr) -> bool:
+    return any(isinstance(inner, ast.Attribute) and inner.attr == "environ" for inner in ast.walk(node))
+
+
 def read_names() -> Iterator[str]:
     """In the expressions that have `os.environ` in them."""
     known = constants()
-    for tree in TREES:
+    for tree in trees():
         for node in ast.walk(tree):
-            if not isinstance(node, ast.expr) or "os.environ" not in ast.unparse(node):
+            if not isinstance(node, ast.expr) or not has_environment(node):
                 continue
             for inner in ast.walk(node):
                 text = known.get(inner.id) if isinstance(inner, ast.Name) else getattr(inner, "value", None)
