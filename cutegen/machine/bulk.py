@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
-from .barriers import Waitable
-from .copies import thread_copy
-from .memory import CHUNK, Operation
-from .parser import Instruction, Memory, PtxError
-from .races import Agent, published
-from .tensor_map import TensorMap, add_bytes, decode
+from cutegen.machine.assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
+from cutegen.machine.barriers import Waitable
+from cutegen.machine.copies import thread_copy
+from cutegen.machine.memory import CHUNK, Operation
+from cutegen.machine.parser import Instruction, Memory, PtxError
+from cutegen.machine.races import Agent, published
+from cutegen.machine.tensor_map import TensorMap, add_bytes, decode
 
 
 class BulkGroup(Waitable):
@@ -91,8 +91,8 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
         values = _uniform(w, slots)
         policy = values.pop() if hinted else None
         mask = values.pop() if multicast else None
-        map_address, destination, barrier_at, *start = values
-        tensor_map, start = _tensor_map(w, map_address), tuple(map(_signed, start))
+        map_address, destination, barrier_at, *coordinates = values
+        tensor_map, start = _tensor_map(w, map_address), tuple(map(_signed, coordinates))
         if len(start) != len(tensor_map.dims):
             raise PtxError(f"{len(start)} coordinates for a tensor map of rank {len(tensor_map.dims)}")
         region = w.cta.machine.memory.region(tensor_map.address, tensor_map.address + 1)

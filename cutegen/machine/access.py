@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import (
+from cutegen.machine.assembler import (
     CTA_WINDOW,
     LANES,
     PARAMETER_WINDOW,
@@ -20,11 +20,11 @@ from .assembler import (
     put,
     raw,
 )
-from .control import converged
-from .floats import from_bits, to_bits
-from .memory import CHUNK, Operation
-from .parser import Instruction, Memory, PtxError, Register, Symbol
-from .races import Agent, published
+from cutegen.machine.control import converged
+from cutegen.machine.floats import from_bits, to_bits
+from cutegen.machine.memory import CHUNK, Operation
+from cutegen.machine.parser import Instruction, Memory, PtxError, Register, Symbol
+from cutegen.machine.races import Agent, published
 
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
 
@@ -201,7 +201,7 @@ def _arrival(cta: Any, agent: Agent, places: Any, values: Any, signal: Any) -> O
     return Operation(cta, arrive, f"st.async to {int(places[0])} of CTA {cta.where}")
 
 
-_ATOMIC = {
+_ATOMIC: dict[str, Any] = {
     "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "max": np.maximum,
     "min": np.minimum, "exch": lambda old, new: new, "inc": lambda old, top: np.where(old >= top, 0, old + 1),
     "dec": lambda old, top: np.where((old == 0) | (old > top), top, old - 1),

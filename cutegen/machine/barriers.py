@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .access import lanes_of, split_shared, spread
-from .assembler import LANES, Assembler, Closure, builds, put
-from .control import converged
-from .parser import Instruction, PtxError
-from .races import Channel
+from cutegen.machine.access import lanes_of, split_shared, spread
+from cutegen.machine.assembler import LANES, Assembler, Closure, builds, put
+from cutegen.machine.control import converged
+from cutegen.machine.parser import Instruction, PtxError
+from cutegen.machine.races import Channel
 
 
 class Waitable:

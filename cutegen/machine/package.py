@@ -13,6 +13,11 @@ from typing import Any
 import numpy as np
 
 from cutegen.diagnostics import CutegenError
+from cutegen.machine.assembler import Assembler
+from cutegen.machine.host import HostFunction, link
+from cutegen.machine.machine import Machine
+from cutegen.machine.memory import WORDS, GlobalMemory, Region
+from cutegen.machine.parser import PtxError, parse
 from cutegen.render import render_package, write_package
 from cutegen.resolve import Resolution, resolve_file
 from cutegen.run.case_list import Case, Mode
@@ -23,12 +28,6 @@ from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.base import BasePlan
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import OBJECT, PTX, compile_kernel, find_source, instance_key
-
-from .assembler import Assembler
-from .host import HostFunction, link
-from .machine import Machine
-from .memory import WORDS, GlobalMemory, Region
-from .parser import PtxError, parse
 
 
 class Simulation:
@@ -165,8 +164,8 @@ def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
             raise cause
         type(plan)._refuse(copy, args, values, cause, sms)
 
-    for name in ("compile", "compile_copy"):
-        if hasattr(copy, name):
+    for name in dir(type(copy)):
+        if name.startswith("compile"):  # `compile`, and what a family compiles besides
             setattr(copy, name, for_machine(getattr(copy, name)))
     copy._refuse = refuse  # type: ignore[method-assign]
     copy.device = "cpu"  # type: ignore[misc]

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, Assembler, Closure, builds
-from .barriers import Waitable
-from .control import converged
-from .floats import from_bits
-from .memory import CHUNK
-from .parser import Immediate, Instruction, PtxError, Vector
-from .races import Agent, published
+from cutegen.machine.assembler import LANES, Assembler, Closure, builds
+from cutegen.machine.barriers import Waitable
+from cutegen.machine.control import converged
+from cutegen.machine.floats import from_bits
+from cutegen.machine.memory import CHUNK
+from cutegen.machine.parser import Immediate, Instruction, PtxError, Vector
+from cutegen.machine.races import Agent, published
 
 KEPT = 512  # products that a warp may be behind others of its warpgroup
 _LANE = np.arange(LANES)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -18,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from .machine import Launch
-from .parser import Program, PtxError
+from cutegen.build.cpu import find_c_compiler, lacking_for_cpu
+from cutegen.machine.machine import Launch
+from cutegen.machine.parser import Program, PtxError
 
 SHIM = Path(__file__).with_name("shim.c")
 CUDA = 2  # dlpack.h, kDLCUDA
@@ -90,12 +90,8 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, cty
 
 
 def missing_tool() -> str | None:
-    """Why host functions cannot be linked here."""
-    return None if compiler() else "there is no C compiler (cc) to link the host function with"
-
-
-def compiler() -> str | None:
-    return shutil.which("cc") or shutil.which("gcc")
+    """Why kernels cannot be executed here; None where they can, once they are compiled."""
+    return "; ".join(lacking_for_cpu()) or None
 
 
 def link(object_file: Path, folder: Path) -> Path:
@@ -120,7 +116,7 @@ def _shim_folder() -> tempfile.TemporaryDirectory[str]:
 
 def _run(verb: str, *arguments: str | Path) -> None:
     """The C compiler; the last argument is the file to write."""
-    command = [compiler() or "cc", *map(str, arguments[:-1]), "-o", str(arguments[-1])]
+    command = [find_c_compiler() or "cc", *map(str, arguments[:-1]), "-o", str(arguments[-1])]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise PtxError(f"the C compiler does not {verb} the host function:\n{done.stderr}")
@@ -149,7 +145,7 @@ class HostFunction:
     def __call__(self, values: Sequence[Any]) -> Launch:
         """values: torch tensors (on any device; they are passed as CUDA tensors), ints, floats or None."""
         arguments = (_Any * len(values))()
-        keep = []
+        keep: list[Any] = []
         for slot, value in zip(arguments, values):
             slot.type_index, slot.value = self._pack(value, keep)
         result = _Any()

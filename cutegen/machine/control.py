@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, VIEW, Assembler, Closure, builds, put
-from .parser import Instruction, PtxError, Symbol
+from cutegen.machine.assembler import LANES, VIEW, Assembler, Closure, builds, put
+from cutegen.machine.parser import Instruction, PtxError, Symbol
 
 LANE = np.arange(LANES)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .parser import PtxError
+from cutegen.machine.parser import PtxError
 
 
 class Agent:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, Closure
-from .parser import PtxError
+from cutegen.machine.assembler import LANES, Closure
+from cutegen.machine.parser import PtxError
 
 
 class Warp:

@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from .parser import Immediate, Instruction, Memory, Operand, Pair, Program, PtxError, Register, Symbol, Vector
+from cutegen.machine.parser import (
+    Immediate,
+    Instruction,
+    Memory,
+    Operand,
+    Pair,
+    Program,
+    PtxError,
+    Register,
+    Symbol,
+    Vector,
+)
 
 LANES = 32
 DYNAMIC_SHARED = 1024  # where an sm_90 CTA's shared memory starts; what is below belongs to the system

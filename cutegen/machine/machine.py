@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from . import access, arithmetic, bulk, control, conversion  # noqa: F401  (they register instructions)
-from .assembler import DYNAMIC_SHARED, LANES, Assembler
-from .barriers import ClusterBarrier, Mbarrier, NamedBarrier
-from .memory import GlobalMemory, Operation, SharedMemory
-from .parser import PtxError
-from .races import Locations, WarpAgent, actor_count
-from .warp import Warp
-from .wgmma import Warpgroup
+from cutegen.machine import access, arithmetic, bulk, control, conversion  # noqa: F401  (they register instructions)
+from cutegen.machine.assembler import DYNAMIC_SHARED, LANES, Assembler
+from cutegen.machine.barriers import ClusterBarrier, Mbarrier, NamedBarrier
+from cutegen.machine.memory import GlobalMemory, Operation, SharedMemory
+from cutegen.machine.parser import PtxError
+from cutegen.machine.races import Locations, WarpAgent, actor_count
+from cutegen.machine.warp import Warp
+from cutegen.machine.wgmma import Warpgroup
 
 SPIN_LIMIT = 5000  # turns without any store, arrival or copy, after which polling warps count as deadlocked
 PATIENCE = 100  # turns without any of those, after which a late copy is late enough

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from .memory import CHUNK, GlobalMemory
-from .parser import PtxError
-from .races import Agent
+from cutegen.machine.memory import CHUNK, GlobalMemory
+from cutegen.machine.parser import PtxError
+from cutegen.machine.races import Agent
 
 # Element type codes: bytes, and how a reduction sees them.
 _TYPES = {
@@ -116,7 +116,7 @@ class TensorMap:
 
 def add_bytes(old: Any, new: Any, kind: str) -> Any:
     """The bytes of old + new, elements of a type each."""
-    from .floats import from_bits, to_bits
+    from cutegen.machine.floats import from_bits, to_bits
 
     if kind in ("bf16", "f16"):
         total = from_bits(old.view(np.uint16), kind) + from_bits(new.view(np.uint16), kind)
