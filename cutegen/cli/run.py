@@ -11,11 +11,14 @@ import click
 
 from cutegen.cli import console
 from cutegen.cli.targets import shapes_option, targets_argument
-from cutegen.defaults import CASE_SECONDS
+from cutegen.defaults import CASE_SECONDS, ORDERS
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
+    from cutegen.machine.case_list import CpuCase
+    from cutegen.machine.check import CpuReport
+    from cutegen.machine.worker import CpuSetup
     from cutegen.run.case_list import Case
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import Target
@@ -39,18 +42,38 @@ if TYPE_CHECKING:
     metavar="A",
     help="See --rtol; each is 0 where only the other is given.",
 )
+@click.option("--on", "where", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True,
+              help="Where: cpu executes the compiled kernel's PTX, races looked for.")  # fmt: skip
+@click.option("--orders", type=click.IntRange(1, 10_000), metavar="N",
+              help=f"On the CPU: orders of events that each case runs in. [default: {ORDERS}]")  # fmt: skip
+@click.option("--strict/--no-strict", default=None,
+              help="On the CPU: a read of tensor memory lasts until its wait; by default not of files.")  # fmt: skip
+@click.option("--all", "every", is_flag=True, help="On the CPU: every tiling, and not one of each kernel module.")
 @console.json_option
 def check(
-    targets: list[Path], shapes: tuple[str, ...], timeout: float, rtol: float | None, atol: float | None, as_json: bool
+    targets: list[Path],
+    shapes: tuple[str, ...],
+    timeout: float,
+    rtol: float | None,
+    atol: float | None,
+    where: str,
+    orders: int | None,
+    strict: bool | None,
+    every: bool,
+    as_json: bool,
 ) -> int:
     """Prove kernels on problems made to break them: edge shapes, guard bands, odd strides, streams, graphs, repeats.
 
-    Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. Exit
-    code 1: a case failed; 2: not run, the reason is printed.
+    Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. With
+    --on cpu no GPU is needed: the compiled code is executed on the CPU, in several orders of events. Exit code 1: a
+    case failed; 2: not run, the reason is printed.
     """
     allowed = _given_tolerance(targets, rtol, atol)
+    if where == "gpu" and (orders is not None or strict is not None or every):
+        raise CutegenError("--orders, --strict and --all are for --on cpu", "add --on cpu", exit_code=2)
+    on_cpu = OnCpu(orders or ORDERS, strict, every) if where == "cpu" else None
     with temporary_folder() as scratch:
-        reports = [_check(path, scratch / str(i), shapes, timeout, allowed) for i, path in enumerate(targets)]
+        reports = [_check(path, scratch / str(i), shapes, timeout, allowed, on_cpu) for i, path in enumerate(targets)]
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -77,14 +100,30 @@ def _given_tolerance(targets: Sequence[Path], rtol: float | None, atol: float | 
     return Tolerance(rtol or 0.0, 0.0, atol or 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class OnCpu:
+    """strict: None: as the target asks for."""
+
+    orders: int = ORDERS
+    strict: bool | None = None
+    every: bool = False
+
+
 def _check(
-    given: Path, scratch: Path, shapes: Sequence[str], timeout: float, allowed: Tolerance | None
-) -> CheckReport | CutegenError:
+    given: Path,
+    scratch: Path,
+    shapes: Sequence[str],
+    timeout: float,
+    allowed: Tolerance | None,
+    on_cpu: OnCpu | None,
+) -> CheckReport | CpuReport | CutegenError:
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import open_target
 
     try:
         target = open_target(given, scratch)
+        if on_cpu:
+            return execute_target(target, on_cpu, shapes, timeout, allowed)
         if obstacle := target.obstacle():
             return CheckReport(target.name, given, not_run=obstacle)
         return check_target(target, shapes, timeout, allowed)
@@ -113,7 +152,44 @@ def check_target(
         return check_kernel(target.path, asked, timeout, show, target.given, allowed)
 
 
-def _say_check(report: CheckReport | CutegenError) -> None:
+def execute_target(
+    target: Target,
+    on_cpu: OnCpu,
+    shapes: Sequence[str] = (),
+    timeout: float = CASE_SECONDS,
+    allowed: Tolerance | None = None,
+    quiet: bool = False,
+) -> CpuReport:
+    """The check on the CPU. What it is expected to take is told before, unless `quiet`."""
+    from cutegen.build.cpu import lacking_for_cpu
+    from cutegen.cli.progress import show_bar
+    from cutegen.machine.check import CpuReport, check_on_cpu, expected_text
+    from cutegen.machine.worker import CpuRequest
+    from cutegen.run.shapes import parse_shape
+    from cutegen.run.subject import load_subject
+
+    if lacking := lacking_for_cpu():
+        return CpuReport(target.name, target.given, not_run="; ".join(lacking))
+    asked = list(target.check_shapes)
+    if shapes:
+        subject = load_subject(target.path)
+        asked = [parse_shape(text, subject) for text in shapes]
+    strict = bool(target.arch) if on_cpu.strict is None else on_cpu.strict
+    request = CpuRequest(target.path, tuple(asked), on_cpu.orders, timeout, strict, on_cpu.every, target.ready, allowed)
+    with show_bar(f"executing {target.name}") as bar:
+
+        def tell(setup: CpuSetup) -> None:
+            if not quiet and (text := expected_text(setup, request)):
+                console.note(f"{target.name}: {text}")
+
+        def show(index: int, count: int, case: CpuCase) -> None:
+            bar.progress(index, count)
+            bar.name([f"{case.case.name}, {case.case.mode}, {case.sms} SMs"])
+
+        return check_on_cpu(request, target.given, tell, show)
+
+
+def _say_check(report: CheckReport | CpuReport | CutegenError) -> None:
     if isinstance(report, CutegenError):
         console.note(report.report())
         return
@@ -161,7 +237,8 @@ class _Steps:
 def run(specs: list[Path], output: Path, as_json: bool) -> int:
     """Validate, render and build each spec; check and bench it if a matching GPU is present.
 
-    Without one the result is "compiled, not run", with the reason, and exit code 0.
+    Without one the kernel is executed on the CPU, in several orders of events, with races looked for; where that needs
+    what is not installed, the result is "compiled, not run", with the reason, and exit code 0.
     """
     done = []
     owners: dict[str, Path] = {}
@@ -203,7 +280,7 @@ def _run_steps(steps: _Steps, output: Path, owners: dict[str, Path]) -> None:
             return
         status = probe_gpu(resolved.arch)
         if not status.ok:
-            steps.add("check", f"compiled, not run: {status.reason}", code=None)
+            _execute(steps, status.reason)
             return
         step = "check"
         with temporary_folder() as scratch:
@@ -218,6 +295,26 @@ def _run_steps(steps: _Steps, output: Path, owners: dict[str, Path]) -> None:
             _bench(steps, target)
     except CutegenError as error:
         steps.fail(step, error)
+
+
+def _execute(steps: _Steps, reason: str) -> None:
+    """What can be proved without a GPU. reason: why there is none."""
+    from cutegen.build.cpu import lacking_for_cpu
+    from cutegen.run.targets import open_target
+
+    if lacking := lacking_for_cpu():
+        told = f"compiled, not run: {reason}; to execute it on the CPU: {'; '.join(lacking)}"
+        steps.add("check", told, code=None)
+        return
+    with temporary_folder() as scratch:
+        report = execute_target(open_target(steps.spec, scratch), OnCpu(), quiet=steps.as_json)
+    if report.not_run:
+        steps.add("check", f"compiled, not run: {reason}; on the CPU: {report.not_run}", code=None)
+        return
+    said = f"compiled, {report.summary()}; not run on a GPU: {reason}"
+    steps.add("check", said, code=report.exit_code, details=report.to_json())
+    if not report.ok and not steps.as_json:
+        _say_check(report)
 
 
 def _build(steps: _Steps, resolved: Any) -> bool:

@@ -6,8 +6,10 @@ late, immediate or mixed, and in half of the seeds some warps run far ahead of t
 
 from __future__ import annotations
 
+import itertools
 import operator
 import random
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,7 @@ from cutegen.machine.wgmma import Warpgroup
 
 SPIN_LIMIT = 5000  # turns without any store, arrival or copy, after which polling warps count as deadlocked
 PATIENCE = 100  # turns without any of those, after which a late copy is late enough
+LOOK = 256  # steps from one look at the clock to the next
 _PACES = ("late", "eager", "random")
 _rank = operator.attrgetter("rank")
 
@@ -148,8 +151,13 @@ class Machine:
         seed: int = 0,
         resident: int = 1 << 30,
         races: bool = True,
+        deadline: float | None = None,
+        strict: bool = False,
     ) -> None:
-        """assembler: of the program, for the launch's shared memory. races: look for what nothing orders."""
+        """assembler: of the program, for the launch's shared memory. races: look for what nothing orders. deadline: of
+        time.monotonic(), when a run that has not ended is given up. strict: a tcgen05.ld reads until the warp's
+        tcgen05.wait::ld, and a tcgen05.st writes until its wait::st."""
+        self.deadline, self.strict = deadline, strict
         self.assembler, self.program, self.launch, self.memory = assembler, assembler.program, launch, memory
         program = self.program
         if program.threads not in (None, int(np.prod(launch.block))):
@@ -199,7 +207,7 @@ class Machine:
         warp = self.all_warps[(actor - 1) // 2]
         ins = self.program.instructions[pc]
         who = f"{'' if actor % 2 else 'an operation issued by '}warp {warp.index} of CTA {warp.cta.where}"
-        return f"{who} at PTX line {ins.line} ({ins.text[:60]})"
+        return f"{who} at {self.program.place(ins.line)} ({ins.text[:60]})"
 
     def slot_of(self, cta: Cta) -> int:
         return len(self.ctas)
@@ -237,7 +245,9 @@ class Machine:
             self._run()
 
     def _run(self) -> None:
-        while True:
+        for step in itertools.count():
+            if self.deadline is not None and not step % LOOK and time.monotonic() > self.deadline:
+                raise PtxError(self._report(PtxError("it did not end in the time that it was given"), None))
             self._start_clusters()
             if not self.ctas:
                 break
@@ -296,7 +306,9 @@ class Machine:
         lines = [str(error)]
         if warp is not None:
             ins = self.program.instructions[max(0, warp.pc - 1)]
-            lines.append(f"in CTA {warp.cta.where} warp {warp.index} at PTX line {ins.line}: {ins.text[:120]}")
+            lines.append(
+                f"in CTA {warp.cta.where} warp {warp.index} at {self.program.place(ins.line)}: {ins.text[:120]}"
+            )
         for cta in self.ctas:
             states: dict[str, list[int]] = {}
             for w in cta.warps:

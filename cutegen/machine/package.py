@@ -7,6 +7,7 @@ import functools
 import sys
 import tempfile
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ class Simulation:
     that nothing orders. ready: numbers of the arguments that were written before the kernel in front could start. late:
     of the arguments of a launch, the rows of ready ones that were not, as a mask by number. before: of the arguments of
     a launch, what those held that the kernel in front writes and this one may guess, as tensors by number; late rows
-    are NaN then ahead of the wait, instead of an error. machine: the last launch's, to look at afterwards.
+    are NaN then ahead of the wait, instead of an error. apart: every launch starts when the kernel in front has ended,
+    whatever it allows. strict: what a warp reads of or writes to tensor memory is on its way until it waits for that.
+    deadline: of time.monotonic(), when a launch that has not ended is given up. machine: the last
+    launch's, to look at afterwards.
     """
 
     def __init__(
@@ -51,11 +55,17 @@ class Simulation:
         resident: int | None = None,
         late: Callable[..., Mapping[int, Any]] | None = None,
         before: Callable[..., Mapping[int, Any]] | None = None,
+        apart: bool = False,
+        strict: bool = False,
     ) -> None:
+        self.strict = strict
+        self.deadline: float | None = None
+        self.apart = apart
         self.resident, self.late, self.before = resident, late, before
         self.sm_count, self.seed, self.mutate, self.races, self.ready = sm_count, seed, mutate, races, ready
         self.machine: Machine | None = None
         self.assemblers: list[Assembler] = []  # of all kernels that were launched
+        self.lacking: list[str] = []  # instructions of the kernels that were loaded which are not simulated
 
     def load_kernel(self, module: str, tiling: Any, arch: str) -> Callable[..., None]:
         """In place of cutegen.runtime.compile.load_kernel: the kernel, compiled or from the cache, on the machine."""
@@ -67,6 +77,7 @@ class Simulation:
             host = _host(compiled.entry.files[OBJECT], text)
         if self.mutate:
             text = self.mutate(text)
+        self.lacking += Assembler(_read(text), 0).unknown
         assemble = functools.cache(lambda shared_bytes: _assembled(text, shared_bytes).fresh())
 
         def launch(*values: Any) -> None:
@@ -75,19 +86,23 @@ class Simulation:
             before = self.before(*values) if self.before else {}
             regions = [_region(i, v, i in self.ready, late.get(i), before.get(i)) for i, v in tensors]
             planned = host(values)
+            if self.apart:
+                planned = replace(planned, programmatic=False)
             assembler = assemble(planned.shared_bytes)
             if assembler not in self.assemblers:
                 self.assemblers.append(assembler)
             memory = GlobalMemory(regions)
             resident = self.resident or self.sm_count
-            self.machine = Machine(assembler, planned, memory, self.seed, resident, self.races)
+            self.machine = Machine(
+                assembler, planned, memory, self.seed, resident, self.races, self.deadline, self.strict
+            )
             self.machine.run()
 
         return launch
 
     def unknown(self) -> list[str]:
-        """Instructions of the launched kernels that are not simulated, reached or not."""
-        return [text for assembler in self.assemblers for text in assembler.unknown]
+        """Instructions of the loaded kernels that are not simulated, reached or not."""
+        return self.lacking
 
     def unreached(self) -> list[str]:
         """Instructions of the launched kernels that no launch executed."""

@@ -113,7 +113,8 @@ class Warp:
 
     def _places(self) -> str:
         instructions = self.cta.machine.program.instructions
-        return ", ".join(f"line {instructions[pc].line}" for pc in self.groups)
+        place = self.cta.machine.program.place
+        return ", ".join(place(instructions[pc].line) for pc in self.groups)
 
     def leave(self, lanes: Any) -> Any:
         """Some lanes exit."""
@@ -132,7 +133,8 @@ class Warp:
 
     def state(self) -> str:
         at = self.blocked_at if self.wait else min(self.pc, len(self.code) - 1)
-        ins = self.cta.machine.program.instructions[at]
+        program = self.cta.machine.program
+        ins = program.instructions[at]
         doing = f"{self.wait[1]} {self.wait[0]}" if self.wait else "runs"
         lanes = "" if self.mask is None else f" with {np.count_nonzero(self.mask)} of {LANES} lanes"
-        return f"{doing}{lanes}, at PTX line {ins.line}: {ins.text[:90]}"
+        return f"{doing}{lanes}, at {program.place(ins.line)}: {ins.text[:90]}"
