@@ -65,6 +65,7 @@ class Simulation:
         self.sm_count, self.seed, self.mutate, self.races, self.ready = sm_count, seed, mutate, races, ready
         self.machine: Machine | None = None
         self.assemblers: list[Assembler] = []  # of all kernels that were launched
+        self.launches = 0
         self.lacking: list[str] = []  # instructions of the kernels that were loaded which are not simulated
 
     def load_kernel(self, module: str, tiling: Any, arch: str) -> Callable[..., None]:
@@ -73,8 +74,11 @@ class Simulation:
         key = instance_key(path.read_text(encoding="utf-8"), module, path, tiling, arch)
         with compile_kernel(KernelCache(default_root()), key, module, tiling, arch) as compiled:
             assert compiled.entry is not None
-            text = compiled.entry.files[PTX].decode()
-            host = _host(compiled.entry.files[OBJECT], text)
+            return self.bind(compiled.entry.files[PTX].decode(), compiled.entry.files[OBJECT])
+
+    def bind(self, text: str, object_code: bytes) -> Callable[..., None]:
+        """A compiled kernel, of its PTX and the object file of its host function, as what launches it here."""
+        host = _host(object_code, text)
         if self.mutate:
             text = self.mutate(text)
         self.lacking += Assembler(_read(text), 0).unknown
@@ -96,6 +100,7 @@ class Simulation:
             self.machine = Machine(
                 assembler, planned, memory, self.seed, resident, self.races, self.deadline, self.strict
             )
+            self.launches += 1
             self.machine.run()
 
         return launch

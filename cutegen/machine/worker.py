@@ -23,6 +23,7 @@ from cutegen.runtime.sources import LINE_INFO
 if TYPE_CHECKING:
     from cutegen.machine.case_list import CpuCase
     from cutegen.machine.package import Simulation
+    from cutegen.run.cases import CaseResult
     from cutegen.run.subject import Subject
 
 CpuStatus = Literal["pass", "wrong", "race", "hang", "fault", "refused", "crashed", "skipped"]
@@ -180,11 +181,14 @@ def main(handle: int) -> None:
 
 def _load(request: CpuRequest) -> tuple[Subject, Simulation, CpuSetup]:
     from cutegen.machine.case_list import list_cpu_cases
+    from cutegen.machine.files import adopt_files
     from cutegen.machine.package import Simulation, simulate
     from cutegen.run.environment import describe_environment
     from cutegen.run.subject import load_subject, plan_subject
 
     simulation = Simulation(strict=request.strict)
+    if request.path.is_file():
+        adopt_files(simulation)
     subject = load_subject(request.path)
     if subject.plan:
         subject = plan_subject(simulate(subject.plan, simulation), request.path)
@@ -225,8 +229,21 @@ def _run(subject: Subject, simulation: Simulation, case: CpuCase, order: int, ti
     if subject.plan:
         subject.plan._sm_counts[-1] = case.sms
     simulation.deadline = time.monotonic() + timeout
+    before, known = simulation.launches, len(simulation.lacking)
     result = run_case(subject, case.case, seed=order)
+    if subject.plan is None and (told := _not_executed(result, simulation, before, known)):
+        return OrderResult(order, "skipped", (told,), seconds=result.seconds)
     return OrderResult(order, _status(result.status, result.detail), result.detail, result.errors, result.seconds)
+
+
+def _not_executed(result: CaseResult, simulation: Simulation, before: int, known: int) -> str:
+    """Why a file's kernel was not executed, in words; "" where it was."""
+    if simulation.lacking[known:] and simulation.launches == before + 1:
+        return f"the kernel has instructions that are not simulated: {'; '.join(simulation.lacking[known:][:MANY])}"
+    if simulation.launches > before:
+        return ""
+    said = "".join(f"; {text}" for text in result.detail) if result.status == "raised" else ""
+    return f"no kernel of CuTe DSL was launched, and nothing else is executed here{said}"
 
 
 def _status(status: str, detail: Sequence[str]) -> CpuStatus:
