@@ -38,7 +38,7 @@ def adopt_files(simulation: Simulation) -> None:
             made.export_to_c(str(path), function_name=f"cutegen_{hashlib.sha256(text.encode()).hexdigest()[:16]}")
             return simulation.bind(text, path.read_bytes())
 
-    CompileCallable._compile = compiled
+    CompileCallable._compile = compiled  # type: ignore[method-assign, assignment]
 
 
 def _pretend_device() -> None:

@@ -81,7 +81,7 @@ class Simulation:
         host = _host(object_code, text)
         if self.mutate:
             text = self.mutate(text)
-        self.lacking += Assembler(_read(text), 0).unknown
+        self.lacking += Assembler(read_program(text), 0).unknown
         assemble = functools.cache(lambda shared_bytes: _assembled(text, shared_bytes).fresh())
 
         def launch(*values: Any) -> None:
@@ -120,12 +120,12 @@ class Simulation:
 
 
 # Tests load one kernel many times; reading an MLA kernel takes longer than running it.
-_read = functools.lru_cache(maxsize=4)(parse)
+read_program = functools.lru_cache(maxsize=4)(parse)
 
 
 @functools.lru_cache(maxsize=4)
 def _assembled(text: str, shared_bytes: int) -> Assembler:
-    return Assembler(_read(text), shared_bytes)
+    return Assembler(read_program(text), shared_bytes)
 
 
 @functools.lru_cache(maxsize=4)
@@ -133,7 +133,7 @@ def _host(object_code: bytes, text: str) -> HostFunction:
     with tempfile.TemporaryDirectory() as folder:
         object_file = Path(folder, OBJECT)
         object_file.write_bytes(object_code)
-        return HostFunction(link(object_file, Path(folder)), _read(text))
+        return HostFunction(link(object_file, Path(folder)), read_program(text))
 
 
 def _region(index: int, tensor: Any, ready: bool, late: Any = None, before: Any = None) -> Region:

@@ -57,7 +57,7 @@ def _execute(plan: BasePlan, dims: dict[str, int], sms: int | None) -> int:
     try:
         machine = importlib.import_module(MACHINE)
     except ModuleNotFoundError as error:
-        if error.name and MACHINE.startswith(error.name) or error.name == "numpy":
+        if (error.name and MACHINE.startswith(error.name)) or error.name == "numpy":
             print(f"not run: --on cpu needs {error.name}: pip install 'cutegen[cpu]'", file=sys.stderr)
             return 2
         raise
