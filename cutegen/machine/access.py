@@ -24,7 +24,7 @@ from cutegen.machine.control import converged
 from cutegen.machine.floats import from_bits, to_bits
 from cutegen.machine.memory import CHUNK, Operation
 from cutegen.machine.parser import Instruction, Memory, PtxError, Register, Symbol
-from cutegen.machine.races import Agent, published
+from cutegen.machine.races import SCOPES, Agent, published
 
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
 
@@ -37,6 +37,11 @@ def _shape(ins: Instruction) -> tuple[str, int]:
     """(type, number of elements)."""
     count = next((int(o[1:]) for o in ins.opcode if o in ("v2", "v4", "v8")), 1)
     return ins.opcode[-1], count
+
+
+def scope_of(ins: Instruction) -> str:
+    """That of a release, an acquire or a fence; `gpu` where none is written."""
+    return next((o for o in ins.opcode if o in SCOPES), "gpu")
 
 
 def split_shared(w: Any, addresses: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -119,6 +124,7 @@ def _load(asm: Assembler, ins: Instruction) -> Closure:
     if space in ("const", "local"):
         raise PtxError(f"ld.{space} is not simulated")
     slot, offset = asm.place(place, asm.address_type(place))
+    scope = scope_of(ins)
     polls = bool({"acquire", "volatile", "relaxed"} & set(ins.opcode))
 
     def run(w: Any) -> Any:
@@ -126,7 +132,7 @@ def _load(asm: Assembler, ins: Instruction) -> Closure:
         addresses = lanes_of(w, slot, offset)
         values = _gather(w, space, addresses, size, count, polls)
         if polls:
-            w.cta.machine.locations.read(w.agent, addresses, "acquire" in ins.opcode)
+            w.cta.machine.locations.read(w.agent, addresses, "acquire" in ins.opcode, scope)
         for i, (target, width) in enumerate(zip(targets, widths)):
             column = values[:, i]
             if column.dtype != width:
@@ -146,6 +152,7 @@ def _store(asm: Assembler, ins: Instruction) -> Closure:
     dtype = raw(kind)
     slot, offset = asm.place(ins.operands[0], asm.address_type(ins.operands[0]))
     sources = [asm.source(o, kind) for o in asm.items(ins.operands[1])]
+    scope = scope_of(ins)
     signals = bool({"release", "volatile", "relaxed"} & set(ins.opcode))
 
     if "async" in ins.opcode:
@@ -160,7 +167,7 @@ def _store(asm: Assembler, ins: Instruction) -> Closure:
         addresses = lanes_of(w, slot, offset)
         _scatter(w, space, addresses, np.dtype(dtype).itemsize, values, signals)
         if signals:
-            w.cta.machine.locations.write(w.agent, addresses, "release" in ins.opcode)
+            w.cta.machine.locations.write(w.agent, addresses, "release" in ins.opcode, scope)
 
     return run
 
@@ -229,6 +236,7 @@ def _atomic(asm: Assembler, ins: Instruction) -> Closure:
             return to_bits(_ATOMIC[operation](a, b), base).view(dtype)
         return np.asarray(_ATOMIC[operation](old.view(VIEW[kind]), value.view(VIEW[kind]))).astype(VIEW[kind])
 
+    scope = scope_of(ins)
     acquires, releases = (
         ("acquire" in ins.opcode or "acq_rel" in ins.opcode),
         bool({"release", "acq_rel"} & set(ins.opcode)),
@@ -237,8 +245,8 @@ def _atomic(asm: Assembler, ins: Instruction) -> Closure:
     def run(w: Any) -> None:
         w.agent.pc = w.pc - 1
         addresses = lanes_of(w, slot, offset)
-        w.cta.machine.locations.read(w.agent, addresses, acquires)
-        w.cta.machine.locations.write(w.agent, addresses, releases)
+        w.cta.machine.locations.read(w.agent, addresses, acquires, scope)
+        w.cta.machine.locations.write(w.agent, addresses, releases, scope)
         lanes = np.arange(LANES) if w.mask is None else np.flatnonzero(w.mask)
         found, given = np.zeros((LANES, len(values)), dtype), columns(w, values, dtype)
         # Lanes at different places at once, others one after another.
@@ -294,7 +302,8 @@ def _fence(asm: Assembler, ins: Instruction) -> Closure:
         return lambda w: w.cta.shared.fence(w.index)
     if "proxy" in ins.opcode or "mbarrier_init" in ins.opcode:
         return lambda w: None
-    return lambda w: w.agent.fence()
+    scope = {"gl": "gpu"}.get(ins.opcode[-1], scope_of(ins))
+    return lambda w: w.agent.fence(scope)
 
 
 @builds("mapa")

@@ -167,9 +167,9 @@ def _depend(asm: Assembler, ins: Instruction) -> Closure:
     return converged(wait) if ins.opcode[1] == "wait" else lambda w: w.check_late()
 
 
-@builds("setmaxnreg", "prefetch", "prefetchu", "pmevent", "discard", "applypriority", "createpolicy")
+@builds("prefetch", "prefetchu", "pmevent", "discard", "applypriority", "createpolicy")
 def _nothing(asm: Assembler, ins: Instruction) -> Closure:
-    return converged(lambda w: None) if ins.opcode[0] == "setmaxnreg" else lambda w: None
+    return lambda w: None
 
 
 @builds("nanosleep")

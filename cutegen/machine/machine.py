@@ -21,6 +21,7 @@ from cutegen.machine.barriers import ClusterBarrier, Mbarrier, NamedBarrier
 from cutegen.machine.memory import GlobalMemory, Operation, SharedMemory
 from cutegen.machine.parser import PtxError
 from cutegen.machine.races import Locations, WarpAgent, actor_count
+from cutegen.machine.registers import RegisterPool
 from cutegen.machine.warp import Warp
 from cutegen.machine.wgmma import Warpgroup
 
@@ -61,6 +62,7 @@ class Cta:
             warp.agent = WarpAgent(len(machine.all_warps) - 1, machine.actors)
         self.groups = [Warpgroup(self.warps[i : i + 4], machine.actors) for i in range(0, len(self.warps), 4)]
         self.live = len(self.warps)
+        self.registers = RegisterPool(self.threads, where, machine.actors)
         self.cluster_barrier: ClusterBarrier
 
     def _registers(self, warp: int) -> list[Any]:
@@ -100,7 +102,7 @@ class Cta:
         name = f"at shared+{address - DYNAMIC_SHARED} of CTA {self.where}"
         if not 1 <= expected < 1 << 20:
             raise PtxError(f"mbarrier {name} cannot expect {expected} arrivals")
-        self.barriers[address] = Mbarrier(name, expected, self.machine.actors)
+        self.barriers[address] = Mbarrier(name, expected, self.machine.actors, self)
 
     def barrier(self, address: int) -> Mbarrier:
         if address not in self.barriers:
@@ -176,6 +178,7 @@ class Machine:
         paces = [self.random.choice(_PACES) for _ in range(3)] if seed > 1 else [_PACES[seed]] * 3
         self.pace = dict(zip(("load", "store", "product"), paces))
         self.skewed = seed > 1 and self.random.random() < 0.5  # some warps are far ahead of others
+        self.impatient = seed > 1
         self.runnable: list[Warp] = []
         self.pending: list[Operation] = []
         self.ctas: list[Cta] = []
@@ -200,6 +203,8 @@ class Machine:
             barrier = ClusterBarrier(sum(len(c.warps) for c in cluster), self.actors)
             for cta in cluster:
                 cta.cluster_barrier = barrier
+                for warp in cta.warps:
+                    warp.agent.places = {"cta": id(cta), "cluster": id(barrier)}
                 self.runnable += cta.warps
 
     def describe(self, actor: int, pc: int) -> str:
@@ -228,6 +233,10 @@ class Machine:
         if self.pace["product"] == "eager" or (self.pace["product"] == "random" and self.random.random() < 0.5):
             while group.ready():
                 group.run_next()
+
+    def gives_up(self) -> bool:
+        """Whether a try_wait answers no before its phase is complete."""
+        return self.impatient and self.random.random() < 0.2
 
     def note_event(self) -> None:
         self.last_event, self.expiring = self.turns, False

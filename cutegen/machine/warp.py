@@ -18,7 +18,7 @@ class Warp:
     comes next has passed. rank: precedence where the scheduler is not fair. inflight: accumulators that WGMMAs have not
     written yet. bulk: groups of bulk copies, oldest first; open_bulk: the one that is not committed. copies: its
     cp.async that no arrival waits for yet. early: the kernel in front may still run. polled: the turn that ended with a
-    look at what another CTA may do, -1 for another end.
+    look at what another CTA may do, -1 for another end. registers: of each thread, once setmaxnreg has set them.
     """
 
     def __init__(self, cta: Any, index: int, code: list[Closure], registers: list[Any]) -> None:
@@ -39,6 +39,7 @@ class Warp:
         self.open_bulk: list[Any] = []
         self.copies: list[Any] = []
         self.polled = -1
+        self.registers: int | None = None
         self.early = cta.machine.launch.programmatic
 
     def run(self, budget: int) -> None:
