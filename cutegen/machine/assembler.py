@@ -85,6 +85,7 @@ class Assembler:
         self.slots: dict[object, int] = {}
         self.specials: dict[str, int] = {}
         self.unknown: list[str] = []
+        self.set_registers: list[int] = []  # what setmaxnreg asks for
         self.shared: dict[str, int] = {}
         top = DYNAMIC_SHARED
         for name, (align, size) in sorted(program.shared.items(), key=lambda item: item[1][1] == 0):

@@ -11,7 +11,7 @@ import functools
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,33 +129,36 @@ def _find_ffi() -> Path:
 
 
 class HostFunction:
-    """A linked host function; a call returns the launch that it would do."""
+    """A linked host function; a call returns the launches that it would do, in order. programs: by the name of the
+    kernel."""
 
-    def __init__(self, library: Path, program: Program) -> None:
+    def __init__(self, library: Path, programs: Mapping[str, Program]) -> None:
         self._ffi = ctypes.CDLL(str(_find_ffi()))
         try:
             self._library = ctypes.CDLL(str(library))
         except OSError as error:
             raise PtxError(f"the host function needs what shim.c does not have: {error}") from error
         self._library.ptx_machine_call.argtypes = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
-        self.program = program
-        self._launch: Launch | None = None
+        self.programs = programs
+        if len(programs) > 1:
+            self._library.ptx_machine_has_several_kernels()
+        self._launches: list[Launch] = []
         self._callback = _CALLBACK(self._record)  # outlives the call
 
-    def __call__(self, values: Sequence[Any]) -> Launch:
+    def __call__(self, values: Sequence[Any]) -> list[Launch]:
         """values: torch tensors (on any device; they are passed as CUDA tensors), ints, floats or None."""
         arguments = (_Any * len(values))()
         keep: list[Any] = []
         for slot, value in zip(arguments, values):
             slot.type_index, slot.value = self._pack(value, keep)
         result = _Any()
-        self._launch = None
+        self._launches = []
         self._library.ptx_machine_on_launch(self._callback)
         if self._library.ptx_machine_call(arguments, len(values), ctypes.byref(result)):
             raise PtxError(f"the host function refuses the call: {self._message()}")
-        if self._launch is None:
+        if not self._launches:
             raise PtxError("the host function launched nothing")
-        return self._launch
+        return self._launches
 
     def _pack(self, value: Any, keep: list[Any]) -> tuple[int, int]:
         if value is None:
@@ -173,19 +176,28 @@ class HostFunction:
 
     def _record(self, config: int, kernel: int, arguments: Any) -> int:
         found = _Config.from_address(config)
-        data = bytearray(self.program.parameter_bytes)
-        for i, parameter in enumerate(self.program.parameters.values()):
+        if len(self.programs) == 1:
+            (name,) = self.programs
+        else:
+            name = ctypes.string_at(kernel).decode(errors="replace")
+            if name not in self.programs:
+                return 1
+        program = self.programs[name]
+        data = bytearray(program.parameter_bytes)
+        for i, parameter in enumerate(program.parameters.values()):
             data[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(arguments[i], parameter.size)
         attributes = (_Attribute * found.count).from_address(found.attributes) if found.count else []
         cluster = [tuple(a.value[:3]) for a in attributes if a.id == CLUSTER]
-        self._launch = Launch(
+        launch = Launch(
             tuple(found.grid),
             cluster[0] if cluster else (1, 1, 1),
             tuple(found.block),
             found.shared_bytes,
             bytes(data),
             any(a.id == PROGRAMMATIC and a.value[0] for a in attributes),
+            name,
         )
+        self._launches.append(launch)
         return 0
 
     def _message(self) -> str:

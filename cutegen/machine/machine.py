@@ -35,7 +35,8 @@ _rank = operator.attrgetter("rank")
 @dataclass(frozen=True, slots=True)
 class Launch:
     """grid, cluster, block: extents (x, y, z). shared_bytes: dynamic. parameters: the parameter space's bytes.
-    programmatic: it may start before the kernel in front has ended (programmatic dependent launch)."""
+    programmatic: it may start before the kernel in front has ended (programmatic dependent launch). entry: the kernel's
+    name."""
 
     grid: tuple[int, int, int]
     cluster: tuple[int, int, int]
@@ -43,6 +44,7 @@ class Launch:
     shared_bytes: int
     parameters: bytes
     programmatic: bool = False
+    entry: str = ""
 
 
 class Cta:
@@ -62,7 +64,7 @@ class Cta:
             warp.agent = WarpAgent(len(machine.all_warps) - 1, machine.actors)
         self.groups = [Warpgroup(self.warps[i : i + 4], machine.actors) for i in range(0, len(self.warps), 4)]
         self.live = len(self.warps)
-        self.registers = RegisterPool(self.threads, where, machine.actors)
+        self.registers = RegisterPool(self.threads, machine.assembler.set_registers, where, machine.actors)
         self.cluster_barrier: ClusterBarrier
 
     def _registers(self, warp: int) -> list[Any]:

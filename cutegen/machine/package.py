@@ -18,7 +18,7 @@ from cutegen.machine.assembler import Assembler
 from cutegen.machine.host import HostFunction, link
 from cutegen.machine.machine import Machine
 from cutegen.machine.memory import WORDS, GlobalMemory, Region
-from cutegen.machine.parser import PtxError, parse
+from cutegen.machine.parser import PtxError, entry_names, parse
 from cutegen.render import render_package, write_package
 from cutegen.resolve import Resolution, resolve_file
 from cutegen.run.case_list import Case, Mode
@@ -81,27 +81,35 @@ class Simulation:
         host = _host(object_code, text)
         if self.mutate:
             text = self.mutate(text)
-        self.lacking += Assembler(read_program(text), 0).unknown
-        assemble = functools.cache(lambda shared_bytes: _assembled(text, shared_bytes).fresh())
+        for name in entry_names(text):
+            self.lacking += Assembler(read_program(text, name), 0).unknown
+        assemble = functools.cache(lambda name, shared_bytes: _assembled(text, name, shared_bytes).fresh())
 
         def launch(*values: Any) -> None:
             tensors = [(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
             late = self.late(*values) if self.late else {}
             before = self.before(*values) if self.before else {}
             regions = [_region(i, v, i in self.ready, late.get(i), before.get(i)) for i, v in tensors]
-            planned = host(values)
-            if self.apart:
-                planned = replace(planned, programmatic=False)
-            assembler = assemble(planned.shared_bytes)
-            if assembler not in self.assemblers:
-                self.assemblers.append(assembler)
-            memory = GlobalMemory(regions)
-            resident = self.resident or self.sm_count
-            self.machine = Machine(
-                assembler, planned, memory, self.seed, resident, self.races, self.deadline, self.strict
-            )
-            self.launches += 1
-            self.machine.run()
+            for planned in host(values):
+                if self.apart:
+                    planned = replace(planned, programmatic=False)
+                assembler = assemble(planned.entry, planned.shared_bytes)
+                if assembler not in self.assemblers:
+                    self.assemblers.append(assembler)
+                for region in regions:
+                    region.shadow = None  # of each launch its own
+                self.machine = Machine(
+                    assembler,
+                    planned,
+                    GlobalMemory(regions),
+                    self.seed,
+                    self.resident or self.sm_count,
+                    self.races,
+                    self.deadline,
+                    self.strict,
+                )
+                self.launches += 1
+                self.machine.run()
 
         return launch
 
@@ -120,20 +128,21 @@ class Simulation:
 
 
 # Tests load one kernel many times; reading an MLA kernel takes longer than running it.
-read_program = functools.lru_cache(maxsize=4)(parse)
+read_program = functools.lru_cache(maxsize=8)(parse)
 
 
-@functools.lru_cache(maxsize=4)
-def _assembled(text: str, shared_bytes: int) -> Assembler:
-    return Assembler(read_program(text), shared_bytes)
+@functools.lru_cache(maxsize=8)
+def _assembled(text: str, name: str, shared_bytes: int) -> Assembler:
+    return Assembler(read_program(text, name), shared_bytes)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=8)
 def _host(object_code: bytes, text: str) -> HostFunction:
     with tempfile.TemporaryDirectory() as folder:
         object_file = Path(folder, OBJECT)
         object_file.write_bytes(object_code)
-        return HostFunction(link(object_file, Path(folder)), read_program(text))
+        programs = {name: read_program(text, name) for name in entry_names(text)}
+        return HostFunction(link(object_file, Path(folder)), programs)
 
 
 def _region(index: int, tensor: Any, ready: bool, late: Any = None, before: Any = None) -> Region:

@@ -121,17 +121,23 @@ _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"-?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+|\d+)[uU]?$")
 
 
-def parse(text: str) -> Program:
-    """PtxError: no single entry, or a statement that is not understood."""
+def entry_names(text: str) -> list[str]:
+    """The kernels of a PTX text."""
+    return [entry[1] for entry in _ENTRY.finditer(text)]
+
+
+def parse(text: str, name: str = "") -> Program:
+    """name: of the entry, which may be left out where there is one. PtxError: there is no such entry, or none alone, or
+    a statement is not understood."""
     text = re.sub(r"//[^\n]*", "", text)
     files = dict(_FILE.findall(text))
     lines = enumerate(text.split("\n"), 1)
     marks = [(i, m) for i, line in lines if ".loc" in line and (m := _LOCATION.match(line))]
     locations = [(i, files[mark[1]], int(mark[2])) for i, mark in marks]
     text = _LOCATION.sub("", text)
-    entries = list(_ENTRY.finditer(text))
+    entries = [entry for entry in _ENTRY.finditer(text) if name in ("", entry[1])]
     if len(entries) != 1:
-        raise PtxError(f"the PTX has {len(entries)} entries, expected one")
+        raise PtxError(f"the PTX has {len(entries)} entries{f' of name {name}' if name else ''}, expected one")
     (entry,) = entries
     program = Program(entry=entry[1], locations=locations)
     for align, _, bits, name, count in ((m[1], 0, m[2], m[3], m[4]) for m in _SHARED.finditer(text[: entry.start()])):
