@@ -47,10 +47,11 @@ def scope_of(ins: Instruction) -> str:
 def split_shared(w: Any, addresses: Any) -> Iterator[tuple[Any, Any, Any]]:
     """(CTA, lanes, addresses within it) of shared::cluster addresses."""
     addresses = addresses.astype(np.int64)
-    if not np.count_nonzero(addresses >= CTA_WINDOW):
-        yield w.cta, slice(None), addresses
+    ranks = addresses // CTA_WINDOW
+    first = int(ranks[0])
+    if not np.count_nonzero(ranks != first):
+        yield w.cta if first == w.cta.rank else w.cta.peer(first), slice(None), addresses - first * CTA_WINDOW
         return
-    ranks = addresses // CTA_WINDOW - 1
     for rank in np.unique(ranks):
         lanes = np.flatnonzero(ranks == rank)
         yield w.cta.peer(int(rank)), lanes, addresses[lanes] % CTA_WINDOW
@@ -275,10 +276,14 @@ def _matrix(asm: Assembler, ins: Instruction) -> Closure:
     def rows(w: Any) -> Any:
         """16-byte chunk of each row, matrix after matrix."""
         addresses = (w.r[slot].astype(np.int64) + offset)[: 8 * len(slots)]
-        if w.mask is not None or np.count_nonzero(addresses % CHUNK) or np.count_nonzero(addresses >= CTA_WINDOW):
+        if (
+            w.mask is not None
+            or np.count_nonzero(addresses % CHUNK)
+            or np.count_nonzero(addresses // CTA_WINDOW != w.cta.rank)
+        ):
             raise PtxError("a matrix row is not at a multiple of 16 bytes of this CTA, or a lane is missing")
         w.agent.pc = w.pc - 1
-        return addresses // CHUNK
+        return addresses % CTA_WINDOW // CHUNK
 
     def turned(matrices: Any) -> Any:
         return np.ascontiguousarray(matrices.reshape(-1, 8, 8).swapaxes(1, 2)) if transposed else matrices
@@ -320,7 +325,7 @@ def _map_address(asm: Assembler, ins: Instruction) -> Closure:
     def run(w: Any) -> None:
         ranks = w.r[rank].astype(dtype)
         inside = (w.r[source] - generic) % window
-        put(w, target, generic + (ranks + dtype(1)) * window + inside)
+        put(w, target, generic + ranks * window + inside)
 
     return run
 
@@ -330,7 +335,7 @@ def _rank_of(asm: Assembler, ins: Instruction) -> Closure:
     target, source = asm.target(ins.operands[0]), asm.source(ins.operands[1], ins.opcode[-1])
 
     def run(w: Any) -> None:
-        ranks = (w.r[source].astype(np.int64) % SHARED_WINDOW) // CTA_WINDOW - 1
-        put(w, target, np.where(ranks < 0, w.cta.rank, ranks).astype(np.uint32))
+        ranks = (w.r[source].astype(np.int64) % SHARED_WINDOW) // CTA_WINDOW
+        put(w, target, ranks.astype(np.uint32))
 
     return run

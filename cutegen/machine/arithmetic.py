@@ -124,7 +124,10 @@ def _floating(asm: Assembler, ins: Instruction, name: str, kind: str) -> Closure
     function = _FLOAT[name]
     if "NaN" in ins.opcode:
         function = {"min": np.minimum, "max": np.maximum}[name]
-    if kind in ("f32", "f64"):
+    if name in ("min", "max") and len(ins.operands) == 4:  # of three
+        arity, two = 3, function
+        function = lambda a, b, c: two(two(a, b), c)  # noqa: E731
+    if kind in ("f32", "f64", "f32x2"):
         if "xorsign" in ins.opcode:
             raise PtxError("min and max with xorsign are not simulated")
         if "sat" in ins.opcode:
@@ -350,7 +353,8 @@ def _move(asm: Assembler, ins: Instruction) -> Closure:
         narrow, dtype = raw(part), raw(kind)
 
         def pack(w: Any) -> None:
-            put(w, target, columns(w, sources, narrow).view(dtype)[:, 0])
+            both = columns(w, sources, narrow).view(dtype)
+            put(w, target, both if kind == "b128" else both[:, 0])
 
         return pack
     if isinstance(destination, Vector):
@@ -365,6 +369,9 @@ def _move(asm: Assembler, ins: Instruction) -> Closure:
         return unpack
     target, slot = asm.target(destination), asm.source(origin, kind)
     timer = getattr(origin, "name", "") in ("%globaltimer", "%clock64", "%clock")
+
+    if kind == "b128":
+        return lambda w: put(w, target, w.r[slot])
 
     def copy(w: Any) -> None:
         r = w.r

@@ -27,7 +27,7 @@ CUDA = 2  # dlpack.h, kDLCUDA
 _DTYPES = {
     "bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "int8": (0, 8), "int32": (0, 32),
     "int64": (0, 64), "uint8": (1, 8), "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8), "bool": (6, 8),
-    "float8_e8m0fnu": (14, 8), "int16": (0, 16),
+    "float8_e8m0fnu": (14, 8), "int16": (0, 16), "float4_e2m1fn_x2": (17, 4),
 }  # fmt: skip
 NONE, INT, FLOAT, TENSOR = 0, 1, 3, 7  # tvm/ffi/c_api.h, TVMFFITypeIndex
 # cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization
@@ -170,7 +170,7 @@ class HostFunction:
         code, bits = _DTYPES[str(value.dtype).removeprefix("torch.")]
         extents = (ctypes.c_int64 * value.dim())(*value.shape)
         strides = (ctypes.c_int64 * value.dim())(*value.stride())
-        tensor = _Tensor(value.data_ptr(), CUDA, 0, value.dim(), code, bits, 1, extents, strides, 0)
+        tensor = _Tensor(value.data_ptr(), CUDA, 0, value.dim(), code, bits, 2 if bits == 4 else 1, extents, strides, 0)
         keep += [tensor, extents, strides]
         return TENSOR, ctypes.addressof(tensor)
 

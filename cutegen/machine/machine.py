@@ -15,13 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.machine import access, arithmetic, bulk, control, conversion  # noqa: F401  (they register instructions)
-from cutegen.machine.assembler import DYNAMIC_SHARED, LANES, Assembler
+from cutegen.machine import (  # noqa: F401  (they register instructions)
+    access,
+    arithmetic,
+    bulk,
+    control,
+    conversion,
+    launch_control,
+    mma_sync,
+    tcgen05,
+)
+from cutegen.machine.assembler import CTA_WINDOW, DYNAMIC_SHARED, LANES, Assembler
 from cutegen.machine.barriers import ClusterBarrier, Mbarrier, NamedBarrier
 from cutegen.machine.memory import GlobalMemory, Operation, SharedMemory
 from cutegen.machine.parser import PtxError
 from cutegen.machine.races import Locations, WarpAgent, actor_count
 from cutegen.machine.registers import RegisterPool
+from cutegen.machine.tensor_memory import TensorMemory
 from cutegen.machine.warp import Warp
 from cutegen.machine.wgmma import Warpgroup
 
@@ -64,6 +74,8 @@ class Cta:
             warp.agent = WarpAgent(len(machine.all_warps) - 1, machine.actors)
         self.groups = [Warpgroup(self.warps[i : i + 4], machine.actors) for i in range(0, len(self.warps), 4)]
         self.live = len(self.warps)
+        self.refused = False  # it was told that no cluster is left to take the work of
+        self.tensor = TensorMemory(f"CTA {where}", machine.actors, machine.describe if machine.races else None)
         self.registers = RegisterPool(self.threads, machine.assembler.set_registers, where, machine.actors)
         self.cluster_barrier: ClusterBarrier
 
@@ -88,6 +100,10 @@ class Cta:
         values |= {"%cluster_ctarank": self.rank, "%cluster_nctarank": int(np.prod(launch.cluster))}
         values |= {"%dynamic_smem_size": launch.shared_bytes, "%globaltimer": 0, "%clock": 0, "%clock64": 0}
         for name, slot in self.machine.assembler.specials.items():
+            if isinstance(name, tuple):
+                place = self.machine.assembler.shared[name[0][1:]] + self.rank * CTA_WINDOW
+                registers[slot] = np.full(LANES, place, registers[slot].dtype)
+                continue
             if name not in values:
                 raise PtxError(f"the special register {name} is not simulated")
             registers[slot] = np.full(LANES, values[name], registers[slot].dtype)
@@ -134,6 +150,8 @@ class Cta:
         for operation in self.machine.pending:
             if operation.cta is self:
                 raise PtxError(f"CTA {self.where} exits while its shared memory is in use: {operation.text}")
+        if self.tensor.sizes:
+            raise PtxError(f"CTA {self.where} exits without having freed its tensor memory: {self.tensor.sizes}")
         for barrier in (*self.named.values(), *self.barriers.values()):
             if isinstance(barrier, NamedBarrier) and barrier.warps:
                 raise PtxError(f"CTA {self.where} exits with arrivals at {barrier}")
@@ -281,7 +299,7 @@ class Machine:
     def _copy_is_next(self) -> bool:
         if self.turns - self.last_event > PATIENCE:  # warps poll for what a copy may bring
             return True
-        return "random" in (self.pace["load"], self.pace["store"]) and self.random.random() < 0.2
+        return "random" in self.pace.values() and self.random.random() < 0.2
 
     def _next_warp(self) -> Warp:
         i = self.random.randrange(len(self.runnable))

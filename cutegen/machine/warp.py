@@ -19,6 +19,8 @@ class Warp:
     written yet. bulk: groups of bulk copies, oldest first; open_bulk: the one that is not committed. copies: its
     cp.async that no arrival waits for yet. early: the kernel in front may still run. polled: the turn that ended with a
     look at what another CTA may do, -1 for another end. registers: of each thread, once setmaxnreg has set them.
+    pipe: what it issued to the tensor core by tcgen05. tensor_loads, tensor_stores: what those know who waited for its
+    moves of tensor memory, until it does.
     """
 
     def __init__(self, cta: Any, index: int, code: list[Closure], registers: list[Any]) -> None:
@@ -40,6 +42,9 @@ class Warp:
         self.copies: list[Any] = []
         self.polled = -1
         self.registers: int | None = None
+        self.pipe: Any = None
+        self.tensor_loads: list[Any] = []
+        self.tensor_stores: list[Any] = []
         self.early = cta.machine.launch.programmatic
 
     def run(self, budget: int) -> None:

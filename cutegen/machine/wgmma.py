@@ -23,7 +23,7 @@ from cutegen.machine.races import Agent, published
 KEPT = 512  # products that a warp may be behind others of its warpgroup
 _LANE = np.arange(LANES)
 _SPANS = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes that a descriptor's swizzle mode repeats after; 0: not swizzled
-_SWIZZLE = {0: 0, 1: 7, 2: 3, 3: 1}
+SWIZZLE = {0: 0, 1: 7, 2: 3, 3: 1}
 _BYTES = {"bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1, "tf32": 4}
 
 
@@ -198,14 +198,14 @@ def _places(descriptor: int, extent: int, mn_major: bool, size: int, k: int) -> 
     if descriptor >> 49 & 7:
         raise PtxError("a WGMMA descriptor with a base offset is not simulated")
     mode = descriptor >> 62
-    offsets = _offsets(mode, descriptor >> 16 & 0x3FFF, descriptor >> 32 & 0x3FFF, extent, mn_major, size, k)
+    offsets = find_offsets(mode, descriptor >> 16 & 0x3FFF, descriptor >> 32 & 0x3FFF, extent, mn_major, size, k)
     address = ((descriptor & 0x3FFF) << 4) + offsets
-    address ^= (address >> 7 & _SWIZZLE[mode]) << 4
+    address ^= (address >> 7 & SWIZZLE[mode]) << 4
     return int(address.min()), int(address.max()) + size, np.unique(address // CHUNK), address // size
 
 
 @functools.cache
-def _offsets(mode: int, leading: int, stride: int, extent: int, mn_major: bool, size: int, k: int) -> Any:
+def find_offsets(mode: int, leading: int, stride: int, extent: int, mn_major: bool, size: int, k: int) -> Any:
     """(extent, k) byte offsets before swizzling: core matrices are 8 rows of 16 bytes, of `span` bytes when swizzled;
     leading and stride (in 16 bytes) say how far the next one is."""
     span, leading, stride = _SPANS[mode], leading * 16, stride * 16
