@@ -1,6 +1,6 @@
 """A small SM100 GEMM in the style of what is generated, D = A B^T in bf16, whose protocol can be broken on purpose.
 
-Persistent CTAs, or pairs of them, of six warps: one loads by TMA into a ring, one issues tcgen05.mma into tensor memory,
+Persistent CTAs, or pairs of them, of six warps: one loads by TMA into a ring, one issues tcgen05.mma to tensor memory,
 four read accumulators and store them by TMA.
 """
 
