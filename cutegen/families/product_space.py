@@ -97,8 +97,8 @@ class ProductSpace:
 
     def small_problems(self, tilings: Mapping[Any, Any], sms: int, plan: Any = None) -> Iterator[Problem]:
         """What `list_problems` gives in small, for a GPU of so few SMs that the kernel is executed on a CPU: ragged in
-        every dim, several waves, tall and wide. The tall one has two columns of tiles, and on 4 SMs more rows of them
-        than a raster's band."""
+        every dim, several waves; wide on 2 of them, and tall on more: two columns of tiles, and on 4 SMs more rows of
+        tiles than a raster's band has."""
         modes: list[Mode] = [mode for mode in thorough_modes(plan) if mode in ("alias", "zeroed")]
         roles = self.roles
         if not (roles.m and roles.n and roles.k):
@@ -108,14 +108,15 @@ class ProductSpace:
             tm, tn, tk = tiling.tile
             n_step, k_step = self.steps[roles.n], self.steps[roles.k]
             waves, ring = math.ceil(WAVES * sms), getattr(tiling, "stages", DEEPEST_RING)
-            wanted: dict[str, tuple[tuple[int, int, int], tuple[Mode, ...]]] = {
-                "tall": ((waves * tm - tm // 2 + 1, tn + n_step, tk + k_step), ("numerics",)),
-                "wide": ((tm // 2 + 1, waves * tn - tn // 2 + n_step, tk + k_step), ("strides",)),
-                "around the ring": (
-                    (tm + tm // 2 + 1, tn // 2 + n_step, (ring + 1) * tk + k_step),
-                    ("numerics", *modes),
-                ),
-            }
+            wanted: dict[str, tuple[tuple[int, int, int], tuple[Mode, ...]]]
+            if sms > 2:
+                wanted = {"tall": ((waves * tm - tm // 2 + 1, tn + n_step, tk + k_step), ("numerics",))}
+            else:
+                deep = (tm + tm // 2 + 1, tn // 2 + n_step, (ring + 1) * tk + k_step)
+                wanted = {
+                    "wide": ((tm // 2 + 1, waves * tn - tn // 2 + n_step, tk + k_step), ("strides",)),
+                    "around the ring": (deep, ("numerics", *modes)),
+                }
             for name, ((m, n, k), ways) in wanted.items():
                 extents = {roles.gathered: m // 2 + 3, roles.m: m, roles.n: n, roles.k: k, roles.batch: 2}
                 shape = {**self.defaults, **self.legal(extents)}

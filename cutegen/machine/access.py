@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.machine.assembler import (
+    CTA_BITS,
     CTA_WINDOW,
     LANES,
     PARAMETER_WINDOW,
@@ -47,7 +48,7 @@ def scope_of(ins: Instruction) -> str:
 def split_shared(w: Any, addresses: Any) -> Iterator[tuple[Any, Any, Any]]:
     """(CTA, lanes, addresses within it) of shared::cluster addresses."""
     addresses = addresses.astype(np.int64)
-    ranks = addresses // CTA_WINDOW
+    ranks = addresses >> CTA_BITS
     first = int(ranks[0])
     if not np.count_nonzero(ranks != first):
         yield w.cta if first == w.cta.rank else w.cta.peer(first), slice(None), addresses - first * CTA_WINDOW

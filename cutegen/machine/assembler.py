@@ -30,7 +30,8 @@ LANES = 32
 DYNAMIC_SHARED = 1024  # where an sm_90 CTA's shared memory starts; what is below belongs to the system
 PARAMETER_WINDOW = 1 << 60  # generic addresses of the parameter space
 SHARED_WINDOW = 1 << 61  # generic addresses of shared memory; the offset is a shared::cluster address
-CTA_WINDOW = 1 << 24  # a shared address is rank * CTA_WINDOW + the address within that CTA
+CTA_BITS = 24
+CTA_WINDOW = 1 << CTA_BITS  # a shared address is rank * CTA_WINDOW + the address within that CTA
 
 RAW = {"pred": np.bool_, "8": np.uint8, "16": np.uint16, "32": np.uint32, "64": np.uint64, "128": np.uint64}
 VIEW: dict[str, Any] = {

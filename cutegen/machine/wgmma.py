@@ -133,7 +133,8 @@ class Shape:
             a = self._operand(cta, product, a_descriptor, 64, self.a_mn_major, self.a_type)
         else:
             a = np.concatenate([self._registers(group.warps[i], product.parts[i][1]) for i in range(4)])
-        a, b = a * self.signs[0], b * self.signs[1]
+        if self.signs != (1, 1):
+            a, b = a * self.signs[0], b * self.signs[1]
         old = np.zeros((4, 16, self.n), np.int32 if self.integer else np.float32)
         held = [warp.inflight[product.parts[i][0]][0].view(old.dtype) for i, warp in enumerate(group.warps)]
         for place in range(4):
