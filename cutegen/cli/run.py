@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
+from cutegen.cli.execute import OnCpu, cpu_options, execute_target, given_on_cpu
 from cutegen.cli.targets import shapes_option, targets_argument
-from cutegen.defaults import CASE_SECONDS, ORDERS
+from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
-    from cutegen.machine.case_list import CpuCase
     from cutegen.machine.check import CpuReport
-    from cutegen.machine.worker import CpuSetup
     from cutegen.run.case_list import Case
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import Target
@@ -42,13 +41,7 @@ if TYPE_CHECKING:
     metavar="A",
     help="See --rtol; each is 0 where only the other is given.",
 )
-@click.option("--on", "where", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True,
-              help="Where: cpu executes the compiled kernel's PTX, races looked for.")  # fmt: skip
-@click.option("--orders", type=click.IntRange(1, 10_000), metavar="N",
-              help=f"On the CPU: orders of events that each case runs in. [default: {ORDERS}]")  # fmt: skip
-@click.option("--strict/--no-strict", default=None,
-              help="On the CPU: a read of tensor memory lasts until its wait; by default not of files.")  # fmt: skip
-@click.option("--all", "every", is_flag=True, help="On the CPU: every tiling, and not one of each kernel module.")
+@cpu_options
 @console.json_option
 def check(
     targets: list[Path],
@@ -56,11 +49,8 @@ def check(
     timeout: float,
     rtol: float | None,
     atol: float | None,
-    where: str,
-    orders: int | None,
-    strict: bool | None,
-    every: bool,
     as_json: bool,
+    **on_cpu: Any,
 ) -> int:
     """Prove kernels on problems made to break them: edge shapes, guard bands, odd strides, streams, graphs, repeats.
 
@@ -69,11 +59,9 @@ def check(
     case failed; 2: not run, the reason is printed.
     """
     allowed = _given_tolerance(targets, rtol, atol)
-    if where == "gpu" and (orders is not None or strict is not None or every):
-        raise CutegenError("--orders, --strict and --all are for --on cpu", "add --on cpu", exit_code=2)
-    on_cpu = OnCpu(orders or ORDERS, strict, every) if where == "cpu" else None
+    how = given_on_cpu(targets, **on_cpu)
     with temporary_folder() as scratch:
-        reports = [_check(path, scratch / str(i), shapes, timeout, allowed, on_cpu) for i, path in enumerate(targets)]
+        reports = [_check(path, scratch / str(i), shapes, timeout, allowed, how) for i, path in enumerate(targets)]
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -98,15 +86,6 @@ def _given_tolerance(targets: Sequence[Path], rtol: float | None, atol: float | 
         remedy = "leave them out: the tolerance of a generated kernel follows from its dtypes, k and epilogue"
         raise CutegenError(said, remedy, exit_code=2)
     return Tolerance(rtol or 0.0, 0.0, atol or 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class OnCpu:
-    """strict: None: as the target asks for."""
-
-    orders: int = ORDERS
-    strict: bool | None = None
-    every: bool = False
 
 
 def _check(
@@ -150,43 +129,6 @@ def check_target(
             bar.name([f"{case.name}, {case.mode}"])
 
         return check_kernel(target.path, asked, timeout, show, target.given, allowed)
-
-
-def execute_target(
-    target: Target,
-    on_cpu: OnCpu,
-    shapes: Sequence[str] = (),
-    timeout: float = CASE_SECONDS,
-    allowed: Tolerance | None = None,
-    quiet: bool = False,
-) -> CpuReport:
-    """The check on the CPU. What it is expected to take is told before, unless `quiet`."""
-    from cutegen.build.cpu import lacking_for_cpu
-    from cutegen.cli.progress import show_bar
-    from cutegen.machine.check import CpuReport, check_on_cpu, expected_text
-    from cutegen.machine.worker import CpuRequest
-    from cutegen.run.shapes import parse_shape
-    from cutegen.run.subject import load_subject
-
-    if lacking := lacking_for_cpu():
-        return CpuReport(target.name, target.given, not_run="; ".join(lacking))
-    asked = list(target.check_shapes)
-    if shapes:
-        subject = load_subject(target.path)
-        asked = [parse_shape(text, subject) for text in shapes]
-    strict = bool(target.arch) if on_cpu.strict is None else on_cpu.strict
-    request = CpuRequest(target.path, tuple(asked), on_cpu.orders, timeout, strict, on_cpu.every, target.ready, allowed)
-    with show_bar(f"executing {target.name}") as bar:
-
-        def tell(setup: CpuSetup) -> None:
-            if not quiet and (text := expected_text(setup, request)):
-                console.note(f"{target.name}: {text}")
-
-        def show(index: int, count: int, case: CpuCase) -> None:
-            bar.progress(index, count)
-            bar.name([f"{case.case.name}, {case.case.mode}, {case.sms} SMs"])
-
-        return check_on_cpu(request, target.given, tell, show)
 
 
 def _say_check(report: CheckReport | CpuReport | CutegenError) -> None:

@@ -20,6 +20,10 @@ class Waitable:
         self.waiters: list[Any] = []
         self.channel = Channel(actors)
 
+    def label(self) -> str:
+        """What it is, without the state that it is in."""
+        return str(self)
+
     def wake(self) -> None:
         waiters, self.waiters = self.waiters, []
         for warp in waiters:
@@ -34,6 +38,9 @@ class Mbarrier(Waitable):
         super().__init__(actors)
         self.cta = cta
         self.name, self.expected, self.pending, self.bytes, self.phase = name, expected, expected, 0, 0
+
+    def label(self) -> str:
+        return f"mbarrier {self.name}"
 
     def arrive(self, count: int, announced: int = 0) -> None:
         self.bytes += announced
@@ -67,6 +74,9 @@ class NamedBarrier(Waitable):
         super().__init__(actors)
         self.name, self.threads, self.warps, self.waiting = name, 0, list[int](), list[Any]()
 
+    def label(self) -> str:
+        return f"named barrier {self.name}"
+
     def arrive(self, warp: Any, threads: int, waits: bool) -> bool:
         """Whether this completes it."""
         if self.warps and threads != self.threads:
@@ -96,6 +106,9 @@ class ClusterBarrier(Waitable):
     def __init__(self, warps: int, actors: int) -> None:
         super().__init__(actors)
         self.live, self.arrived, self.phase = warps, 0, 0
+
+    def label(self) -> str:
+        return "the cluster barrier"
 
     def arrive(self, warp: Any, releases: bool) -> None:
         if releases:

@@ -24,6 +24,9 @@ class BulkGroup(Waitable):
         self.reading = self.open = 0
         self.awaited = False
 
+    def label(self) -> str:
+        return "its bulk stores"
+
     def __str__(self) -> str:
         return f"a bulk group with {self.reading} stores not read and {self.open} not written"
 

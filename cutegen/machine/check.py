@@ -10,6 +10,7 @@ from typing import Any
 
 from cutegen.build.cpu import lacking_for_cpu
 from cutegen.machine.case_list import CpuCase
+from cutegen.machine.timeline import Row
 from cutegen.machine.worker import (
     MANY,
     CpuOutcome,
@@ -32,7 +33,7 @@ WHERE = "cpu"
 @dataclass(frozen=True, slots=True)
 class CpuReport:
     """Every case in every order. not_run: why nothing was executed, "" when something was. code: of each kernel, what
-    was executed. strict, allowed: as in CpuRequest."""
+    was executed. strict, allowed: as in CpuRequest. timeline: of the first case, if it was asked for."""
 
     name: str
     path: Path
@@ -45,6 +46,7 @@ class CpuReport:
     code: tuple[KernelCode, ...] = ()
     not_run: str = ""
     allowed: Tolerance | None = None
+    timeline: tuple[Row, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -175,6 +177,7 @@ def _report(request: CpuRequest, path: Path, outcome: CpuOutcome) -> CpuReport:
         results=tuple(map(tuple, outcome.results)),
         code=outcome.code,
         allowed=request.allowed,
+        timeline=outcome.timeline,
     )
 
 

@@ -175,11 +175,13 @@ class Machine:
         races: bool = True,
         deadline: float | None = None,
         strict: bool = False,
+        notes: bool = False,
     ) -> None:
         """assembler: of the program, for the launch's shared memory. races: look for what nothing orders. deadline: of
         time.monotonic(), when a run that has not ended is given up. strict: a tcgen05.ld reads until the warp's
-        tcgen05.wait::ld, and a tcgen05.st writes until its wait::st."""
-        self.deadline, self.strict = deadline, strict
+        tcgen05.wait::ld, and a tcgen05.st writes until its wait::st. notes: take notes for a timeline."""
+        self.deadline, self.strict, self.notes = deadline, strict, notes
+        self.acting: Warp | Operation | None = None  # whose step it is
         self.assembler, self.program, self.launch, self.memory = assembler, assembler.program, launch, memory
         program = self.program
         if program.threads not in (None, int(np.prod(launch.block))):
@@ -243,13 +245,22 @@ class Machine:
 
     # -- asynchronous work --
 
+    def now(self) -> int:
+        """The step, in the sense of timeline.py, of whoever acts."""
+        return self.acting.time if self.acting else 0
+
     def submit(self, kind: str, operation: Operation) -> None:
+        operation.time = self.now()
+        if isinstance(self.acting, Warp):
+            self.acting.mark(kind)
         if self.pace[kind] == "eager":
             operation.run()
         else:
             self.pending.append(operation)
 
     def submit_product(self, group: Warpgroup) -> None:
+        for warp in group.warps:
+            warp.mark("product")
         if self.pace["product"] == "eager" or (self.pace["product"] == "random" and self.random.random() < 0.5):
             while group.ready():
                 group.run_next()
@@ -263,6 +274,7 @@ class Machine:
 
     def _run_pending(self) -> None:
         operation = self.pending.pop(self.random.randrange(len(self.pending)))
+        self.acting = operation
         operation.run()
         self.note_event()
 
@@ -312,6 +324,7 @@ class Machine:
         # Where nothing happened since it looked, it would most likely find what it found.
         if warp.polled < self.last_event or self.random.random() < 0.1:
             warp.polled = -1
+            self.acting = warp
             warp.run(self.random.choice((5, 20, 100, 400)))
         self.turns += 1
         if not warp.exited and warp.wait is None:

@@ -147,7 +147,10 @@ def check_aligned(addresses: Any, size: int) -> None:
 
 
 class Operation:
-    """One step of a copy. cta: whose shared memory it uses; run: does it; text: what it is."""
+    """A part of a copy. cta: whose shared memory it uses; run: does it; text: what it is; time: the step, in the sense
+    of timeline.py, in which it was issued."""
+
+    time = 0
 
     def __init__(self, cta: Any, run: Any, text: str) -> None:
         self.cta, self.run, self.text = cta, run, text

@@ -59,6 +59,7 @@ class Simulation:
         strict: bool = False,
     ) -> None:
         self.strict = strict
+        self.notes = False  # for a timeline
         self.deadline: float | None = None
         self.apart = apart
         self.resident, self.late, self.before = resident, late, before
@@ -107,6 +108,7 @@ class Simulation:
                     self.races,
                     self.deadline,
                     self.strict,
+                    self.notes,
                 )
                 self.launches += 1
                 self.machine.run()

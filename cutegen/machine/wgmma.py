@@ -50,6 +50,9 @@ class Warpgroup(Waitable):
     def __str__(self) -> str:
         return f"its warpgroup's products: {self.done} ran, {self.issued} issued per warp"
 
+    def label(self) -> str:
+        return "its warpgroup's products"
+
     def product(self, place: int, shape: Any) -> Product:
         """The next product of the warp at `place`; the first warp that issues it makes it."""
         index = self.issued[place] - self.done

@@ -23,6 +23,7 @@ from cutegen.runtime.sources import LINE_INFO
 if TYPE_CHECKING:
     from cutegen.machine.case_list import CpuCase
     from cutegen.machine.package import Simulation
+    from cutegen.machine.timeline import Row
     from cutegen.run.cases import CaseResult
     from cutegen.run.subject import Subject
 
@@ -37,7 +38,7 @@ MANY = 8  # unknown instructions that a finding lists
 class CpuRequest:
     """orders: how many of them each case runs in. timeout: seconds for one order of a case. every: all tilings. ready:
     inputs that were written before the kernel in front could start; None: nobody says, and launches start when it has
-    ended. strict: see Simulation."""
+    ended. strict: see Simulation. timeline: take notes of the first case."""
 
     path: Path
     shapes: tuple[Shape, ...] = ()
@@ -47,6 +48,7 @@ class CpuRequest:
     every: bool = False
     ready: tuple[str, ...] | None = None
     allowed: Tolerance | None = None
+    timeline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,12 @@ class CpuSetup:
 
 @dataclass(slots=True)
 class CpuOutcome:
-    """results: by case, in each order. code: what was executed of each kernel."""
+    """results: by case, in each order. code: what was executed of each kernel. timeline: of the first case."""
 
     setup: CpuSetup
     results: list[list[OrderResult]] = field(default_factory=list)
     code: tuple[KernelCode, ...] = ()
+    timeline: tuple[Row, ...] = ()
 
 
 OnOrder = Callable[[int, int, "CpuCase"], None]
@@ -109,7 +112,8 @@ def execute(request: CpuRequest, on_setup: OnSetup | None = None, on_order: OnOr
                 if on_setup:
                     on_setup(setup)
             if setup.lacking or _run_left(worker, outcome, request, on_order):
-                outcome.code = () if setup.lacking else worker.ask(None, GRACE_S)
+                if not setup.lacking:
+                    outcome.code, outcome.timeline = worker.ask(None, GRACE_S)
                 return outcome
             lost += 1
             if lost >= MAX_LOST:
@@ -158,6 +162,8 @@ def available_memory() -> int:
 def main(handle: int) -> None:
     """The worker: loads and compiles a subject, then executes what it is asked for, until the other end is closed."""
     warnings.simplefilter("ignore")
+    from cutegen.machine.timeline import collect
+
     connection = Connection(handle)
     request: CpuRequest = connection.recv()
     try:
@@ -167,16 +173,21 @@ def main(handle: int) -> None:
         connection.send(told or CutegenError(f"{request.path}: {type(error).__name__}: {error}"))
         return
     connection.send(setup)
+    timeline: tuple[Row, ...] = ()
     while True:
         try:
             asked = connection.recv()
         except EOFError:
             return
         if asked is None:
-            connection.send(_code_of(simulation))
+            connection.send((_code_of(simulation), timeline))
         else:
             index, order = asked
-            connection.send(_run(subject, simulation, setup.cases[index], order, request.timeout))
+            simulation.notes = request.timeline and not timeline
+            result = _run(subject, simulation, setup.cases[index], order, request.timeout)
+            if simulation.notes and simulation.machine:
+                timeline = collect(simulation.machine)
+            connection.send(result)
 
 
 def _load(request: CpuRequest) -> tuple[Subject, Simulation, CpuSetup]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -274,9 +275,29 @@ def test_what_is_not_installed(
     assert re.search(told, result["checks"][0]["not_run"])
 
 
+@pytest.mark.parametrize("form", ["svg", "txt"])
+def test_a_timeline_of_the_first_case(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, path = write(tmp_path, "small.yaml", SPEC), tmp_path / f"roles.{form}"
+    code, _ = check(capsys, spec, "--orders", 2, "--timeline", path)
+    text = path.read_text()
+    assert code == 0
+    assert "by steps of the PTX machine, not by time" in text
+    assert "CTA 0,0,0 warp 0: loads" in text
+    assert "multiplies, stores" in text
+    assert re.search(
+        r"waits for the phase of parity \d of mbarrier at shared\+\d+ .*at PTX line \d+ \(kernel\.py:", text
+    )
+    if form == "svg":
+        root = ElementTree.fromstring(text)
+        assert {rect.get("class") for rect in root.iter("{http://www.w3.org/2000/svg}rect")} >= {"load", "product", "i"}
+
+
 def test_options_of_the_cpu_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(write(tmp_path, "small.yaml", SPEC)), "--orders", "3"]) == 2
     assert "add --on cpu" in capsys.readouterr().err
+    spec = str(write(tmp_path, "small.yaml", SPEC))
+    assert main(["check", spec, "--on", "cpu", "--timeline", str(tmp_path / "roles.png")]) == 2
+    assert "name a .svg or a .txt" in capsys.readouterr().err
 
 
 def test_python_m_of_a_package(capsys: pytest.CaptureFixture[str]) -> None:
