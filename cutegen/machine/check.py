@@ -10,7 +10,7 @@ from typing import Any
 
 from cutegen.build.cpu import lacking_for_cpu
 from cutegen.machine.case_list import CpuCase
-from cutegen.machine.timeline import Row
+from cutegen.machine.timeline import WarpRow
 from cutegen.machine.worker import (
     MANY,
     CpuOutcome,
@@ -46,7 +46,7 @@ class CpuReport:
     code: tuple[KernelCode, ...] = ()
     not_run: str = ""
     allowed: Tolerance | None = None
-    timeline: tuple[Row, ...] = ()
+    timeline: tuple[WarpRow, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -50,7 +50,7 @@ def _pretend_device() -> None:
             return torch.device("cpu") if value.type == "cuda" else value
         return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
 
-    class OnCpu(TorchFunctionMode):
+    class CudaOnCpu(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.Tensor.cuda:
                 return args[0]
@@ -63,6 +63,6 @@ def _pretend_device() -> None:
         def synchronize(self) -> None:
             pass
 
-    OnCpu().__enter__()
+    CudaOnCpu().__enter__()
     torch.cuda.current_stream = lambda *device: Stream()  # type: ignore[assignment, return-value]
     torch.cuda.synchronize = lambda *device: None

@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.machine import (  # noqa: F401  (they register instructions)
-    access,
-    arithmetic,
-    bulk,
-    control,
-    conversion,
-    launch_control,
-    mma_sync,
-    tcgen05,
-)
+# They register instructions.
+import cutegen.machine.access
+import cutegen.machine.arithmetic
+import cutegen.machine.bulk
+import cutegen.machine.control
+import cutegen.machine.conversion
+import cutegen.machine.launch_control
+import cutegen.machine.mma_sync
+import cutegen.machine.tcgen05  # noqa: F401
 from cutegen.machine.assembler import CTA_WINDOW, DYNAMIC_SHARED, LANES, Assembler
 from cutegen.machine.barriers import ClusterBarrier, Mbarrier, NamedBarrier
 from cutegen.machine.memory import GlobalMemory, Operation, SharedMemory

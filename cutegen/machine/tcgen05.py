@@ -11,7 +11,7 @@ from cutegen.machine.parser import Instruction, PtxError
 from cutegen.machine.races import Agent, published
 from cutegen.machine.tensor_moves import allocate, copy_scales, free, transfer, wait_for_moves
 from cutegen.machine.tensor_pipe import enqueue, lane_values
-from cutegen.machine.tensor_products import Form
+from cutegen.machine.tensor_products import MmaForm
 
 
 def _commit(asm: Assembler, ins: Instruction) -> Closure:
@@ -47,7 +47,7 @@ def _commit(asm: Assembler, ins: Instruction) -> Closure:
 def _tcgen05(asm: Assembler, ins: Instruction) -> Closure:
     action = ins.opcode[1]
     if action == "mma":
-        return Form(asm, ins).issue
+        return MmaForm(asm, ins).issue
     if action in ("ld", "st"):
         return transfer(asm, ins)
     if action.startswith("wait::"):

@@ -81,7 +81,7 @@ def _blocks(group: int, m: int, n: int) -> list[tuple[int, Any, slice, slice]]:
     raise PtxError(f"tcgen05.mma of M = {m} with cta_group::{group} is not simulated")
 
 
-class Form:
+class MmaForm:
     """What a tcgen05.mma of the program is. flags: what its instruction descriptor says."""
 
     def __init__(self, asm: Assembler, ins: Instruction) -> None:

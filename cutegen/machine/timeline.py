@@ -32,7 +32,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WarpRow:
     """A warp. role: what it did, in words. end: the step in which it left. marks: kinds of asynchronous work that it
     issued, by step."""
 
@@ -48,24 +48,24 @@ class Row:
         return f"CTA {','.join(map(str, self.cta))} warp {self.warp}" + (f": {self.role}" if self.role else "")
 
 
-def collect(machine: Any) -> tuple[Row, ...]:
+def collect(machine: Any) -> tuple[WarpRow, ...]:
     """Of a machine that was told to take notes."""
     rows = []
     for warp in machine.all_warps[:WARPS]:
         waits = tuple(Wait(start, end, what) for start, end, what in warp.waits if end > start)
         kinds = dict.fromkeys(KINDS[kind] for _, kind in warp.marks)
-        rows.append(Row(warp.cta.where, warp.index, ", ".join(kinds), warp.time, waits, tuple(warp.marks)))
+        rows.append(WarpRow(warp.cta.where, warp.index, ", ".join(kinds), warp.time, waits, tuple(warp.marks)))
     return tuple(rows)
 
 
-def draw(rows: Sequence[Row], title: str, form: str) -> str:
+def draw(rows: Sequence[WarpRow], title: str, form: str) -> str:
     """form: svg or txt."""
     if not rows:
         raise PtxError("nothing was executed that a timeline could show")
     return "".join(_svg(rows, title)) if form == "svg" else "\n".join(_text(rows, title)) + "\n"
 
 
-def _svg(rows: Sequence[Row], title: str) -> Iterator[str]:
+def _svg(rows: Sequence[WarpRow], title: str) -> Iterator[str]:
     last = max(1, *(row.end for row in rows))
     scale = (WIDTH - LEFT - 10) / last
     height = TOP + ROW * len(rows) + BOTTOM
@@ -93,7 +93,7 @@ def _svg(rows: Sequence[Row], title: str) -> Iterator[str]:
     yield f'<text x="{WIDTH - 10}" y="{height - 10}" text-anchor="end">{last} steps</text>\n</svg>\n'
 
 
-def _text(rows: Sequence[Row], title: str) -> Iterator[str]:
+def _text(rows: Sequence[WarpRow], title: str) -> Iterator[str]:
     last = max(1, *(row.end for row in rows))
     yield f"{title}\n{LABEL}: {last} steps. # works, . waits, L M S: issues loads, products, stores\n"
     wide = max(len(row.name) for row in rows)

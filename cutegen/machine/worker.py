@@ -23,7 +23,7 @@ from cutegen.runtime.sources import LINE_INFO
 if TYPE_CHECKING:
     from cutegen.machine.case_list import CpuCase
     from cutegen.machine.package import Simulation
-    from cutegen.machine.timeline import Row
+    from cutegen.machine.timeline import WarpRow
     from cutegen.run.cases import CaseResult
     from cutegen.run.subject import Subject
 
@@ -89,7 +89,7 @@ class CpuOutcome:
     setup: CpuSetup
     results: list[list[OrderResult]] = field(default_factory=list)
     code: tuple[KernelCode, ...] = ()
-    timeline: tuple[Row, ...] = ()
+    timeline: tuple[WarpRow, ...] = ()
 
 
 OnOrder = Callable[[int, int, "CpuCase"], None]
@@ -173,7 +173,7 @@ def main(handle: int) -> None:
         connection.send(told or CutegenError(f"{request.path}: {type(error).__name__}: {error}"))
         return
     connection.send(setup)
-    timeline: tuple[Row, ...] = ()
+    timeline: tuple[WarpRow, ...] = ()
     while True:
         try:
             asked = connection.recv()

@@ -83,11 +83,9 @@ class MlaProving:
 
     def late_rows(self, plan: MlaPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
         """Of the cache, all but the keys before the new tokens."""
-        import torch
-
         held = {argument.name: value for argument, value in zip(plan.inputs, inputs)}
         cache, tokens = held["kv_cache"], inputs[0].shape[1]
-        late, page_size = torch.ones(cache.shape[:2], dtype=torch.bool), cache.shape[1]
+        late, page_size = cache.new_ones(cache.shape[:2]).bool(), cache.shape[1]
         for row, length in zip(held["block_table"].tolist(), held["seq_lens"].tolist()):
             for first in range(0, length - tokens, page_size):
                 late[row[first // page_size], : length - tokens - first] = False
