@@ -187,7 +187,10 @@ def main(handle: int) -> None:
             result = _run(subject, simulation, setup.cases[index], order, request.timeout)
             if simulation.notes and simulation.machine:
                 timeline = collect(simulation.machine)
-            connection.send(result)
+            try:
+                connection.send(result)
+            except OSError:  # whoever asked is gone
+                return
 
 
 def _load(request: CpuRequest) -> tuple[Subject, Simulation, CpuSetup]:

@@ -63,7 +63,7 @@ class GroupedProving(GemmProving):
                 yield Problem(f"{dim} = 0", {**base, dim: 0}, None, ("empty",))
 
     def list_small_problems(self, plan: GroupedPlan, sms: int) -> Iterator[Problem]:
-        """Groups of no, one, some and many rows, for tiles of more than one wave."""
+        """Groups of no, one, some and many rows: around the edges of tiles on more than 2 SMs, in several waves."""
         form = plan.row_groups
         thorough: tuple[Mode, ...] = tuple(m for m in thorough_modes(plan) if m not in ("stream", "graph", "repeat"))
         for key, tiling in plan.tilings.items():
@@ -75,10 +75,12 @@ class GroupedProving(GemmProving):
                 dims = self.dims(plan, groups, rows, n, k)
                 return Problem(name, dims, key, modes or ("numerics",), Deal(kind, step))  # noqa: B023
 
-            yield problem("edges of tiles", "edges", sms + 3, rows, tile // 2 + 1, tk + 1)
+            if sms > 2:
+                yield problem("edges of tiles", "edges", sms + 3, rows, tile // 2 + 1, tk + 1)
+                yield problem("a row each", "ones", 2 * sms + 3, step, tile // 2, tk)
+                continue
             yield problem("ragged", "random", 3, rows, tile + 1, tk + 1, *thorough)
             yield problem("around the ring", "random", 2, rows, tile // 2 + 1, ring + tk + 1)
-            yield problem("a row each", "ones", 2 * sms + 3, step, tile // 2, tk)
             yield problem("no rows at all", "none", 3, step, tile // 2, tk)
 
     def dims(self, plan: GroupedPlan, groups: int, rows: int, n: int, k: int) -> dict[str, int]:
