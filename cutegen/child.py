@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from typing import Any
 
 LOG_TAIL = 2000  # characters of output that are kept
@@ -27,7 +28,8 @@ class Child:
     results belong.
     """
 
-    def __init__(self, module: str, *, shown: bool = False) -> None:
+    def __init__(self, module: str, *, shown: bool = False, settings: Mapping[str, str] | None = None) -> None:
+        """settings: variables of its environment besides ours, for libraries that read them when they are loaded."""
         self.connection, theirs = multiprocessing.Pipe()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         output = STDERR if shown else self.log
@@ -38,6 +40,7 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            env={**os.environ, **(settings or {})},
             start_new_session=True,  # Ctrl-C reaches the parent only, and it ends its children
         )
         theirs.close()

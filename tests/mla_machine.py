@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ptx_machine import Simulation, load
-
+from cutegen.machine import Simulation, load
 from cutegen.run.subject import Subject
 from cutegen.runtime.accuracy import compare
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from cutegen import __version__
 from cutegen.arch import ARCHS
+from cutegen.build.cpu import C_COMPILER_REMEDY, find_c_compiler, lacking_for_cpu
 from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm
 from cutegen.build.trial import try_compiler
 from cutegen.cache_words import OFF, show_size
@@ -61,13 +62,15 @@ def examine() -> tuple[tuple[Item, ...], tuple[Verdict, ...]]:
     tools = [_dsl(), _dsl_wheels(), _tvm_ffi(), _nvdisasm()]
     if not any(item.ok is False for item in tools):
         tools.append(_compiler())
-    items = (_python(), Item("cutegen", __version__, None), *tools, *_running(), _cache())
+    items = (_python(), Item("cutegen", __version__, None), *tools, *_running(), _c_compiler(), _cache())
     compiling = [f"{item.name} {item.value}: {item.remedy}".strip(": ") for item in tools if item.ok is False]
     verdicts = [
         Verdict("validate, resolve, lock, pin, render, explain", True),
         Verdict("build", not compiling, "; ".join(compiling)),
     ]
     running = [*compiling, *probe_gpu().reasons]
+    on_cpu = [*compiling, *lacking_for_cpu()]
+    verdicts.append(Verdict("check --on cpu", not on_cpu, "; ".join(on_cpu)))
     return items, (*verdicts, Verdict("check, bench, tune", not running, "; ".join(running)))
 
 
@@ -140,6 +143,11 @@ def _running() -> tuple[Item, ...]:
         for name, cc in driver.devices
     ]
     return torch_item, driver_item, Item("GPU", "; ".join(names) or "none", bool(names))
+
+
+def _c_compiler() -> Item:
+    path = find_c_compiler()
+    return Item("C compiler", path or "not found", path is not None, C_COMPILER_REMEDY)
 
 
 def _cache() -> Item:

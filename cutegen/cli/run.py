@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
+from cutegen.cli.execute import OnCpu, cpu_options, execute_target, given_on_cpu
 from cutegen.cli.targets import shapes_option, targets_argument
 from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
+    from cutegen.machine.check import CpuReport
     from cutegen.run.case_list import Case
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import Target
@@ -39,18 +41,27 @@ if TYPE_CHECKING:
     metavar="A",
     help="See --rtol; each is 0 where only the other is given.",
 )
+@cpu_options
 @console.json_option
 def check(
-    targets: list[Path], shapes: tuple[str, ...], timeout: float, rtol: float | None, atol: float | None, as_json: bool
+    targets: list[Path],
+    shapes: tuple[str, ...],
+    timeout: float,
+    rtol: float | None,
+    atol: float | None,
+    as_json: bool,
+    **on_cpu: Any,
 ) -> int:
     """Prove kernels on problems made to break them: edge shapes, guard bands, odd strides, streams, graphs, repeats.
 
-    Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. Exit
-    code 1: a case failed; 2: not run, the reason is printed.
+    Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. With
+    --on cpu no GPU is needed: the compiled code is executed on the CPU, in several orders of events. Exit code 1: a
+    case failed; 2: not run, the reason is printed.
     """
     allowed = _given_tolerance(targets, rtol, atol)
+    how = given_on_cpu(targets, **on_cpu)
     with temporary_folder() as scratch:
-        reports = [_check(path, scratch / str(i), shapes, timeout, allowed) for i, path in enumerate(targets)]
+        reports = [_check(path, scratch / str(i), shapes, timeout, allowed, how) for i, path in enumerate(targets)]
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -78,13 +89,20 @@ def _given_tolerance(targets: Sequence[Path], rtol: float | None, atol: float | 
 
 
 def _check(
-    given: Path, scratch: Path, shapes: Sequence[str], timeout: float, allowed: Tolerance | None
-) -> CheckReport | CutegenError:
+    given: Path,
+    scratch: Path,
+    shapes: Sequence[str],
+    timeout: float,
+    allowed: Tolerance | None,
+    on_cpu: OnCpu | None,
+) -> CheckReport | CpuReport | CutegenError:
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import open_target
 
     try:
         target = open_target(given, scratch)
+        if on_cpu:
+            return execute_target(target, on_cpu, shapes, timeout, allowed)
         if obstacle := target.obstacle():
             return CheckReport(target.name, given, not_run=obstacle)
         return check_target(target, shapes, timeout, allowed)
@@ -113,7 +131,7 @@ def check_target(
         return check_kernel(target.path, asked, timeout, show, target.given, allowed)
 
 
-def _say_check(report: CheckReport | CutegenError) -> None:
+def _say_check(report: CheckReport | CpuReport | CutegenError) -> None:
     if isinstance(report, CutegenError):
         console.note(report.report())
         return
@@ -161,7 +179,8 @@ class _Steps:
 def run(specs: list[Path], output: Path, as_json: bool) -> int:
     """Validate, render and build each spec; check and bench it if a matching GPU is present.
 
-    Without one the result is "compiled, not run", with the reason, and exit code 0.
+    Without one the kernel is executed on the CPU, in several orders of events, with races looked for; where that needs
+    what is not installed, the result is "compiled, not run", with the reason, and exit code 0.
     """
     done = []
     owners: dict[str, Path] = {}
@@ -203,7 +222,7 @@ def _run_steps(steps: _Steps, output: Path, owners: dict[str, Path]) -> None:
             return
         status = probe_gpu(resolved.arch)
         if not status.ok:
-            steps.add("check", f"compiled, not run: {status.reason}", code=None)
+            _execute(steps, status.reason)
             return
         step = "check"
         with temporary_folder() as scratch:
@@ -218,6 +237,26 @@ def _run_steps(steps: _Steps, output: Path, owners: dict[str, Path]) -> None:
             _bench(steps, target)
     except CutegenError as error:
         steps.fail(step, error)
+
+
+def _execute(steps: _Steps, reason: str) -> None:
+    """What can be proved without a GPU. reason: why there is none."""
+    from cutegen.build.cpu import lacking_for_cpu
+    from cutegen.run.targets import open_target
+
+    if lacking := lacking_for_cpu():
+        told = f"compiled, not run: {reason}; to execute it on the CPU: {'; '.join(lacking)}"
+        steps.add("check", told, code=None)
+        return
+    with temporary_folder() as scratch:
+        report = execute_target(open_target(steps.spec, scratch), OnCpu(), quiet=steps.as_json)
+    if report.not_run:
+        steps.add("check", f"compiled, not run: {reason}; on the CPU: {report.not_run}", code=None)
+        return
+    said = f"compiled, {report.summary()}; not run on a GPU: {reason}"
+    steps.add("check", said, code=report.exit_code, details=report.to_json())
+    if not report.ok and not steps.as_json:
+        _say_check(report)
 
 
 def _build(steps: _Steps, resolved: Any) -> bool:

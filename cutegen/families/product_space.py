@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutegen.arch import MOST_SMS
-from cutegen.families.proving import WAVES, Problem, Roles, thorough_modes
+from cutegen.families.proving import WAVES, Mode, Problem, Roles, thorough_modes
 from cutegen.runtime.arguments import Extent, legal_extent
 
 # Ring buffers hold at most this many k tiles: 227 KiB of SMEM over the smallest stage.
@@ -94,6 +94,34 @@ class ProductSpace:
             for dim in dict.fromkeys((roles.m, roles.gathered, roles.n, roles.batch, roles.k)):
                 if dim and not isinstance(self.dims[dim], int):
                     yield Problem(f"{dim} = 0", {**base, dim: 0}, None, ("empty",))
+
+    def small_problems(self, tilings: Mapping[Any, Any], sms: int, plan: Any = None) -> Iterator[Problem]:
+        """What `list_problems` gives in small, for a GPU of so few SMs that the kernel is executed on a CPU: ragged in
+        every dim, several waves; wide on 2 of them, and tall on more: two columns of tiles, and on 4 SMs more rows of
+        tiles than a raster's band has."""
+        modes: list[Mode] = [mode for mode in thorough_modes(plan) if mode in ("alias", "zeroed")]
+        roles = self.roles
+        if not (roles.m and roles.n and roles.k):
+            yield Problem("defaults", dict(self.defaults), next(iter(tilings)))
+            return
+        for key, tiling in tilings.items():
+            tm, tn, tk = tiling.tile
+            n_step, k_step = self.steps[roles.n], self.steps[roles.k]
+            waves, ring = math.ceil(WAVES * sms), getattr(tiling, "stages", DEEPEST_RING)
+            wanted: dict[str, tuple[tuple[int, int, int], tuple[Mode, ...]]]
+            if sms > 2:
+                wanted = {"tall": ((waves * tm - tm // 2 + 1, tn + n_step, tk + k_step), ("numerics",))}
+            else:
+                deep = (tm + tm // 2 + 1, tn // 2 + n_step, (ring + 1) * tk + k_step)
+                wanted = {
+                    "wide": ((tm // 2 + 1, waves * tn - tn // 2 + n_step, tk + k_step), ("strides",)),
+                    "around the ring": (deep, ("numerics", *modes)),
+                }
+            for name, ((m, n, k), ways) in wanted.items():
+                extents = {roles.gathered: m // 2 + 3, roles.m: m, roles.n: n, roles.k: k, roles.batch: 2}
+                shape = {**self.defaults, **self.legal(extents)}
+                draw = "lost" if roles.gathered else None
+                yield Problem(name, {d: shape[d] for d in self.dims if d in shape}, key, ways, draw)
 
     def bench_dims(self) -> Iterator[dict[str, int]]:
         """What to measure when nobody says."""

@@ -88,6 +88,7 @@ class Proving(Protocol):
     """What a family gives, for its plans."""
 
     given_draw: Any  # the draw of problems that a user gives to `check`
+    guessed_inputs: Sequence[str]  # that a kernel may read ahead of the kernel in front which writes them, and verify
     ragged_draw: Any  # the draw of a suite's problems with ragged lengths; None: there are no lengths
 
     baselines_for: Mapping[str, str]  # by the name of each baseline that plans of the family may have, what it is for
@@ -103,6 +104,15 @@ class Proving(Protocol):
 
     def list_problems(self, plan: Any) -> Iterator[Problem]:
         """The problems to check, for each tiling."""
+        ...
+
+    def list_small_problems(self, plan: Any, sms: int) -> Iterator[Problem]:
+        """Problems of each tiling that are executed on a CPU in seconds, on a GPU of so few SMs."""
+        ...
+
+    def late_rows(self, plan: Any, inputs: Sequence[Any]) -> Mapping[str, Any]:
+        """Of inputs that a spec may call ready, rows that the kernel in front may write all the same, as masks by name:
+        of all axes but the last."""
         ...
 
     def name_axes(self, plan: Any, output: int) -> Sequence[str]:

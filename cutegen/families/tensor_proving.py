@@ -11,6 +11,8 @@ from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.baselines import bind_compiled, bind_eager
 from cutegen.runtime.tensor_plan import TensorPlan
 
+SMALL = 300  # the most of a dim that is executed on a CPU
+
 
 @dataclass(frozen=True, slots=True)
 class TensorProving:
@@ -23,6 +25,7 @@ class TensorProving:
     given_draw: Any = None
     ragged_draw: Any = None
 
+    guessed_inputs: ClassVar[Sequence[str]] = ()
     baselines_for: ClassVar[Mapping[str, str]] = {}
 
     def name_roles(self, plan: TensorPlan) -> Roles:
@@ -40,6 +43,15 @@ class TensorProving:
         for dim in plan.dims:
             if not isinstance(plan.dims[dim], int):
                 yield Problem(f"{dim} = 0", {**first, dim: 0}, None, ("empty",))
+
+    def list_small_problems(self, plan: TensorPlan, sms: int) -> Iterator[Problem]:
+        for key in plan.tilings:
+            for name in self.hard:
+                small = {role: min(n, SMALL) for role, n in self.problems[name].items()}
+                yield Problem(name, _legal(plan, small), key, ("numerics", "strides"))
+
+    def late_rows(self, plan: TensorPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
+        return {}
 
     def name_axes(self, plan: TensorPlan, output: int) -> Sequence[str]:
         return plan.outputs[output].dims

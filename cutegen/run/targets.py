@@ -17,7 +17,8 @@ from cutegen.runtime.gpu import probe_gpu
 class Target:
     """given: as named. path: the package folder or Python file that runs. arch: what it needs; "" for a plain file.
 
-    check_shapes, bench_shapes, suite, baselines: from the spec. suites: the folder where suites are looked for.
+    check_shapes, bench_shapes, suite, baselines: from the spec. suites: the folder where suites are looked for. ready:
+    inputs that were written before the kernel in front could start; None: nobody says.
     """
 
     given: Path
@@ -29,6 +30,7 @@ class Target:
     baselines: tuple[str, ...] = ()
     suite: Suite | None = None
     suites: Path = Path("specs/suites")
+    ready: tuple[str, ...] | None = None
 
     def measured_rows(self, subject: Subject, suite: str = "") -> tuple[Row, ...]:
         """What the spec lists; or the suite of that name alone. SpecError: a suite is not for such a kernel."""
@@ -71,4 +73,5 @@ def open_target(given: Path, scratch: Path) -> Target:
         tuple(spec.bench.baselines),
         spec_suite(spec, resolution.document, suite_folder(given)),
         suite_folder(given),
+        tuple(getattr(resolution.resolved.problem, "ready", ())),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -37,9 +37,9 @@ def run_cases(
     results: list[CaseResult] = []
     lost = 0
     while True:
-        worker = _Worker(path, shapes, allowed)
+        worker = Worker(path, "cutegen.run.worker", (path, shapes, allowed))
         try:
-            cases: list[Case] = worker.setup["cases"]
+            cases: list[Case] = worker.answer["cases"]
             for index in range(len(results), len(cases)):
                 if on_case:
                     on_case(index, len(cases), cases[index])
@@ -52,12 +52,12 @@ def run_cases(
                 why = f"not run after {lost} hangs or faults"
                 results += [CaseResult(c, "skipped", (why,)) for c in cases[len(results) :]]
             if len(results) == len(cases):
-                return worker.setup, results
+                return worker.answer, results
         finally:
             worker.child.end()
 
 
-class _LostError(Exception):
+class LostError(Exception):
     """The process is gone, or about to be. status: what becomes of the case that it had."""
 
     def __init__(self, status: Status, said: str) -> None:
@@ -65,40 +65,41 @@ class _LostError(Exception):
         self.status = status
 
 
-class _Worker:
-    """A process with the subject loaded. What its kernels print is shown."""
+class Worker:
+    """A process with the subject at `path` loaded, by the `main` of a module, which answers the request with a setup.
+    What its kernels print is shown. CutegenError: the subject cannot be loaded or compiled."""
 
-    def __init__(self, path: Path, shapes: Sequence[Shape], allowed: Tolerance | None) -> None:
-        self.child = Child("cutegen.run.worker", shown=True)
+    def __init__(self, path: Path, module: str, request: object, settings: Mapping[str, str] | None = None) -> None:
+        self.child = Child(module, shown=True, settings=settings)
         try:
-            answer = self._ask((path, shapes, allowed), SETUP_SECONDS)
+            answer = self.ask(request, SETUP_SECONDS)
             if isinstance(answer, CutegenError):
                 raise answer
         except BaseException as error:
             self.child.end()
-            if isinstance(error, _LostError):
+            if isinstance(error, LostError):
                 raise CutegenError(f"{path}: loading it {error}") from None
             raise
-        self.setup: Setup = answer
+        self.answer: Any = answer
 
     def run(self, index: int, case: Case, timeout: float) -> tuple[CaseResult, bool]:
         """The result, and whether the worker can run another case."""
         start = time.perf_counter()
         try:
-            result, alive = self._ask(index, timeout)
-        except _LostError as lost:
+            result, alive = self.ask(index, timeout)
+        except LostError as lost:
             return CaseResult(case, lost.status, (str(lost),), seconds=time.perf_counter() - start), False
         return result, alive
 
-    def _ask(self, message: object, timeout: float) -> Any:
-        """The worker's answer, or _LostError."""
+    def ask(self, message: object, timeout: float) -> Any:
+        """The worker's answer, or LostError."""
         self.child.send(message, timeout)
         if not self.child.wait():
-            raise _LostError("hang", f"did not end within {timeout:g} seconds")
+            raise LostError("hang", f"did not end within {timeout:g} seconds")
         try:
             return self.child.receive()
         except EOFError:
-            raise _LostError("crashed", f"ended the process ({self.child.died()})") from None
+            raise LostError("crashed", f"ended the process ({self.child.died()})") from None
 
 
 def main(handle: int) -> None:

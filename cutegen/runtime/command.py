@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from statistics import median
@@ -10,6 +11,8 @@ from typing import Any
 
 from cutegen.runtime.accuracy import compare
 from cutegen.runtime.base import BasePlan
+
+MACHINE = "cutegen.machine.command"  # by name: generated packages need no cutegen to run
 
 
 def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +28,7 @@ def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = 
     for dim in free:
         parser.add_argument(f"--{dim}", type=int, help=f"extent of {dim}, required")
     parser.add_argument("--check", action="store_true", help="compare with the reference, computed in float64")
+    parser.add_argument("--on", choices=("gpu", "cpu"), default="gpu", help="cpu: with --check, executed without a GPU")
     parser.add_argument("--prof_type", choices=("disabled", "annotation", "ncu"), default="disabled")
     parser.add_argument("--sms", type=int, metavar="N", help="run on at most N SMs (default: all)")
     parser.add_argument("--iterations", type=int, default=100, help="timed launches (default 100)")
@@ -36,13 +40,29 @@ def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = 
         parser.error(f"{', '.join(missing)} missing; the dims are {flags}")
     if options.iterations < 1:
         parser.error("--iterations is at least 1")
+    if options.on == "cpu" and not options.check:
+        parser.error("--on cpu proves results and measures nothing: add --check")
     try:
+        if options.on == "cpu":
+            return _execute(plan, {d: getattr(options, d) for d in free}, options.sms)
         return _run(plan, {d: getattr(options, d) for d in free}, options)
     except (ImportError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         print(f"error: {error}", file=sys.stderr)
     except MemoryError:
         print("error: the problem does not fit in memory: give smaller extents", file=sys.stderr)
     return 2
+
+
+def _execute(plan: BasePlan, dims: dict[str, int], sms: int | None) -> int:
+    try:
+        machine = importlib.import_module(MACHINE)
+    except ModuleNotFoundError as error:
+        if (error.name and MACHINE.startswith(error.name)) or error.name == "numpy":
+            print(f"not run: --on cpu needs {error.name}: pip install 'cutegen[cpu]'", file=sys.stderr)
+            return 2
+        raise
+    code: int = machine.execute_plan(plan, dims, sms)
+    return code
 
 
 def _package(plan: BasePlan) -> str:
@@ -63,7 +83,7 @@ def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> i
     results = plan.order_results(kernel.input_tensors, kernel.output_tensors)
     before = tuple(v.clone() if a.name in plan.in_place else v for a, v in zip(plan.inputs, kernel.input_tensors))
     kernel.launch_fn(*values)
-    code = _check(plan, before, results) if options.check else 0
+    code = compare_outputs(plan, before, results) if options.check else 0
     if plan.device != "cuda":
         return code
     torch.cuda.synchronize()
@@ -86,7 +106,9 @@ def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> i
     return code
 
 
-def _check(plan: BasePlan, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> int:
+def compare_outputs(plan: BasePlan, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> int:
+    """Prints how far the outputs are from the reference in float64, inputs being as they were before the launch.
+    Returns 0, or 1 where one is too far."""
     expected = plan.reference_fn(*inputs, precision="float64")
     code = 0
     references = (expected,) if len(outputs) == 1 else expected

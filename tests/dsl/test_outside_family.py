@@ -15,13 +15,13 @@ pytest.importorskip("torch")
 
 from guide_family import NAME, PACKAGE, guide_files, install_family
 from op_packages import on_path
-from ptx_machine import Simulation, assert_equal_bits, assert_passes, load
-from ptx_machine.host import missing_tool
 
 from cutegen.build.facts import find_nvdisasm
 from cutegen.cli import main
 from cutegen.diagnostics import RULES
 from cutegen.families.generated_names import read_table
+from cutegen.machine import Simulation, assert_equal_bits, assert_passes, load
+from cutegen.machine.host import missing_tool
 from cutegen.run.case_list import list_cases
 
 pytestmark = [

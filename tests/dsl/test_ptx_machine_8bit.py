@@ -11,10 +11,10 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import BLOCKS, EDGES, FP8, PINGPONG, resolve_text
-from ptx_machine import Simulation, assert_passes, load_resolution, run
-from ptx_machine.host import missing_tool
-from ptx_machine.parser import PtxError
 
+from cutegen.machine import Simulation, assert_passes, load_resolution, run
+from cutegen.machine.host import missing_tool
+from cutegen.machine.parser import PtxError
 from cutegen.runtime.arguments import find_faults
 
 pytestmark = [

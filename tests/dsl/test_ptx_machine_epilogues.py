@@ -12,10 +12,10 @@ pytest.importorskip("torch")
 
 from gemm_specs import DYNAMIC, bind_text, resolve_text
 from op_packages import install, on_path
-from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution
-from ptx_machine.host import missing_tool
 
 from cutegen.families.gemm.gradient import gradient_text
+from cutegen.machine import Simulation, assert_equal_bits, assert_passes, load_resolution
+from cutegen.machine.host import missing_tool
 from cutegen.run.case_list import list_cases
 from cutegen.spec.yaml_text import write_yaml
 

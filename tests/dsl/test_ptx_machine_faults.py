@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from ptx_machine import Simulation, load, run
-from ptx_machine.host import missing_tool
+from cutegen.machine import Simulation, load, run
+from cutegen.machine.host import missing_tool
 
 pytestmark = [
     pytest.mark.dsl,

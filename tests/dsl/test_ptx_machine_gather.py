@@ -29,9 +29,9 @@ from gemm_specs import (
     group_scaled,
     resolve_text,
 )
-from ptx_machine import Simulation, assert_passes, load_resolution, run
-from ptx_machine.host import missing_tool
 
+from cutegen.machine import Simulation, assert_passes, load_resolution, run
+from cutegen.machine.host import missing_tool
 from cutegen.run.subject import Subject
 from cutegen.runtime.gemm.row_groups import Deal
 

@@ -12,9 +12,9 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import CONSTANTS, resolve_text
-from ptx_machine import Simulation, assert_passes, load, load_resolution, promise
-from ptx_machine.host import missing_tool
 
+from cutegen.machine import Simulation, assert_passes, load, load_resolution, promise
+from cutegen.machine.host import missing_tool
 from cutegen.resolve import resolve_file
 from cutegen.run.shapes import legal_shape
 

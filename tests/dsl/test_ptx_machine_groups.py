@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 
 import torch
 from gemm_specs import COUNTS, LABELS, OFFSETS, PINGPONG, group_fused, group_scaled, resolve_text
-from ptx_machine import Simulation, assert_passes, load_resolution
-from ptx_machine.host import missing_tool
 
+from cutegen.machine import Simulation, assert_passes, load_resolution
+from cutegen.machine.host import missing_tool
 from cutegen.run.case_list import list_cases
 from cutegen.run.guard import guarded_like
 from cutegen.run.subject import Subject

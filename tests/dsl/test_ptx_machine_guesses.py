@@ -29,9 +29,9 @@ from mla_machine import (
     reached,
 )
 from mla_specs import EDGES, MLA
-from ptx_machine import Simulation, assert_passes, load_resolution, run
-from ptx_machine.host import missing_tool
 
+from cutegen.machine import Simulation, assert_passes, load_resolution, run
+from cutegen.machine.host import missing_tool
 from cutegen.runtime.mla_decode.inputs import Draw
 
 pytestmark = [

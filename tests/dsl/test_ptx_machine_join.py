@@ -13,8 +13,9 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 import torch
-from ptx_machine import Simulation
-from ptx_machine.host import missing_tool
+
+from cutegen.machine import Simulation
+from cutegen.machine.host import missing_tool
 
 pytestmark = [
     pytest.mark.dsl,

@@ -11,9 +11,9 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from ptx_machine import Simulation, assert_equal_bits, assert_passes, load, load_resolution, run
-from ptx_machine.host import missing_tool
 
+from cutegen.machine import Simulation, assert_equal_bits, assert_passes, load, load_resolution, run
+from cutegen.machine.host import missing_tool
 from cutegen.render import render_package, write_package
 
 pytestmark = [

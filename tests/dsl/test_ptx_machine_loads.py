@@ -12,10 +12,10 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import CONSTANTS, COUNTS, EDGES, PLAIN, resolve_text
-from ptx_machine import Simulation, assert_passes, load_resolution
-from ptx_machine.host import missing_tool
 
 from cutegen.device.tma import EVICT_FIRST, EVICT_NORMAL
+from cutegen.machine import Simulation, assert_passes, load_resolution
+from cutegen.machine.host import missing_tool
 from cutegen.run.subject import Subject
 
 pytestmark = [

@@ -10,9 +10,9 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from ptx_machine import Simulation, assert_equal_bits, assert_passes, load_resolution
-from ptx_machine.host import missing_tool
 
+from cutegen.machine import Simulation, assert_equal_bits, assert_passes, load_resolution
+from cutegen.machine.host import missing_tool
 from cutegen.runtime.gemm.row_groups import Deal
 
 pytestmark = [

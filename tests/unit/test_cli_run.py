@@ -144,6 +144,7 @@ def test_run_goes_as_far_as_it_can(
 ) -> None:
     pytest.importorskip("cutlass")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cutegen.build.cpu.lacking_for_cpu", lambda: ("no torch: install it",))
     spec = tmp_path / "gemm.yaml"
     spec.write_text(SPEC.read_text() + "portfolio: 1\n")
     assert main(["run", str(spec)]) == 0
@@ -154,7 +155,7 @@ def test_run_goes_as_far_as_it_can(
         ["build", "ok"],
         ["check", "-"],
     ]
-    assert lines[-1].endswith("compiled, not run: no NVIDIA driver: install it")
+    assert lines[-1].endswith("not run: no NVIDIA driver: install it; to execute it on the CPU: no torch: install it")
     assert (tmp_path / "generated" / "gemm" / "plan.py").is_file()
     assert main(["run", str(spec), "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)

@@ -49,6 +49,7 @@ LAYERS = (
     ("cutegen.build",),
     ("cutegen.compat",),
     ("cutegen.run",),
+    ("cutegen.machine",),
     ("cutegen.tune",),
     ("cutegen.report",),
     ("cutegen.cli", "cutegen.__main__"),
@@ -124,7 +125,7 @@ def test_the_package_itself_imports_nothing() -> None:
 
 
 def test_heavy_packages_are_imported_where_they_are_used() -> None:
-    allowed = ("cutegen.runtime", "cutegen.build", "cutegen.compat", "cutegen.run", "cutegen.tune")
+    allowed = ("cutegen.runtime", "cutegen.build", "cutegen.compat", "cutegen.run", "cutegen.machine", "cutegen.tune")
     faults = []
     for name, path in MODULES.items():
         heavy = {i for i in imports(path) if any(prefixed(i, h) for h in HEAVY)}
@@ -195,4 +196,13 @@ def test_what_families_share_imports_none_of_them() -> None:
             own = next((family for folder, family in folders.items() if prefixed(name, folder)), None)
             others = [folder for folder, family in folders.items() if family != own]
             faults += [f"{name} imports {i}" for i in imports(path) if any(prefixed(i, folder) for folder in others)]
+    assert faults == []
+
+
+def test_the_machine_names_no_family() -> None:
+    faults = []
+    for name, path in MODULES.items():
+        if prefixed(name, "cutegen.machine"):
+            faults += [f"{name} imports {i}" for i in imports(path) for f in FAMILIES if f".{f}" in f"{i}."]
+            faults += [f"{name}: {family}" for family in FAMILIES if family in path.read_text(encoding="utf-8")]
     assert faults == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutegen import cache_words
-from cutegen.build import doctor
+from cutegen.build import cpu, doctor
 from cutegen.build.trial import Trial
 from cutegen.cli import main
 from cutegen.runtime import gpu
@@ -25,6 +25,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, driver: Driver, torch: Torch = GOOD
     for module in (gpu, doctor):
         monkeypatch.setattr(module, "probe_driver", lambda: driver)
         monkeypatch.setattr(module, "probe_torch", lambda: torch)
+    monkeypatch.setattr(cpu, "probe_torch", lambda: torch)
     versions = {"nvidia_cutlass_dsl": "4.8.1", f"nvidia_cutlass_dsl_libs_{flavour}": "4.8.1"}
     monkeypatch.setattr(gpu, "distribution_versions", lambda: versions)
 
@@ -146,6 +147,7 @@ def test_doctor_on_a_bare_machine(
         monkeypatch.setattr(module, "distribution_versions", dict)
     monkeypatch.setattr(doctor, "dsl_version", lambda: None)
     monkeypatch.setattr(doctor, "find_nvdisasm", lambda: None)
+    monkeypatch.setattr(cpu.shutil, "which", lambda name: None)
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "not" / "there"))
     rows = run_doctor(capsys)
     assert rows["validate, resolve, lock, pin, render, explain"]["ok"] is True
@@ -154,6 +156,8 @@ def test_doctor_on_a_bare_machine(
         assert remedy in str(rows["build"]["why"])
     assert "no NVIDIA driver" in str(rows["check, bench, tune"]["why"])
     assert "torch is not installed" in str(rows["check, bench, tune"]["why"])
+    for lacking in ("CuTe DSL not installed", "torch is not installed (a CPU build is enough)", "no C compiler (cc)"):
+        assert lacking in str(rows["check --on cpu"]["why"])
     assert rows["cache"]["ok"] is True
     assert not (tmp_path / "not").exists()
 
@@ -165,10 +169,12 @@ def test_doctor_on_a_good_machine(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(doctor, "dsl_version", lambda: (4, 9, 0))
     monkeypatch.setattr(doctor, "try_compiler", lambda arch: Trial("", 1.5))
     monkeypatch.setattr(doctor, "find_nvdisasm", lambda: "/opt/nvdisasm")
+    monkeypatch.setattr(cpu.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setenv("CUTEGEN_CACHE", "0")
     rows = run_doctor(capsys)
     assert rows["check, bench, tune"] == {"command": "check, bench, tune", "ok": True, "why": ""}
+    assert rows["check --on cpu"]["ok"] is True
     assert rows["GPU"]["value"] == "NVIDIA H200 (9.0: sm_90a); NVIDIA A100 (8.0: no kernels for it)"
     assert rows["compiler"]["value"] == "a trial kernel compiles for sm_90a, 1.5 s"
     assert (rows["build"]["ok"], rows["DSL wheels"]["value"]) == (True, "2, all 4.8.1")

@@ -9,12 +9,12 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from ptx_machine.assembler import Assembler  # noqa: E402
-from ptx_machine.floats import from_bits, to_bits  # noqa: E402
-from ptx_machine.machine import Launch, Machine  # noqa: E402
-from ptx_machine.memory import GlobalMemory, Region  # noqa: E402
-from ptx_machine.parser import PtxError, parse  # noqa: E402
-from ptx_machine.tensor_map import TensorMap  # noqa: E402
+from cutegen.machine.assembler import Assembler  # noqa: E402
+from cutegen.machine.floats import from_bits, to_bits  # noqa: E402
+from cutegen.machine.machine import Launch, Machine  # noqa: E402
+from cutegen.machine.memory import GlobalMemory, Region  # noqa: E402
+from cutegen.machine.parser import PtxError, parse  # noqa: E402
+from cutegen.machine.tensor_map import TensorMap  # noqa: E402
 
 LANES = 32
 

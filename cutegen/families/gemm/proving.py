@@ -17,6 +17,7 @@ from cutegen.runtime.gemm.plan import KernelPlan
 class GemmProving:
     """What is known of any product; those of groups have a module of their own."""
 
+    guessed_inputs: Sequence[str] = ()
     baselines_for: Mapping[str, str] = {
         "torch.mm": "dense products, and groups of rows without scales",
         "torch.addmm": "dense products whose whole epilogue adds one tensor of their dtype",
@@ -35,6 +36,9 @@ class GemmProving:
         m, n, k, batch = plan.roles
         return Roles(m, n, k, "".join(batch), plan.gathered.of if plan.gathered else "")
 
+    def late_rows(self, plan: KernelPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
+        return {}
+
     def describe_work(self, plan: KernelPlan) -> Mapping[str, Sequence[str]]:
         operands = [a.dtype for a in plan.inputs if isinstance(a, TensorArg) and plan.reduced in a.dims]
         return {
@@ -51,6 +55,9 @@ class DenseProving(GemmProving):
 
     def list_problems(self, plan: KernelPlan) -> Iterator[Problem]:
         return self._space(plan).list_problems(plan.tilings, plan)
+
+    def list_small_problems(self, plan: KernelPlan, sms: int) -> Iterator[Problem]:
+        return self._space(plan).small_problems(plan.tilings, sms, plan)
 
     def name_axes(self, plan: KernelPlan, output: int) -> Sequence[str]:
         m_axis, n_axis, *batch = _axes(plan, output)

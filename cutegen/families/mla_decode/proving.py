@@ -16,6 +16,7 @@ from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 class MlaProving:
     given_draw = Draw("random")
     ragged_draw = Draw("spread")
+    guessed_inputs: Sequence[str] = ("seq_lens",)
     baselines_for: Mapping[str, str] = {
         **dict.fromkeys(("flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd"), "MLA decode with `q: joined`"),
         "paged_read": "MLA decode",
@@ -62,6 +63,33 @@ class MlaProving:
             yield Problem("never cut", dims, None, ("alone",), Draw("long", peaked=True))
         dims = dict(zip(plan.dims, (0, few, low, KEY_BLOCK)))
         yield Problem("no requests", dims, None, ("empty",))
+
+    def list_small_problems(self, plan: MlaPlan, sms: int) -> Iterator[Problem]:
+        low, high = _ends(plan.heads)
+        few, many = _ends(plan.query_len)
+        odd = min(high, low + 1 | 1)
+        long = (sms + 3) * KEY_BLOCK + 5
+        for key in plan.tilings:
+
+            def problem(name: str, draw: Draw, *extents: int, modes: Sequence[Mode] = ("numerics",)) -> Problem:
+                return Problem(name, dict(zip(plan.dims, extents)), key, tuple(modes), draw)  # noqa: B023
+
+            yield problem("edges of blocks", Draw("edges"), sms + 3, few, odd, 2 * KEY_BLOCK + 1)
+            yield problem("requests in parts", Draw("random", peaked=True), sms + 1, few, odd, long)
+            yield problem("one request, many parts", Draw(peaked=True), 1, many, low, long, modes=("strides",))
+            yield problem("pages of a pool of layers", Draw("random", pitch=True), 2, few, high, 2 * KEY_BLOCK + 9)
+            yield problem("fewer keys than tokens", Draw("edges"), 2, many, low, many + 1)
+            yield problem("no keys at all", Draw("empty"), 2, few, low, KEY_BLOCK)
+
+    def late_rows(self, plan: MlaPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
+        """Of the cache, all but the keys before the new tokens."""
+        held = {argument.name: value for argument, value in zip(plan.inputs, inputs)}
+        cache, tokens = held["kv_cache"], inputs[0].shape[1]
+        late, page_size = cache.new_ones(cache.shape[:2]).bool(), cache.shape[1]
+        for row, length in zip(held["block_table"].tolist(), held["seq_lens"].tolist()):
+            for first in range(0, length - tokens, page_size):
+                late[row[first // page_size], : length - tokens - first] = False
+        return {"kv_cache": late}
 
     def name_axes(self, plan: MlaPlan, output: int) -> Sequence[str]:
         return [_AXES[dim] for dim in plan.outputs[output].dims]

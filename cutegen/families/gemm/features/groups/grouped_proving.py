@@ -62,6 +62,27 @@ class GroupedProving(GemmProving):
             if not isinstance(plan.dims[dim], int):
                 yield Problem(f"{dim} = 0", {**base, dim: 0}, None, ("empty",))
 
+    def list_small_problems(self, plan: GroupedPlan, sms: int) -> Iterator[Problem]:
+        """Groups of no, one, some and many rows: around the edges of tiles on more than 2 SMs, in several waves."""
+        form = plan.row_groups
+        thorough: tuple[Mode, ...] = tuple(m for m in thorough_modes(plan) if m not in ("stream", "graph", "repeat"))
+        for key, tiling in plan.tilings.items():
+            tile, tk = max(tiling.tile[:2]), tiling.tile[2]
+            step, ring = max(form.align, tile), tiling.stages * tk
+            rows = step // 2 + 37
+
+            def problem(name: str, kind: Kind, groups: int, rows: int, n: int, k: int, *modes: Mode) -> Problem:
+                dims = self.dims(plan, groups, rows, n, k)
+                return Problem(name, dims, key, modes or ("numerics",), Deal(kind, step))  # noqa: B023
+
+            if sms > 2:
+                yield problem("edges of tiles", "edges", sms + 3, rows, tile // 2 + 1, tk + 1)
+                yield problem("a row each", "ones", 2 * sms + 3, step, tile // 2, tk)
+                continue
+            yield problem("ragged", "random", 3, rows, tile + 1, tk + 1, *thorough)
+            yield problem("around the ring", "random", 2, rows, tile // 2 + 1, ring + tk + 1)
+            yield problem("no rows at all", "none", 3, step, tile // 2, tk)
+
     def dims(self, plan: GroupedPlan, groups: int, rows: int, n: int, k: int) -> dict[str, int]:
         """Extents in which each group may have that many rows, as far as the plan's promises go."""
         form, args = plan.row_groups, (*plan.inputs, *plan.outputs)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import (
+from cutegen.machine.assembler import (
+    CTA_BITS,
     CTA_WINDOW,
     LANES,
     PARAMETER_WINDOW,
@@ -20,11 +21,11 @@ from .assembler import (
     put,
     raw,
 )
-from .control import converged
-from .floats import from_bits, to_bits
-from .memory import CHUNK, Operation
-from .parser import Instruction, Memory, PtxError, Register, Symbol
-from .races import Agent, published
+from cutegen.machine.control import converged
+from cutegen.machine.floats import from_bits, to_bits
+from cutegen.machine.memory import CHUNK, Operation
+from cutegen.machine.parser import Instruction, Memory, PtxError, Register, Symbol
+from cutegen.machine.races import SCOPES, Agent, published
 
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
 
@@ -39,13 +40,19 @@ def _shape(ins: Instruction) -> tuple[str, int]:
     return ins.opcode[-1], count
 
 
+def scope_of(ins: Instruction) -> str:
+    """That of a release, an acquire or a fence; `gpu` where none is written."""
+    return next((o for o in ins.opcode if o in SCOPES), "gpu")
+
+
 def split_shared(w: Any, addresses: Any) -> Iterator[tuple[Any, Any, Any]]:
     """(CTA, lanes, addresses within it) of shared::cluster addresses."""
     addresses = addresses.astype(np.int64)
-    if not np.count_nonzero(addresses >= CTA_WINDOW):
-        yield w.cta, slice(None), addresses
+    ranks = addresses >> CTA_BITS
+    first = int(ranks[0])
+    if not np.count_nonzero(ranks != first):
+        yield w.cta if first == w.cta.rank else w.cta.peer(first), slice(None), addresses - first * CTA_WINDOW
         return
-    ranks = addresses // CTA_WINDOW - 1
     for rank in np.unique(ranks):
         lanes = np.flatnonzero(ranks == rank)
         yield w.cta.peer(int(rank)), lanes, addresses[lanes] % CTA_WINDOW
@@ -119,6 +126,7 @@ def _load(asm: Assembler, ins: Instruction) -> Closure:
     if space in ("const", "local"):
         raise PtxError(f"ld.{space} is not simulated")
     slot, offset = asm.place(place, asm.address_type(place))
+    scope = scope_of(ins)
     polls = bool({"acquire", "volatile", "relaxed"} & set(ins.opcode))
 
     def run(w: Any) -> Any:
@@ -126,7 +134,7 @@ def _load(asm: Assembler, ins: Instruction) -> Closure:
         addresses = lanes_of(w, slot, offset)
         values = _gather(w, space, addresses, size, count, polls)
         if polls:
-            w.cta.machine.locations.read(w.agent, addresses, "acquire" in ins.opcode)
+            w.cta.machine.locations.read(w.agent, addresses, "acquire" in ins.opcode, scope)
         for i, (target, width) in enumerate(zip(targets, widths)):
             column = values[:, i]
             if column.dtype != width:
@@ -146,6 +154,7 @@ def _store(asm: Assembler, ins: Instruction) -> Closure:
     dtype = raw(kind)
     slot, offset = asm.place(ins.operands[0], asm.address_type(ins.operands[0]))
     sources = [asm.source(o, kind) for o in asm.items(ins.operands[1])]
+    scope = scope_of(ins)
     signals = bool({"release", "volatile", "relaxed"} & set(ins.opcode))
 
     if "async" in ins.opcode:
@@ -160,7 +169,7 @@ def _store(asm: Assembler, ins: Instruction) -> Closure:
         addresses = lanes_of(w, slot, offset)
         _scatter(w, space, addresses, np.dtype(dtype).itemsize, values, signals)
         if signals:
-            w.cta.machine.locations.write(w.agent, addresses, "release" in ins.opcode)
+            w.cta.machine.locations.write(w.agent, addresses, "release" in ins.opcode, scope)
 
     return run
 
@@ -201,7 +210,7 @@ def _arrival(cta: Any, agent: Agent, places: Any, values: Any, signal: Any) -> O
     return Operation(cta, arrive, f"st.async to {int(places[0])} of CTA {cta.where}")
 
 
-_ATOMIC = {
+_ATOMIC: dict[str, Any] = {
     "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "max": np.maximum,
     "min": np.minimum, "exch": lambda old, new: new, "inc": lambda old, top: np.where(old >= top, 0, old + 1),
     "dec": lambda old, top: np.where((old == 0) | (old > top), top, old - 1),
@@ -229,6 +238,7 @@ def _atomic(asm: Assembler, ins: Instruction) -> Closure:
             return to_bits(_ATOMIC[operation](a, b), base).view(dtype)
         return np.asarray(_ATOMIC[operation](old.view(VIEW[kind]), value.view(VIEW[kind]))).astype(VIEW[kind])
 
+    scope = scope_of(ins)
     acquires, releases = (
         ("acquire" in ins.opcode or "acq_rel" in ins.opcode),
         bool({"release", "acq_rel"} & set(ins.opcode)),
@@ -237,8 +247,8 @@ def _atomic(asm: Assembler, ins: Instruction) -> Closure:
     def run(w: Any) -> None:
         w.agent.pc = w.pc - 1
         addresses = lanes_of(w, slot, offset)
-        w.cta.machine.locations.read(w.agent, addresses, acquires)
-        w.cta.machine.locations.write(w.agent, addresses, releases)
+        w.cta.machine.locations.read(w.agent, addresses, acquires, scope)
+        w.cta.machine.locations.write(w.agent, addresses, releases, scope)
         lanes = np.arange(LANES) if w.mask is None else np.flatnonzero(w.mask)
         found, given = np.zeros((LANES, len(values)), dtype), columns(w, values, dtype)
         # Lanes at different places at once, others one after another.
@@ -267,10 +277,14 @@ def _matrix(asm: Assembler, ins: Instruction) -> Closure:
     def rows(w: Any) -> Any:
         """16-byte chunk of each row, matrix after matrix."""
         addresses = (w.r[slot].astype(np.int64) + offset)[: 8 * len(slots)]
-        if w.mask is not None or np.count_nonzero(addresses % CHUNK) or np.count_nonzero(addresses >= CTA_WINDOW):
+        if (
+            w.mask is not None
+            or np.count_nonzero(addresses % CHUNK)
+            or np.count_nonzero(addresses // CTA_WINDOW != w.cta.rank)
+        ):
             raise PtxError("a matrix row is not at a multiple of 16 bytes of this CTA, or a lane is missing")
         w.agent.pc = w.pc - 1
-        return addresses // CHUNK
+        return addresses % CTA_WINDOW // CHUNK
 
     def turned(matrices: Any) -> Any:
         return np.ascontiguousarray(matrices.reshape(-1, 8, 8).swapaxes(1, 2)) if transposed else matrices
@@ -294,7 +308,8 @@ def _fence(asm: Assembler, ins: Instruction) -> Closure:
         return lambda w: w.cta.shared.fence(w.index)
     if "proxy" in ins.opcode or "mbarrier_init" in ins.opcode:
         return lambda w: None
-    return lambda w: w.agent.fence()
+    scope = {"gl": "gpu"}.get(ins.opcode[-1], scope_of(ins))
+    return lambda w: w.agent.fence(scope)
 
 
 @builds("mapa")
@@ -311,7 +326,7 @@ def _map_address(asm: Assembler, ins: Instruction) -> Closure:
     def run(w: Any) -> None:
         ranks = w.r[rank].astype(dtype)
         inside = (w.r[source] - generic) % window
-        put(w, target, generic + (ranks + dtype(1)) * window + inside)
+        put(w, target, generic + ranks * window + inside)
 
     return run
 
@@ -321,7 +336,7 @@ def _rank_of(asm: Assembler, ins: Instruction) -> Closure:
     target, source = asm.target(ins.operands[0]), asm.source(ins.operands[1], ins.opcode[-1])
 
     def run(w: Any) -> None:
-        ranks = (w.r[source].astype(np.int64) % SHARED_WINDOW) // CTA_WINDOW - 1
-        put(w, target, np.where(ranks < 0, w.cta.rank, ranks).astype(np.uint32))
+        ranks = (w.r[source].astype(np.int64) % SHARED_WINDOW) // CTA_WINDOW
+        put(w, target, ranks.astype(np.uint32))
 
     return run

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .access import lanes_of, split_shared
-from .assembler import LANES, Assembler, Closure
-from .barriers import barriers_of
-from .memory import CHUNK, Operation, check_aligned
-from .parser import Immediate, Instruction, PtxError
-from .races import published
+from cutegen.machine.access import lanes_of, split_shared
+from cutegen.machine.assembler import LANES, Assembler, Closure
+from cutegen.machine.barriers import barriers_of
+from cutegen.machine.memory import CHUNK, Operation, check_aligned
+from cutegen.machine.parser import Immediate, Instruction, PtxError
+from cutegen.machine.races import published
 
 WORD = 4  # bytes of a copy of one f32
 

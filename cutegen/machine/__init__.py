@@ -1,13 +1,14 @@
 """A PTX machine: runs the Hopper kernels of a generated package on the CPU, barriers and asynchronous copies included.
 
-    subject = load(Path("specs/gemm_bf16_sm90a.yaml"), Simulation(sm_count=4, seed=0))
+    subject = load(Path("specs/NAME.yaml"), Simulation(sm_count=4, seed=0))
     assert_passes(subject, {"m": 100, "n": 264, "k": 72})
     d = subject.plan.kernel_fn(a, b)  # CPU tensors
 
-docs/ptx-machine.md tells what it proves and what not.
+`cutegen check --on cpu` runs it; docs/ptx-machine.md tells what it proves and what not. It needs numpy, torch (a CPU
+build is enough) and a C compiler besides CuTe DSL: the extra `cpu`.
 """
 
-from .package import (
+from cutegen.machine.package import (
     Simulation,
     assert_equal_bits,
     assert_passes,
@@ -17,7 +18,7 @@ from .package import (
     run,
     simulate,
 )
-from .parser import PtxError
+from cutegen.machine.parser import PtxError
 
 __all__ = [
     "PtxError",

@@ -1,4 +1,4 @@
-"""Small floating-point formats: bf16, f16, e4m3 and e5m2 to f32 and back, as `cvt` rounds them."""
+"""Small floating-point formats: bf16, f16, e4m3 and e5m2 to f32 and back, as `cvt` rounds; e2m1 and ue8m0 to f32."""
 
 from __future__ import annotations
 
@@ -79,6 +79,10 @@ def _decode(exponent_bits: int, mantissa_bits: int) -> Any:
     return np.where(codes & 0x80, -value, value).astype(np.float32)
 
 
+_POSITIVE = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+E2M1 = np.concatenate([_POSITIVE, -_POSITIVE])  # by their bits
+UE8M0 = np.ldexp(np.float32(1), np.minimum(np.arange(256), 254) - 127).astype(np.float32)
+UE8M0[255] = np.nan
 _BYTES = {"e4m3": _decode(4, 3), "e5m2": _decode(5, 2)}
 _LARGEST = {"e4m3": E4M3_MAX, "e5m2": E5M2_MAX}
 

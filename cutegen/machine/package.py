@@ -7,12 +7,18 @@ import functools
 import sys
 import tempfile
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cutegen.diagnostics import CutegenError
+from cutegen.machine.assembler import Assembler
+from cutegen.machine.host import HostFunction, link
+from cutegen.machine.machine import Machine
+from cutegen.machine.memory import WORDS, GlobalMemory, Region
+from cutegen.machine.parser import PtxError, entry_names, parse
 from cutegen.render import render_package, write_package
 from cutegen.resolve import Resolution, resolve_file
 from cutegen.run.case_list import Case, Mode
@@ -24,12 +30,6 @@ from cutegen.runtime.base import BasePlan
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import OBJECT, PTX, compile_kernel, find_source, instance_key
 
-from .assembler import Assembler
-from .host import HostFunction, link
-from .machine import Machine
-from .memory import WORDS, GlobalMemory, Region
-from .parser import PtxError, parse
-
 
 class Simulation:
     """How launches are run.
@@ -39,7 +39,10 @@ class Simulation:
     that nothing orders. ready: numbers of the arguments that were written before the kernel in front could start. late:
     of the arguments of a launch, the rows of ready ones that were not, as a mask by number. before: of the arguments of
     a launch, what those held that the kernel in front writes and this one may guess, as tensors by number; late rows
-    are NaN then ahead of the wait, instead of an error. machine: the last launch's, to look at afterwards.
+    are NaN then ahead of the wait, instead of an error. apart: every launch starts when the kernel in front has ended,
+    whatever it allows. strict: what a warp reads of or writes to tensor memory is on its way until it waits for that.
+    deadline: of time.monotonic(), when a launch that has not ended is given up. machine: the last
+    launch's, to look at afterwards.
     """
 
     def __init__(
@@ -52,11 +55,19 @@ class Simulation:
         resident: int | None = None,
         late: Callable[..., Mapping[int, Any]] | None = None,
         before: Callable[..., Mapping[int, Any]] | None = None,
+        apart: bool = False,
+        strict: bool = False,
     ) -> None:
+        self.strict = strict
+        self.notes = False  # for a timeline
+        self.deadline: float | None = None
+        self.apart = apart
         self.resident, self.late, self.before = resident, late, before
         self.sm_count, self.seed, self.mutate, self.races, self.ready = sm_count, seed, mutate, races, ready
         self.machine: Machine | None = None
         self.assemblers: list[Assembler] = []  # of all kernels that were launched
+        self.launches = 0
+        self.lacking: list[str] = []  # instructions of the kernels that were loaded which are not simulated
 
     def load_kernel(self, module: str, tiling: Any, arch: str) -> Callable[..., None]:
         """In place of cutegen.runtime.compile.load_kernel: the kernel, compiled or from the cache, on the machine."""
@@ -64,31 +75,49 @@ class Simulation:
         key = instance_key(path.read_text(encoding="utf-8"), module, path, tiling, arch)
         with compile_kernel(KernelCache(default_root()), key, module, tiling, arch) as compiled:
             assert compiled.entry is not None
-            text = compiled.entry.files[PTX].decode()
-            host = _host(compiled.entry.files[OBJECT], text)
+            return self.bind(compiled.entry.files[PTX].decode(), compiled.entry.files[OBJECT])
+
+    def bind(self, text: str, object_code: bytes) -> Callable[..., None]:
+        """A compiled kernel, of its PTX and the object file of its host function, as what launches it here."""
+        host = _host(object_code, text)
         if self.mutate:
             text = self.mutate(text)
-        assemble = functools.cache(lambda shared_bytes: _assembled(text, shared_bytes).fresh())
+        for name in entry_names(text):
+            self.lacking += Assembler(read_program(text, name), 0).unknown
+        assemble = functools.cache(lambda name, shared_bytes: _assembled(text, name, shared_bytes).fresh())
 
         def launch(*values: Any) -> None:
             tensors = [(i, v) for i, v in enumerate(values) if hasattr(v, "data_ptr") and v.numel()]
             late = self.late(*values) if self.late else {}
             before = self.before(*values) if self.before else {}
             regions = [_region(i, v, i in self.ready, late.get(i), before.get(i)) for i, v in tensors]
-            planned = host(values)
-            assembler = assemble(planned.shared_bytes)
-            if assembler not in self.assemblers:
-                self.assemblers.append(assembler)
-            memory = GlobalMemory(regions)
-            resident = self.resident or self.sm_count
-            self.machine = Machine(assembler, planned, memory, self.seed, resident, self.races)
-            self.machine.run()
+            for planned in host(values):
+                if self.apart:
+                    planned = replace(planned, programmatic=False)
+                assembler = assemble(planned.entry, planned.shared_bytes)
+                if assembler not in self.assemblers:
+                    self.assemblers.append(assembler)
+                for region in regions:
+                    region.shadow = None  # of each launch its own
+                self.machine = Machine(
+                    assembler,
+                    planned,
+                    GlobalMemory(regions),
+                    self.seed,
+                    self.resident or self.sm_count,
+                    self.races,
+                    self.deadline,
+                    self.strict,
+                    self.notes,
+                )
+                self.launches += 1
+                self.machine.run()
 
         return launch
 
     def unknown(self) -> list[str]:
-        """Instructions of the launched kernels that are not simulated, reached or not."""
-        return [text for assembler in self.assemblers for text in assembler.unknown]
+        """Instructions of the loaded kernels that are not simulated, reached or not."""
+        return self.lacking
 
     def unreached(self) -> list[str]:
         """Instructions of the launched kernels that no launch executed."""
@@ -101,20 +130,21 @@ class Simulation:
 
 
 # Tests load one kernel many times; reading an MLA kernel takes longer than running it.
-_read = functools.lru_cache(maxsize=4)(parse)
+read_program = functools.lru_cache(maxsize=8)(parse)
 
 
-@functools.lru_cache(maxsize=4)
-def _assembled(text: str, shared_bytes: int) -> Assembler:
-    return Assembler(_read(text), shared_bytes)
+@functools.lru_cache(maxsize=8)
+def _assembled(text: str, name: str, shared_bytes: int) -> Assembler:
+    return Assembler(read_program(text, name), shared_bytes)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=8)
 def _host(object_code: bytes, text: str) -> HostFunction:
     with tempfile.TemporaryDirectory() as folder:
         object_file = Path(folder, OBJECT)
         object_file.write_bytes(object_code)
-        return HostFunction(link(object_file, Path(folder)), _read(text))
+        programs = {name: read_program(text, name) for name in entry_names(text)}
+        return HostFunction(link(object_file, Path(folder)), programs)
 
 
 def _region(index: int, tensor: Any, ready: bool, late: Any = None, before: Any = None) -> Region:
@@ -165,8 +195,8 @@ def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
             raise cause
         type(plan)._refuse(copy, args, values, cause, sms)
 
-    for name in ("compile", "compile_copy"):
-        if hasattr(copy, name):
+    for name in dir(type(copy)):
+        if name.startswith("compile"):  # `compile`, and what a family compiles besides
             setattr(copy, name, for_machine(getattr(copy, name)))
     copy._refuse = refuse  # type: ignore[method-assign]
     copy.device = "cpu"  # type: ignore[misc]

@@ -13,15 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from .parser import Immediate, Instruction, Memory, Operand, Pair, Program, PtxError, Register, Symbol, Vector
+from cutegen.machine.parser import (
+    Immediate,
+    Instruction,
+    Memory,
+    Operand,
+    Pair,
+    Program,
+    PtxError,
+    Register,
+    Symbol,
+    Vector,
+)
 
 LANES = 32
 DYNAMIC_SHARED = 1024  # where an sm_90 CTA's shared memory starts; what is below belongs to the system
 PARAMETER_WINDOW = 1 << 60  # generic addresses of the parameter space
 SHARED_WINDOW = 1 << 61  # generic addresses of shared memory; the offset is a shared::cluster address
-CTA_WINDOW = (
-    1 << 24
-)  # a shared::cluster address is (rank + 1) * CTA_WINDOW + the address within that CTA; mapa makes it
+CTA_BITS = 24
+CTA_WINDOW = 1 << CTA_BITS  # a shared address is rank * CTA_WINDOW + the address within that CTA
 
 RAW = {"pred": np.bool_, "8": np.uint8, "16": np.uint16, "32": np.uint32, "64": np.uint64, "128": np.uint64}
 VIEW: dict[str, Any] = {
@@ -37,6 +47,7 @@ VIEW: dict[str, Any] = {
     "bf16": np.uint16,
     "f16x2": np.uint32,
     "bf16x2": np.uint32,
+    "f32x2": np.float32,
     "pred": np.bool_,
 }
 POISON = {np.uint8: 0xAD, np.uint16: 0x7FAD, np.uint32: 0x7FC0DEAD, np.uint64: 0x7FF8DEAD7FC0DEAD, np.bool_: False}
@@ -59,7 +70,9 @@ def builds(*opcodes: str) -> Callable[[Builder], Builder]:
 @functools.cache
 def raw(kind: str) -> Any:
     """The unsigned numpy type of a PTX type such as s32."""
-    return RAW["pred" if kind == "pred" else {"f16x2": "32", "bf16x2": "32"}.get(kind, kind.lstrip("bsufe"))]
+    return RAW[
+        "pred" if kind == "pred" else {"f16x2": "32", "bf16x2": "32", "f32x2": "64"}.get(kind, kind.lstrip("bsufe"))
+    ]
 
 
 class Assembler:
@@ -72,8 +85,9 @@ class Assembler:
         self.program = program
         self.initial: list[np.ndarray[Any, Any]] = []
         self.slots: dict[object, int] = {}
-        self.specials: dict[str, int] = {}
+        self.specials: dict[Any, int] = {}
         self.unknown: list[str] = []
+        self.set_registers: list[int] = []  # what setmaxnreg asks for
         self.shared: dict[str, int] = {}
         top = DYNAMIC_SHARED
         for name, (align, size) in sorted(program.shared.items(), key=lambda item: item[1][1] == 0):
@@ -136,6 +150,11 @@ class Assembler:
             return self._register(operand.name)
         if isinstance(operand, Immediate):
             bits = operand.bits
+        elif isinstance(operand, Symbol) and operand.name in self.shared:
+            name = f"&{operand.name}"  # its address has the CTA's rank in it
+            index = self.slot((name, dtype), 0, dtype)
+            self.specials[(name, dtype)] = index
+            return index
         elif isinstance(operand, Symbol):
             bits = self.address(operand)
         else:
@@ -168,7 +187,10 @@ class Assembler:
             self.specials[name] = index
             return index
         dtype = raw(declared)
-        return self.slot(name, POISON[dtype], dtype)
+        index = self.slot(name, POISON[dtype], dtype)
+        if declared == "b128" and self.initial[index].ndim == 1:
+            self.initial[index] = np.full((LANES, 2), POISON[dtype], dtype)
+        return index
 
     def items(self, operand: Operand) -> tuple[Operand, ...]:
         return operand.items if isinstance(operand, Vector) else (operand,)
@@ -208,4 +230,9 @@ def columns(w: Any, slots: list[int], dtype: Any) -> Any:
 
 def put(w: Any, slot: int, value: Any) -> None:
     """Stores a result in the active lanes."""
-    w.r[slot] = value if w.mask is None else np.where(w.mask, value, w.r[slot])
+    if w.mask is None:
+        w.r[slot] = value
+    elif w.r[slot].ndim == 2:  # of 128 bits
+        w.r[slot] = np.where(w.mask[:, None], value, w.r[slot])
+    else:
+        w.r[slot] = np.where(w.mask, value, w.r[slot])

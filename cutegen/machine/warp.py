@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, Closure
-from .parser import PtxError
+from cutegen.machine.assembler import LANES, Closure
+from cutegen.machine.parser import PtxError
 
 
 class Warp:
@@ -18,7 +18,12 @@ class Warp:
     comes next has passed. rank: precedence where the scheduler is not fair. inflight: accumulators that WGMMAs have not
     written yet. bulk: groups of bulk copies, oldest first; open_bulk: the one that is not committed. copies: its
     cp.async that no arrival waits for yet. early: the kernel in front may still run. polled: the turn that ended with a
-    look at what another CTA may do, -1 for another end.
+    look at what another CTA may do, -1 for another end. registers: of each thread, once setmaxnreg has set them. pipe:
+    what it issued to the tensor core by tcgen05. tensor_loads, tensor_stores: what those know who waited for its moves
+    of tensor memory, until it does.
+
+    time: the step, in the sense of timeline.py, that it is in. waits: (start, end, what for), and marks: (step, kind of
+    what it issued), where the machine takes notes.
     """
 
     def __init__(self, cta: Any, index: int, code: list[Closure], registers: list[Any]) -> None:
@@ -39,6 +44,13 @@ class Warp:
         self.open_bulk: list[Any] = []
         self.copies: list[Any] = []
         self.polled = -1
+        self.time, self.blocked_since = 0, 0
+        self.waits: list[tuple[int, int, str]] = []
+        self.marks: list[tuple[int, str]] = []
+        self.registers: int | None = None
+        self.pipe: Any = None
+        self.tensor_loads: list[Any] = []
+        self.tensor_stores: list[Any] = []
         self.early = cta.machine.launch.programmatic
 
     def run(self, budget: int) -> None:
@@ -50,6 +62,7 @@ class Warp:
             pc = self.pc
             self.pc = pc + 1
             reached[pc] = 1
+            self.time += 1
             if code[pc](self):
                 return
 
@@ -58,12 +71,23 @@ class Warp:
         self.wait = (waitable, text)
         self.blocked_at = self.pc - 1
         self.pc -= again
+        self.blocked_since = self.time
         waitable.waiters.append(self)
         return True
 
     def resume(self) -> None:
+        machine = self.cta.machine
+        self.time = max(self.time, machine.now() + 1)
+        if machine.notes and self.wait:
+            place = machine.program.place(machine.program.instructions[self.blocked_at].line)
+            self.waits.append((self.blocked_since, self.time, f"{self.wait[1]} {self.wait[0].label()}, at {place}"))
         self.wait = None
-        self.cta.machine.runnable.append(self)
+        machine.runnable.append(self)
+
+    def mark(self, kind: str) -> None:
+        """Notes that it issues asynchronous work."""
+        if self.cta.machine.notes:
+            self.marks.append((self.time, kind))
 
     def check_late(self, read: int | None = None, cached: bool = True) -> None:
         """PtxError: global memory belongs to the kernel in front. read: the address, where it is only read; cached: L1
@@ -113,7 +137,8 @@ class Warp:
 
     def _places(self) -> str:
         instructions = self.cta.machine.program.instructions
-        return ", ".join(f"line {instructions[pc].line}" for pc in self.groups)
+        place = self.cta.machine.program.place
+        return ", ".join(place(instructions[pc].line) for pc in self.groups)
 
     def leave(self, lanes: Any) -> Any:
         """Some lanes exit."""
@@ -132,7 +157,8 @@ class Warp:
 
     def state(self) -> str:
         at = self.blocked_at if self.wait else min(self.pc, len(self.code) - 1)
-        ins = self.cta.machine.program.instructions[at]
+        program = self.cta.machine.program
+        ins = program.instructions[at]
         doing = f"{self.wait[1]} {self.wait[0]}" if self.wait else "runs"
         lanes = "" if self.mask is None else f" with {np.count_nonzero(self.mask)} of {LANES} lanes"
-        return f"{doing}{lanes}, at PTX line {ins.line}: {ins.text[:90]}"
+        return f"{doing}{lanes}, at {program.place(ins.line)}: {ins.text[:90]}"

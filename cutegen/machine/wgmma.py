@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, Assembler, Closure, builds
-from .barriers import Waitable
-from .control import converged
-from .floats import from_bits
-from .memory import CHUNK
-from .parser import Immediate, Instruction, PtxError, Vector
-from .races import Agent, published
+from cutegen.machine.assembler import LANES, Assembler, Closure, builds
+from cutegen.machine.barriers import Waitable
+from cutegen.machine.control import converged
+from cutegen.machine.floats import from_bits
+from cutegen.machine.memory import CHUNK
+from cutegen.machine.parser import Immediate, Instruction, PtxError, Vector
+from cutegen.machine.races import Agent, published
 
 KEPT = 512  # products that a warp may be behind others of its warpgroup
 _LANE = np.arange(LANES)
 _SPANS = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes that a descriptor's swizzle mode repeats after; 0: not swizzled
-_SWIZZLE = {0: 0, 1: 7, 2: 3, 3: 1}
+SWIZZLE = {0: 0, 1: 7, 2: 3, 3: 1}
 _BYTES = {"bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1, "tf32": 4}
 
 
@@ -49,6 +49,9 @@ class Warpgroup(Waitable):
 
     def __str__(self) -> str:
         return f"its warpgroup's products: {self.done} ran, {self.issued} issued per warp"
+
+    def label(self) -> str:
+        return "its warpgroup's products"
 
     def product(self, place: int, shape: Any) -> Product:
         """The next product of the warp at `place`; the first warp that issues it makes it."""
@@ -133,7 +136,8 @@ class Shape:
             a = self._operand(cta, product, a_descriptor, 64, self.a_mn_major, self.a_type)
         else:
             a = np.concatenate([self._registers(group.warps[i], product.parts[i][1]) for i in range(4)])
-        a, b = a * self.signs[0], b * self.signs[1]
+        if self.signs != (1, 1):
+            a, b = a * self.signs[0], b * self.signs[1]
         old = np.zeros((4, 16, self.n), np.int32 if self.integer else np.float32)
         held = [warp.inflight[product.parts[i][0]][0].view(old.dtype) for i, warp in enumerate(group.warps)]
         for place in range(4):
@@ -198,14 +202,14 @@ def _places(descriptor: int, extent: int, mn_major: bool, size: int, k: int) -> 
     if descriptor >> 49 & 7:
         raise PtxError("a WGMMA descriptor with a base offset is not simulated")
     mode = descriptor >> 62
-    offsets = _offsets(mode, descriptor >> 16 & 0x3FFF, descriptor >> 32 & 0x3FFF, extent, mn_major, size, k)
+    offsets = find_offsets(mode, descriptor >> 16 & 0x3FFF, descriptor >> 32 & 0x3FFF, extent, mn_major, size, k)
     address = ((descriptor & 0x3FFF) << 4) + offsets
-    address ^= (address >> 7 & _SWIZZLE[mode]) << 4
+    address ^= (address >> 7 & SWIZZLE[mode]) << 4
     return int(address.min()), int(address.max()) + size, np.unique(address // CHUNK), address // size
 
 
 @functools.cache
-def _offsets(mode: int, leading: int, stride: int, extent: int, mn_major: bool, size: int, k: int) -> Any:
+def find_offsets(mode: int, leading: int, stride: int, extent: int, mn_major: bool, size: int, k: int) -> Any:
     """(extent, k) byte offsets before swizzling: core matrices are 8 rows of 16 bytes, of `span` bytes when swizzled;
     leading and stride (in 16 bytes) say how far the next one is."""
     span, leading, stride = _SPANS[mode], leading * 16, stride * 16

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, VIEW, Assembler, Closure, builds, put
-from .parser import Instruction, PtxError, Symbol
+from cutegen.machine.assembler import LANES, VIEW, Assembler, Closure, builds, put
+from cutegen.machine.parser import Instruction, PtxError, Symbol
 
 LANE = np.arange(LANES)
 
@@ -167,9 +167,9 @@ def _depend(asm: Assembler, ins: Instruction) -> Closure:
     return converged(wait) if ins.opcode[1] == "wait" else lambda w: w.check_late()
 
 
-@builds("setmaxnreg", "prefetch", "prefetchu", "pmevent", "discard", "applypriority", "createpolicy")
+@builds("prefetch", "prefetchu", "pmevent", "discard", "applypriority", "createpolicy")
 def _nothing(asm: Assembler, ins: Instruction) -> Closure:
-    return converged(lambda w: None) if ins.opcode[0] == "setmaxnreg" else lambda w: None
+    return lambda w: None
 
 
 @builds("nanosleep")

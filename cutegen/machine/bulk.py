@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
-from .barriers import Waitable
-from .copies import thread_copy
-from .memory import CHUNK, Operation
-from .parser import Instruction, Memory, PtxError
-from .races import Agent, published
-from .tensor_map import TensorMap, add_bytes, decode
+from cutegen.machine.assembler import CTA_WINDOW, PARAMETER_WINDOW, Assembler, Closure, builds
+from cutegen.machine.barriers import Waitable
+from cutegen.machine.copies import thread_copy
+from cutegen.machine.memory import CHUNK, Operation
+from cutegen.machine.parser import Instruction, Memory, PtxError
+from cutegen.machine.races import Agent, published
+from cutegen.machine.tensor_map import TensorMap, add_bytes, decode
 
 
 class BulkGroup(Waitable):
@@ -23,6 +23,9 @@ class BulkGroup(Waitable):
         super().__init__(actors)
         self.reading = self.open = 0
         self.awaited = False
+
+    def label(self) -> str:
+        return "its bulk stores"
 
     def __str__(self) -> str:
         return f"a bulk group with {self.reading} stores not read and {self.open} not written"
@@ -91,8 +94,10 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
         values = _uniform(w, slots)
         policy = values.pop() if hinted else None
         mask = values.pop() if multicast else None
-        map_address, destination, barrier_at, *start = values
-        tensor_map, start = _tensor_map(w, map_address), tuple(map(_signed, start))
+        map_address, destination, barrier_at, *coordinates = values
+        tensor_map, start = _tensor_map(w, map_address), tuple(map(_signed, coordinates))
+        if tensor_map.kind == "u4":  # elements are taken in pairs
+            start = (start[0] // 2, *start[1:])
         if len(start) != len(tensor_map.dims):
             raise PtxError(f"{len(start)} coordinates for a tensor map of rank {len(tensor_map.dims)}")
         region = w.cta.machine.memory.region(tensor_map.address, tensor_map.address + 1)
@@ -100,13 +105,22 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
         issue_load(
             w, tensor_map.address, destination + to_offset, barrier_at + bar_offset, mask, tensor_map.chunks,
             lambda agent: tensor_map.read(w.cta.machine.memory, start, agent), f"TMA load at {start}",
+            "cta_group::2" in ins.opcode,
         )  # fmt: skip
 
     return run
 
 
 def issue_load(
-    w: Any, source: int, destination: int, barrier: int, mask: int | None, chunks: Any, read: Any, text: str
+    w: Any,
+    source: int,
+    destination: int,
+    barrier: int,
+    mask: int | None,
+    chunks: Any,
+    read: Any,
+    text: str,
+    pair: bool = False,
 ) -> None:
     """One copy for each CTA that gets it. The place is NaN from now on until the data come, one CTA at a time. source:
     an address in the tensor."""
@@ -114,12 +128,17 @@ def issue_load(
     w.agent.pc = w.pc - 1
     agent = w.agent.issue()
     agent.early = w.early
-    ranks = [i for i in range(16) if mask >> i & 1] if mask is not None else [destination // CTA_WINDOW - 1]
+    ranks = [i for i in range(16) if mask >> i & 1] if mask is not None else [destination // CTA_WINDOW]
     for rank in ranks:
-        cta = w.cta if rank < 0 else w.cta.peer(rank)
+        cta = w.cta if rank == w.cta.rank else w.cta.peer(rank)
         goals = chunks(destination % CTA_WINDOW)
         cta.shared.write_async(goals, 0xFF, agent)
-        signal = cta.barrier(barrier % CTA_WINDOW)
+        owner = cta
+        if pair:  # the CTA of the destination's pair that has the parity of the barrier's
+            owner = cta.peer(rank & ~1 | barrier // CTA_WINDOW & 1)
+        elif mask is None and barrier // CTA_WINDOW != rank:
+            raise PtxError("a copy into one CTA that signals a barrier of another")
+        signal = owner.barrier(barrier % CTA_WINDOW)
 
         def arrive(cta: Any = cta, goals: Any = goals, signal: Any = signal) -> None:
             cta.shared.write_async(goals, read(agent), agent)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .access import lanes_of, split_shared, spread
-from .assembler import LANES, Assembler, Closure, builds, put
-from .control import converged
-from .parser import Instruction, PtxError
-from .races import Channel
+from cutegen.machine.access import lanes_of, split_shared, spread
+from cutegen.machine.assembler import LANES, Assembler, Closure, builds, put
+from cutegen.machine.control import converged
+from cutegen.machine.parser import Instruction, PtxError
+from cutegen.machine.races import Channel
 
 
 class Waitable:
@@ -19,6 +19,10 @@ class Waitable:
     def __init__(self, actors: int = 1) -> None:
         self.waiters: list[Any] = []
         self.channel = Channel(actors)
+
+    def label(self) -> str:
+        """What it is, without the state that it is in."""
+        return str(self)
 
     def wake(self) -> None:
         waiters, self.waiters = self.waiters, []
@@ -30,9 +34,13 @@ class Mbarrier(Waitable):
     """expected: arrivals per phase. pending: arrivals still to come in this phase. bytes: transaction bytes announced
     and not arrived; negative when they came before they were announced. phase: number of completed phases."""
 
-    def __init__(self, name: str, expected: int, actors: int) -> None:
+    def __init__(self, name: str, expected: int, actors: int, cta: Any = None) -> None:
         super().__init__(actors)
+        self.cta = cta
         self.name, self.expected, self.pending, self.bytes, self.phase = name, expected, expected, 0, 0
+
+    def label(self) -> str:
+        return f"mbarrier {self.name}"
 
     def arrive(self, count: int, announced: int = 0) -> None:
         self.bytes += announced
@@ -66,6 +74,9 @@ class NamedBarrier(Waitable):
         super().__init__(actors)
         self.name, self.threads, self.warps, self.waiting = name, 0, list[int](), list[Any]()
 
+    def label(self) -> str:
+        return f"named barrier {self.name}"
+
     def arrive(self, warp: Any, threads: int, waits: bool) -> bool:
         """Whether this completes it."""
         if self.warps and threads != self.threads:
@@ -95,6 +106,9 @@ class ClusterBarrier(Waitable):
     def __init__(self, warps: int, actors: int) -> None:
         super().__init__(actors)
         self.live, self.arrived, self.phase = warps, 0, 0
+
+    def label(self) -> str:
+        return "the cluster barrier"
 
     def arrive(self, warp: Any, releases: bool) -> None:
         if releases:
@@ -140,6 +154,7 @@ def _mbarrier(asm: Assembler, ins: Instruction) -> Closure:
     slot, offset = asm.place(operands[0], asm.address_type(operands[0]))
     value = asm.source(operands[1], "u32") if len(operands) > 1 else None
     transaction, releases = "expect_tx" in ins.opcode, "relaxed" not in ins.opcode
+    narrow = "cta" in ins.opcode  # without a scope it is taken for that of the cluster
 
     def amount(w: Any) -> int:
         if value is None:
@@ -164,7 +179,11 @@ def _mbarrier(asm: Assembler, ins: Instruction) -> Closure:
         for barrier, lanes in barriers_of(w, lanes_of(w, slot, offset)):
             if state is not None:
                 put(w, state, np.full(LANES, barrier.phase, np.uint64))
-            barrier.channel.give(w.agent.release() if releases else w.agent.fenced)
+            if narrow and barrier.cta is not w.cta:
+                known = w.agent.fenced["cluster"]
+            else:
+                known = w.agent.release() if releases else w.agent.fenced["cluster"]
+            barrier.channel.give(known)
             barrier.arrive(*((lanes, n * lanes) if transaction else (n * lanes, 0)))
         w.cta.machine.note_event()
 
@@ -180,8 +199,8 @@ def _mbarrier(asm: Assembler, ins: Instruction) -> Closure:
 
 
 def _wait(asm: Assembler, ins: Instruction, blocks: bool) -> Closure:
-    """try_wait suspends the warp until the phase completes. Should nothing else in the grid move, its time limit passes
-    and it answers no, as it may on hardware."""
+    """try_wait suspends the warp until the phase completes, or until its time limit passes and it answers no. That
+    happens when nothing else in the grid moves, and at random in orders that are."""
     target = asm.target(ins.operands[0])
     slot, offset = asm.place(ins.operands[1], asm.address_type(ins.operands[1]))
     by_parity = "parity" in ins.opcode
@@ -207,7 +226,7 @@ def _wait(asm: Assembler, ins: Instruction, blocks: bool) -> Closure:
                 if i == 0 and (inside == inside[0]).all() and (wanted == wanted[0]).all():
                     done[:] = done[0]
                     break
-        if missing and blocks and not w.expired:
+        if missing and blocks and not w.expired and not w.cta.machine.gives_up():
             barrier, token = missing
             return w.block(barrier, f"waits for the phase of parity {token & 1} of", again=True)
         w.expired = False

@@ -5,8 +5,7 @@ copies and products that it issued. A release (an arrival, a barrier, an atomic)
 acquire (a wait, a load) takes it. A copy knows what its warp knew when it was issued, and what it did is known to those
 who waited for it. An access races with an earlier one that its actor does not know of, if one of them writes.
 
-Lanes of a warp are one actor. To know of a copy is to know of those that its warp issued before it. Scopes of fences
-are not told apart.
+Lanes of a warp are one actor. To know of a copy is to know of those that its warp issued before it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from .parser import PtxError
+from cutegen.machine.parser import PtxError
+
+SCOPES = ("cta", "cluster", "gpu")  # of releases, acquires and fences, from narrow to wide
+
+
+def within(scope: str) -> tuple[str, ...]:
+    """The scopes that one of them includes, itself among them; `sys` is as `gpu`."""
+    return SCOPES[: SCOPES.index(scope) + 1] if scope in SCOPES else SCOPES
 
 
 class Agent:
@@ -40,24 +46,30 @@ class Agent:
 
 
 class WarpAgent(Agent):
-    """A warp. copies: the actor of what it issues; issued: how many of them. fenced: what it knew at its last fence;
-    seen: what it read without acquiring it, until a fence does."""
+    """A warp. copies: the actor of what it issues; issued: how many of them. fenced: what it knew at its last fence of
+    each scope or a wider one; seen: what it read without acquiring it, until a fence of that scope does. places: the
+    CTA and the cluster that it is in."""
 
     def __init__(self, index: int, actors: int) -> None:
         super().__init__(2 * index + 1, np.zeros(actors, np.int64), 1)
         self.clock[self.actor] = 1
         self.copies, self.issued = 2 * index + 2, 0
-        self.fenced, self.seen = np.zeros(actors, np.int64), np.zeros(actors, np.int64)
+        self.fenced = {scope: np.zeros(actors, np.int64) for scope in SCOPES}
+        self.seen = {scope: np.zeros(actors, np.int64) for scope in SCOPES}
+        self.places: dict[str, int] = {}
 
     def issue(self) -> Agent:
         """The agent of a copy or product that it issues now."""
         self.issued += 1
         return Agent(self.copies, self.release(), self.issued, self.pc)
 
-    def fence(self) -> None:
+    def fence(self, scope: str) -> None:
         """fence.acq_rel and stronger."""
-        self.acquire(self.seen)
-        self.fenced = self.release()
+        for inner in within(scope):
+            self.acquire(self.seen[inner])
+        known = self.release()
+        for inner in within(scope):
+            self.fenced[inner] = known
 
 
 def published(agent: Agent) -> Any:
@@ -205,21 +217,27 @@ class Channel:
 
 
 class Locations:
-    """Words of global memory that signal: what was handed on through each, by address."""
+    """Words of memory that signal: what was handed on through each, by address, scope, and the CTA or cluster whose
+    scope it is. A release hands on to those in its scope, and an acquire takes from those in its own."""
 
     def __init__(self) -> None:
-        self.known: dict[int, Any] = {}
+        self.known: dict[tuple[int, str, int], Any] = {}
 
-    def read(self, agent: WarpAgent, addresses: Any, acquires: bool) -> None:
+    def read(self, agent: WarpAgent, addresses: Any, acquires: bool, scope: str) -> None:
         for address in addresses.tolist():
-            if (known := self.known.get(address)) is not None:
-                if acquires:
+            for inner in SCOPES:
+                if (known := self.known.get((address, inner, agent.places.get(inner, 0)))) is None:
+                    continue
+                if acquires and inner in within(scope):
                     agent.acquire(known)
                 else:
-                    np.maximum(agent.seen, known, out=agent.seen)
+                    np.maximum(agent.seen[inner], known, out=agent.seen[inner])
 
-    def write(self, agent: WarpAgent, addresses: Any, releases: bool) -> None:
-        given = agent.release() if releases else agent.fenced
-        for address in addresses.tolist():
-            known = self.known.get(address)
-            self.known[address] = given.copy() if known is None else np.maximum(known, given)
+    def write(self, agent: WarpAgent, addresses: Any, releases: bool, scope: str) -> None:
+        released = agent.release() if releases else None
+        for inner in SCOPES:
+            given = agent.fenced[inner] if released is None or inner not in within(scope) else released
+            for address in addresses.tolist():
+                key = (address, inner, agent.places.get(inner, 0))
+                known = self.known.get(key)
+                self.known[key] = given.copy() if known is None else np.maximum(known, given)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .machine import Launch
-from .parser import Program, PtxError
+from cutegen.build.cpu import find_c_compiler, lacking_for_cpu
+from cutegen.machine.machine import Launch
+from cutegen.machine.parser import Program, PtxError
 
 SHIM = Path(__file__).with_name("shim.c")
 CUDA = 2  # dlpack.h, kDLCUDA
@@ -27,7 +27,7 @@ CUDA = 2  # dlpack.h, kDLCUDA
 _DTYPES = {
     "bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "int8": (0, 8), "int32": (0, 32),
     "int64": (0, 64), "uint8": (1, 8), "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8), "bool": (6, 8),
-    "float8_e8m0fnu": (14, 8), "int16": (0, 16),
+    "float8_e8m0fnu": (14, 8), "int16": (0, 16), "float4_e2m1fn_x2": (17, 4),
 }  # fmt: skip
 NONE, INT, FLOAT, TENSOR = 0, 1, 3, 7  # tvm/ffi/c_api.h, TVMFFITypeIndex
 # cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization
@@ -90,12 +90,8 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, cty
 
 
 def missing_tool() -> str | None:
-    """Why host functions cannot be linked here."""
-    return None if compiler() else "there is no C compiler (cc) to link the host function with"
-
-
-def compiler() -> str | None:
-    return shutil.which("cc") or shutil.which("gcc")
+    """Why kernels cannot be executed here; None where they can, once they are compiled."""
+    return "; ".join(lacking_for_cpu()) or None
 
 
 def link(object_file: Path, folder: Path) -> Path:
@@ -120,7 +116,7 @@ def _shim_folder() -> tempfile.TemporaryDirectory[str]:
 
 def _run(verb: str, *arguments: str | Path) -> None:
     """The C compiler; the last argument is the file to write."""
-    command = [compiler() or "cc", *map(str, arguments[:-1]), "-o", str(arguments[-1])]
+    command = [find_c_compiler() or "cc", *map(str, arguments[:-1]), "-o", str(arguments[-1])]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise PtxError(f"the C compiler does not {verb} the host function:\n{done.stderr}")
@@ -133,33 +129,36 @@ def _find_ffi() -> Path:
 
 
 class HostFunction:
-    """A linked host function; a call returns the launch that it would do."""
+    """A linked host function; a call returns the launches that it would do, in order. programs: by the name of the
+    kernel."""
 
-    def __init__(self, library: Path, program: Program) -> None:
+    def __init__(self, library: Path, programs: Mapping[str, Program]) -> None:
         self._ffi = ctypes.CDLL(str(_find_ffi()))
         try:
             self._library = ctypes.CDLL(str(library))
         except OSError as error:
             raise PtxError(f"the host function needs what shim.c does not have: {error}") from error
         self._library.ptx_machine_call.argtypes = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
-        self.program = program
-        self._launch: Launch | None = None
+        self.programs = programs
+        if len(programs) > 1:
+            self._library.ptx_machine_has_several_kernels()
+        self._launches: list[Launch] = []
         self._callback = _CALLBACK(self._record)  # outlives the call
 
-    def __call__(self, values: Sequence[Any]) -> Launch:
+    def __call__(self, values: Sequence[Any]) -> list[Launch]:
         """values: torch tensors (on any device; they are passed as CUDA tensors), ints, floats or None."""
         arguments = (_Any * len(values))()
-        keep = []
+        keep: list[Any] = []
         for slot, value in zip(arguments, values):
             slot.type_index, slot.value = self._pack(value, keep)
         result = _Any()
-        self._launch = None
+        self._launches = []
         self._library.ptx_machine_on_launch(self._callback)
         if self._library.ptx_machine_call(arguments, len(values), ctypes.byref(result)):
             raise PtxError(f"the host function refuses the call: {self._message()}")
-        if self._launch is None:
+        if not self._launches:
             raise PtxError("the host function launched nothing")
-        return self._launch
+        return self._launches
 
     def _pack(self, value: Any, keep: list[Any]) -> tuple[int, int]:
         if value is None:
@@ -171,25 +170,34 @@ class HostFunction:
         code, bits = _DTYPES[str(value.dtype).removeprefix("torch.")]
         extents = (ctypes.c_int64 * value.dim())(*value.shape)
         strides = (ctypes.c_int64 * value.dim())(*value.stride())
-        tensor = _Tensor(value.data_ptr(), CUDA, 0, value.dim(), code, bits, 1, extents, strides, 0)
+        tensor = _Tensor(value.data_ptr(), CUDA, 0, value.dim(), code, bits, 2 if bits == 4 else 1, extents, strides, 0)
         keep += [tensor, extents, strides]
         return TENSOR, ctypes.addressof(tensor)
 
     def _record(self, config: int, kernel: int, arguments: Any) -> int:
         found = _Config.from_address(config)
-        data = bytearray(self.program.parameter_bytes)
-        for i, parameter in enumerate(self.program.parameters.values()):
+        if len(self.programs) == 1:
+            (name,) = self.programs
+        else:
+            name = ctypes.string_at(kernel).decode(errors="replace")
+            if name not in self.programs:
+                return 1
+        program = self.programs[name]
+        data = bytearray(program.parameter_bytes)
+        for i, parameter in enumerate(program.parameters.values()):
             data[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(arguments[i], parameter.size)
         attributes = (_Attribute * found.count).from_address(found.attributes) if found.count else []
         cluster = [tuple(a.value[:3]) for a in attributes if a.id == CLUSTER]
-        self._launch = Launch(
+        launch = Launch(
             tuple(found.grid),
             cluster[0] if cluster else (1, 1, 1),
             tuple(found.block),
             found.shared_bytes,
             bytes(data),
             any(a.id == PROGRAMMATIC and a.value[0] for a in attributes),
+            name,
         )
+        self._launches.append(launch)
         return 0
 
     def _message(self) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .parser import PtxError
-from .races import Agent, Shadow
+from cutegen.machine.parser import PtxError
+from cutegen.machine.races import Agent, Shadow
 
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 CHUNK = 16  # bytes: what stmatrix writes at once, the unit of swizzles and of proxy bookkeeping
@@ -32,7 +32,7 @@ class Region:
         self.shadow: Shadow | None = None
         self.base = low & -CHUNK
         span = -(-(self.high - self.base) // CHUNK) * CHUNK
-        self.bytes = np.frombuffer((ctypes.c_uint8 * span).from_address(self.base), np.uint8)
+        self.bytes: Any = np.frombuffer(memoryview((ctypes.c_uint8 * span).from_address(self.base)), np.uint8)
         self.words = {size: self.bytes.view(dtype) for size, dtype in WORDS.items()}
         self._places: Any = None
 
@@ -147,7 +147,10 @@ def check_aligned(addresses: Any, size: int) -> None:
 
 
 class Operation:
-    """One step of a copy. cta: whose shared memory it uses; run: does it; text: what it is."""
+    """A part of a copy. cta: whose shared memory it uses; run: does it; text: what it is; time: the step, in the sense
+    of timeline.py, in which it was issued."""
+
+    time = 0
 
     def __init__(self, cta: Any, run: Any, text: str) -> None:
         self.cta, self.run, self.text = cta, run, text

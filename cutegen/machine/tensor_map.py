@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from .memory import CHUNK, GlobalMemory
-from .parser import PtxError
-from .races import Agent
+from cutegen.machine.memory import CHUNK, GlobalMemory
+from cutegen.machine.parser import PtxError
+from cutegen.machine.races import Agent
 
 # Element type codes: bytes, and how a reduction sees them.
 _TYPES = {
     0: (1, "u8"), 1: (2, "u16"), 2: (4, "u32"), 3: (4, "s32"), 4: (8, "u64"), 5: (8, "s64"),
-    6: (2, "f16"), 7: (4, "f32"), 8: (4, "f32"), 9: (8, "f64"), 10: (2, "bf16"),
+    6: (2, "f16"), 7: (4, "f32"), 8: (4, "f32"), 9: (8, "f64"), 10: (2, "bf16"), 11: (1, "u4"),
 }  # fmt: skip
 
 
@@ -116,7 +116,7 @@ class TensorMap:
 
 def add_bytes(old: Any, new: Any, kind: str) -> Any:
     """The bytes of old + new, elements of a type each."""
-    from .floats import from_bits, to_bits
+    from cutegen.machine.floats import from_bits, to_bits
 
     if kind in ("bf16", "f16"):
         total = from_bits(old.view(np.uint16), kind) + from_bits(new.view(np.uint16), kind)
@@ -139,11 +139,13 @@ def decode(data: bytes) -> TensorMap:
     for d in range(rank - 1):
         strides.append((words[3 + d] | (words[7] >> 4 * d & 15) << 32) * 16)
     box = [(words[13] >> 24) + 1] + [(words[14] >> 8 * d & 255) + 1 for d in range(rank - 1)]
+    per = 2 if kind == "u4" else 1  # elements of 4 bits are taken in pairs
+    box[0] //= per
     return TensorMap(
         address=words[0] | words[1] << 32,
         element=element,
         kind=kind,
-        dims=tuple(w + 1 for w in words[8 : 8 + rank]),
+        dims=((words[8] + 1) // per, *(w + 1 for w in words[9 : 8 + rank])),
         strides=tuple(strides),
         box=tuple(box),
         swizzle=words[2] >> 13 & 3,

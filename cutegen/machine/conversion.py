@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, SHARED_WINDOW, VIEW, Assembler, Closure, builds, columns, put, raw
-from .floats import from_bits, to_bits
-from .parser import Immediate, Instruction, PtxError
+from cutegen.machine.assembler import LANES, SHARED_WINDOW, VIEW, Assembler, Closure, builds, columns, put, raw
+from cutegen.machine.floats import from_bits, to_bits
+from cutegen.machine.parser import Immediate, Instruction, PtxError
 
 _ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 _PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 
 class PtxError(Exception):
@@ -77,8 +79,9 @@ class Parameter:
 
 @dataclass(slots=True)
 class Program:
-    """labels: instruction index by resolved label. widths: declared register type ("b32") by resolved name.
-    shared: static shared arrays as name -> (align, bytes); 0 bytes: the dynamic one, placed last."""
+    """labels: instruction index by resolved label. types: declared register type ("b32") by resolved name.
+    shared: static shared arrays as name -> (align, bytes); 0 bytes: the dynamic one, placed last. locations: (line of
+    the PTX, file, line in it) of every `.loc`, in order; none where it was compiled without line information."""
 
     entry: str = ""
     parameters: dict[str, Parameter] = field(default_factory=dict)
@@ -88,6 +91,20 @@ class Program:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
+    locations: list[tuple[int, str, int]] = field(default_factory=list)
+
+    def source_of(self, line: int) -> tuple[str, int] | None:
+        """(file, line) of the source that the instruction on a line of the PTX comes from; None: unknown."""
+        at = bisect.bisect_right(self.locations, line, key=lambda location: location[0])
+        if not at:
+            return None
+        _, file, source = self.locations[at - 1]
+        return (file, source) if source else None
+
+    def place(self, line: int) -> str:
+        """ "PTX line 708", and the line of the source where that is known: "PTX line 708 (kernel.py:220)"."""
+        known = self.source_of(line)
+        return f"PTX line {line}" + (f" ({PurePath(known[0]).name}:{known[1]})" if known else "")
 
 
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
@@ -98,18 +115,31 @@ _LABEL = re.compile(r"([$\w]+)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
 _RANGE = re.compile(r"(%?\w+)<(\d+)>$")
 _STATEMENT = re.compile(r"(?:@(!?)([%\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
+_LOCATION = re.compile(r"^[ \t]*\.loc[ \t]+(\d+)[ \t]+(\d+)[^\n]*", re.M)
+_FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"([^"]*)"', re.M)
 _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"-?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+|\d+)[uU]?$")
 
 
-def parse(text: str) -> Program:
-    """PtxError: no single entry, or a statement that is not understood."""
+def entry_names(text: str) -> list[str]:
+    """The kernels of a PTX text."""
+    return [entry[1] for entry in _ENTRY.finditer(text)]
+
+
+def parse(text: str, name: str = "") -> Program:
+    """name: of the entry, which may be left out where there is one. PtxError: there is no such entry, or none alone, or
+    a statement is not understood."""
     text = re.sub(r"//[^\n]*", "", text)
-    entries = list(_ENTRY.finditer(text))
+    files = dict(_FILE.findall(text))
+    lines = enumerate(text.split("\n"), 1)
+    marks = [(i, m) for i, line in lines if ".loc" in line and (m := _LOCATION.match(line))]
+    locations = [(i, files[mark[1]], int(mark[2])) for i, mark in marks]
+    text = _LOCATION.sub("", text)
+    entries = [entry for entry in _ENTRY.finditer(text) if name in ("", entry[1])]
     if len(entries) != 1:
-        raise PtxError(f"the PTX has {len(entries)} entries, expected one")
+        raise PtxError(f"the PTX has {len(entries)} entries{f' of name {name}' if name else ''}, expected one")
     (entry,) = entries
-    program = Program(entry=entry[1])
+    program = Program(entry=entry[1], locations=locations)
     for align, _, bits, name, count in ((m[1], 0, m[2], m[3], m[4]) for m in _SHARED.finditer(text[: entry.start()])):
         program.shared[name] = (int(align or 4), int(count or 0) * int(bits) // 8)
     _read_parameters(program, entry[2])

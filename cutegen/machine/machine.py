@@ -6,24 +6,37 @@ late, immediate or mixed, and in half of the seeds some warps run far ahead of t
 
 from __future__ import annotations
 
+import itertools
 import operator
 import random
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from . import access, arithmetic, bulk, control, conversion  # noqa: F401  (they register instructions)
-from .assembler import DYNAMIC_SHARED, LANES, Assembler
-from .barriers import ClusterBarrier, Mbarrier, NamedBarrier
-from .memory import GlobalMemory, Operation, SharedMemory
-from .parser import PtxError
-from .races import Locations, WarpAgent, actor_count
-from .warp import Warp
-from .wgmma import Warpgroup
+# They register instructions.
+import cutegen.machine.access
+import cutegen.machine.arithmetic
+import cutegen.machine.bulk
+import cutegen.machine.control
+import cutegen.machine.conversion
+import cutegen.machine.launch_control
+import cutegen.machine.mma_sync
+import cutegen.machine.tcgen05  # noqa: F401
+from cutegen.machine.assembler import CTA_WINDOW, DYNAMIC_SHARED, LANES, Assembler
+from cutegen.machine.barriers import ClusterBarrier, Mbarrier, NamedBarrier
+from cutegen.machine.memory import GlobalMemory, Operation, SharedMemory
+from cutegen.machine.parser import PtxError
+from cutegen.machine.races import Locations, WarpAgent, actor_count
+from cutegen.machine.registers import RegisterPool
+from cutegen.machine.tensor_memory import TensorMemory
+from cutegen.machine.warp import Warp
+from cutegen.machine.wgmma import Warpgroup
 
 SPIN_LIMIT = 5000  # turns without any store, arrival or copy, after which polling warps count as deadlocked
 PATIENCE = 100  # turns without any of those, after which a late copy is late enough
+LOOK = 256  # steps from one look at the clock to the next
 _PACES = ("late", "eager", "random")
 _rank = operator.attrgetter("rank")
 
@@ -31,7 +44,8 @@ _rank = operator.attrgetter("rank")
 @dataclass(frozen=True, slots=True)
 class Launch:
     """grid, cluster, block: extents (x, y, z). shared_bytes: dynamic. parameters: the parameter space's bytes.
-    programmatic: it may start before the kernel in front has ended (programmatic dependent launch)."""
+    programmatic: it may start before the kernel in front has ended (programmatic dependent launch). entry: the kernel's
+    name."""
 
     grid: tuple[int, int, int]
     cluster: tuple[int, int, int]
@@ -39,6 +53,7 @@ class Launch:
     shared_bytes: int
     parameters: bytes
     programmatic: bool = False
+    entry: str = ""
 
 
 class Cta:
@@ -58,6 +73,9 @@ class Cta:
             warp.agent = WarpAgent(len(machine.all_warps) - 1, machine.actors)
         self.groups = [Warpgroup(self.warps[i : i + 4], machine.actors) for i in range(0, len(self.warps), 4)]
         self.live = len(self.warps)
+        self.refused = False  # it was told that no cluster is left to take the work of
+        self.tensor = TensorMemory(f"CTA {where}", machine.actors, machine.describe if machine.races else None)
+        self.registers = RegisterPool(self.threads, machine.assembler.set_registers, where, machine.actors)
         self.cluster_barrier: ClusterBarrier
 
     def _registers(self, warp: int) -> list[Any]:
@@ -81,6 +99,10 @@ class Cta:
         values |= {"%cluster_ctarank": self.rank, "%cluster_nctarank": int(np.prod(launch.cluster))}
         values |= {"%dynamic_smem_size": launch.shared_bytes, "%globaltimer": 0, "%clock": 0, "%clock64": 0}
         for name, slot in self.machine.assembler.specials.items():
+            if isinstance(name, tuple):
+                place = self.machine.assembler.shared[name[0][1:]] + self.rank * CTA_WINDOW
+                registers[slot] = np.full(LANES, place, registers[slot].dtype)
+                continue
             if name not in values:
                 raise PtxError(f"the special register {name} is not simulated")
             registers[slot] = np.full(LANES, values[name], registers[slot].dtype)
@@ -97,7 +119,7 @@ class Cta:
         name = f"at shared+{address - DYNAMIC_SHARED} of CTA {self.where}"
         if not 1 <= expected < 1 << 20:
             raise PtxError(f"mbarrier {name} cannot expect {expected} arrivals")
-        self.barriers[address] = Mbarrier(name, expected, self.machine.actors)
+        self.barriers[address] = Mbarrier(name, expected, self.machine.actors, self)
 
     def barrier(self, address: int) -> Mbarrier:
         if address not in self.barriers:
@@ -127,6 +149,8 @@ class Cta:
         for operation in self.machine.pending:
             if operation.cta is self:
                 raise PtxError(f"CTA {self.where} exits while its shared memory is in use: {operation.text}")
+        if self.tensor.sizes:
+            raise PtxError(f"CTA {self.where} exits without having freed its tensor memory: {self.tensor.sizes}")
         for barrier in (*self.named.values(), *self.barriers.values()):
             if isinstance(barrier, NamedBarrier) and barrier.warps:
                 raise PtxError(f"CTA {self.where} exits with arrivals at {barrier}")
@@ -148,8 +172,15 @@ class Machine:
         seed: int = 0,
         resident: int = 1 << 30,
         races: bool = True,
+        deadline: float | None = None,
+        strict: bool = False,
+        notes: bool = False,
     ) -> None:
-        """assembler: of the program, for the launch's shared memory. races: look for what nothing orders."""
+        """assembler: of the program, for the launch's shared memory. races: look for what nothing orders. deadline: of
+        time.monotonic(), when a run that has not ended is given up. strict: a tcgen05.ld reads until the warp's
+        tcgen05.wait::ld, and a tcgen05.st writes until its wait::st. notes: take notes for a timeline."""
+        self.deadline, self.strict, self.notes = deadline, strict, notes
+        self.acting: Warp | Operation | None = None  # whose step it is
         self.assembler, self.program, self.launch, self.memory = assembler, assembler.program, launch, memory
         program = self.program
         if program.threads not in (None, int(np.prod(launch.block))):
@@ -168,6 +199,7 @@ class Machine:
         paces = [self.random.choice(_PACES) for _ in range(3)] if seed > 1 else [_PACES[seed]] * 3
         self.pace = dict(zip(("load", "store", "product"), paces))
         self.skewed = seed > 1 and self.random.random() < 0.5  # some warps are far ahead of others
+        self.impatient = seed > 1
         self.runnable: list[Warp] = []
         self.pending: list[Operation] = []
         self.ctas: list[Cta] = []
@@ -192,6 +224,8 @@ class Machine:
             barrier = ClusterBarrier(sum(len(c.warps) for c in cluster), self.actors)
             for cta in cluster:
                 cta.cluster_barrier = barrier
+                for warp in cta.warps:
+                    warp.agent.places = {"cta": id(cta), "cluster": id(barrier)}
                 self.runnable += cta.warps
 
     def describe(self, actor: int, pc: int) -> str:
@@ -199,7 +233,7 @@ class Machine:
         warp = self.all_warps[(actor - 1) // 2]
         ins = self.program.instructions[pc]
         who = f"{'' if actor % 2 else 'an operation issued by '}warp {warp.index} of CTA {warp.cta.where}"
-        return f"{who} at PTX line {ins.line} ({ins.text[:60]})"
+        return f"{who} at {self.program.place(ins.line)} ({ins.text[:60]})"
 
     def slot_of(self, cta: Cta) -> int:
         return len(self.ctas)
@@ -210,22 +244,36 @@ class Machine:
 
     # -- asynchronous work --
 
+    def now(self) -> int:
+        """The step, in the sense of timeline.py, of whoever acts."""
+        return self.acting.time if self.acting else 0
+
     def submit(self, kind: str, operation: Operation) -> None:
+        operation.time = self.now()
+        if isinstance(self.acting, Warp):
+            self.acting.mark(kind)
         if self.pace[kind] == "eager":
             operation.run()
         else:
             self.pending.append(operation)
 
     def submit_product(self, group: Warpgroup) -> None:
+        for warp in group.warps:
+            warp.mark("product")
         if self.pace["product"] == "eager" or (self.pace["product"] == "random" and self.random.random() < 0.5):
             while group.ready():
                 group.run_next()
+
+    def gives_up(self) -> bool:
+        """Whether a try_wait answers no before its phase is complete."""
+        return self.impatient and self.random.random() < 0.2
 
     def note_event(self) -> None:
         self.last_event, self.expiring = self.turns, False
 
     def _run_pending(self) -> None:
         operation = self.pending.pop(self.random.randrange(len(self.pending)))
+        self.acting = operation
         operation.run()
         self.note_event()
 
@@ -237,7 +285,9 @@ class Machine:
             self._run()
 
     def _run(self) -> None:
-        while True:
+        for step in itertools.count():
+            if self.deadline is not None and not step % LOOK and time.monotonic() > self.deadline:
+                raise PtxError(self._report(PtxError("it did not end in the time that it was given"), None))
             self._start_clusters()
             if not self.ctas:
                 break
@@ -260,7 +310,7 @@ class Machine:
     def _copy_is_next(self) -> bool:
         if self.turns - self.last_event > PATIENCE:  # warps poll for what a copy may bring
             return True
-        return "random" in (self.pace["load"], self.pace["store"]) and self.random.random() < 0.2
+        return "random" in self.pace.values() and self.random.random() < 0.2
 
     def _next_warp(self) -> Warp:
         i = self.random.randrange(len(self.runnable))
@@ -273,6 +323,7 @@ class Machine:
         # Where nothing happened since it looked, it would most likely find what it found.
         if warp.polled < self.last_event or self.random.random() < 0.1:
             warp.polled = -1
+            self.acting = warp
             warp.run(self.random.choice((5, 20, 100, 400)))
         self.turns += 1
         if not warp.exited and warp.wait is None:
@@ -296,7 +347,9 @@ class Machine:
         lines = [str(error)]
         if warp is not None:
             ins = self.program.instructions[max(0, warp.pc - 1)]
-            lines.append(f"in CTA {warp.cta.where} warp {warp.index} at PTX line {ins.line}: {ins.text[:120]}")
+            lines.append(
+                f"in CTA {warp.cta.where} warp {warp.index} at {self.program.place(ins.line)}: {ins.text[:120]}"
+            )
         for cta in self.ctas:
             states: dict[str, list[int]] = {}
             for w in cta.warps:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .assembler import LANES, VIEW, Assembler, Closure, builds, columns, put, raw
-from .floats import half_view, pack_halves, unpack_halves
-from .parser import Immediate, Instruction, PtxError, Vector
+from cutegen.machine.assembler import LANES, VIEW, Assembler, Closure, builds, columns, put, raw
+from cutegen.machine.floats import half_view, pack_halves, unpack_halves
+from cutegen.machine.parser import Immediate, Instruction, PtxError, Vector
 
 
 def _kind(ins: Instruction) -> str:
@@ -86,13 +86,13 @@ def _wide(kind: str) -> Any:
     return np.dtype(VIEW[kind[0] + str(2 * int(kind[1:]))]).type
 
 
-_FLOAT = {
+_FLOAT: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.fmin, "max": np.fmax,
     "abs": np.abs, "neg": np.negative, "rcp": np.reciprocal, "sqrt": np.sqrt, "ex2": np.exp2, "lg2": np.log2,
     "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "rsqrt": lambda a: (1.0 / np.sqrt(a)).astype(a.dtype),
     "fma": _fma, "mad": _fma,
 }  # fmt: skip
-_INTEGER = {
+_INTEGER: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "div": _divide, "rem": _remainder, "min": np.minimum, "max": np.maximum,
     "abs": np.abs, "neg": np.negative, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.invert, "cnot": lambda a: (a == 0).astype(a.dtype),
@@ -124,7 +124,10 @@ def _floating(asm: Assembler, ins: Instruction, name: str, kind: str) -> Closure
     function = _FLOAT[name]
     if "NaN" in ins.opcode:
         function = {"min": np.minimum, "max": np.maximum}[name]
-    if kind in ("f32", "f64"):
+    if name in ("min", "max") and len(ins.operands) == 4:  # of three
+        arity, two = 3, function
+        function = lambda a, b, c: two(two(a, b), c)  # noqa: E731
+    if kind in ("f32", "f64", "f32x2"):
         if "xorsign" in ins.opcode:
             raise PtxError("min and max with xorsign are not simulated")
         if "sat" in ins.opcode:
@@ -283,7 +286,7 @@ def _bits(asm: Assembler, ins: Instruction) -> Closure:
     return _emit(asm, ins, function, (kind,), kind if name == "brev" else "b32")
 
 
-_COMPARE = {
+_COMPARE: dict[str, Any] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
     "num": lambda a, b: ~(np.isnan(a) | np.isnan(b)), "nan": lambda a, b: np.isnan(a) | np.isnan(b),
@@ -323,7 +326,7 @@ def _compare(asm: Assembler, ins: Instruction) -> Closure:
     return run
 
 
-_BOOL = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+_BOOL: dict[str | None, Any] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
 @builds("selp")
@@ -350,7 +353,8 @@ def _move(asm: Assembler, ins: Instruction) -> Closure:
         narrow, dtype = raw(part), raw(kind)
 
         def pack(w: Any) -> None:
-            put(w, target, columns(w, sources, narrow).view(dtype)[:, 0])
+            both = columns(w, sources, narrow).view(dtype)
+            put(w, target, both if kind == "b128" else both[:, 0])
 
         return pack
     if isinstance(destination, Vector):
@@ -365,6 +369,9 @@ def _move(asm: Assembler, ins: Instruction) -> Closure:
         return unpack
     target, slot = asm.target(destination), asm.source(origin, kind)
     timer = getattr(origin, "name", "") in ("%globaltimer", "%clock64", "%clock")
+
+    if kind == "b128":
+        return lambda w: put(w, target, w.r[slot])
 
     def copy(w: Any) -> None:
         r = w.r

@@ -1,0 +1,90 @@
+"""Which cases `check --on cpu` runs: problems small enough to be executed, and large enough to break a kernel."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from cutegen.families.proving import Mode, Problem
+from cutegen.run.case_list import Case
+from cutegen.run.shapes import Shape, complete, product_space
+from cutegen.run.subject import Subject
+
+SM_COUNTS = (2, 4)  # of the GPU that launches are told of: few, so that small problems take several waves
+ON_A_GPU: tuple[Mode, ...] = ("stream", "graph")
+# What an order of a case is expected to take: multiply-adds a second with races looked for, on one core of 2.5 GHz,
+# and what takes time whatever the size.
+RATE, LEAST_SECONDS = 1e8, 0.1
+# Bytes that a case takes for each byte that its kernel moves: copies, guard bands, a float64 reference, and the shadow
+# of who wrote and read each unit.
+BYTES_OF_A_BYTE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCase:
+    """sms: of the GPU that the launch is told of. seconds, bytes: what one order is expected to take, None: unknown."""
+
+    case: Case
+    sms: int
+    seconds: float | None = None
+    bytes: int | None = None
+
+
+def list_cpu_cases(subject: Subject, shapes: Sequence[Shape] = (), every: bool = False) -> list[CpuCase]:
+    """For one tiling of each kernel module, or for every tiling; then `shapes` (the spec's, the user's) on the
+    subject's own choice of tiling."""
+    proving, plan = subject.proving, subject.plan
+    keys = set(subject.tilings) if every or plan is None else _sample(plan)
+    found: list[CpuCase] = []
+    most = max([SM_COUNTS[-1], *(plan.least_sms(key) for key in subject.tilings)] if plan else SM_COUNTS)
+    for sms in SM_COUNTS:
+        problems: Iterator[Problem]
+        if proving:
+            problems = iter(proving.list_small_problems(plan, sms))
+        else:
+            problems = product_space(subject).small_problems(subject.tilings, sms)
+        for problem in problems:
+            if problem.tiling is None or problem.tiling in keys:
+                dims = dict(problem.dims) if plan else complete(subject, problem.dims, str(subject.path))
+                least = max(sms, plan.least_sms(problem.tiling)) if plan and problem.tiling else sms
+                for mode in problem.modes:
+                    found.append(CpuCase(Case(problem.name, dims, mode, problem.tiling, problem.draw), least))
+    for given in (*subject.shapes, *shapes):
+        shape = complete(subject, given, "check shape")
+        draw = proving.given_draw if proving else None
+        found.append(CpuCase(Case("given", shape, "numerics", None, draw), most))
+    return [_estimated(subject, case) for case in found]
+
+
+def _sample(plan: Any) -> set[str]:
+    """The first tiling of each kernel module, where a plan has a table of them: those of one differ in numbers."""
+    modules: Mapping[str, str] = getattr(sys.modules[type(plan).__module__], "MODULES", {})
+    first: dict[str, str] = {}
+    for key in plan.tilings:
+        first.setdefault(modules.get(key, key), key)
+    return set(first.values())
+
+
+def _estimated(subject: Subject, found: CpuCase) -> CpuCase:
+    case = found.case
+    runs = 3 if case.mode == "repeat" else 1
+    try:
+        if subject.plan:
+            flops, moved = subject.plan._algorithmic_flops_bytes(**case.shape)
+        else:
+            flops = moved = 0
+        if all(role in case.shape for role in (subject.roles.m, subject.roles.n, subject.roles.k)):
+            m, n, k = (case.shape[role] for role in (subject.roles.m, subject.roles.n, subject.roles.k))
+            batch = case.shape.get(subject.roles.batch, 1)
+            tile = getattr(subject.tilings.get(case.tiling), "tile", (1, 1, 1))
+            whole = (-(-extent // side) * side for extent, side in zip((m, n, k), tile))  # tiles are computed as such
+            flops = max(flops, 2 * batch * prod(whole))
+            moved = moved or 4 * batch * (m * k + n * k + m * n)
+    except (ArithmeticError, TypeError, ValueError):  # of extents of 0, say
+        return found
+    if not flops:
+        return found
+    return replace(found, seconds=runs * (LEAST_SECONDS + flops / 2 / RATE), bytes=int(moved) * BYTES_OF_A_BYTE)
