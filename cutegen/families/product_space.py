@@ -107,7 +107,8 @@ class ProductSpace:
         for key, tiling in tilings.items():
             tm, tn, tk = tiling.tile
             n_step, k_step = self.steps[roles.n], self.steps[roles.k]
-            waves, ring = math.ceil(WAVES * sms), getattr(tiling, "stages", DEEPEST_RING)
+            waves = math.ceil(WAVES * max(sms, getattr(tiling, "cluster_size", 1)))  # a cluster takes as many SMs
+            ring = getattr(tiling, "stages", DEEPEST_RING)
             wanted: dict[str, tuple[tuple[int, int, int], tuple[Mode, ...]]]
             if sms > 2:
                 wanted = {"tall": ((waves * tm - tm // 2 + 1, tn + n_step, tk + k_step), ("numerics",))}

@@ -286,9 +286,9 @@ class Machine:
 
     def _run(self) -> None:
         for step in itertools.count():
+            self._start_clusters()
             if self.deadline is not None and not step % LOOK and time.monotonic() > self.deadline:
                 raise PtxError(self._report(PtxError("it did not end in the time that it was given"), None))
-            self._start_clusters()
             if not self.ctas:
                 break
             warp = None

@@ -42,11 +42,15 @@ def kernel_frame(problem: GemmProblem, c: Candidate) -> tuple[GemmProblem, Candi
     return transpose(problem), c.vary(**dict(zip(EXCHANGED, _exchanged(c))))
 
 
+def spec_frame(problem: GemmProblem) -> GemmProblem:
+    """The problem in the frame of the spec, whatever the frame of the one given."""
+    return transpose(problem) if problem.transposed else problem
+
+
 @once_each
 def block_passes(problem: GemmProblem) -> Passes:
     """The passes of an epilogue with values of blocks, whatever the frame of the problem."""
-    in_spec = transpose(problem) if problem.transposed else problem
-    found = find_passes(in_spec.kernel_epilogue, problem.mma.accumulator.name == "f32")
+    found = find_passes(spec_frame(problem).kernel_epilogue, problem.mma.accumulator.name == "f32")
     assert isinstance(found, Passes)
     return found
 
