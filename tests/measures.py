@@ -71,7 +71,7 @@ HELD = {
     "% of lines of mla_decode kernels not of templates alone": 16,
     "% of lines of mla_decode kernels wholly from Python": 7,
     "% of characters of mla_decode kernels from Python": 9,
-    "functions entered to render the plain GEMM": 239,
+    "functions entered to render the plain GEMM": 240,
     "import circles": 0,
     "modules in import circles": 0,
     "modules in the largest circle": 0,

@@ -266,8 +266,8 @@ MUTANTS = (
     in_kernel(
         "a token does not see itself",
         f"{DECODE}/softmax.py.jinja",
-        "length - (o.query_len - 1) + token",
-        "length - o.query_len + token",
+        "length - (args.query_len - 1) + token",
+        "length - args.query_len + token",
         MLA,
     ),
     in_kernel(
