@@ -219,7 +219,7 @@ MUTANTS = (
         PARTS,
     ),
     in_kernel(
-        "a part is told before all threads have written it",
+        "a part is signalled before all threads have written it",
         f"{DEVICE}/gemm/k_split.py",
         '    """Tells the parts that wait that all of this group\'s values are written."""\n'
         "    cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)\n",

@@ -1,4 +1,4 @@
-"""What executing compiled kernels on the CPU needs besides CuTe DSL, found without importing any of it."""
+"""What executing compiled kernels on the CPU needs in addition to CuTe DSL, found without importing any of it."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def execute_target(
     allowed: Tolerance | None = None,
     quiet: bool = False,
 ) -> CpuReport:
-    """The check on the CPU. What it is expected to take is told before, unless `quiet`."""
+    """The check on the CPU. Reports first what it is expected to take, unless `quiet`."""
     from cutegen.build.cpu import lacking_for_cpu
     from cutegen.cli.progress import show_bar
     from cutegen.files import write_output

@@ -13,7 +13,7 @@ from cutegen.run.case_list import Case
 from cutegen.run.shapes import Shape, complete, product_space
 from cutegen.run.subject import Subject
 
-SM_COUNTS = (2, 4)  # of the GPU that launches are told of: few, so that small problems take several waves
+SM_COUNTS = (2, 4)  # of the GPU that launches see: few, so that small problems take several waves
 ON_A_GPU: tuple[Mode, ...] = ("stream", "graph")
 # What an order of a case is expected to take: multiply-adds a second with races looked for, on one core of 2.5 GHz,
 # and what takes time whatever the size.
@@ -25,7 +25,7 @@ BYTES_OF_A_BYTE = 24
 
 @dataclass(frozen=True, slots=True)
 class CpuCase:
-    """sms: of the GPU that the launch is told of. seconds, bytes: what one order is expected to take, None: unknown."""
+    """sms: of the GPU that the launch sees. seconds, bytes: what one order is expected to take, None: unknown."""
 
     case: Case
     sms: int

@@ -17,7 +17,7 @@ from cutegen.runtime.command import compare_outputs
 
 
 def execute_plan(plan: BasePlan, dims: Mapping[str, int], sms: int | None) -> int:
-    """In several orders of events. sms: of the GPU that the launch is told of; None: a few. Returns 0, 1 (wrong, a
+    """In several orders of events. sms: of the GPU that the launch sees; None: a few. Returns 0, 1 (wrong, a
     race, a hang) or 2 (it cannot be executed here)."""
     if lacking := lacking_for_cpu():
         print(f"not run: {'; '.join(lacking)}", file=sys.stderr)

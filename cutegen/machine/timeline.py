@@ -1,7 +1,7 @@
 """Roles over time, from what a run on the machine noted: when each warp worked and what it waited for.
 
 Time is in steps: an instruction takes a warp one, and a wait ends at the step in which what it waits for is signalled,
-or what was issued then arrives. Nothing takes longer than something else, so lengths are no times: what can be seen is
+or what was issued then arrives. Nothing takes longer than something else, so lengths are not times: what can be seen is
 who waits for whom, and what may go on at once.
 """
 

@@ -1,5 +1,5 @@
 """A kernel for SM100 on the PTX machine: right in every order of events, by one CTA and by pairs; and breaks of its
-protocol, made in its PTX or its source, are told."""
+protocol, made in its PTX or its source, are reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def told(
     shape: tuple[int, int, int] = SHAPE,
     **options: Any,
 ) -> list[str]:
-    """What is told in each order, "" where the product is right."""
+    """What each order reports, "" where the product is right."""
     import torch
 
     simulation = Simulation(**{"sm_count": 4, "strict": True, "mutate": mutate, **options})
@@ -93,7 +93,7 @@ def test_each_architecture_of_the_family_gives_the_same_code() -> None:
     ],
 )
 def test_accumulators_are_read_until_the_wait(fault: dict[str, Any], strict: bool, said: str) -> None:
-    """What is right by luck of the registers is told in strict mode alone."""
+    """What is right by luck of the registers is reported in strict mode alone."""
     for text in told({**PAIR, **fault}, strict=strict):
         assert re.search(said, text) if said else text == ""
 
@@ -109,7 +109,7 @@ def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
 
 WAIT = r"LAB_WAIT:(?=\s+mbarrier\.try_wait[^}}]*\}}\s+// end inline asm\s+{})[^}}]*DONE:"
 COMMIT = r"(tcgen05\.commit[^\n]*\[%r\d+\+{}\]), %rs\d+;"
-# What is broken in the kernel of pairs; the PTX that is replaced, and by what; how often at most; what is told.
+# What is broken in the kernel of pairs; the PTX that is replaced, and by what; how often at most; what is reported.
 BREAKS = [
     ("no fallback behind a peek", r"bra\.uni\s+LAB_WAIT;", "", 0, "race|wrong|no mbarrier|arrivals, but only"),
     ("the ring's commits are missing", COMMIT.format(24), "", 0, "deadlock"),

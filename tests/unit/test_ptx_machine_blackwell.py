@@ -1,4 +1,4 @@
-"""Blackwell's instructions beside tcgen05, in small programs. Needs numpy and neither CuTe DSL nor a GPU."""
+"""Blackwell's instructions other than tcgen05, in small programs. Needs numpy and neither CuTe DSL nor a GPU."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ DONE:
 
 
 def test_a_wait_may_give_up() -> None:
-    """A loop waits on; who asks once and goes on is told, in orders where it answers no."""
+    """A loop waits on; who asks once and goes on is reported, in orders where it answers no."""
     for seed in range(12):
         memory = np.zeros(4, np.uint32)
         execute(WAIT.format(again="@!%p2 bra AGAIN;"), memory, warps=2, seed=seed)

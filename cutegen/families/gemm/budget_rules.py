@@ -26,7 +26,7 @@ from cutegen.families.gemm.shared_memory import smem_size
 from cutegen.families.refusal import Objection, kib
 from cutegen.families.register_rules import REGISTER_FILE, check_file, most_consumer_registers
 
-# What a consumer needs beside the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
+# What a consumer needs next to the accumulators: descriptors, loop state, one epilogue subtile. Plans with more
 # accumulators than this leaves were seen to spill.
 OTHER_REGISTERS = 32
 # Values of inputs with blocks that OTHER_REGISTERS has room for; with 192 accumulators, 12 values compiled without a
@@ -40,7 +40,7 @@ MMA_REGISTERS = 26
 
 
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
-    """Registers that a consumer needs beside the accumulators: for features; where the epilogue has inputs with blocks,
+    """Registers that a consumer needs next to the accumulators: for features; where the epilogue has inputs with blocks,
     those of a subtile; where it computes values twice, those of a block."""
     features = sum(feature.consumer_registers(problem, c) for feature in FEATURES)
     blocks = max(0, block_values(problem, c) - FREE_BLOCK_VALUES)

@@ -11,7 +11,7 @@ from cutegen.runtime.gemm.pieces import SWIZZLE_ROWS
 
 GATHER_LANES = 8  # threads that copy one row, at most: 128 bytes
 GATHER_WARPS = 2  # that copy rows, where as many have nothing else to do
-# What a gather thread needs beside the rows that it copies: addresses, loop state, barriers. With less, kernels were
+# What a gather thread needs next to the rows that it copies: addresses, loop state, barriers. With less, kernels were
 # seen to spill.
 BESIDE_ROWS = 32
 # Places in a slot that BESIDE_ROWS has room for, and registers of a thread for each further one.
@@ -52,7 +52,7 @@ def gathered_rows(problem: GemmProblem, c: Candidate) -> int:
 
 
 def registers_beside_rows(problem: GemmProblem, c: Candidate) -> int:
-    """Registers of a gather thread beside those of its rows."""
+    """Registers of a gather thread next to those of its rows."""
     places = PLACE_REGISTERS * max(0, gather_places(problem, c) - FREE_PLACES)
     return BESIDE_ROWS + places + SCALED_ROW_REGISTERS * scaled_rows(problem, c)
 
