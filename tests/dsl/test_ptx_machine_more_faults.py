@@ -1,4 +1,4 @@
-"""Breaks of MLA decode's protocol, and of what GEMMs do besides tiles, made in their PTX: each is reported in one of the
+"""Breaks of MLA decode's protocol, and of what GEMMs do besides tiles, made in their PTX: reported in one of the
 first orders of events."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
 
 
 def findings(package: str, tiling: str, problems: list[Any], mutate: Any, **options: Any) -> str:
-    """What is reported of a package in the first order in which anything is, "" where nothing is in any. problems: number
+    """What the first order with a finding reports of a package, "" where none has one. problems: number
     of SMs, extents, and what else decides the inputs."""
     for sms, shape, draw in problems:
         simulation = Simulation(sm_count=sms, mutate=mutate, **options)

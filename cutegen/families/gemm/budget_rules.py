@@ -40,7 +40,7 @@ MMA_REGISTERS = 26
 
 
 def other_registers(problem: GemmProblem, c: Candidate) -> int:
-    """Registers that a consumer needs next to the accumulators: for features; where the epilogue has inputs with blocks,
+    """Registers that a consumer needs next to accumulators: for features; where the epilogue has inputs with blocks,
     those of a subtile; where it computes values twice, those of a block."""
     features = sum(feature.consumer_registers(problem, c) for feature in FEATURES)
     blocks = max(0, block_values(problem, c) - FREE_BLOCK_VALUES)
