@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.machine.assembler import LANES, VIEW, Assembler, Closure, builds, columns, put, raw
-from cutegen.machine.floats import half_view, pack_halves, unpack_halves
+from cutegen.machine.floats import from_bits, half_view, pack_halves, unpack_halves
 from cutegen.machine.parser import Immediate, Instruction, PtxError, Vector
 
 
@@ -104,6 +104,8 @@ _ARITY |= dict.fromkeys(("tanh", "not", "cnot", "popc", "clz", "brev"), 1)
 @builds(*_FLOAT, *_INTEGER)
 def _arithmetic(asm: Assembler, ins: Instruction) -> Closure:
     name, kind = ins.opcode[0], _kind(ins)
+    if kind in ("f16", "bf16") and ins.opcode[-2] == "f32":
+        return _mixed(asm, ins, name, kind)
     if "f" in kind and name not in ("and", "or", "xor", "not"):
         return _floating(asm, ins, name, kind)
     if name in ("mul", "mad"):
@@ -143,6 +145,18 @@ def _floating(asm: Assembler, ins: Instruction, name: str, kind: str) -> Closure
         return pack_halves(np.maximum(result, 0) if relu else result, kind)
 
     return _emit(asm, ins, halves, (half_view(kind),) * arity, half_view(kind))
+
+
+def _mixed(asm: Assembler, ins: Instruction, name: str, kind: str) -> Closure:
+    """add, sub and fma of f32 (sm_100 on) whose sources but the last, of f32, have 16 bits."""
+    if "sat" in ins.opcode:
+        raise PtxError(f"{'.'.join(ins.opcode)} is not simulated")
+    function, halves = _FLOAT[name], _ARITY.get(name, 2) - 1
+
+    def run(*values: Any) -> Any:
+        return function(*(from_bits(v, kind).astype(np.float32) for v in values[:-1]), values[-1])
+
+    return _emit(asm, ins, run, ("b16",) * halves + ("f32",), "f32")
 
 
 def _product(asm: Assembler, ins: Instruction, name: str, kind: str) -> Closure:

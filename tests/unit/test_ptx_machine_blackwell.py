@@ -125,6 +125,27 @@ def test_products_with_a_scale_for_each_row() -> None:
     assert np.allclose(found, 1 + from_bits(a, "e4m3") @ from_bits(b, "e4m3").T, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_f32_sums_with_operands_of_16_bits(kind: str) -> None:
+    a, b = to_bits(RANDOM.normal(size=(2, LANES)).astype(np.float32), kind)
+    c = RANDOM.normal(size=LANES).astype(np.float32)
+    x, y = (from_bits(v, kind).astype(np.float32) for v in (a, b))
+    for instruction, expected in (
+        (f"add.f32.{kind} %r20, %rs1, %r9;", x + c),
+        (f"sub.rn.f32.{kind} %r20, %rs1, %r9;", x - c),
+        (f"fma.rn.f32.{kind} %r20, %rs1, %rs2, %r9;", (x.astype(np.float64) * y + c).astype(np.float32)),
+    ):
+        out = np.zeros(LANES, np.float32)
+        body = f"""mul.wide.u32 %rd10, %r0, 2; mul.wide.u32 %rd11, %r0, 4;
+            add.s64 %rd12, %rd0, %rd10; ld.global.b16 %rs1, [%rd12];
+            add.s64 %rd12, %rd1, %rd10; ld.global.b16 %rs2, [%rd12];
+            add.s64 %rd12, %rd2, %rd11; ld.global.b32 %r9, [%rd12];
+            {instruction}
+            add.s64 %rd12, %rd3, %rd11; st.global.b32 [%rd12], %r20;"""
+        execute(body, a, b, c, out)
+        assert (out == expected).all(), instruction
+
+
 # A CTA asks for another's work until nothing is left, and counts for each CTA that it works for. smem: answer, barrier.
 STEAL = """
 .reg .b128 %rq<4>;
