@@ -25,7 +25,7 @@ from cutegen.machine.control import converged
 from cutegen.machine.floats import from_bits, to_bits
 from cutegen.machine.memory import CHUNK, Operation
 from cutegen.machine.parser import Instruction, Memory, PtxError, Register, Symbol
-from cutegen.machine.races import SCOPES, Agent, published
+from cutegen.machine.races import ASYNC, PEERS, SCOPES, Agent, published
 
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
 
@@ -196,7 +196,8 @@ def _store_async(
                 raise PtxError("st.async to one CTA counts at an mbarrier of another")
             if (counts != counts[0]).any():
                 raise PtxError("st.async of a warp to one CTA that counts at several mbarriers is not simulated")
-            w.cta.machine.submit("load", _arrival(cta, agent, inside, values[lanes], cta.barrier(int(counts[0]))))
+            signal = cta.barrier(int(counts[0])).seen_by(ASYNC)
+            w.cta.machine.submit("load", _arrival(cta, agent, inside, values[lanes], signal))
 
     return run
 
@@ -305,11 +306,24 @@ def _matrix(asm: Assembler, ins: Instruction) -> Closure:
 @builds("fence", "membar")
 def _fence(asm: Assembler, ins: Instruction) -> Closure:
     if ins.opcode[1:3] == ("proxy", "async"):
-        return lambda w: w.cta.shared.fence(w.index)
-    if "proxy" in ins.opcode or "mbarrier_init" in ins.opcode:
+        return _fence_async
+    if "mbarrier_init" in ins.opcode:
+        return lambda w: w.cta.show_inits(w.index, ASYNC, PEERS)
+    if "proxy" in ins.opcode:
         return lambda w: None
     scope = {"gl": "gpu"}.get(ins.opcode[-1], scope_of(ins))
-    return lambda w: w.agent.fence(scope)
+
+    def run(w: Any) -> None:
+        w.agent.fence(scope)
+        if scope != "cta":
+            w.cta.show_inits(w.index, PEERS)
+
+    return run
+
+
+def _fence_async(w: Any) -> None:
+    w.cta.shared.fence(w.index)
+    w.cta.show_inits(w.index, ASYNC)
 
 
 @builds("mapa")

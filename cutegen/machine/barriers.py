@@ -10,7 +10,7 @@ from cutegen.machine.access import lanes_of, split_shared, spread
 from cutegen.machine.assembler import LANES, Assembler, Closure, builds, put
 from cutegen.machine.control import converged
 from cutegen.machine.parser import Instruction, PtxError
-from cutegen.machine.races import Channel
+from cutegen.machine.races import ASYNC, PEERS, Channel
 
 
 class Waitable:
@@ -32,15 +32,22 @@ class Waitable:
 
 class Mbarrier(Waitable):
     """expected: arrivals per phase. pending: arrivals still to come in this phase. bytes: transaction bytes announced
-    and not arrived; negative when they came before they were announced. phase: number of completed phases."""
+    and not arrived; negative when they came before they were announced. phase: number of completed phases. hidden: who
+    cannot see its init yet."""
 
     def __init__(self, name: str, expected: int, actors: int, cta: Any = None) -> None:
         super().__init__(actors)
-        self.cta = cta
+        self.cta, self.hidden = cta, {ASYNC, PEERS}
         self.name, self.expected, self.pending, self.bytes, self.phase = name, expected, expected, 0, 0
 
     def label(self) -> str:
         return f"mbarrier {self.name}"
+
+    def seen_by(self, audience: str) -> Mbarrier:
+        """Itself. PtxError: its init is hidden from those."""
+        if audience in self.hidden:
+            raise PtxError(f"{self.label()} is signalled by {audience}, without fence.mbarrier_init since its init")
+        return self
 
     def arrive(self, count: int, announced: int = 0) -> None:
         self.bytes += announced
@@ -140,6 +147,8 @@ def barriers_of(w: Any, addresses: Any) -> list[tuple[Mbarrier, int]]:
     for cta, _, inside in split_shared(w, addresses):
         for offset in inside:
             barrier = cta.barrier(int(offset))
+            if cta is not w.cta:
+                barrier.seen_by(PEERS)
             found[id(barrier)] = (barrier, found.get(id(barrier), (barrier, 0))[1] + 1)
     return list(found.values())
 
@@ -167,7 +176,7 @@ def _mbarrier(asm: Assembler, ins: Instruction) -> Closure:
     def init(w: Any) -> None:
         for cta, _, inside in split_shared(w, lanes_of(w, slot, offset)):
             for address in inside:
-                cta.init_barrier(int(address), amount(w))
+                cta.init_barrier(int(address), amount(w), w.index)
 
     def invalidate(w: Any) -> None:
         for cta, _, inside in split_shared(w, lanes_of(w, slot, offset)):
@@ -266,6 +275,8 @@ def _arrive_cluster(ins: Instruction) -> Closure:
     releases = "relaxed" not in ins.opcode
 
     def run(w: Any) -> None:
+        if releases:
+            w.cta.show_inits(w.index, PEERS)
         w.cta.cluster_barrier.arrive(w, releases)
         w.cta.machine.note_event()
 

@@ -9,7 +9,7 @@ import numpy as np
 from cutegen.machine.assembler import CTA_WINDOW, Assembler, Closure, builds, put
 from cutegen.machine.memory import CHUNK, Operation
 from cutegen.machine.parser import Instruction, PtxError
-from cutegen.machine.races import published
+from cutegen.machine.races import ASYNC, published
 from cutegen.machine.tensor_pipe import lane_values
 
 
@@ -46,7 +46,7 @@ def _try(asm: Assembler, ins: Instruction) -> Closure:
                 w.cta.refused = True
             for cta in ctas:
                 cta.shared.write_async(chunk, words.view(np.uint8), agent)
-                signal = cta.barrier((barrier + bar) % CTA_WINDOW)
+                signal = cta.barrier((barrier + bar) % CTA_WINDOW).seen_by(ASYNC)
                 signal.channel.give(published(agent))
                 signal.complete(CHUNK)
 

@@ -65,6 +65,7 @@ class Cta:
             machine.assembler.shared_bytes, DYNAMIC_SHARED, f"CTA {where}", machine.describe if machine.races else None
         )
         self.barriers: dict[int, Mbarrier] = {}
+        self.hidden_inits: dict[tuple[int, str], list[Mbarrier]] = {}  # by warp and audience
         self.named: dict[int, NamedBarrier] = {}
         self.threads = int(np.prod(machine.launch.block))
         self.warps = [Warp(self, i, machine.assembler.code, self._registers(i)) for i in range(self.threads // LANES)]
@@ -115,11 +116,19 @@ class Cta:
             raise PtxError(f"CTA {self.cluster[rank].where} is addressed by a peer after it has exited")
         return self.cluster[rank]
 
-    def init_barrier(self, address: int, expected: int) -> None:
+    def init_barrier(self, address: int, expected: int, warp: int) -> None:
         name = f"at shared+{address - DYNAMIC_SHARED} of CTA {self.where}"
         if not 1 <= expected < 1 << 20:
             raise PtxError(f"mbarrier {name} cannot expect {expected} arrivals")
-        self.barriers[address] = Mbarrier(name, expected, self.machine.actors, self)
+        self.barriers[address] = barrier = Mbarrier(name, expected, self.machine.actors, self)
+        for audience in barrier.hidden:
+            self.hidden_inits.setdefault((warp, audience), []).append(barrier)
+
+    def show_inits(self, warp: int, *audiences: str) -> None:
+        """Those see from now on which mbarriers the warp has initialised."""
+        for audience in audiences:
+            for barrier in self.hidden_inits.pop((warp, audience), ()):
+                barrier.hidden.discard(audience)
 
     def barrier(self, address: int) -> Mbarrier:
         if address not in self.barriers:

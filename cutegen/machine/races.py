@@ -18,6 +18,8 @@ import numpy as np
 from cutegen.machine.parser import PtxError
 
 SCOPES = ("cta", "cluster", "gpu")  # of releases, acquires and fences, from narrow to wide
+# Whom the init of an mbarrier is hidden from until the warp that did it fences (PTX ISA, membar / fence).
+ASYNC, PEERS = "the async proxy", "other CTAs"
 
 
 def within(scope: str) -> tuple[str, ...]:

@@ -64,6 +64,8 @@ GEMM_BREAKS = [
      "setmaxnreg.dec.sync.aligned.u32 48;", 0, "deadlock: .*\n(.*\n)*.*waits for 2048 registers"),
     ("loads signal the other CTA's barriers", r"(multicast::cluster[^\n]*\{[^}]*\}\], \[%r\d+)\]", r"\1+8]", 0,
      "deadlock|race|arrivals|outstanding|initialised|wrong"),
+    ("no fence of the barriers' init", r"fence\.mbarrier_init\.release\.cluster;", "", 0,
+     "signalled by the async proxy, without fence.mbarrier_init"),
 ]  # fmt: skip
 
 
@@ -85,6 +87,8 @@ MLA_BREAKS = [
     ("slots are never freed", r"mbarrier\.arrive\.shared\.b64\s+%rd\d+, \[%r\d+\+16[08]\], %r\d+;", "", 0, "deadlock"),
     ("parts are read without an acquire", r"ld\.acquire\.gpu", "ld.relaxed.gpu", 0, "race"),
     ("parts are looked for in the own CTA's scope", r"ld\.acquire\.gpu", "ld.acquire.cta", 0, "race"),
+    ("no fence of the barriers' init", r"fence\.mbarrier_init\.release\.cluster;", "", 0,
+     "signalled by the async proxy, without fence.mbarrier_init"),
     ("no wait for the kernel in front", r"griddepcontrol\.wait;", "", 0, "before griddepcontrol.wait"),
 ]  # fmt: skip
 

@@ -145,18 +145,17 @@ BREAKS = [
      "no mbarrier is initialised"),
     ("an arrival too many expected", r"(mbarrier\.init\.shared\.b64\s+\[%r1\+64\]), %r\d+;", r"\1, 9;", 0, "deadlock"),
     ("the other parity", r"xor\.b32\s+(%r\d+), (%r\d+), 1;", r"mov.b32 \1, \2;", 0, "deadlock|race|wrong"),
-    ("no fence of the barriers' init", r"fence\.mbarrier_init\.release\.cluster;", "", 0, ""),
+    ("no fence of the barriers' init", r"fence\.mbarrier_init\.release\.cluster;", "", 0,
+     "signalled by the async proxy, without fence.mbarrier_init"),
+    ("a proxy fence of the barriers' init", r"fence\.mbarrier_init\.release\.cluster;", "fence.proxy.async;", 0,
+     "signalled by other CTAs, without fence.mbarrier_init"),
 ]  # fmt: skip
-MISSED = {"no fence of the barriers' init": "barriers are visible to all CTAs at once"}
 
 
 @pytest.mark.parametrize(("name", "pattern", "by", "count", "said"), BREAKS, ids=[name for name, *_ in BREAKS])
 def test_each_break_is_told(name: str, pattern: str, by: str, count: int, said: str) -> None:
     found = told(PAIR, replacing(pattern, by, count), seeds=range(5))
-    if name in MISSED:
-        assert found == [""] * 5
-    else:
-        assert any(text and re.search(said, text) for text in found), [text[:400] for text in found]
+    assert any(text and re.search(said, text) for text in found), [text[:400] for text in found]
 
 
 @pytest.mark.parametrize(
