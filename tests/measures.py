@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 9,
     "names of several modules": 60,
     "names of several classes": 44,
-    "lines of cutegen/": 55397,
+    "lines of cutegen/": 55494,
     "lines of templates/": 4108,
 }
 

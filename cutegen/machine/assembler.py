@@ -78,7 +78,8 @@ def raw(kind: str) -> Any:
 class Assembler:
     """code: a closure per instruction. initial: the register file that a warp starts with, but for `specials`.
 
-    unknown: instructions that are not simulated. reached: per instruction, whether any launch executed it.
+    unknown: instructions that are not simulated. reached: per instruction, whether any launch executed it. forms: of
+    the products that operands decide, see forms.py.
     """
 
     def __init__(self, program: Program, dynamic_bytes: int) -> None:
@@ -87,6 +88,7 @@ class Assembler:
         self.slots: dict[object, int] = {}
         self.specials: dict[Any, int] = {}
         self.unknown: list[str] = []
+        self.forms: set[str] = set()
         self.set_registers: list[int] = []  # what setmaxnreg asks for
         self.shared: dict[str, int] = {}
         top = DYNAMIC_SHARED
@@ -101,7 +103,7 @@ class Assembler:
     def fresh(self) -> Assembler:
         """The same code, of which nothing was executed yet."""
         copied = copy.copy(self)
-        copied.reached = bytearray(len(self.code))
+        copied.reached, copied.forms = bytearray(len(self.code)), set()
         return copied
 
     def _assemble(self, instruction: Instruction) -> Closure:

@@ -10,6 +10,7 @@ from typing import Any
 
 from cutegen.build.cpu import lacking_for_cpu
 from cutegen.machine.case_list import CpuCase
+from cutegen.machine.forms import describe
 from cutegen.machine.timeline import WarpRow
 from cutegen.machine.worker import (
     MANY,
@@ -100,7 +101,8 @@ class CpuReport:
             yield (inner.name, inner.mode, *said, *cells, f"{seconds:.1f}")
 
     def findings(self) -> Iterator[str]:
-        """Each fault once, with the first order in which it came up, and each reason why a case was not executed."""
+        """Each fault once, with the first order in which it came up, each reason why a case was not executed, and each
+        form of an instruction that is not calibrated."""
         seen: set[str] = set()
         for case, results in zip(self.cases, self.results):
             for result in results:
@@ -109,6 +111,8 @@ class CpuReport:
                         where = f"{case.case.name}, {case.case.mode}, {case.sms} SMs, order {result.order}"
                         yield f"{where}: {result.status}: {text}"
                     seen.add(text)
+        for form in sorted({form for code in self.code for form in code.uncalibrated}):
+            yield describe(form)
 
     def tolerances(self) -> tuple[str, ...]:
         """The tolerance of each output: the largest, which is that of the longest sums."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from cutegen.build.cpu import lacking_for_cpu
 from cutegen.defaults import ORDERS
 from cutegen.machine.case_list import SM_COUNTS
+from cutegen.machine.forms import describe, uncalibrated
 from cutegen.machine.package import Simulation, simulate
 from cutegen.machine.parser import PtxError
 from cutegen.runtime.base import BasePlan
@@ -44,4 +45,6 @@ def execute_plan(plan: BasePlan, dims: Mapping[str, int], sms: int | None) -> in
         results = machine.order_results(kernel.input_tensors, kernel.output_tensors)
         print(f"executed on the CPU, no race, {time.perf_counter() - start:.1f} s")
         code |= compare_outputs(machine, before, results)
+    for form in uncalibrated(simulation.forms()):
+        print(describe(form))
     return code

@@ -32,6 +32,7 @@ def _try(asm: Assembler, ins: Instruction) -> Closure:
         w.agent.pc = w.pc - 1
         agent = w.agent.issue()
         ctas = list(w.cta.cluster) if everywhere else [w.cta]
+        signals = [cta.barrier((barrier + bar) % CTA_WINDOW).seen_by(ASYNC) for cta in ctas]
         chunk = np.array([(answer + to) % CTA_WINDOW // CHUNK])
         for cta in ctas:
             cta.shared.write_async(chunk, 0xFF, agent)
@@ -44,9 +45,8 @@ def _try(asm: Assembler, ins: Instruction) -> Closure:
                 words[:] = (1 | x << 32, y | z << 32)
             elif not spurious:
                 w.cta.refused = True
-            for cta in ctas:
+            for cta, signal in zip(ctas, signals):
                 cta.shared.write_async(chunk, words.view(np.uint8), agent)
-                signal = cta.barrier((barrier + bar) % CTA_WINDOW).seen_by(ASYNC)
                 signal.channel.give(published(agent))
                 signal.complete(CHUNK)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from cutegen.diagnostics import CutegenError
 from cutegen.machine.assembler import Assembler
+from cutegen.machine.forms import executed_forms
 from cutegen.machine.host import HostFunction, link
 from cutegen.machine.machine import Machine
 from cutegen.machine.memory import WORDS, GlobalMemory, Region
@@ -118,6 +119,10 @@ class Simulation:
     def unknown(self) -> list[str]:
         """Instructions of the loaded kernels that are not simulated, reached or not."""
         return self.lacking
+
+    def forms(self) -> set[str]:
+        """Forms of Blackwell's instructions that launches executed."""
+        return set[str]().union(*map(executed_forms, self.assemblers))
 
     def unreached(self) -> list[str]:
         """Instructions of the launched kernels that no launch executed."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from cutegen.machine.assembler import Assembler
 from cutegen.machine.floats import E2M1, UE8M0, from_bits
+from cutegen.machine.forms import product_form
 from cutegen.machine.memory import CHUNK
 from cutegen.machine.parser import Instruction, Memory, PtxError, Vector
 from cutegen.machine.races import Agent
@@ -85,6 +86,8 @@ class MmaForm:
     """What a tcgen05.mma of the program is. flags: what its instruction descriptor says."""
 
     def __init__(self, asm: Assembler, ins: Instruction) -> None:
+        # forms: their texts, by the descriptors that decide them.
+        self.opcode, self.forms = ins.opcode, dict[tuple[int, int, int], str]()
         self.kind = next(o for o in ins.opcode if o.startswith("kind::"))[6:]
         self.group, self.scaled = group_of(ins), "block_scale" in ins.opcode
         if self.kind not in _FORMATS or "ws" in ins.opcode or "sp" in ins.opcode or "ashift" in ins.opcode:
@@ -144,6 +147,7 @@ class MmaForm:
             raise PtxError(f"an instruction descriptor that is not simulated: {flags:#x}")
         a_kind, b_kind = formats[flags >> 7 & 7], formats[flags >> 10 & 7]
         result = "f32" if self.scaled else {0: "f16", 1: "f32", 2: "s32"}[flags >> 4 & 3]
+        self._note_form(w, flags, a, b, f"{a_kind} x {b_kind} -> {result}")
         k = 32 // _BYTES[a_kind]
         share, part = m // len(ctas), n // len(ctas)
         own = lambda c: [w.index] if c is w.cta else []  # noqa: E731
@@ -185,6 +189,13 @@ class MmaForm:
                     new = np.clip(new, -(1 << 31), (1 << 31) - 1)
                 view[place] = new
                 memory.writing[halves, column : column + wide] -= 1
+
+    def _note_form(self, w: Any, flags: int, a: int, b: int, formats: str) -> None:
+        decided = (flags, a >> 61, b >> 61)
+        if decided not in self.forms:
+            m, n = (flags >> 24 & 31) * 16, (flags >> 17 & 63) * 8
+            self.forms[decided] = product_form(self.opcode, m, n, formats, flags, a, b)
+        w.cta.machine.assembler.forms.add(self.forms[decided])
 
     def _scales(self, cta: Any, address: int, first: int, flags: int, extent: int, agent: Agent) -> Any:
         """(extent, k): the scale of each element. That of row i is in lane i % 32, the same in all four parts of 32

@@ -64,11 +64,13 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """A kernel that was executed. unreached: instructions that no case executed, with their lines."""
+    """A kernel that was executed. unreached: instructions that no case executed, with their lines. uncalibrated: forms
+    that were executed, and that no public kernel was right with, see forms.py."""
 
     name: str
     instructions: int
     unreached: tuple[str, ...]
+    uncalibrated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,8 @@ def _status(status: str, detail: Sequence[str]) -> CpuStatus:
 
 
 def _code_of(simulation: Simulation) -> tuple[KernelCode, ...]:
+    from cutegen.machine.forms import executed_forms, uncalibrated
+
     found = []
     for assembler in simulation.assemblers:
         program = assembler.program
@@ -279,5 +283,7 @@ def _code_of(simulation: Simulation) -> tuple[KernelCode, ...]:
             for instruction, reached in zip(program.instructions, assembler.reached)
             if not reached
         )
-        found.append(KernelCode(program.entry, len(program.instructions), missed))
+        found.append(
+            KernelCode(program.entry, len(program.instructions), missed, uncalibrated(executed_forms(assembler)))
+        )
     return tuple(found)

@@ -49,10 +49,20 @@ def told(
     **options: Any,
 ) -> list[str]:
     """What each order reports, "" where the product is right."""
+    simulation = Simulation(**{"sm_count": 4, "strict": True, "mutate": mutate, **options})
+    return execute(simulation, tuple(settings.items()), seeds, shape)
+
+
+def execute(
+    simulation: Simulation,
+    settings: tuple[tuple[str, Any], ...],
+    seeds: Sequence[int] = (0,),
+    shape: tuple[int, int, int] = SHAPE,
+) -> list[str]:
+    """As `told`, on a simulation that can be looked at afterwards."""
     import torch
 
-    simulation = Simulation(**{"sm_count": 4, "strict": True, "mutate": mutate, **options})
-    kernel = simulation.bind(*compiled(tuple(settings.items())))
+    kernel = simulation.bind(*compiled(settings))
     assert simulation.lacking == []
     torch.manual_seed(0)
     m, n, k = shape

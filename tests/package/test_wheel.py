@@ -35,7 +35,8 @@ def test_contents(wheel: zipfile.ZipFile) -> None:
     data = files("templates", ".jinja") | files("specs", ".yaml")
     starters = {name for name in files("cutegen", ".yaml") if name.endswith("/starter.yaml")}
     names = {name for name in files("cutegen", ".json") if name.endswith("/generated_names.json")}
-    other = {"cutegen/py.typed", "cutegen/cli/words.json", "cutegen/machine/shim.c", *names}
+    machine = {"cutegen/machine/forms.txt", "cutegen/machine/shim.c"}
+    other = {"cutegen/py.typed", "cutegen/cli/words.json", *machine, *names}
     assert packed == files("cutegen", ".py") | other | starters | {f"cutegen/_data/{n}" for n in data}
 
 

@@ -153,6 +153,7 @@ mov.u32 %r9, smem;
 setp.ne.b32 %p4, %r0, 0;
 mov.b32 %r1, 1;
 @!%p4 mbarrier.init.shared.b64 [%r9+32], %r1;
+fence.mbarrier_init.release.cluster;
 mov.u32 %r2, %ctaid.x;
 mov.b32 %r8, 0;
 bar.sync 0;
