@@ -74,7 +74,8 @@ class Arch:
 
     smem_bytes: dynamic shared memory one CTA may allocate. registers: 32-bit registers per CTA. max_threads: per CTA.
     mma: the tensor-core instruction; mma_m, mma_n, mma_k_bytes: rows of one instruction, (smallest, largest, step) of
-    its columns, bytes of its K extent. mmas: its kinds by the dtypes of A and B.
+    its columns, bytes of its K extent. mmas: its kinds by the dtypes of A and B. tensor_memory: columns that a CTA has,
+    of 128 lanes of 32 bits, for sums of products; 0: sums are in registers.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Arch:
     mma_n: tuple[int, int, int]
     mma_k_bytes: int
     mmas: Mapping[tuple[str, str], Mma] = field(default_factory=dict, compare=False, repr=False)
+    tensor_memory: int = 0
     opcodes: Opcodes = field(default=Opcodes(), compare=False, repr=False)
 
     @property

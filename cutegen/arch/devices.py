@@ -7,34 +7,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.diagnostics import CutegenError
 from cutegen.dtypes import DType
 from cutegen.runtime.device_rates import RATES, Rates
+
+UNRATED = "write the tiling; cost model, tune and bench of cutegen serve measured GPUs: h100, h200"
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """name: what a spec calls it. rates: its own, see `Rates`."""
+    """name: what a spec calls it. rates: its own, see `Rates`; None where nobody measured them."""
 
     name: str
     arch: str
-    rates: Rates
+    rates: Rates | None
+
+    @property
+    def _rates(self) -> Rates:
+        if self.rates is None:
+            raise CutegenError(f"the rates of {self.name} were not measured", UNRATED, exit_code=2)
+        return self.rates
 
     @property
     def sms(self) -> int:
-        return self.rates.sms
+        return self._rates.sms
 
     @property
     def clock_hz(self) -> int:
-        return self.rates.clock_hz
+        return self._rates.clock_hz
 
     @property
     def hbm_bytes_per_s(self) -> int:
-        return self.rates.hbm_bytes_per_s
+        return self._rates.hbm_bytes_per_s
 
     @property
     def flops_16bit(self) -> int:
         """Dense, per second."""
-        return self.rates.flops_16bit
+        return self._rates.flops_16bit
 
     def flops(self, dtype: DType) -> int:
         """Dense tensor-core operations per second on operands of that dtype: twice as many for half the width."""
@@ -42,9 +51,10 @@ class Device:
 
 
 DEVICES: dict[str, Device] = {name: Device(name, arch, rates) for name, (arch, rates) in RATES.items()}
+DEVICES["b200"] = Device("b200", "sm_100a", None)
 
 
-MOST_SMS = max(d.sms for d in DEVICES.values())
+MOST_SMS = max(rates.sms for _, rates in RATES.values())
 
 
 def default_device(arch: str) -> Device | None:

@@ -65,7 +65,8 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
     )
     if plan.mma:
         yield _mma(plan, facts)
-        yield _waits(plan, facts)
+        if ops.mma_wait:
+            yield _waits(plan, facts)
     if plan.tma_loads:
         yield _present("tma-load", facts.count(ops.tma_load), plan.tma_loads, "operands are not loaded by TMA")
     if plan.multicast:
@@ -146,7 +147,7 @@ def _warnings(facts: Facts) -> Check:
 def _mma(plan: CodePlan, facts: Facts) -> Check:
     kinds = {mma.opcode.partition(".")[0] for mma in plan.mma}
     shapes = {op: n for op, n in facts.opcodes.items() if op.partition(".")[0] in kinds}
-    counts = [sum(n for op, n in shapes.items() if op.startswith(f"{mma.opcode}.")) for mma in plan.mma]
+    counts = [sum(n for op, n in shapes.items() if f"{op}.".startswith(f"{mma.opcode}.")) for mma in plan.mma]
     return Check(
         "mma",
         ", ".join(f"a multiple of {mma.step} {mma.opcode}" for mma in plan.mma),

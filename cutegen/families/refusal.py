@@ -46,7 +46,8 @@ class RuleBook:
     fit: list[Predicate] = field(default_factory=list)
 
     def refusals(self, problem: object, candidate: object, arch: Arch) -> Iterator[Refusal]:
-        """Every rule that refuses the candidate, lazily; what fits is asked once the form is right."""
+        """Every rule of the architecture that refuses the candidate, lazily; what fits is asked once the form is
+        right."""
         formed = True
         for predicate in self.form:
             if refusal := predicate(problem, candidate, arch):
@@ -56,24 +57,26 @@ class RuleBook:
             if refusal := predicate(problem, candidate, arch):
                 yield refusal
 
-    def declare_form(self, rule: Rule, *knobs: str, element: int | None = None) -> Callable[[Check], Predicate]:
+    def declare_form(
+        self, rule: Rule, *knobs: str, element: int | None = None, only: str = ""
+    ) -> Callable[[Check], Predicate]:
         """Register `rule`, and turn a function that returns (reason, advice) into its predicate, which blames
-        `knobs`."""
-        return _declare(self.form, True, rule, knobs, element)
+        `knobs`. only: the architecture that it is a rule of, "" of all."""
+        return _declare(self.form, True, rule, knobs, element, only)
 
-    def declare_fit(self, rule: Rule, *knobs: str) -> Callable[[Check], Predicate]:
+    def declare_fit(self, rule: Rule, *knobs: str, only: str = "") -> Callable[[Check], Predicate]:
         """The same for a rule about what fits."""
-        return _declare(self.fit, False, rule, knobs, None)
+        return _declare(self.fit, False, rule, knobs, None, only)
 
 
 def _declare(
-    tier: list[Predicate], form: bool, rule: Rule, knobs: tuple[str, ...], element: int | None
+    tier: list[Predicate], form: bool, rule: Rule, knobs: tuple[str, ...], element: int | None, only: str
 ) -> Callable[[Check], Predicate]:
     register(rule)
 
     def wrap(check: Check) -> Predicate:
         def predicate(problem: Any, candidate: Any, arch: Arch) -> Refusal | None:
-            found = check(problem, candidate, arch)
+            found = None if only and arch.name != only else check(problem, candidate, arch)
             return Refusal(rule.id, knobs, *found, element, form) if found else None
 
         predicate.__name__ = check.__name__

@@ -148,6 +148,8 @@ class _Settling:
         self.settle(why_tile, tile=c.tile)
         self.settle("goes with the tile", schedule=c.schedule, consumers=c.consumers)
         self.settle(why_cluster, cluster=c.cluster)
+        pairs = 2 if self.arch.tensor_memory and c.cluster[0] == 2 else 1
+        self.settle("goes with the cluster", mma_ctas=pairs)
         every, reason = promotion(self.problem, c, self.arch)
         self.settle(reason, promote_every=every)
 

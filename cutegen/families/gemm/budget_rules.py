@@ -65,7 +65,7 @@ def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
     return most
 
 
-@BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers", "consumers")
+@BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers", "consumers", only="sm_90a")
 def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_file(arch, threads(c), c.producer_registers, c.consumers, c.consumer_registers)
 
@@ -85,6 +85,7 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
     "consumers",
     "schedule",
     *(knob for feature in FEATURES for knob in feature.register_knobs),
+    only="sm_90a",
 )
 def accumulator_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     others = other_registers(problem, c)
@@ -150,6 +151,7 @@ def _needed(problem: GemmProblem, c: Candidate) -> int:
     ),
     "tile",
     "consumers",
+    only="sm_90a",
 )
 def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     needed, launch = c.tile[1] // 2 + MMA_REGISTERS, arch.launch_registers(threads(c))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from cutegen.families.declared_knobs import DeclaredKnob, insert_knobs, insert_structural
+from cutegen.families.gemm.features.cta_pair import knobs as cta_pair
 from cutegen.families.gemm.features.gather import knobs as gather
 from cutegen.families.gemm.features.last_tile import knobs as last_tile
 from cutegen.families.gemm.features.load_ahead import knobs as load_ahead
@@ -27,7 +28,13 @@ Never: TypeAlias = Literal["never"]
 NEVER: Never = "never"
 
 # Knobs that features declare. Candidate has their fields.
-FEATURE_KNOBS: tuple[DeclaredKnob, ...] = (*gather.KNOBS, *split_k.KNOBS, *last_tile.KNOBS, *load_ahead.KNOBS)
+FEATURE_KNOBS: tuple[DeclaredKnob, ...] = (
+    *gather.KNOBS,
+    *split_k.KNOBS,
+    *last_tile.KNOBS,
+    *load_ahead.KNOBS,
+    *cta_pair.KNOBS,
+)
 
 
 class Core(NamedTuple):
@@ -43,7 +50,7 @@ class Core(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidate(gather.Gather, split_k.SplitK, last_tile.LastTile, load_ahead.LoadAhead):
+class Candidate(gather.Gather, split_k.SplitK, last_tile.LastTile, load_ahead.LoadAhead, cta_pair.CtaPair):
     """Every knob with a value; those of features are in their folders.
 
     tile: CTA tile (m, n, k), elements. cluster: CTAs (m, n). stages: slots of the A/B ring; store_stages, load_stages:
@@ -138,6 +145,10 @@ _OWN_STRUCTURAL = (
 STRUCTURAL = insert_structural(_OWN_STRUCTURAL, FEATURE_KNOBS)
 
 
+# What a kernel has whose warpgroups multiply; where sums are in tensor memory they say nothing.
+OF_WARPGROUPS = ("schedule", "consumers", "producer_registers", "consumer_registers")
+
+
 def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
     """Fields that say nothing and are in no lock: no tile is loaded, sums are not promoted; or what a
     feature says of its own."""
@@ -146,6 +157,8 @@ def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
         **{one.knob.field: one.is_idle(problem, c) for one in FEATURE_KNOBS},
         "promote_every": not problem.promotable,
     }
+    if problem.target.tensor_memory:
+        idle |= dict.fromkeys(OF_WARPGROUPS, True)
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 
 

@@ -1,4 +1,4 @@
-"""The code a resolved GEMM is planned to compile to on sm_90a."""
+"""The code a resolved GEMM is planned to compile to."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.arch import ARCHS, Arch
-from cutegen.families.code_plan import CodePlan, MmaPlan
+from cutegen.families.code_plan import CodePlan
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import accumulators, warpgroups_per_tile
+from cutegen.families.gemm.derived import accumulators
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MIN_STAGES
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
@@ -27,17 +28,14 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         )  # fmt: skip
     numbers, arch = tiling.numbers, ARCHS[resolved.arch]
     problem, c = tiling.problem, tiling.candidate
-    m, n, k = numbers.tile
-    sharing = warpgroups_per_tile(c)
-    mma_k = arch.mma_k(problem.a.dtype)
     tiles = problem.kernel_epilogue.tiles
     return CodePlan(
         arch=resolved.arch,
         threads=numbers.threads,
-        registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
-        accumulator_registers=accumulators(problem, c),
+        registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers} - {0})),
+        accumulator_registers=0 if arch.tensor_memory else accumulators(problem, c),
         smem_bytes=numbers.smem_bytes,
-        mma=(MmaPlan(f"{problem.mma.sass}.{arch.mma_m}x{n}x{mma_k}", (m // arch.mma_m // sharing) * (k // mma_k)),),
+        mma=(lowering_of(problem).plan_mma(problem, tiling.framed),),
         tma_loads=len(problem.by_tma) + len(tiles),
         multicast=max(numbers.multicast) > 1,
         pdl_wait=c.pdl_wait,

@@ -13,6 +13,7 @@ from cutegen.families.gemm.candidate import NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
 from cutegen.families.gemm.features.feature_list import FEATURES, as_multiplied, ctas_per_tile
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
+from cutegen.families.gemm.lowering.sm100 import cores as pair_cores
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
@@ -120,7 +121,8 @@ def _list_cores(
     seen: set[Core] = set()
     for swap_ab in (False, True) if shapes or wide or aligned else (False,):
         # Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own.
-        cores = sorted(CORES, key=lambda core: problem.promotable and core[0] == "pingpong")
+        proposed = pair_cores.CORES if problem.target.tensor_memory else CORES
+        cores = sorted(proposed, key=lambda core: problem.promotable and core[0] == "pingpong")
         if shapes:
             columns = (*range(high, FINE_N, -2 * step), *range(FINE_N, low - 1, -step if swap_ab else -2 * step))
             depths = {n: tuple(k for k, most in DEPTHS.items() if n <= most) for n in columns}
@@ -159,6 +161,8 @@ def _clusters(
     Where TMA does not load the rows, none along the other dim: its CTAs would share what each copies. tile: of a core
     for known shapes, which may have wide clusters too."""
     along_rows = 1 if swap_ab else 0
+    if problem.target.tensor_memory:
+        return [*pair_cores.CLUSTERS.items()]
     found = [item for item in CLUSTERS.items() if len(problem.by_tma) > 1 or item[0][1 - along_rows] == 1]
     if tile and problem.groups is None and len(problem.by_tma) > 1:
         found += [item for item in WIDE_CLUSTERS.items() if _shares(problem, swap_ab, tile, item[0])]

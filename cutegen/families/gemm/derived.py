@@ -34,6 +34,8 @@ def threads(c: Candidate) -> int:
 
 def accumulators(problem: GemmProblem, c: Candidate) -> int:
     """Accumulator registers of a consumer thread, those of the part that is being promoted among them."""
+    if problem.target.tensor_memory:
+        return EPILOGUE_COLUMNS[0]  # the sums are in tensor memory: a thread has those of one row of a subtile
     return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c)) + part_registers(problem, c)
 
 
@@ -50,14 +52,14 @@ def part_registers(problem: GemmProblem, c: Candidate) -> int:
 
 def sharing_ctas(c: Candidate, side: str) -> tuple[int, str]:
     """CTAs of a cluster that need the same tile of A ("a") or B ("b"), and the dim that they lie along."""
-    return (c.cluster[1], "n") if side == "a" else (c.cluster[0], "m")
+    return (c.cluster[1], "n") if side == "a" else (c.cluster[0] // c.mma_ctas, "m")
 
 
 def contiguous_extent(problem: GemmProblem, c: Candidate, side: str) -> int:
     """Elements of A ("a") or B ("b") that lie side by side in a tile: of one half, where they are rows that come in
     pairs."""
     rows, columns = output_tile(problem, c)
-    operand, extent = (problem.a, rows) if side == "a" else (problem.b, columns)
+    operand, extent = (problem.a, rows) if side == "a" else (problem.b, columns // c.mma_ctas)
     return c.tile[2] if operand.major == "k" else extent
 
 
@@ -146,13 +148,13 @@ def cuts(problem: GemmProblem, c: Candidate) -> tuple[bool, bool]:
 def slot_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Bytes of one slot of the ring of A and B, and of its scales."""
     tile_m, tile_n, tile_k = c.tile
-    operands = tile_m * problem.a.dtype.bytes + tile_n * problem.b.dtype.bytes
+    operands = tile_m * problem.a.dtype.bytes + tile_n // c.mma_ctas * problem.b.dtype.bytes
     return operands * tile_k + scale_bytes(problem, c)
 
 
 def tma_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Those that TMA writes."""
-    rows = ((problem.a, c.tile[0]), (problem.b, c.tile[1]))
+    rows = ((problem.a, c.tile[0]), (problem.b, c.tile[1] // c.mma_ctas))
     operands = sum(extent * t.dtype.bytes for t, extent in rows if t in problem.by_tma)
     return operands * c.tile[2] + (0 if problem.gathers_row_scale else scale_bytes(problem, c))
 

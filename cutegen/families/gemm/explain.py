@@ -121,7 +121,8 @@ def _problem(resolved: ResolvedGemm) -> Section:
     lines = [f"acc = {left} @ {p.b.name}  ({_sum(resolved)}, contracts {p.k.name})"]
     lines += [line for feature in FEATURES for line in feature.explain_product(p, tilings)]
     lines += [f"{s.name} = {s.text}" for s in p.epilogue.statements]
-    title = f"{resolved.name}: {resolved.default.candidate.schedule} GEMM for {resolved.arch}"
+    kind = "tcgen05" if p.target.tensor_memory else resolved.default.candidate.schedule
+    title = f"{resolved.name}: {kind} GEMM for {resolved.arch}"
     return Section(title, tuple(lines), ("tensor", "dtype", "is"), tuple(rows))
 
 
@@ -150,6 +151,17 @@ def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
     launch = arch.launch_registers(d.threads)
     used = WARPGROUP_THREADS * (c.producer_registers + c.consumers * c.consumer_registers)
     rest = c.consumer_registers - d.accumulator_registers
+    if arch.tensor_memory:
+        n = tiling.numbers
+        return Section(
+            "Tensor memory",
+            (
+                f"{n.accumulators} x {c.tile[1]} of {n.tmem_columns} columns allocated, "
+                f"of {arch.tensor_memory} that there are",
+                f"registers: {launch} a thread, as launched; an epilogue thread has {d.accumulator_registers} sums at "
+                "once",
+            ),
+        )
     return Section(
         "Registers",
         (

@@ -85,6 +85,7 @@ def _with_consumers(c: Candidate, count: int, arch: Arch) -> Candidate:
     ),
     "consumers",
     "schedule",
+    only="sm_90a",
 )
 def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     allowed = CONSUMERS[c.schedule]
@@ -108,6 +109,7 @@ def consumer_count(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
     "consumers",
     "schedule",
     element=0,
+    only="sm_90a",
 )
 def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     m, sharing = c.tile[0], warpgroups_per_tile(c)
@@ -172,7 +174,7 @@ def paired_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | N
     return f"tile n = {n} of a gated product is not a multiple of {step}", _other_extent(problem, c, arch, 1)
 
 
-@BOOK.declare_form(_PAIRED_TILE, "tile", "consumers", "schedule", element=0)
+@BOOK.declare_form(_PAIRED_TILE, "tile", "consumers", "schedule", element=0, only="sm_90a")
 def paired_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     m, sharing = c.tile[0], warpgroups_per_tile(c)
     step = 2 * arch.mma_m * sharing
@@ -287,11 +289,11 @@ def load_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | N
     return f"{c.load_stages} load stages; the ring has 1 to {MAX_STAGES}", "use 2, or leave it `auto`"
 
 
-@BOOK.declare_form(REGISTER_VALUES, "producer_registers", "consumers")
+@BOOK.declare_form(REGISTER_VALUES, "producer_registers", "consumers", only="sm_90a")
 def producer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_value(arch, threads(c), "producer", c.producer_registers)
 
 
-@BOOK.declare_form(REGISTER_VALUES, "consumer_registers", "consumers")
+@BOOK.declare_form(REGISTER_VALUES, "consumer_registers", "consumers", only="sm_90a")
 def consumer_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_value(arch, threads(c), "consumer", c.consumer_registers)

@@ -62,6 +62,8 @@ def hold_portfolio(
         return _kept(
             locked, problem, knobs, written, default, most, lambda fixed: choose(fixed, decided.device), refuse
         )
+    if not decided.device.rates:
+        return Held((), None)
     arch = ARCHS[spec.arch]
     devices = [DEVICES[spec.device]] if spec.device else [d for d in DEVICES.values() if d.arch == spec.arch]
     shapes = grid_of(problem, spec.listed_shapes(problem.m.name))

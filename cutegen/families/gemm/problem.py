@@ -203,6 +203,8 @@ class GemmProblem:
         """The operand of which TMA leaves out rows of m that do not exist; None where tiles of it are always loaded
         whole, or not by TMA."""
         operand = self.b if self.transposed else self.a
+        if self.target.tensor_memory:
+            return None  # the CTAs of a pair count the bytes of both
         return None if self.groups or operand is self.gathered or operand.major != "k" else operand
 
     @cached_property

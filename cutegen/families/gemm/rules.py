@@ -15,6 +15,7 @@ from cutegen.families.gemm import (
 )
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.features import feature_list
+from cutegen.families.gemm.lowering.sm100 import rules as sm100_rules
 from cutegen.families.gemm.orientation import EXCHANGED, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
@@ -28,6 +29,7 @@ __all__ = [
     "load_rules",
     "promotion_rules",
     "refusals",
+    "sm100_rules",
 ]
 
 

@@ -16,6 +16,7 @@ from cutegen.families.gemm.derived import (
     output_tile,
 )
 from cutegen.families.gemm.features.feature_list import FEATURES
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.problem import GemmProblem, once_each
 from cutegen.families.generated_names import tensor_stem
 from cutegen.model.smem import F32, I32, MBARRIER, Element, SmemField, SmemRegion, lay_out, place_fields
@@ -36,7 +37,7 @@ def smem_size(problem: GemmProblem, c: Candidate, stages: int | None = None) -> 
 
 
 SMEM_KNOBS = (
-    "tile", "schedule", "consumers", "store_stages", "load_stages", "scheduler", "promote_every",
+    "tile", "schedule", "consumers", "store_stages", "load_stages", "scheduler", "promote_every", "mma_ctas",
     *(name for feature in FEATURES for name in feature.smem_knobs),
 )  # fmt: skip
 """What the size depends on, besides `stages`."""
@@ -67,6 +68,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
             "ab_barriers", MBARRIER, 2 * c.stages, "2 * t.stages", f"full and empty mbarriers of {c.stages} stages"
         )
     ]
+    fields += lowering_of(problem).list_fields(problem, c)
     for feature in FEATURES:
         fields += feature.list_barriers(c)
     if program.tiles:
@@ -93,7 +95,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
 
     fields += [
         ring("sA", problem.a.dtype, (tile_m, tile_k), c.stages),
-        ring("sB", problem.b.dtype, (tile_n, tile_k), c.stages),
+        ring("sB", problem.b.dtype, (tile_n // c.mma_ctas, tile_k), c.stages),
         *(ring(f"s{tensor_stem(o.name)}", o.dtype, (sub_m, sub_n), c.store_stages, groups) for o in program.outputs),
         *(ring(f"s{tensor_stem(o.name)}", o.dtype, (sub_m, sub_n), c.load_stages) for o in program.tiles),
     ]

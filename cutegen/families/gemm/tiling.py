@@ -16,19 +16,12 @@ from cutegen.families.gemm.derived import (
 )
 from cutegen.families.gemm.features.feature import Buffer
 from cutegen.families.gemm.features.feature_list import FEATURES
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.orientation import kernel_frame
-from cutegen.families.gemm.pipelines import (
-    LOAD_WARP,
-    TILE_LOAD_WARP,
-    consumer_warps,
-    list_barriers,
-    list_pipelines,
-    scheduler_warp,
-)
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.gemm.tiling_numbers import Derived, derive
-from cutegen.model.kernel import IDLE, KernelModel, Role, Warps
+from cutegen.model.kernel import KernelModel
 from cutegen.runtime.gemm.tiling import GemmTiling
 
 
@@ -36,7 +29,8 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
     """The candidate as an instance of `module`."""
     knobs = c
     problem, c = kernel_frame(problem, c)
-    d = derive(problem, c)
+    d, lowering = derive(problem, c), lowering_of(problem)
+    producer_registers, consumer_registers = lowering.set_registers(c)
     numbers = GemmTiling(
         tile=c.tile,
         cluster=c.cluster,
@@ -51,18 +45,18 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
         load_bytes=d.load_bytes,
         consumers=c.consumers,
         threads=d.threads,
-        producer_registers=c.producer_registers,
-        consumer_registers=c.consumer_registers,
+        producer_registers=producer_registers,
+        consumer_registers=consumer_registers,
         smem_bytes=d.smem_bytes,
         raster_along_m=c.raster_order == "along_m",
         raster_group=c.raster_group,
         **_work_numbers(problem, c, d),
     )
     model = KernelModel(
-        roles=_roles(problem, c),
-        pipelines=tuple(list_pipelines(problem, c, d)),
+        roles=lowering.list_roles(problem, c),
+        pipelines=tuple(lowering.list_pipelines(problem, c, d)),
         smem=d.smem,
-        barriers=list_barriers(problem, c),
+        barriers=lowering.list_barriers(problem, c),
     )
     terms, texts = _terms(problem, c), _sources(problem, c)
     sources, formulas = (
@@ -109,7 +103,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "swizzle": f"tma.{problem.a.name}.swizzle, tma.{problem.b.name}.swizzle",
         "stages": "pipeline.stages",
         "stage_bytes": f"{operands} x {{tile_k}}{scales}",
-        "empty_arrivals": "({multicast_a} + {multicast_b} - 1) peers x {warps}",
+        "empty_arrivals": lowering_of(problem).empty_arrivals(c)[1],
         "epilogue_tile": "64 rows x {warpgroups}, {columns}: {widest}",
         "store_stages": "pipeline.epilogue_stages",
         "load_stages": "pipeline.load_stages" if loads else "the epilogue loads no tile",
@@ -122,6 +116,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "raster_along_m": "tiling.raster.order",
         "raster_group": "tiling.raster.group",
         **_work_sources(problem, c),
+        **lowering_of(problem).sources(),
     }
 
 
@@ -138,7 +133,8 @@ def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, A
 
 
 def _feature_numbers(problem: GemmProblem, c: Candidate) -> dict[str, tuple[Any, str]]:
-    return {name: number for feature in FEATURES for name, number in feature.numbers(problem, c).items()}
+    parts = (lowering_of(problem), *FEATURES)
+    return {name: number for part in parts for name, number in part.numbers(problem, c).items()}
 
 
 def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
@@ -164,39 +160,3 @@ def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         "covers": "tile x cluster, transposed: (m, n) of the product" if c.swap_ab else "tile x cluster, (m, n)",
     }
     return {field: sources[field] for field in _work_numbers(problem, c, derive(problem, c))}
-
-
-def _roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
-    scale = [problem.row_scale[0].name] if problem.row_scale and not problem.gathers_row_scale else []
-    loaded = [t.name for t in problem.by_tma] + scale
-    load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
-    load += "".join(feature.loads(problem, c) for feature in FEATURES)
-    roles = [Role(LOAD_WARP, c.producer_registers, load)]
-    if tiles := problem.kernel_epilogue.tiles:
-        what = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"
-        roles.append(Role(TILE_LOAD_WARP, c.producer_registers, what))
-    scheduler = scheduler_warp(problem)
-    first_idle = scheduler.first
-    if c.dynamic:
-        claims = "claims tiles" if c.cluster == (1, 1) else "in CTA 0 of a cluster: claims tiles for all its CTAs"
-        roles.append(Role(scheduler, c.producer_registers, claims))
-        first_idle += 1
-    last = [role for feature in FEATURES for role in feature.list_roles(problem, c)]
-    end = last[0].warps.first if last else WARPS_PER_WARPGROUP
-    if first_idle < end:
-        name = "idle warps" if end - first_idle > 1 or not last else "idle warp"
-        roles.append(Role(Warps(name, first_idle, end - first_idle), c.producer_registers, IDLE))
-    roles += last
-    for group, warps in enumerate(consumer_warps(c)):
-        if c.schedule == "pingpong":
-            does = f"tiles {group}, {group + 2}, {group + 4}, ...: MMA, then its epilogue while the other computes"
-        else:
-            band, first_row = problem.target.mma_m, problem.target.mma_m * group
-            rows = (
-                f"rows {first_row}..{first_row + band - 1} of every {band * c.consumers}"
-                if c.consumers > 1
-                else "all rows"
-            )
-            does = f"{rows} of the tile: MMA, then the epilogue{''.join(f.finishes(c) for f in FEATURES)}"
-        roles.append(Role(warps, c.consumer_registers, does))
-    return tuple(roles)

@@ -15,6 +15,7 @@ from cutegen.families.gemm.derived import (
     warpgroups_per_tile,
 )
 from cutegen.families.gemm.features.feature_list import FEATURES
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.shared_memory import smem_map
 from cutegen.model.smem import SmemRegion
@@ -61,7 +62,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
         accumulator_registers=accumulators(problem, c),
         stage_bytes=tma_bytes(problem, c),
         load_bytes=sum(sub_m * sub_n * o.dtype.bytes for o in problem.kernel_epilogue.tiles),
-        empty_arrivals=(c.multicast_a + c.multicast_b - 1) * WARPS_PER_WARPGROUP * sharing,
+        empty_arrivals=lowering_of(problem).empty_arrivals(c)[0],
         queue_readers=readers if c.dynamic else 0,
         covers=(covers[1], covers[0]) if c.swap_ab else covers,
         smem=regions,

@@ -39,6 +39,7 @@ class GemmTiling:
     scratch: (in all, for each cluster tile).
     box: (rows, columns) of what a CTA's last tile is loaded and stored in at once, in a stage of A. box_bytes: that TMA
     loads for one.
+    mma_ctas: CTAs of one product. accumulators, tmem_columns: sums of a tile in tensor memory, and columns allocated.
     """
 
     tile: tuple[int, int, int]
@@ -68,6 +69,9 @@ class GemmTiling:
     semaphores: tuple[int, int] = (0, 0)
     box: tuple[int, int] = field(default=(0, 0), metadata=SILENT)
     box_bytes: int = field(default=0, metadata=SILENT)
+    mma_ctas: int = field(default=1, metadata=SILENT)
+    accumulators: int = field(default=0, metadata=SILENT)
+    tmem_columns: int = field(default=0, metadata=SILENT)
 
     @property
     def scratch(self) -> tuple[str, ...]:

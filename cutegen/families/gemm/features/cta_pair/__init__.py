@@ -1,0 +1,1 @@
+"""Products that two CTAs compute together."""

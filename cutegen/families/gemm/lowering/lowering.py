@@ -1,0 +1,44 @@
+"""What is asked of an architecture's lowering. Problems and candidates are in the kernel's frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cutegen.families.code_plan import MmaPlan
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.model.kernel import NamedBarrier, Pipeline, Role
+from cutegen.model.smem import SmemField
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.tiling_numbers import Derived
+
+
+class Lowering(Protocol):
+    def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
+        """Those of the warps of a CTA."""
+
+    def list_pipelines(self, problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[Pipeline]:
+        """In the order in which a tile goes through them."""
+
+    def list_barriers(self, problem: GemmProblem, c: Candidate) -> tuple[NamedBarrier, ...]:
+        """Hardware barriers that the roles use."""
+
+    def list_fields(self, problem: GemmProblem, c: Candidate) -> Iterator[SmemField]:
+        """Shared memory behind the barriers of the ring of A and B."""
+
+    def empty_arrivals(self, c: Candidate) -> tuple[int, str]:
+        """That free a slot of that ring, and where the number comes from."""
+
+    def numbers(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[Any, str]]:
+        """Fields of GemmTiling: value, and where it comes from."""
+
+    def sources(self) -> Mapping[str, str]:
+        """Where numbers come from that all architectures have, if not from where they do in common."""
+
+    def set_registers(self, c: Candidate) -> tuple[int, int]:
+        """(producer, consumer) registers of a thread by setmaxnreg; 0 where it stays at what it is launched with."""
+
+    def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
+        """The tensor-core instructions in the code."""

@@ -1,0 +1,65 @@
+"""The lowering of sm_100a."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cutegen.families.code_plan import MmaPlan
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.lowering.sm100.pipelines import list_barriers, list_pipelines, list_roles
+from cutegen.families.gemm.lowering.sm100.tensor_memory import accumulators, columns
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.tiling_numbers import Derived
+from cutegen.model.kernel import NamedBarrier, Pipeline, Role
+from cutegen.model.smem import I32, MBARRIER, SmemField
+
+UNSET = "no setmaxnreg: a thread has what the CTA is launched with"
+
+
+class Sm100:
+    def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
+        return list_roles(problem, c)
+
+    def list_pipelines(self, problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[Pipeline]:
+        return list_pipelines(problem, c, d)
+
+    def list_barriers(self, problem: GemmProblem, c: Candidate) -> tuple[NamedBarrier, ...]:
+        return list_barriers()
+
+    def list_fields(self, problem: GemmProblem, c: Candidate) -> Iterator[SmemField]:
+        count = accumulators(problem, c)
+        holds = f"full and empty mbarriers of {count} sum{'s' * (count > 1)} in tensor memory"
+        yield SmemField("acc_barriers", MBARRIER, 2 * count, "2 * t.accumulators", holds)
+        if c.mma_ctas == 2:
+            yield SmemField("done_barrier", MBARRIER, 1, "1", "mbarrier: the other CTA has read its tensor memory")
+        yield SmemField("tmem_address", I32, 1, "1", "where tensor memory was allocated")
+
+    def empty_arrivals(self, c: Candidate) -> tuple[int, str]:
+        return 1, "tcgen05.commit"
+
+    def numbers(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[Any, str]]:
+        return {
+            **({"mma_ctas": (2, "tiling.mma_ctas")} if c.mma_ctas == 2 else {}),
+            "accumulators": (accumulators(problem, c), "2 where 2 x {tile_n} columns of tensor memory suffice"),
+            "tmem_columns": (columns(problem, c), "accumulators x {tile_n}, up to a power of 2"),
+        }
+
+    def sources(self) -> Mapping[str, str]:
+        return {
+            "epilogue_tile": "the 128 lanes of tensor memory, {columns}: {widest}",
+            "consumers": "one warpgroup reads tensor memory",
+            "threads": "128 that load and multiply + 128 of the epilogue",
+            "producer_registers": UNSET,
+            "consumer_registers": UNSET,
+        }
+
+    def set_registers(self, c: Candidate) -> tuple[int, int]:
+        return 0, 0
+
+    def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
+        opcode = problem.mma.sass + ".2CTA" * (c.mma_ctas == 2)
+        return MmaPlan(opcode, c.tile[2] // problem.target.mma_k(problem.a.dtype))
+
+
+LOWERING = Sm100()

@@ -1,0 +1,54 @@
+"""Warps, rings and named barriers of an sm_100a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutegen.arch.architecture import WARPS_PER_WARPGROUP
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.lowering.sm100.tensor_memory import accumulators
+from cutegen.families.gemm.pipelines import K_TILE, SUBTILE
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.tiling_numbers import Derived
+from cutegen.families.gemm.warps import LOAD_WARP
+from cutegen.model.kernel import NamedBarrier, Pipeline, Role, Warps
+
+MMA_WARP = Warps("MMA warp", 1)
+IDLE_WARPS = Warps("idle warps", 2, 2)
+EPILOGUE_WARPS = Warps("epilogue warps", WARPS_PER_WARPGROUP, WARPS_PER_WARPGROUP)
+IDLE = "idle; present because a warp reads the lanes of tensor memory that its place in a warpgroup says"
+
+
+def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
+    names = f"{problem.a.name} and {problem.b.name}"
+    pair = c.mma_ctas == 2
+    return (
+        Role(LOAD_WARP, 0, f"loads tiles of {names} by TMA"),
+        Role(MMA_WARP, 0, f"{'in the first CTA of a pair: ' * pair}multiplies into tensor memory"),
+        Role(IDLE_WARPS, 0, IDLE),
+        Role(EPILOGUE_WARPS, 0, "allocate tensor memory; of each tile: sums to registers, then the epilogue"),
+    )
+
+
+def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[Pipeline]:
+    pair = c.mma_ctas == 2
+    full = f"1 arrival and {c.mma_ctas * d.stage_bytes} bytes by TMA{', to both CTAs, at the first one' * pair}"
+    empty = f"1 arrival by tcgen05.commit{' at both CTAs' * pair}"
+    yield Pipeline("ab", "TmaUmma", "load warp", "MMA warp", c.stages, d.stage_bytes, full, empty,
+                   (LOAD_WARP,), (MMA_WARP,), each=K_TILE)  # fmt: skip
+    tile_bytes = 4 * c.tile[0] * c.tile[1]
+    yield Pipeline("acc", "UmmaAsync", "MMA warp", "epilogue warps", accumulators(problem, c), tile_bytes,
+                   f"1 arrival by tcgen05.commit{' at both CTAs' * pair}",
+                   f"{WARPS_PER_WARPGROUP * c.mma_ctas} warps{' of both CTAs' * pair} arrive",
+                   (MMA_WARP,), (EPILOGUE_WARPS,))  # fmt: skip
+    size = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in problem.kernel_epilogue.outputs)
+    yield Pipeline("store", "TmaStore", "epilogue warps", "TMA", c.store_stages, size,
+                   "all epilogue threads at a named barrier", "the storing warp waits until TMA has read the slot",
+                   (EPILOGUE_WARPS,), (), each=SUBTILE)  # fmt: skip
+
+
+def list_barriers() -> tuple[NamedBarrier, ...]:
+    return (
+        NamedBarrier(1, "EPILOGUE", (), (EPILOGUE_WARPS,), "a subtile is staged, or a slot is free", within="store"),
+        NamedBarrier(2, "ALLOCATED", (), (MMA_WARP, EPILOGUE_WARPS), "tensor memory is allocated", around=("acc",)),
+    )

@@ -1,0 +1,91 @@
+"""Rules about the knobs of sm_100a kernels, and about what those of other architectures lack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutegen.arch.architecture import Arch
+from cutegen.diagnostics import Rule
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.refusal import Objection, nearest
+
+ROWS = 128  # lanes of tensor memory: of a CTA's tile
+STEP = 32  # columns that an epilogue thread reads at once
+
+_TILE = Rule(
+    "tensor-memory-tile",
+    "a tile of sm_100a has 128 rows, and columns in steps of 32 up to 256",
+    "Each of the 128 lanes of tensor memory has a row of the CTA's tile, and an epilogue thread reads 32 columns of it "
+    "at once. A pair of CTAs multiplies 256 rows; `tile` is that of one of them.",
+    "arch: sm_100a\ntiling: {tile: [64, 128, 64]}",
+)
+
+
+@BOOK.declare_form(_TILE, "tile", element=0, only="sm_100a")
+def tensor_memory_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    return None if c.tile[0] == ROWS else (f"tile m = {c.tile[0]}, tensor memory has {ROWS} lanes", f"use {ROWS}")
+
+
+@BOOK.declare_form(_TILE, "tile", element=1, only="sm_100a")
+def tensor_memory_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    n, most = c.tile[1], arch.mma_n[1]
+    if n % STEP == 0 and n <= most:
+        return None
+    advice = f"use {nearest(n, range(STEP, most + 1, STEP))}"
+    return f"tile n = {n} is not a multiple of {STEP} in {STEP}..{most}", advice
+
+
+@BOOK.declare_form(
+    Rule(
+        "cta-pair",
+        "on sm_100a a product is one CTA's, without a cluster, or one of the two CTAs of a cluster [2, 1]",
+        "tcgen05 lets two CTAs multiply together; they are neighbours along m, and each loads half of B. WGMMA, on "
+        "sm_90a, has no such product. Larger clusters, with multicast, are not supported yet on sm_100a.",
+        "arch: sm_100a\ntiling: {cluster: [1, 1], mma_ctas: 2}",
+    ),
+    "mma_ctas",
+    "cluster",
+)
+def cta_pair(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not arch.tensor_memory:
+        said = f"{c.mma_ctas} CTAs of one product: {arch.mma} on {arch.name} is one CTA's"
+        return (said, "remove `mma_ctas`") if c.mma_ctas != 1 else None
+    if c.cluster == (c.mma_ctas, 1):
+        return None
+    return (
+        f"cluster {list(c.cluster)} with {c.mma_ctas} CTA{'s' * (c.mma_ctas > 1)} of one product",
+        "use cluster [2, 1] with `mma_ctas: 2`, or [1, 1] with 1",
+    )
+
+
+# What kernels of sm_100a do without so far, by candidate field, and in words.
+_LACKING: dict[str, tuple[Any, str]] = {
+    "swap_ab": (False, "transposed products"),
+    "split_k": (1, "split-K"),
+    "scheduler": ("static_persistent", "dynamic schedulers"),
+    "gather": ("none", "gathered rows"),
+    "last_tile": ("epilogue_stages", "last tiles through stages of A"),
+    "load_ahead_a": (False, "loads ahead of the wait"),
+    "load_ahead_b": (False, "loads ahead of the wait"),
+}
+
+
+def _refuse_lacking(field: str, value: Any, words: str) -> None:
+    @BOOK.declare_form(LACKING, field, only="sm_100a")
+    def lacking(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+        if getattr(c, field) == value:
+            return None
+        return f"{words} are not supported yet on {arch.name}", "leave it `auto`, or use sm_90a"
+
+
+LACKING = Rule(
+    "sm100-knobs",
+    "some knobs of sm_90a are not supported yet on sm_100a",
+    "Kernels of sm_100a go through their tiles in a static order, each with all of k, and with the first operand's "
+    "rows as rows of the tile.",
+    "arch: sm_100a\ntiling: {split_k: 2}",
+)
+for _field, (_value, _words) in _LACKING.items():
+    _refuse_lacking(_field, _value, _words)

@@ -1,0 +1,64 @@
+"""What an sm_100a spec may not ask for yet: each is refused by name, where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cutegen.diagnostics import Diagnostic, Rule, register
+from cutegen.families.gemm.problem import GemmProblem
+
+if TYPE_CHECKING:
+    from cutegen.families.gemm.spec import GemmSpec
+    from cutegen.spec import KeyPath, SpecDocument
+
+SM100_SPEC = register(
+    Rule(
+        "sm100-spec",
+        "some parts of a GEMM spec are not supported yet on sm_100a",
+        "sm_100a has dense products of bf16 and f16, batched or not, with elementwise epilogues that read vectors and "
+        "scalars, and outputs [m, n] with n contiguous that TMA stores. Reductions, blocks, gated products, tiles that "
+        "the epilogue reads, optional operands, groups, gathered rows and scales along k are of sm_90a so far, and so "
+        "is the section `warpgroups`, whose knobs are those of WGMMA.",
+        "arch: sm_100a\nepilogue: {r: 'sum(acc, n)', d: acc}",
+    )
+)
+REMEDY = "use `arch: sm_90a`"
+
+
+def refuse_unsupported(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
+    """A finding for each part that kernels of the problem's architecture lack."""
+    for path, what in _unsupported(spec, problem) if problem.target.tensor_memory else ():
+        said = f"{what} on {problem.arch}"
+        yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", REMEDY, key=True)
+
+
+def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath, str]]:
+    program, outer = problem.kernel_epilogue, problem.epilogue
+    if "warpgroups" in spec.model_fields_set:
+        yield ("warpgroups",), "a choice of warpgroups"
+    if problem.groups:
+        yield ("groups",), "a product of groups of rows"
+    if problem.gather:
+        yield ("mainloop",), "a product of gathered rows"
+    if problem.scales:
+        yield ("mainloop",), "a product with scales"
+    if problem.paired:
+        yield ("epilogue",), "a gated product"
+    for r in outer.reductions:
+        yield ("epilogue", r.name), f"the reduction `{r.name}`"
+    for b in outer.block_outputs:
+        yield ("epilogue", b.name), f"`{b.name}`, a value of blocks,"
+    if outer.block and not outer.block_outputs:
+        yield ("epilogue",), "a value of blocks"
+    for o in outer.operands:
+        if o.kind in ("tile", "block_input"):
+            name = o.updates or o.name
+            yield ("tensors", name), f"the epilogue operand `{name}`, which is not a vector,"
+    for name in problem.optional:
+        yield ("tensors", name), f"the optional operand `{name}`"
+    for d in program.outputs:
+        if d.direct or d.adds:
+            yield ("tensors", d.name), f"the output `{d.name}`, which TMA does not store,"
+        elif d.major != "n":
+            yield ("tensors", d.name), f"the output `{d.name}`, whose n is not contiguous,"
