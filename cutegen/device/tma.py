@@ -2,7 +2,7 @@
 
 import cutlass.cute as cute
 from cutlass import Boolean, Int64
-from cutlass.cute.nvgpu import cpasync
+from cutlass.cute.nvgpu import cpasync, tcgen05
 
 # L2 policies (PTX ISA, createpolicy).
 EVICT_FIRST, EVICT_NORMAL = 0x12F0000000000000, 0x1000000000000000
@@ -15,14 +15,19 @@ def l2_policy(streamed: Boolean) -> Int64:
     return Int64(EVICT_FIRST) if streamed else Int64(EVICT_NORMAL)
 
 
-def load_op(multicast=1):
-    """What loads boxes, each for `multicast` CTAs of the cluster."""
+def load_op(multicast=1, mma_ctas=1):
+    """What loads boxes, each for `multicast` CTAs of the cluster. mma_ctas: of one product, the first of which counts
+    the bytes."""
+    if mma_ctas == 2:
+        return cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.TWO)
     return cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
 
 
-def load_atom(tensor, staged_layout, tile, multicast=1):
-    """(atom, coordinate tensor) that loads `tile` of `tensor`, shared by `multicast` CTAs of the cluster."""
-    return cpasync.make_tiled_tma_atom(load_op(multicast), tensor, _slot(staged_layout), tile, num_multicast=multicast)
+def load_atom(tensor, staged_layout, tile, multicast=1, mma_ctas=1):
+    """(atom, coordinate tensor) that loads `tile` of `tensor`, shared by `multicast` CTAs of the cluster; see
+    `load_op`."""
+    op = load_op(multicast, mma_ctas)
+    return cpasync.make_tiled_tma_atom(op, tensor, _slot(staged_layout), tile, num_multicast=multicast)
 
 
 def store_atom(tensor, staged_layout, tile):

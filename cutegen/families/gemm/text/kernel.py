@@ -34,6 +34,7 @@ from cutegen.families.gemm.text.roles import (
     load_role,
     load_tiles_role,
 )
+from cutegen.families.gemm.text.sm100_roles import tensor_memory_roles
 from cutegen.families.gemm.text.smem import SmemText, smem_text
 from cutegen.families.gemm.text.store import StoreText, store_text
 from cutegen.families.gemm.text.work import WorkText, work_text
@@ -44,7 +45,7 @@ from cutegen.model.kernel import KernelModel, name_numbers
 class KernelText:
     """What kernel.py.jinja and its parts read as k. All of it is in the kernel's frame. reads_batch: whether MMA
     warpgroups need the batch index of a tile. pdl_wait, pdl_trigger: whether the kernel waits for the one before it,
-    and lets the next one start."""
+    and lets the next one start. pair: whether two CTAs multiply together."""
 
     module: ModuleText
     arguments: ArgumentsText
@@ -72,6 +73,7 @@ class KernelText:
     reads_batch: bool
     pdl_wait: bool
     pdl_trigger: bool
+    pair: bool
 
     @property
     def functions(self) -> tuple[FunctionText, ...]:
@@ -81,6 +83,7 @@ class KernelText:
 
 def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     problem, structure = kernel.tilings[0].problem, kernel.tilings[0].framed
+    in_tensor_memory = problem.target.tensor_memory > 0
     groups, consumers = group_text(problem), ConsumersText(structure.schedule == "pingpong")
     work = work_text(problem, structure, kernel.tilings[0].numbers)
     a, b, *scales = ring_tensors(problem, [t.framed for t in kernel.tilings], groups)
@@ -98,7 +101,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.switches or mainloop.promoted_k else set()
     device_modules = {
-        "accumulator": True,
+        "accumulator": not in_tensor_memory,
+        "tensor_memory": in_tensor_memory,
         "block_input": inputs.blocks,
         "direct_store": outputs.by_threads,
         "lane_scales": mainloop.block_scale,
@@ -120,7 +124,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         model=kernel.tilings[0].model,
         barrier_numbers=tuple(name_numbers(kernel.tilings[0].model.barriers)),
         smem=smem_text(mainloop, inputs, outputs, boxes),
-        roles=RolesText(
+        roles=tensor_memory_roles(problem, structure, load, work, inputs, outputs)
+        if in_tensor_memory
+        else RolesText(
             load=load_role(load, work, boxes),
             gather=gather_role(gather, work),
             load_tiles=load_tiles_role(inputs, work),
@@ -145,4 +151,5 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         reads_batch=reads_batch(problem, any(p.name == "batch" for p in store.parameters)),
         pdl_wait=structure.pdl_wait,
         pdl_trigger=structure.pdl_trigger != "none",
+        pair=structure.mma_ctas == 2,
     )

@@ -47,12 +47,13 @@ def module_text(
     """problem: in the kernel's frame. ahead: what the load warp loads before the wait. cutlass_names, device_modules:
     what the body of the module needs."""
     functions = device_imports(spec_frame(problem).kernel_epilogue)  # passes over blocks are of the spec's frame
+    mma_module = "tcgen05" if problem.target.tensor_memory else "warpgroup"
     scaled_columns = problem.row_scale is not None and problem.row_scale[1] == "n"
     return ModuleText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(problem)}.",
         overview=tuple(list_overview(problem, kernel, ahead)),
-        foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions)),
+        foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions, mma_module)),
         device_modules=tuple(sorted(SHARED_MODULES.intersection(device_modules))),
         own_modules=tuple(sorted({*device_modules} - SHARED_MODULES)),
         activations=functions.get(BUILT_IN_MODULE, ()),
@@ -65,11 +66,14 @@ def module_text(
     )
 
 
-def _foreign_imports(cutlass_names: Iterable[str], functions: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """`from` imports that are not of cutegen: the DSL's, and those of the packages whose ops the epilogue calls."""
+def _foreign_imports(
+    cutlass_names: Iterable[str], functions: Mapping[str, Iterable[str]], mma_module: str
+) -> Iterator[str]:
+    """`from` imports that are not of cutegen: the DSL's, and those of the packages whose ops the epilogue calls.
+    mma_module: of cute.nvgpu, which has the MMA's class."""
     names: dict[str, Iterable[str]] = {
         "cutlass": cutlass_names,
-        "cutlass.cute.nvgpu": ("OperandMajorMode", "cpasync", "warpgroup"),
+        "cutlass.cute.nvgpu": ("OperandMajorMode", "cpasync", mma_module),
         "cutlass.cute.runtime": ("make_fake_stream", "make_fake_tensor"),
         **{module: found for module, found in functions.items() if module != BUILT_IN_MODULE},
     }

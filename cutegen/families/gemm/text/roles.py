@@ -41,16 +41,17 @@ class RoleText:
 
 @dataclass(frozen=True, slots=True)
 class RolesText:
-    """What the templates read as k.roles."""
+    """What the templates read as k.roles. multiply: where a warp of its own does, and consume is the epilogue alone."""
 
     load: RoleText
     gather: RoleText | None
     load_tiles: RoleText | None
     consume: RoleText
+    multiply: RoleText | None = None
 
     @property
     def every(self) -> tuple[RoleText, ...]:
-        return tuple(role for role in (self.load, self.gather, self.load_tiles, self.consume) if role)
+        return tuple(role for role in (self.load, self.gather, self.load_tiles, self.multiply, self.consume) if role)
 
 
 def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
@@ -60,7 +61,7 @@ def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleTe
         *(_tensor(x.gmem, x.modes) for x in load.every),
         *(_tensor(f"s{x.end}", x.ring_modes) for x in load.every),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
-        *_order(work),
+        *list_order(work),
         *(_box("box_in", boxes.loaded) if boxes and boxes.loaded else ()),
     )
     return RoleText("LoadParams", "What the A/B load warp works on.", fields)
@@ -75,7 +76,7 @@ def gather_role(gather: GatherText | None, work: WorkText) -> RoleText | None:
         _tensor(f"m{tensor_stem(gather.operand.index)}", gather.operand.side),
         *(_tensor(f"s{x.end}", x.ring_modes) for x in copied),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
-        *_order(work),
+        *list_order(work),
         *([] if work.split else [_field("k_tiles", "Int32")]),
     )
     return RoleText("GatherParams", "What the gather warps work on.", fields)
@@ -88,7 +89,7 @@ def load_tiles_role(inputs: InputsText, work: WorkText) -> RoleText | None:
     for c in inputs.tiles:
         stem = tensor_stem(c.name)
         fields += [_atom(stem), _tensor(c.gmem, c.modes), _tensor(f"s{stem}", "eM, eN, stages")]
-    fields += [_field("load_pipeline", "pipeline.PipelineTmaAsync"), *_order(work)]
+    fields += [_field("load_pipeline", "pipeline.PipelineTmaAsync"), *list_order(work)]
     if inputs.switches:
         fields.append(_reads_tiles())
     return RoleText("TileLoadParams", "What the epilogue-tile load warp works on.", tuple(fields))
@@ -108,12 +109,12 @@ def consume_role(
         _tensor("sA", "bM, bK, stages"),
         _tensor("sB", "bN, bK, stages"),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
-        *_order(work),
+        *list_order(work),
         *(_partial_sums(work) if work.split else ()),
         *([] if work.split else [_field("k_tiles", "Int32")]),
         *_scales(mainloop),
-        *_inputs(inputs),
-        *_outputs(outputs),
+        *list_inputs(inputs),
+        *list_outputs(outputs),
         *_consumed_boxes(boxes),
         *epilogue,
     )
@@ -165,7 +166,7 @@ def _scales(mainloop: MainloopText) -> Iterator[FieldText]:
         yield _tensor(f"m{tensor_stem(mainloop.block_scale.name)}", mainloop.block_scale.modes)
 
 
-def _inputs(inputs: InputsText) -> Iterator[FieldText]:
+def list_inputs(inputs: InputsText) -> Iterator[FieldText]:
     for v in inputs.vectors:
         yield _tensor(f"m{tensor_stem(v.name)}", v.modes)
         yield _tensor(f"s{tensor_stem(v.name)}", v.smem_modes)
@@ -182,7 +183,7 @@ def _inputs(inputs: InputsText) -> Iterator[FieldText]:
         yield _reads_tiles()
 
 
-def _outputs(outputs: OutputsText) -> Iterator[FieldText]:
+def list_outputs(outputs: OutputsText) -> Iterator[FieldText]:
     for d in outputs.every:
         stem = tensor_stem(d.name)
         if d.bulk:
@@ -211,7 +212,7 @@ def _joined_blocks(blocks: BlocksText, group_index: str) -> Iterator[FieldText]:
         yield _tensor(f"b_{name}", f"bN, blocks{group_index}", "n", "blocks")
 
 
-def _order(work: WorkText) -> Iterator[FieldText]:
+def list_order(work: WorkText) -> Iterator[FieldText]:
     yield _field("scheduler", work.scheduler)
     yield from (_field(name, kind) for name, kind in work.order)
 

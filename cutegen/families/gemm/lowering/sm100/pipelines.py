@@ -11,12 +11,27 @@ from cutegen.families.gemm.pipelines import K_TILE, SUBTILE
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.tiling_numbers import Derived
 from cutegen.families.gemm.warps import LOAD_WARP
-from cutegen.model.kernel import NamedBarrier, Pipeline, Role, Warps
+from cutegen.model.kernel import Event, NamedBarrier, Pipeline, Role, Warps
 
 MMA_WARP = Warps("MMA warp", 1)
 IDLE_WARPS = Warps("idle warps", 2, 2)
 EPILOGUE_WARPS = Warps("epilogue warps", WARPS_PER_WARPGROUP, WARPS_PER_WARPGROUP)
 IDLE = "idle; present because a warp reads the lanes of tensor memory that its place in a warpgroup says"
+MULTIPLY = (
+    Event("once", True, "ALLOCATED"),
+    Event("", True, "acc empty"),
+    Event(K_TILE, True, "ab full"),
+    Event(K_TILE, False, "ab empty"),
+    Event("", False, "acc full"),
+)
+STORE = (
+    Event("once", True, "ALLOCATED"),
+    Event("", True, "acc full"),
+    Event("", False, "acc empty"),
+    Event(SUBTILE, True, "store empty"),
+    Event(SUBTILE, True, "EPILOGUE"),
+    Event(SUBTILE, False, "store full"),
+)
 
 
 def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
@@ -24,9 +39,9 @@ def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     pair = c.mma_ctas == 2
     return (
         Role(LOAD_WARP, 0, f"loads tiles of {names} by TMA"),
-        Role(MMA_WARP, 0, f"{'in the first CTA of a pair: ' * pair}multiplies into tensor memory"),
+        Role(MMA_WARP, 0, f"{'in the first CTA of a pair: ' * pair}multiplies into tensor memory", MULTIPLY),
         Role(IDLE_WARPS, 0, IDLE),
-        Role(EPILOGUE_WARPS, 0, "allocate tensor memory; of each tile: sums to registers, then the epilogue"),
+        Role(EPILOGUE_WARPS, 0, "allocate tensor memory; of each tile: sums to registers, then the epilogue", STORE),
     )
 
 
@@ -50,5 +65,5 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
 def list_barriers() -> tuple[NamedBarrier, ...]:
     return (
         NamedBarrier(1, "EPILOGUE", (), (EPILOGUE_WARPS,), "a subtile is staged, or a slot is free", within="store"),
-        NamedBarrier(2, "ALLOCATED", (), (MMA_WARP, EPILOGUE_WARPS), "tensor memory is allocated", around=("acc",)),
+        NamedBarrier(2, "ALLOCATED", (), (MMA_WARP, EPILOGUE_WARPS), "tensor memory is allocated"),
     )
