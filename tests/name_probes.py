@@ -56,6 +56,32 @@ GEMM = [
     )
 ]
 
+# Products in tensor memory, of one CTA and of pairs.
+SM100 = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: bf16[{batch}m, k]
+  b: bf16[{batch}n, k]
+  row: f32[{batch}n]
+  column: bf16[m]
+  host: f32
+  device: f32[]
+  d: bf16[{batch}m, n]
+  e: f32[{batch}m, n]
+mainloop: a @ b
+epilogue:
+  x: max(gelu_tanh(acc + row), silu(host), 0)
+  d: x * device
+  e: x + column
+tiling: {{mma_ctas: {ctas}}}
+pdl: {{{pdl}}}
+"""
+SM100_PDL = "wait: false, trigger: none"
+GEMM += [SM100.format(batch=batch, ctas=ctas, pdl=pdl) for batch, ctas, pdl in (("", 1, ""), ("l, ", 2, SM100_PDL))]
+GEMM.append("cutegen: 1\nkernel: gemm\narch: sm_100a\ntensors: {a: 'f16[m, k]', b: 'f16[k, n]@k', d: 'f16[m, n]'}\n")
+
 # What the probe has not got: pairs of columns and reductions.
 GATED = """\
 cutegen: 1

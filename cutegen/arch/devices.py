@@ -11,7 +11,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.dtypes import DType
 from cutegen.runtime.device_rates import RATES, Rates
 
-UNRATED = "write the tiling; cost model, tune and bench of cutegen serve measured GPUs: h100, h200"
+UNRATED = f"the cost model, `tune` and `bench` serve {', '.join(RATES)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +23,28 @@ class Device:
     rates: Rates | None
 
     @property
-    def _rates(self) -> Rates:
+    def known_rates(self) -> Rates:
+        """CutegenError (exit 2): nobody measured them."""
         if self.rates is None:
             raise CutegenError(f"the rates of {self.name} were not measured", UNRATED, exit_code=2)
         return self.rates
 
     @property
     def sms(self) -> int:
-        return self._rates.sms
+        return self.known_rates.sms
 
     @property
     def clock_hz(self) -> int:
-        return self._rates.clock_hz
+        return self.known_rates.clock_hz
 
     @property
     def hbm_bytes_per_s(self) -> int:
-        return self._rates.hbm_bytes_per_s
+        return self.known_rates.hbm_bytes_per_s
 
     @property
     def flops_16bit(self) -> int:
         """Dense, per second."""
-        return self._rates.flops_16bit
+        return self.known_rates.flops_16bit
 
     def flops(self, dtype: DType) -> int:
         """Dense tensor-core operations per second on operands of that dtype: twice as many for half the width."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from cutegen.arch import default_device
+from cutegen.arch.devices import UNRATED
 from cutegen.cli import console
 from cutegen.cli.options import refuse_idle
 from cutegen.cli.report import (
@@ -182,6 +184,7 @@ def bench_targets(
     targets = _fit_suite(targets, known, settings.suite)
     if len(known) == len({t.path for t in targets}):
         check_names(list(known.values()), settings.baselines, settings.against)
+    refuse_unrated({t.arch for t in targets})
     status = probe_gpu(next((t.arch for t in targets if t.arch), "sm_90a"))
     if not status.ok:
         raise CutegenError(f"not run: {status.reason}", exit_code=2)
@@ -190,6 +193,15 @@ def bench_targets(
         check_names(list(known.values()), settings.baselines, settings.against)
         subjects = [(known[t.path], t.measured_rows(known[t.path], settings.suite)) for t in targets]
         return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress, on_problem)
+
+
+def refuse_unrated(archs: Iterable[str]) -> None:
+    """CutegenError (exit 2): there is a kernel of an architecture of which no device was measured: its clocks and rates
+    are those that times are compared with."""
+    for arch in sorted(filter(None, archs)):
+        device = default_device(arch)
+        if device and not device.rates:
+            raise CutegenError(f"not run: kernels of {arch} are not measured yet", UNRATED, exit_code=2)
 
 
 def _limit_sms(subjects: Iterable[Subject], sms: int | None) -> None:

@@ -107,8 +107,8 @@ def list_moved(problem: GemmProblem) -> Iterator[tuple[str, tuple[int, int, int,
 
 def describe_work(problem: GemmProblem, shape: Shape, device: Device) -> Work:
     form = form_of(problem)
-    counted = model.describe_work(form, device.rates, *shape)
-    return Work(Shape(counted.m, counted.n, counted.k, counted.batch), form, device.rates, counted)
+    counted = model.describe_work(form, device.known_rates, *shape)
+    return Work(Shape(counted.m, counted.n, counted.k, counted.batch), form, device.known_rates, counted)
 
 
 # The fields of candidates that the formula reads, in its order; it has other words for a few.
@@ -133,7 +133,7 @@ def instance_of(c: Candidate | Core) -> Instance:
 def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
     """The formula for one candidate: schedule, tile, cluster, stages, raster, swap_ab and those of features; every
     other knob is taken to be well chosen."""
-    s = model.spend(instance_of(c), work.form, work.counted, device.rates)
+    s = model.spend(instance_of(c), work.form, work.counted, device.known_rates)
     spent: dict[str, int] = {}
     for index, clocks in s.parts:
         spent[SPENT[index]] = spent.get(SPENT[index], 0) + clocks
@@ -143,4 +143,4 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
 
 def count_tiles(c: Candidate | Core, work: Work, device: Device) -> tuple[int, int]:
     """(all tiles, how many CTAs run at the same time), see `Estimate`."""
-    return model.count_tiles(instance_of(c), work.counted, device.rates)[2:]
+    return model.count_tiles(instance_of(c), work.counted, device.known_rates)[2:]

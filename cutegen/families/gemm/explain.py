@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -178,6 +179,11 @@ def _shape(
     """how: rows that say why it is this tiling."""
     problem, device = resolved.problem, DEVICES[resolved.device]
     c = tiling.candidate
+    if not device.rates:
+        tiles = math.prod(-(-extent // step) for extent, step in zip(shape, c.tile[:2])) * shape.batch
+        rows = (*how, ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}"), ("k steps", f"{-(-shape.k // c.tile[2])}"))
+        said = f"nobody measured the rates of {device.name}: no waves, no roofline, no cost model"
+        return (Section(shape.name(problem), (said,), ("", ""), rows),)
     flops, moved = traffic(problem, shape)
     work = describe_work(problem, shape, device)
     e = estimate(c, work, device)

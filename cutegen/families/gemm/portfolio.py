@@ -192,7 +192,7 @@ class _Judge:
         if key not in self.pools:
             self.pools[key] = list(pool_cores(judged, self.fixed, alike, self.coarse))
         work = describe_work(self.problem, shape, device)
-        counted, form, rates = work.counted, work.form, device.rates
+        counted, form, rates = work.counted, work.form, device.known_rates
         bounded = sorted(
             (self._bound(core, device, counted), number, core)
             for number, core in enumerate(self._cores(self.pools[key], judged, shape, device))
@@ -228,7 +228,7 @@ class _Judge:
 
     def _bound(self, core: Core, device: Device, work: Any) -> int:
         """Clocks that its MMAs take at least."""
-        (m, n, k), rates, parts = core.tile, device.rates, ctas_per_tile(core)
+        (m, n, k), rates, parts = core.tile, device.known_rates, ctas_per_tile(core)
         x, y = (work.n, work.m) if core.swap_ab else (work.m, work.n)
         waves = -(-(-(-x // m) * -(-y // n) * work.batch * parts) // rates.sms)
         width = self.problem.a.dtype.bytes
@@ -285,7 +285,7 @@ class _Judge:
         instance, found = instance_of(c), []
         for column in columns:
             work = describe_work(self.problem, column.shape, column.device)
-            clocks = spend(instance, work.form, work.counted, column.device.rates).clocks
+            clocks = spend(instance, work.form, work.counted, column.device.known_rates).clocks
             found.append(math.log(clocks / column.best))
         return found
 

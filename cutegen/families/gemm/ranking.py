@@ -23,7 +23,7 @@ def rank_picks(resolved: ResolvedGemm, shape: Shape, device: Device) -> list[tup
     """(tiling, microseconds by the model) of the portfolio: the first is what runs a call that nobody measured."""
     candidates = {t.name: t.candidate for t in resolved.tilings}
     instances = {name: instance_of(candidates[name]) for name in resolved.picks}
-    ranked = rank_instances(resolved.model, form_of(resolved.problem), instances, device.rates, shape)
+    ranked = rank_instances(resolved.model, form_of(resolved.problem), instances, device.known_rates, shape)
     return [(name, 1e6 * clocks / device.clock_hz) for clocks, name in ranked]
 
 

@@ -92,7 +92,8 @@ def known_shapes(spec: GemmSpec, problem: GemmProblem) -> tuple[tuple[Shape, ...
     columns are few, fewer than a tile may have, or promised to be, the others count as OPEN_EXTENTS if they are open;
     elsewhere no shape is known. Of a range of few the upper end counts; a wider one says nothing, or the tile would be
     the best one at its very end. Check and bench have no say."""
-    if default_device(spec.arch) is None or not default_device(spec.arch).rates:
+    device = default_device(spec.arch)
+    if device is None or not device.rates:
         return (), ()  # nothing ranks candidates by their shapes
     dims = [problem.m, problem.n, problem.k, *([problem.batch] if problem.batch else [])]
     shapes: list[Shape] = []

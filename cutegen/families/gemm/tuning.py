@@ -33,6 +33,7 @@ class GemmSpace:
         self.spec, self.problem, self.default = spec, resolved.problem, resolved.default.candidate
         self.resolved = resolved
         self.device, self.arch = DEVICES[resolved.device], ARCHS[spec.arch]
+        _ = self.device.known_rates  # what orders candidates
 
     @property
     def dims(self) -> tuple[str, ...]:
