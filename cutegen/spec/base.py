@@ -60,6 +60,12 @@ GIVEN_TWICE = register(Rule(
     "instances: [{m: 8, n: 6144, k: 4096}]\nm: [1, 16]",
 ))  # fmt: skip
 
+DEVICE_ARCH = register(Rule(
+    "device-arch", "the device that a spec names is of its architecture",
+    "`device` steers the choice of a kernel by what one product offers, so it is one that runs kernels of `arch`.",
+    "arch: sm_100a\ndevice: h200",
+))  # fmt: skip
+
 
 # Sections that steer nothing that is generated; `tune` lists candidates, it chooses none.
 RUN_SECTIONS = ("check", "bench", "tune")
@@ -208,6 +214,10 @@ class KernelSpec(Section):
 
     def cross_check(self) -> Iterator[Finding | Unworded]:
         """Findings that need two sections at once, with paths from the root."""
+        if self.device and DEVICES[self.device].arch != self.arch:
+            fitting = [name for name, device in DEVICES.items() if device.arch == self.arch]
+            message = f"{self.device} runs {DEVICES[self.device].arch}, the spec is for {self.arch}"
+            yield Finding(DEVICE_ARCH.id, message, f"write {' or '.join(fitting)}, or leave it out", ("device",))
         dims = self.shape_dims()
         needed = [d for d, promise in dims.items() if promise is None or promise[0] != promise[1]]
         for section, shapes in (("check", self.check.shapes), ("bench", self.bench.shapes)):

@@ -277,9 +277,7 @@ class Gemm:
         if warp == LOAD_WARP:
             self.load(LoadParams(tma_atom_A, tma_atom_B, mA_mk, mB_nk, sA, sB, ab_pipeline, scheduler))
         if warp == MMA_WARP:
-            self.multiply(
-                MultiplyParams(mma, sA, sB, ab_pipeline, acc_pipeline, tmem_address, scheduler, k_tiles)
-            )
+            self.multiply(MultiplyParams(mma, sA, sB, ab_pipeline, acc_pipeline, tmem_address, scheduler, k_tiles))
         if warp >= EPILOGUE_WARP:
             self.store(
                 StoreParams(

@@ -1,0 +1,119 @@
+"""GEMMs of sm_100a on the PTX machine, strict: right in five orders, the planned code, and breaks that are reported."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from gemm_specs import resolve_text
+
+from cutegen.machine import Simulation, load, load_resolution, run
+from cutegen.machine.host import missing_tool
+from cutegen.run.subject import Subject
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+GENERATED = Path(__file__).parents[2] / "generated"
+PAIR = GENERATED / "gemm_bf16_2cta_sm100a"
+SHAPE = {"m": 520, "n": 264, "k": 456}  # ragged; more k tiles than slots, and more tiles than pairs
+FUSED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: f16[l, m, k]
+  b: f16[l, n, k]
+  bias: bf16[n]
+  scale: f32[l, m]
+  alpha: f32
+  beta: f32[]
+  d: f16[l, m, n]
+  e: f32[l, m, n]
+  q: e4m3[l, m, n]
+epilogue:
+  e: alpha * scale * acc
+  d: gelu_tanh(acc + bias)
+  q: acc * beta
+"""
+FORMS = {
+    "fused, alone, 96 columns": FUSED + "tiling: {tile: [128, 96, 64], mma_ctas: 1}\n",
+    "fused, pairs, one sum": FUSED + "tiling: {tile: [128, 256, 32], mma_ctas: 2}\npipeline: {stages: 3}\n",
+    "32 columns": FUSED + "tiling: {tile: [128, 32, 128], mma_ctas: 2, raster: {order: along_n}}\n",
+}
+
+
+def found(
+    make: Callable[[Simulation], Subject], shape: dict[str, int], seeds: Sequence[int] = range(5), **options: object
+) -> list[str]:
+    """What each order reports, "" where results are right."""
+    simulation = Simulation(**{"sm_count": 4, "strict": True, **options})  # type: ignore[arg-type]
+    subject = make(simulation)
+    assert simulation.unknown() == []
+    texts = []
+    for simulation.seed in seeds:
+        result = run(subject, shape, seed=1)
+        texts.append("\n".join(result.detail))
+        assert (result.status == "pass") == (not result.detail)
+    return texts
+
+
+@pytest.mark.parametrize("name", ["gemm_bf16_sm100a", "gemm_bf16_2cta_sm100a"])
+@pytest.mark.parametrize("shape", [SHAPE, {"m": 1, "n": 8, "k": 8}], ids=["ragged", "least"])
+def test_shipped_kernels_are_right_in_five_orders(name: str, shape: dict[str, int]) -> None:
+    assert found(functools.partial(load, GENERATED / name), shape) == [""] * 5
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_other_forms_are_right_in_five_orders(form: str) -> None:
+    resolution = resolve_text(form)
+    assert found(lambda s: load_resolution(resolution, s), {"l": 2, "m": 200, "n": 112, "k": 264}) == [""] * 5
+
+
+def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
+    """A mutation of PTX, which has to apply. count: how often at most, 0 for everywhere."""
+
+    def mutate(ptx: str) -> str:
+        changed, n = re.subn(pattern, by, ptx, count=count)
+        assert n, f"nothing in the PTX matches {pattern}"
+        return changed
+
+    return mutate
+
+
+COMMIT = r"(tcgen05\.commit[^\n]*\[%r\d+\+{}\]), %rs\d+;"  # behind 6 full barriers: empty ones; then those of sums
+# What is broken; the PTX that is replaced, and by what; how often at most; what is reported.
+BREAKS = [
+    ("the ring's commits are missing", COMMIT.format(48), "", 0, "deadlock"),
+    ("the sums' commits are missing", COMMIT.format(96), "", 0, "deadlock"),
+    ("a commit to one CTA of the pair", COMMIT.format(48), r"\1, 1;", 0, "deadlock"),
+    ("more bytes announced", r"(mbarrier\.arrive\.expect_tx[^;]*), %r\d+;", r"\1, 65552;", 0, "deadlock"),
+    ("half of the bytes announced", r"(mbarrier\.arrive\.expect_tx[^;]*), %r\d+;", r"\1, 32768;", 0,
+     "race|wrong|deadlock|outstanding"),
+    ("no proxy fence", r"fence\.proxy\.async\.shared::cta;", "", 0, "without fence.proxy.async"),
+    ("no wait for tensor memory", r"tcgen05\.wait::ld\.sync\.aligned;", "", 0, "race: .*tensor memory"),
+    ("no barrier before a store", r"bar\.sync\s+1, 128;", "", 0, "race|wrong|without fence"),
+    ("no barrier after the allocation", r"bar\.sync\s+2, 160;", "", 0, "race|columns .* are not one allocation"),
+    ("an output slot is reused early", r"cp\.async\.bulk\.wait_group\.read\s+2;", "", 0, "race|wrong"),
+    ("no wait for stores at the end", r"cp\.async\.bulk\.wait_group\.read\s+0;", "", 0, "exits without having waited"),
+    ("tensor memory is not freed", r"tcgen05\.dealloc[^;]*;", "", 0, "without having freed its tensor memory"),
+    ("the other parity", r"xor\.b32\s+(%r\d+), (%r\d+), 1;", r"mov.b32 \1, \2;", 0, "deadlock|race|wrong"),
+    ("no wait for the kernel in front", r"griddepcontrol\.wait;", "", 0, "before griddepcontrol.wait"),
+    ("no cluster barrier", r"barrier\.cluster\.(arrive\.relaxed|wait);", "", 0, "no mbarrier is initialised"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pattern", "by", "count", "said"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
+def test_each_break_is_reported(pattern: str, by: str, count: int, said: str) -> None:
+    texts = found(functools.partial(load, PAIR), SHAPE, range(3), mutate=replacing(pattern, by, count))
+    assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]

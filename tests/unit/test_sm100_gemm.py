@@ -1,0 +1,127 @@
+"""GEMMs of sm_100a: what is planned, what is refused and where, and which machines run or measure them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import FUSED, LABELS, PLAIN, resolve_text
+
+from cutegen.cli.bench import refuse_unrated
+from cutegen.diagnostics import CutegenError, SpecError
+from cutegen.families.gemm.code_plan import plan_code
+from cutegen.families.gemm.explain import explain
+from cutegen.families.gemm.tuning import GemmSpace
+from cutegen.resolve import resolve_file
+from cutegen.run.subject import load_subject
+
+ROOT = Path(__file__).parents[2]
+SM100 = PLAIN.replace("sm_90a", "sm_100a")
+
+
+def planned(more: str) -> Any:
+    return resolve_text(SM100 + more).resolved.default
+
+
+@pytest.mark.parametrize(
+    ("more", "stages", "accumulators", "columns"),
+    [
+        ("", 6, 2, 512),  # as many stages as CUTLASS's and quack's kernels of 256 x 256 x 64
+        ("tiling: {tile: [128, 128, 64], cluster: [1, 1]}\n", 6, 2, 256),
+        ("tiling: {tile: [128, 96, 64], mma_ctas: 1}\n", 7, 2, 256),
+        ("tiling: {tile: [128, 32, 64], mma_ctas: 1}\n", 10, 2, 64),
+        ("tiling: {tile: [128, 256, 64], mma_ctas: 1}\n", 4, 2, 512),
+    ],
+)
+def test_rings_and_tensor_memory(more: str, stages: int, accumulators: int, columns: int) -> None:
+    numbers = planned(more).numbers
+    assert (numbers.stages, numbers.accumulators, numbers.tmem_columns) == (stages, accumulators, columns)
+    assert numbers.smem_bytes <= 232448
+    assert (numbers.threads, numbers.producer_registers, numbers.consumer_registers) == (256, 0, 0)
+
+
+def test_planned_code() -> None:
+    pair, alone = (resolve_text(SM100 + f"tiling: {{mma_ctas: {ctas}}}\n").resolved for ctas in (2, 1))
+    assert [str(plan_code(r, r.default).mma[0].opcode) for r in (pair, alone)] == ["UTCHMMA.2CTA", "UTCHMMA"]
+    assert plan_code(pair, pair.default).mma[0].step == 4
+    assert plan_code(pair, pair.default).registers == ()
+
+
+TILE = "tensors:\n  c: bf16[m, n]\n"
+REFUSED = {
+    "rows": ("tiling: {tile: [64, 128, 64]}\n", "tensor-memory-tile", "tensor memory has 128 lanes"),
+    "columns": ("tiling: {tile: [128, 144, 64]}\n", "tensor-memory-tile", "multiple of 32"),
+    "cluster": ("tiling: {cluster: [2, 2]}\n", "cta-pair", "cluster [2, 2]"),
+    "pair without its cluster": ("tiling: {cluster: [1, 1], mma_ctas: 2}\n", "cta-pair", "cluster [1, 1]"),
+    "split": ("tiling: {split_k: 2}\n", "sm100-knobs", "split-K"),
+    "transposed": ("tiling: {swap_ab: true}\n", "sm100-knobs", "transposed products"),
+    "scheduler": ("scheduler: dynamic_persistent\n", "sm100-knobs", "dynamic schedulers"),
+    "stages": ("tiling: {tile: [128, 256, 64]}\npipeline: {stages: 9}\n", "smem-capacity", "9 stages"),
+    "warpgroups": ("warpgroups: {consumer: {count: 2}}\n", "sm100-spec", "warpgroups"),
+    "device": ("device: h200\n", "device-arch", "h200 runs sm_90a, the spec is for sm_100a"),
+}
+
+
+@pytest.mark.parametrize(("more", "rule", "said"), REFUSED.values(), ids=REFUSED)
+def test_knobs_that_are_refused(more: str, rule: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(SM100 + more)
+    assert rule in caught.value.report()
+    assert said in caught.value.report()
+
+
+SPECS = {
+    "a tile that is read": (FUSED, "residual"),
+    "groups": (LABELS, "groups"),
+    "a reduction": (PLAIN + "  r: f32[m]\nepilogue: {r: 'sum(acc, n)', d: acc}\n", "the reduction `r`"),
+    "a value of blocks": (PLAIN + "  s: f32[m, n/128]\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc}\n", "`s`"),
+    "pairs": (
+        PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'acc[:, 0::2] * acc[:, 1::2]'}\n",
+        "gated",
+    ),
+    "a scale": (PLAIN + "  s: f32[m]\nmainloop: (a * s) @ b\n", "scales"),
+    "m contiguous": (PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n]@m"), "n is not contiguous"),
+    "stored by threads": (PLAIN + "tma: {d: {store: direct}}\n", "TMA does not store"),
+    "a major": (PLAIN.replace("a: bf16[m, k]", "a: bf16[k, m]"), "k contiguous"),
+    "fp8": (PLAIN.replace("bf16[m, k]", "e4m3[m, k]").replace("bf16[n, k]", "e4m3[n, k]"), "e4m3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), SPECS.values(), ids=SPECS)
+def test_specs_that_are_refused(text: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(text.replace("sm_90a", "sm_100a"))
+    assert said in caught.value.report()
+
+
+def test_pairs_are_of_sm_100a_alone() -> None:
+    with pytest.raises(SpecError, match="wgmma on sm_90a is one CTA's"):
+        resolve_text(PLAIN + "tiling: {mma_ctas: 2}\n")
+
+
+def test_other_devices_are_refused_before_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Facts:
+        name, major, minor, multi_processor_count = "NVIDIA H100 80GB HBM3", 9, 0, 132
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: Facts)
+    plan: Any = load_subject(ROOT / "generated" / "gemm_bf16_sm100a").plan
+    with pytest.raises(ValueError, match="is sm_90; the kernel is built for sm_100a"):
+        plan.sm_count(0)
+    Facts.major = 10
+    assert plan.sm_count(0) == 132
+
+
+def test_what_nobody_measured_is_not_ranked() -> None:
+    with pytest.raises(CutegenError, match="not measured"):
+        refuse_unrated(["sm_90a", "", "sm_100a"])
+    refuse_unrated(["sm_90a", ""])
+    resolution = resolve_file(ROOT / "specs" / "gemm_bf16_2cta_sm100a.yaml")
+    with pytest.raises(CutegenError, match="rates of b200 were not measured"):
+        GemmSpace(resolution.spec, resolution.resolved)
+    sections = explain(resolution.resolved, {"m": 1000, "n": 512, "k": 104})
+    shape = next(s for s in sections if s.title == "m=1000, n=512, k=104")
+    assert shape.rows == (("tiles", "16 of 128 x 256"), ("k steps", "2"))
+    assert "nobody measured the rates of b200" in shape.lines[0]
