@@ -147,7 +147,7 @@ def test_any_lock_is_survived(text: str, locked: dict[str, Any]) -> None:
     problem = resolution.resolved.problem
     # What a problem has no use for is not among its decisions.
     absent = {"load_stages": 0, "promote_every": "never", "split_k_sum": "none", "gather": "none"}
-    absent |= {"load_ahead_a": False, "load_ahead_b": False}
+    absent |= {"load_ahead_a": False, "load_ahead_b": False, "mma_ctas": 1}
     fields = {k.field: values(resolution).get(k.key, absent.get(k.field)) for k in knobs_of(problem)}
     assert not list(refusals(problem, replace(candidate(problem), **fields), SM90))
 

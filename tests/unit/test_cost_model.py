@@ -271,7 +271,7 @@ def test_operands_beyond_l2_are_read_again_by_each_wave() -> None:
     assert one.clocks > 1.3 * many.clocks
 
 
-@pytest.mark.parametrize("device", list(DEVICES.values()), ids=list(DEVICES))
+@pytest.mark.parametrize("device", [d for d in DEVICES.values() if d.rates], ids=lambda d: d.name)
 def test_the_sustained_rate_is_near_that_of_the_data_sheet(device: Any) -> None:
     assert 0.6 * device.flops_16bit < device.rates.sustained_flops_16bit < 1.2 * device.flops_16bit
 

@@ -100,6 +100,7 @@ VARIED: tuple[dict[str, object], ...] = (
     {"split_k": 2, "split_k_sum": "ordered_cluster"}, {"split_k": 4, "split_k_sum": "ordered_cluster"},
     {"swap_ab": True}, {"pdl_wait": False}, {"pdl_trigger": "start"}, {"promote_every": 4}, {"gather": "cp_async"},
     {"load_ahead_a": True}, {"load_ahead_b": True}, {"last_tile": "stages"},
+    {"mma_ctas": 2},
 )  # fmt: skip
 
 

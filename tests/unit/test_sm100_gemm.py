@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cutegen.cli.bench import refuse_unrated
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.families.gemm.code_plan import plan_code
 from cutegen.families.gemm.explain import explain
+from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.tuning import GemmSpace
 from cutegen.resolve import resolve_file
 from cutegen.run.subject import load_subject
@@ -93,6 +95,11 @@ def test_specs_that_are_refused(text: str, said: str) -> None:
     with pytest.raises(SpecError) as caught:
         resolve_text(text.replace("sm_90a", "sm_100a"))
     assert said in caught.value.report()
+
+
+def test_every_rule_of_sm_100a_has_a_case() -> None:
+    of = [inspect.getclosurevars(predicate).nonlocals for predicate in BOOK.form + BOOK.fit]
+    assert {x["rule"].id for x in of if x["only"] == "sm_100a"} <= {rule for _, rule, _ in REFUSED.values()}
 
 
 def test_pairs_are_of_sm_100a_alone() -> None:

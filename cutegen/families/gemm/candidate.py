@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from cutegen.families.declared_knobs import DeclaredKnob, insert_knobs, insert_structural
-from cutegen.families.gemm.features.cta_pair import knobs as cta_pair
+from cutegen.families.gemm import cta_pair
 from cutegen.families.gemm.features.gather import knobs as gather
 from cutegen.families.gemm.features.last_tile import knobs as last_tile
 from cutegen.families.gemm.features.load_ahead import knobs as load_ahead

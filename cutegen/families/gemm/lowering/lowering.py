@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from cutegen.families.code_plan import MmaPlan
 from cutegen.families.gemm.candidate import Candidate
@@ -11,16 +11,13 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.model.kernel import NamedBarrier, Pipeline, Role
 from cutegen.model.smem import SmemField
 
-if TYPE_CHECKING:
-    from cutegen.families.gemm.tiling_numbers import Derived
-
 
 class Lowering(Protocol):
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         """Those of the warps of a CTA."""
 
-    def list_pipelines(self, problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[Pipeline]:
-        """In the order in which a tile goes through them."""
+    def list_pipelines(self, problem: GemmProblem, c: Candidate, d: Any) -> Iterator[Pipeline]:
+        """In the order in which a tile goes through them. d: its Derived numbers."""
 
     def list_barriers(self, problem: GemmProblem, c: Candidate) -> tuple[NamedBarrier, ...]:
         """Hardware barriers that the roles use."""

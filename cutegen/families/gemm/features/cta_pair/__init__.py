@@ -1,1 +1,0 @@
-"""Products that two CTAs compute together."""
