@@ -94,7 +94,7 @@ _OLDER = f"there is no WGMMA and no TMA before Hopper; {GENERATED_FOR}"
 ARCHS: Mapping[str, str] = {
     "": GENERATED_FOR,  # any other
     **_each(
-        "sm_100 sm_100a sm_100f sm_101 sm_101a sm_103 sm_103a sm_110 sm_110a sm_120 sm_120a sm_121 "
+        "sm_100 sm_100f sm_101 sm_101a sm_103 sm_103a sm_110 sm_110a sm_120 sm_120a sm_121 "
         "sm_121a sm100 sm100a sm103 sm103a sm120 sm120a blackwell b200 b300 gb200 gb300",
         _BLACKWELL,
     ),

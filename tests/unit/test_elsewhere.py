@@ -92,22 +92,26 @@ def test_families_of_others(family: str, said: str, tmp_path: Path, capsys: pyte
     assert rest in found
 
 
+GENERATED_FOR = "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200"
+
+
 @pytest.mark.parametrize("spec", [PLAIN, MLA], ids=["gemm", "mla_decode"])
 @pytest.mark.parametrize(
     ("arch", "help"),
     [
-        ("sm_100a", "there are no kernels for Blackwell yet; cutegen generates for sm_90a: H100, H200"),
-        ("sm_120a", "there are no kernels for Blackwell yet; cutegen generates for sm_90a: H100, H200"),
+        ("sm_100", f"of Blackwell's architectures there is sm_100a, for `kernel: gemm`; {GENERATED_FOR}"),
+        ("sm_120a", f"of Blackwell's architectures there is sm_100a, for `kernel: gemm`; {GENERATED_FOR}"),
         ("sm_90", "write sm_90a: WGMMA and setmaxnreg are in that target only"),
-        ("sm_80", "there is no WGMMA and no TMA before Hopper; cutegen generates for sm_90a: H100, H200"),
-        ("gfx942", "cutegen generates for sm_90a: H100, H200"),
+        ("sm_80", f"there is no WGMMA and no TMA before Hopper; {GENERATED_FOR}"),
+        ("gfx942", GENERATED_FOR),
     ],
 )
 def test_other_architectures(
     spec: str, arch: str, help: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = validate(tmp_path, spec.replace("arch: sm_90a", f"arch: {arch}"), capsys)
-    assert f"`arch` must be `sm_90a`, not `{arch}`\n" in found
+    archs = "`sm_90a` or `sm_100a`" if spec == PLAIN else "`sm_90a`"
+    assert f"`arch` must be {archs}, not `{arch}`\n" in found
     assert f"  = help: {help}\n" in found
 
 
@@ -141,7 +145,7 @@ def test_an_fp8_cache_is_not_sent_in_a_circle(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("sm_100a", "Blackwell"), ("tf32", "TF32 WGMMA"), ("attention", "mla_decode"), ("softmax", "r: max(d, n)"),
+    [("sm_120a", "Blackwell"), ("tf32", "TF32 WGMMA"), ("attention", "mla_decode"), ("softmax", "r: max(d, n)"),
      ("profile", "--prof_type ncu")],
 )  # fmt: skip
 def test_explain_answers_for_such_words(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
