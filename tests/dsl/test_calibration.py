@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,18 +17,20 @@ pytest.importorskip("cutlass")
 from calibrate import KERNELS, RESULTS, right, table_of
 from test_ptx_machine_tcgen05 import PAIR, compiled, execute
 
-from cutegen.machine import Simulation
+from cutegen.machine import Simulation, assert_passes, load
 from cutegen.machine.check import CpuReport
 from cutegen.machine.forms import TABLE, calibrated_forms, form_of, product_form, uncalibrated
 from cutegen.machine.host import missing_tool
 from cutegen.machine.parser import parse
 from cutegen.machine.worker import KernelCode
+from cutegen.run.shapes import legal_shape
 
 pytestmark = [
     pytest.mark.dsl,
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
+PACKAGES = sorted(p.parent for p in (Path(__file__).parents[2] / "generated").glob("*_sm1[0-9]*/plan.py"))
 HELD = json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
@@ -50,6 +53,15 @@ def test_a_kernel_of_calibrated_forms(settings: dict[str, Any]) -> None:
     forms = simulation.forms()
     assert any(form.startswith("tcgen05.mma.") for form in forms)
     assert uncalibrated(forms) == ()
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_shipped_kernels_have_calibrated_forms(package: Path) -> None:
+    simulation = Simulation(sm_count=2, strict=True)
+    subject = load(package, simulation)
+    assert_passes(subject, legal_shape(subject, {"m": 300, "n": 272, "k": 200}))
+    assert simulation.forms()
+    assert uncalibrated(simulation.forms()) == ()
 
 
 def test_a_form_that_no_public_kernel_has_is_named() -> None:

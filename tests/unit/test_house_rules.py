@@ -43,6 +43,7 @@ OPENERS = {
     "files.py": "what is written: new files, and outputs that were named",
     "loaded.py": "new files",
     "machine/files.py": "what the compiler writes",
+    "machine/forms.py": "part of the package",
     "machine/host.py": "what the compiler writes",
     "machine/package.py": "new files",
     "machine/worker.py": "/proc/meminfo",
