@@ -34,7 +34,7 @@ def explain_decisions(decisions: Sequence[Decision]) -> Section:
 
 
 def explain_roles(tiling: ResolvedTiling[Any]) -> Section:
-    rows = tuple((r.name, r.warps.span, str(r.registers), r.does) for r in tiling.model.roles)
+    rows = tuple((r.name, r.warps.span, str(r.registers or "as launched"), r.does) for r in tiling.model.roles)
     return Section(f"Roles of the {tiling.numbers.threads} threads", (), ("role", "warps", "registers", "does"), rows)
 
 

@@ -14,9 +14,9 @@ WHY_WAIT = "overlaps its setup with the tail of the preceding kernel, if that on
 
 
 def why_trigger(gain: str) -> str:
-    """gain: what was measured of it, in launches of a kernel back to back."""
+    """gain: what was measured of it, in launches of a kernel back to back; "" where nobody has measured it."""
     after = "a kernel launched to start early has to wait before it reads, others start at the end"
-    return f"{gain} in launches back to back; {after}"
+    return f"{gain} in launches back to back; {after}" if gain else f"not measured; {after}"
 
 
 class Pdl(Section):

@@ -132,3 +132,10 @@ def test_what_nobody_measured_is_not_ranked() -> None:
     shape = next(s for s in sections if s.title == "m=1000, n=512, k=104")
     assert shape.rows == (("tiles", "16 of 128 x 256"), ("k steps", "2"))
     assert "nobody measured the rates of b200" in shape.lines[0]
+
+
+def test_explain_claims_no_measurement_and_no_setmaxnreg() -> None:
+    sections = {s.title: s for s in explain(resolve_file(ROOT / "specs" / "gemm_bf16_sm100a.yaml").resolved, None)}
+    assert sections["Decisions"].lines == ()
+    assert not [row for row in sections["Decisions"].rows if "%" in row[-1]]
+    assert {row[2] for row in sections["Roles of the 256 threads"].rows} == {"as launched"}

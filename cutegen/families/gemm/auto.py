@@ -209,7 +209,7 @@ class _Settling:
     def neighbours(self) -> None:
         """What there is to overlap with the kernels in front and behind."""
         self.settle(WHY_WAIT, pdl_wait=PDL_WAIT)
-        self.settle(why_trigger("3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
+        self.settle(why_trigger("" if self.arch.tensor_memory else "3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
 
 
 def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tuple[int, str]:
