@@ -108,7 +108,9 @@ BREAKS = [
     ("no wait for stores at the end", r"cp\.async\.bulk\.wait_group\.read\s+0;", "", 0, "exits without having waited"),
     ("tensor memory is not freed", r"tcgen05\.dealloc[^;]*;", "", 0, "without having freed its tensor memory"),
     ("the other parity", r"xor\.b32\s+(%r\d+), (%r\d+), 1;", r"mov.b32 \1, \2;", 0, "deadlock|race|wrong"),
-    ("no wait for the kernel in front", r"griddepcontrol\.wait;", "", 0, "before griddepcontrol.wait"),
+    ("no fence of the barriers' init", r"fence\.mbarrier_init\.release\.cluster;", "", 0,
+     "signalled by the async proxy, without fence.mbarrier_init"),
+    ("no wait for the preceding kernel", r"griddepcontrol\.wait;", "", 0, "before griddepcontrol.wait"),
     ("no cluster barrier", r"barrier\.cluster\.(arrive\.relaxed|wait);", "", 0, "no mbarrier is initialised"),
 ]  # fmt: skip
 
