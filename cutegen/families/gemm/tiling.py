@@ -133,8 +133,8 @@ def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, A
 
 
 def _feature_numbers(problem: GemmProblem, c: Candidate) -> dict[str, tuple[Any, str]]:
-    parts = (lowering_of(problem), *FEATURES)
-    return {name: number for part in parts for name, number in part.numbers(problem, c).items()}
+    own = lowering_of(problem).numbers(problem, c)
+    return {**own, **{name: number for f in FEATURES for name, number in f.numbers(problem, c).items()}}
 
 
 def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
