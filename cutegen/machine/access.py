@@ -196,7 +196,7 @@ def _store_async(
                 raise PtxError("st.async to one CTA counts at an mbarrier of another")
             if (counts != counts[0]).any():
                 raise PtxError("st.async of a warp to one CTA that counts at several mbarriers is not simulated")
-            signal = cta.barrier(int(counts[0])).seen_by(ASYNC)
+            signal = cta.barrier(int(counts[0])).seen_from(w.cta, by_async=True)
             w.cta.machine.submit("load", _arrival(cta, agent, inside, values[lanes], signal))
 
     return run

@@ -43,10 +43,12 @@ class Mbarrier(Waitable):
     def label(self) -> str:
         return f"mbarrier {self.name}"
 
-    def seen_by(self, audience: str) -> Mbarrier:
-        """Itself. PtxError: its init is hidden from those."""
-        if audience in self.hidden:
-            raise PtxError(f"{self.label()} is signalled by {audience}, without fence.mbarrier_init since its init")
+    def seen_from(self, cta: Any, *, by_async: bool = False) -> Mbarrier:
+        """Itself, to be signalled by a warp of that CTA, or by what it issued to the async proxy. PtxError: its init is
+        hidden from those."""
+        for audience, concerned in ((ASYNC, by_async), (PEERS, cta is not self.cta)):
+            if concerned and audience in self.hidden:
+                raise PtxError(f"{self.label()} is signalled by {audience}, without fence.mbarrier_init since its init")
         return self
 
     def arrive(self, count: int, announced: int = 0) -> None:
@@ -146,9 +148,7 @@ def barriers_of(w: Any, addresses: Any) -> list[tuple[Mbarrier, int]]:
     found: dict[int, tuple[Mbarrier, int]] = {}
     for cta, _, inside in split_shared(w, addresses):
         for offset in inside:
-            barrier = cta.barrier(int(offset))
-            if cta is not w.cta:
-                barrier.seen_by(PEERS)
+            barrier = cta.barrier(int(offset)).seen_from(w.cta)
             found[id(barrier)] = (barrier, found.get(id(barrier), (barrier, 0))[1] + 1)
     return list(found.values())
 

@@ -11,7 +11,7 @@ from cutegen.machine.barriers import Waitable
 from cutegen.machine.copies import thread_copy
 from cutegen.machine.memory import CHUNK, Operation
 from cutegen.machine.parser import Instruction, Memory, PtxError
-from cutegen.machine.races import ASYNC, Agent, published
+from cutegen.machine.races import Agent, published
 from cutegen.machine.tensor_map import TensorMap, add_bytes, decode
 
 
@@ -138,7 +138,7 @@ def issue_load(
             owner = cta.peer(rank & ~1 | barrier // CTA_WINDOW & 1)
         elif mask is None and barrier // CTA_WINDOW != rank:
             raise PtxError("a copy into one CTA that signals a barrier of another")
-        signal = owner.barrier(barrier % CTA_WINDOW).seen_by(ASYNC)
+        signal = owner.barrier(barrier % CTA_WINDOW).seen_from(w.cta, by_async=True)
 
         def arrive(cta: Any = cta, goals: Any = goals, signal: Any = signal) -> None:
             cta.shared.write_async(goals, read(agent), agent)

@@ -9,7 +9,7 @@ import numpy as np
 from cutegen.machine.assembler import CTA_WINDOW, Assembler, Closure, builds, put
 from cutegen.machine.memory import CHUNK, Operation
 from cutegen.machine.parser import Instruction, PtxError
-from cutegen.machine.races import ASYNC, published
+from cutegen.machine.races import published
 from cutegen.machine.tensor_pipe import lane_values
 
 
@@ -32,7 +32,7 @@ def _try(asm: Assembler, ins: Instruction) -> Closure:
         w.agent.pc = w.pc - 1
         agent = w.agent.issue()
         ctas = list(w.cta.cluster) if everywhere else [w.cta]
-        signals = [cta.barrier((barrier + bar) % CTA_WINDOW).seen_by(ASYNC) for cta in ctas]
+        signals = [cta.barrier((barrier + bar) % CTA_WINDOW).seen_from(w.cta, by_async=True) for cta in ctas]
         chunk = np.array([(answer + to) % CTA_WINDOW // CHUNK])
         for cta in ctas:
             cta.shared.write_async(chunk, 0xFF, agent)

@@ -8,7 +8,7 @@ from cutegen.machine.assembler import CTA_WINDOW, Assembler, Closure, builds
 from cutegen.machine.barriers import Mbarrier
 from cutegen.machine.control import converged
 from cutegen.machine.parser import Instruction, PtxError
-from cutegen.machine.races import ASYNC, Agent, published
+from cutegen.machine.races import Agent, published
 from cutegen.machine.tensor_moves import allocate, copy_scales, free, transfer, wait_for_moves
 from cutegen.machine.tensor_pipe import enqueue, lane_values
 from cutegen.machine.tensor_products import MmaForm
@@ -23,7 +23,8 @@ def _commit(asm: Assembler, ins: Instruction) -> Closure:
         address += offset
         ranks = [i for i in range(16) if mask[0] >> i & 1] if mask else [address // CTA_WINDOW]
         barriers: list[Mbarrier] = [
-            (w.cta if r == w.cta.rank else w.cta.peer(r)).barrier(address % CTA_WINDOW).seen_by(ASYNC) for r in ranks
+            (w.cta if r == w.cta.rank else w.cta.peer(r)).barrier(address % CTA_WINDOW).seen_from(w.cta, by_async=True)
+            for r in ranks
         ]
         machine = w.cta.machine
 

@@ -18,6 +18,8 @@ from cutegen.runtime.gpu import Driver, Torch, arch_capability, probe_gpu
 
 H200 = ("NVIDIA H200", (9, 0))
 A100 = ("NVIDIA A100", (8, 0))
+B200 = ("NVIDIA B200", (10, 0))
+ROOT = Path(__file__).parents[2]
 GOOD_TORCH = Torch("2.9.0", "12.8")
 
 
@@ -56,6 +58,31 @@ def test_each_reason(monkeypatch: pytest.MonkeyPatch, driver: Driver, torch: Tor
     assert not status.ok
     assert len(status.reasons) == 1
     assert reason in status.reason
+
+
+@pytest.mark.parametrize(
+    ("device", "arch", "reason"),
+    [
+        (H200, "sm_100a", "sm_100a needs compute capability 10.0; NVIDIA H200 has 9.0"),
+        (B200, "sm_90a", "sm_90a needs compute capability 9.0; NVIDIA B200 has 10.0"),
+        (B200, "sm_100a", ""),
+    ],
+)
+def test_a_gpu_of_another_architecture(
+    monkeypatch: pytest.MonkeyPatch, device: tuple[str, tuple[int, int]], arch: str, reason: str
+) -> None:
+    pretend(monkeypatch, Driver((13, 0), (device,), ""))
+    status = probe_gpu(arch)
+    assert status.ok == (not reason)
+    assert status.reason.startswith(reason)
+
+
+def test_check_on_a_gpu_of_another_architecture(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend(monkeypatch, Driver((13, 0), (H200,), ""))
+    assert main(["check", str(ROOT / "specs" / "gemm_bf16_sm100a.yaml")]) == 2
+    assert "sm_100a needs compute capability 10.0; NVIDIA H200 has 9.0" in "".join(capsys.readouterr())
 
 
 def test_capabilities_of_archs() -> None:

@@ -26,6 +26,7 @@ from cutegen.families.gemm.features.feature import MANY_ROWS
 from cutegen.families.gemm.features.feature_list import FEATURES, list_forms
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.load_rules import multicast_a, multicast_b
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
@@ -148,8 +149,7 @@ class _Settling:
         self.settle(why_tile, tile=c.tile)
         self.settle("goes with the tile", schedule=c.schedule, consumers=c.consumers)
         self.settle(why_cluster, cluster=c.cluster)
-        pairs = 2 if self.arch.tensor_memory and c.cluster[0] == 2 else 1
-        self.settle("goes with the cluster", mma_ctas=pairs)
+        self.settle("goes with the cluster", mma_ctas=lowering_of(self.problem).count_mma_ctas(c))
         every, reason = promotion(self.problem, c, self.arch)
         self.settle(reason, promote_every=every)
 
@@ -209,7 +209,7 @@ class _Settling:
     def neighbours(self) -> None:
         """What there is to overlap with the kernels in front and behind."""
         self.settle(WHY_WAIT, pdl_wait=PDL_WAIT)
-        self.settle(why_trigger("" if self.arch.tensor_memory else "3% with up to 512 rows"), pdl_trigger=PDL_TRIGGER)
+        self.settle(why_trigger(lowering_of(self.problem).trigger_gain), pdl_trigger=PDL_TRIGGER)
 
 
 def _multicast(problem: GemmProblem, c: Candidate, side: str, arch: Arch) -> tuple[int, str]:

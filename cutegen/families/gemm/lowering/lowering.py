@@ -13,6 +13,10 @@ from cutegen.model.smem import SmemField
 
 
 class Lowering(Protocol):
+    """trigger_gain: what was measured of letting the next kernel start early; "" where nobody measured it."""
+
+    trigger_gain: str
+
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         """Those of the warps of a CTA."""
 
@@ -36,6 +40,9 @@ class Lowering(Protocol):
 
     def set_registers(self, c: Candidate) -> tuple[int, int]:
         """(producer, consumer) registers of a thread by setmaxnreg; 0 where it stays at what it is launched with."""
+
+    def count_mma_ctas(self, c: Candidate) -> int:
+        """CTAs of one product, where the spec does not say."""
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         """The tensor-core instructions in the code."""

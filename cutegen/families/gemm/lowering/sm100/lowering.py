@@ -18,6 +18,8 @@ UNSET = "no setmaxnreg: a thread has what the CTA is launched with"
 
 
 class Sm100:
+    trigger_gain = ""
+
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         return list_roles(problem, c)
 
@@ -56,6 +58,9 @@ class Sm100:
 
     def set_registers(self, c: Candidate) -> tuple[int, int]:
         return 0, 0
+
+    def count_mma_ctas(self, c: Candidate) -> int:
+        return 2 if c.cluster[0] == 2 else 1
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         opcode = problem.mma.sass + ".2CTA" * (c.mma_ctas == 2)

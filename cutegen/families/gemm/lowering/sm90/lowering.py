@@ -18,6 +18,8 @@ from cutegen.model.smem import SmemField
 
 
 class Sm90:
+    trigger_gain = "3% with up to 512 rows"
+
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         return list_roles(problem, c)
 
@@ -43,6 +45,9 @@ class Sm90:
 
     def set_registers(self, c: Candidate) -> tuple[int, int]:
         return c.producer_registers, c.consumer_registers
+
+    def count_mma_ctas(self, c: Candidate) -> int:
+        return 1
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         (m, n, k), arch = c.tile, problem.target
