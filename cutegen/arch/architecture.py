@@ -28,10 +28,11 @@ SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX = 8, 24, 256
 class Mma:
     """One kind of tensor-core instruction.
 
-    op: its class in cute.nvgpu. one_dtype: that class takes A's and B's dtype as one argument. sass: its opcode.
-    accumulator: dtype of the sum. k_major_only: there is no transposed read of A and B. rounds: the tensor core keeps
-    fewer bits of the sum than the accumulator has, so that promotion to f32 registers gains precision. wide: (columns,
-    step): more columns than that are a multiple of the step; None: of the arch's step, however many.
+    op: its class in cute.nvgpu. one_dtype: that class takes A's and B's dtype as one argument; takes_sum: and the
+    sum's. sass: its opcode. accumulator: dtype of the sum. k_major_only: there is no transposed read of A and B.
+    rounds: the tensor core keeps fewer bits of the sum than the accumulator has, so that promotion to f32 registers
+    gains precision. wide: (columns, step): more columns than that are a multiple of the step; None: of the arch's
+    step, however many.
     """
 
     op: str
@@ -41,6 +42,7 @@ class Mma:
     k_major_only: bool
     rounds: bool
     wide: tuple[int, int] | None = None
+    takes_sum: bool = True
 
 
 @dataclass(frozen=True, slots=True)

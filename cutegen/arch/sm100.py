@@ -1,8 +1,7 @@
 """Blackwell of data centers: B200, GB200. Kernels for it were compiled and executed on the CPU, not yet on hardware.
 
-k_major_only: the instruction reads M- and N-major operands too; kernels of cutegen do not yet.
-
-Source: CUDA C++ Programming Guide, "Compute Capabilities"; PTX ISA, tcgen05.mma.
+Sources: CUDA C++ Programming Guide, "Compute Capabilities"; PTX ISA, tcgen05.mma: .kind::f16, .kind::f8f6f4, .kind::i8,
+which read M- and N-major operands of each.
 """
 
 from __future__ import annotations
@@ -10,7 +9,9 @@ from __future__ import annotations
 from cutegen.arch.architecture import Arch, Mma
 from cutegen.dtypes import DTYPES
 
-_HALF = Mma("MmaF16BF16Op", True, "UTCHMMA", DTYPES["f32"], k_major_only=True, rounds=False)
+_HALF = Mma("MmaF16BF16Op", True, "UTCHMMA", DTYPES["f32"], k_major_only=False, rounds=False)
+_FP8 = Mma("MmaF8F6F4Op", False, "UTCQMMA", DTYPES["f32"], k_major_only=False, rounds=False)
+_INT8 = Mma("MmaI8Op", True, "UTCIMMA", DTYPES["i32"], k_major_only=False, rounds=False, takes_sum=False)
 
 SM_100A = Arch(
     name="sm_100a",
@@ -21,6 +22,11 @@ SM_100A = Arch(
     mma_m=128,
     mma_n=(16, 256, 16),
     mma_k_bytes=32,
-    mmas={("bf16", "bf16"): _HALF, ("f16", "f16"): _HALF},
+    mmas={
+        ("bf16", "bf16"): _HALF,
+        ("f16", "f16"): _HALF,
+        **{(a, b): _FP8 for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
+        ("i8", "i8"): _INT8,
+    },
     tensor_memory=512,
 )

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 GENERATED = Path(__file__).parents[2] / "generated"
 PAIR = GENERATED / "gemm_bf16_2cta_sm100a"
-SHAPE = {"m": 520, "n": 264, "k": 456}  # ragged; more k tiles than slots, and more tiles than pairs
+SHAPE = {"m": 520, "n": 264, "k": 464}  # ragged; more k tiles than slots, and more tiles than pairs
 FUSED = """\
 cutegen: 1
 kernel: gemm
@@ -45,6 +45,18 @@ epilogue:
   e: alpha * scale * acc
   d: gelu_tanh(acc + bias)
   q: acc * beta
+"""
+BYTES = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: {a}
+  b: {b}
+  sa: f32[m]
+  sb: f32[n]
+  d: bf16[m, n]
+mainloop: (a * sa) @ (b * sb)
 """
 FORMS = {
     "fused, alone, 96 columns": FUSED + "tiling: {tile: [128, 96, 64], mma_ctas: 1}\n",
@@ -68,8 +80,8 @@ def found(
     return texts
 
 
-@pytest.mark.parametrize("name", ["gemm_bf16_sm100a", "gemm_bf16_2cta_sm100a"])
-@pytest.mark.parametrize("shape", [SHAPE, {"m": 1, "n": 8, "k": 8}], ids=["ragged", "least"])
+@pytest.mark.parametrize("name", sorted(path.name for path in GENERATED.glob("*_sm100a")))
+@pytest.mark.parametrize("shape", [SHAPE, {"m": 1, "n": 8, "k": 16}], ids=["ragged", "least"])
 def test_shipped_kernels_are_right_in_five_orders(name: str, shape: dict[str, int]) -> None:
     assert found(functools.partial(load, GENERATED / name), shape) == [""] * 5
 
@@ -78,6 +90,22 @@ def test_shipped_kernels_are_right_in_five_orders(name: str, shape: dict[str, in
 def test_other_forms_are_right_in_five_orders(form: str) -> None:
     resolution = resolve_text(form)
     assert found(lambda s: load_resolution(resolution, s), {"l": 2, "m": 200, "n": 112, "k": 264}) == [""] * 5
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "more"),
+    [
+        ("i8[m, k]", "i8[n, k]", ""),
+        ("e5m2[m, k]", "e4m3[n, k]", "tiling: {tile: [128, 64, 128], mma_ctas: 1}\n"),
+        ("e4m3[k, m]", "e4m3[k, n]", ""),
+        ("bf16[k, m]", "bf16[n, k]", "tiling: {tile: [128, 128, 64], mma_ctas: 1}\n"),
+        ("f16[m, k]", "f16[k, n]", ""),
+    ],
+    ids=["i8", "e5m2 by e4m3", "e4m3, m and n contiguous", "bf16, m contiguous", "f16, n contiguous"],
+)
+def test_operands_are_right_in_five_orders(a: str, b: str, more: str) -> None:
+    resolution = resolve_text(BYTES.format(a=a, b=b) + more)
+    assert found(lambda s: load_resolution(resolution, s), {"m": 272, "n": 272, "k": 336}) == [""] * 5
 
 
 def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:

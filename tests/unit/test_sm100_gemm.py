@@ -50,6 +50,18 @@ def test_planned_code() -> None:
     assert plan_code(pair, pair.default).registers == ()
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "opcode"),
+    [("e4m3", "e5m2", "UTCQMMA.2CTA"), ("i8", "i8", "UTCIMMA.2CTA"), ("f16", "f16", "UTCHMMA.2CTA")],
+)
+def test_planned_code_of_operands_with_m_and_n_contiguous(a: str, b: str, opcode: str) -> None:
+    text = SM100.replace("bf16[m, k]", f"{a}[k, m]").replace("bf16[n, k]", f"{b}[k, n]")
+    resolved = resolve_text(text).resolved
+    plan = plan_code(resolved, resolved.default)
+    assert (str(plan.mma[0].opcode), plan.mma[0].step) == (opcode, 4)
+    assert resolved.default.numbers.stages == 6  # a row of a k tile has 128 bytes, whatever the dtype
+
+
 TILE = "tensors:\n  c: bf16[m, n]\n"
 REFUSED = {
     "rows": ("tiling: {tile: [64, 128, 64]}\n", "tensor-memory-tile", "tensor memory has 128 lanes"),
@@ -73,6 +85,14 @@ def test_knobs_that_are_refused(more: str, rule: str, said: str) -> None:
     assert said in caught.value.report()
 
 
+def test_half_of_b_has_whole_swizzled_rows() -> None:
+    text = SM100.replace("b: bf16[n, k]", "b: i8[k, n]").replace("a: bf16[m, k]", "a: i8[m, k]")
+    with pytest.raises(SpecError) as caught:
+        resolve_text(text + "tiling: {tile: [128, 32, 128], mma_ctas: 2}\n")
+    assert "half of tile n = 16 x 1 B = 16 B is not a multiple of the 32-byte swizzled row" in caught.value.report()
+    assert "use a tile n that is a multiple of 64" in caught.value.report()
+
+
 SPECS = {
     "a tile that is read": (FUSED, "residual"),
     "groups": (LABELS, "groups"),
@@ -82,11 +102,9 @@ SPECS = {
         PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'acc[:, 0::2] * acc[:, 1::2]'}\n",
         "gated",
     ),
-    "a scale": (PLAIN + "  s: f32[m]\nmainloop: (a * s) @ b\n", "scales"),
+    "a scale": (PLAIN + "  s: f32[m, k/128]@m\nmainloop: (a * s) @ b\n", "scales that vary along k"),
     "m contiguous": (PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n]@m"), "n is not contiguous"),
     "stored by threads": (PLAIN + "tma: {d: {store: direct}}\n", "TMA does not store"),
-    "a major": (PLAIN.replace("a: bf16[m, k]", "a: bf16[k, m]"), "k contiguous"),
-    "fp8": (PLAIN.replace("bf16[m, k]", "e4m3[m, k]").replace("bf16[n, k]", "e4m3[n, k]"), "e4m3"),
 }  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Sums of products in tensor memory: where they lie, and how an epilogue thread reads and stages a subtile of them."""
 
 import cutlass.cute as cute
-from cutlass import Float32
 from cutlass.cute.nvgpu import tcgen05
 
 ACCESS_BITS = 128  # of a thread's widest access to shared memory
@@ -10,7 +9,7 @@ ACCESS_BITS = 128  # of a thread's widest access to shared memory
 def view_sums(mma, address, tile, count):
     """(address, ((128, bN), 1, 1, count)): the `count` sums of `tile` = (m, n) of one product that lie where the
     allocation was written to `address`."""
-    base = cute.arch.retrieve_tmem_ptr(Float32, alignment=16, ptr_to_buffer_holding_addr=address)
+    base = cute.arch.retrieve_tmem_ptr(mma.op.acc_dtype, alignment=16, ptr_to_buffer_holding_addr=address)
     shape = cute.append(mma.partition_shape_C(tile), count)
     return base, cute.make_tensor(base, mma.make_fragment_C(shape).layout)
 
@@ -18,7 +17,7 @@ def view_sums(mma, address, tile, count):
 def load_copy(sums, epilogue_tile, thread):
     """(copy, source, shape) of what `thread` reads of an epilogue tile (128, eN): its row. source: (copy, 1, 1, 1,
     subtiles, count); shape: of the registers for one."""
-    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(epilogue_tile[1])), Float32)
+    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(epilogue_tile[1])), sums.element_type)
     subtiles = cute.flat_divide(sums[(None, None), 0, 0, None], epilogue_tile)  # (128, eN, 1, subtiles, count)
     copy = tcgen05.make_tmem_copy(atom, subtiles[None, None, 0, 0, 0]).get_slice(thread)
     shape = copy.partition_D(cute.make_identity_tensor(epilogue_tile)).shape

@@ -19,7 +19,8 @@ def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Objection | None:
     if width not in SWIZZLES:
         return f"swizzle {width} of `{operand.name}` is not one of {', '.join(map(str, SWIZZLES))} bytes", "use 128"
     mode = "k" if operand.major == "k" else "mn"[axis]
-    part = "half of " * (problem.paired_dim == mode)
+    parts = (2 if problem.paired_dim == mode else 1) * (c.mma_ctas if (side, mode) == ("b", "n") else 1)
+    part = {1: "", 2: "half of ", 4: "a quarter of "}[parts]
     extent = contiguous_extent(problem, c, side)
     row = extent * operand.dtype.bytes
     if row % width == 0:
@@ -30,7 +31,7 @@ def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Objection | None:
     return (
         f"`{operand.name}` is {mode.upper()}-major: {part}tile {mode} = {extent} x {operand.dtype.bytes} B = {row} B "
         f"is not a multiple of the {width}-byte swizzled row",
-        f"use a tile {mode} that is a multiple of {2 * step if part else step}{other}",
+        f"use a tile {mode} that is a multiple of {parts * step}{other}",
     )
 
 

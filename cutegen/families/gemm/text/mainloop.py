@@ -32,7 +32,7 @@ class MainloopText:
     """What the templates read as k.mainloop."""
 
     mma_op: str  # a class in cute.nvgpu.warpgroup
-    mma_dtypes: tuple[str, ...]  # the operand dtypes that it takes
+    mma_dtypes: tuple[str, ...]  # that it takes: of the operands, and of the sum
     mma_k: int  # elements of k in one MMA
     sum_dtype: str  # what the tensor core sums in
     promoted_blocks: int  # MMAs between promotions, 0: none
@@ -60,7 +60,7 @@ def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch, row_scale: Rin
     mma, dtypes = problem.mma, (problem.a.dtype.cutlass, problem.b.dtype.cutlass)
     return MainloopText(
         mma_op=mma.op,
-        mma_dtypes=dtypes[:1] if mma.one_dtype else dtypes,
+        mma_dtypes=(*dtypes[: 1 if mma.one_dtype else 2], *[mma.accumulator.cutlass] * mma.takes_sum),
         mma_k=arch.mma_k(problem.a.dtype),
         sum_dtype=mma.accumulator.cutlass,
         promoted_blocks=c.promote_every if isinstance(c.promote_every, int) else 0,

@@ -16,7 +16,7 @@ SM100_SPEC = register(
     Rule(
         "sm100-spec",
         "some parts of a GEMM spec are not supported yet on sm_100a",
-        "sm_100a has dense products of bf16 and f16, batched or not, with elementwise epilogues that read vectors and "
+        "sm_100a has dense products, batched or not, with elementwise epilogues that read vectors and "
         "scalars, and outputs [m, n] with n contiguous that TMA stores. Reductions, blocks, gated products, tiles that "
         "the epilogue reads, optional operands, groups, gathered rows and scales along k are of sm_90a so far, and so "
         "is the section `warpgroups`, whose knobs are those of WGMMA.",
@@ -41,8 +41,8 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
         yield ("groups",), "a product of groups of rows"
     if problem.gather:
         yield ("mainloop",), "a product of gathered rows"
-    if problem.scales:
-        yield ("mainloop",), "a product with scales"
+    if problem.scaled_k:
+        yield ("mainloop",), "a product with scales that vary along k"
     if problem.paired:
         yield ("epilogue",), "a gated product"
     for r in outer.reductions:
