@@ -70,6 +70,7 @@ def run(
     fault = plan.fault
     if fault == "page stride":
         cache = cache.as_strided(cache.shape, (cache.shape[1] * cache.stride(1), cache.stride(1), 1))
+    cache = plan.unpack(cache)
     batch, tokens, heads, _ = q.shape
     rows = tokens * heads
     slots = workspace[: workspace_elements(rows, parts)].view(-1, rows, 258)

@@ -38,13 +38,31 @@ scheduler: {unit: 1}
 pipeline: {prefetch: 1}
 """
 PAIRED = MLA.replace("[16, 128]", "128")  # an even number of row blocks, whatever query_len
+# The same parts as the shipped cache in bytes, in another order, with other scales.
+QUANTISED = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: bf16
+heads: [1, 128]
+query_len: [1, 4]
+kv_cache:
+  page_size: 16
+  rope: {dtype: bf16, offset: 0}
+  latent: {dtype: e4m3, offset: 128, scale: {dtype: f32, block: 64, offset: 640}}
+  row_bytes: 672
+q: split
+lse: {base: 2, layout: bsh}
+scheduler: {unit: 2, split_columns: false}
+"""
 WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv_cache: {page_size: 16}\n"
 # Forms beyond the shipped ones, which are pairs and single blocks in pages of 64. None is left out that no other holds:
 # `fewest_registers` has small pages and another LSE, and guesses its part, but loads no keys by the guess, `single`
 # large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
-# and keys before the wait; both single ones fetch ahead.
+# and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages.
 EDGES = {
     "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 200}}\n",
+    "quantised": QUANTISED + "warpgroups: {consumer: {registers: 200}}\n",
     "single": SINGLE + "pdl: {schedule_ahead: false}\n",
     "single_in_pairs": PAIRED.replace("bf16", "f16")
     + "variant: seesaw_2cta\nkv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\nscheduler: {unit: 1}\n"

@@ -88,6 +88,12 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
     if plan.atomics:
         meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
         yield _present("atomics", facts.count(*ops.atomics), plan.atomics, meaning)
+    if plan.absent:
+        conversions = [f"{n} {op}" for op, n in facts.opcodes.items() if op.startswith(plan.absent)]
+        meaning = "values are decoded by the conversion pipe, which is slower than the bits they are made of"
+        yield Check(
+            "decoding", "no conversion of 8-bit values", ", ".join(conversions) or "none", not conversions, meaning
+        )
     if plan.cluster_stores:
         meaning = "partial sums are not handed over in the shared memory of the cluster, or not 16 bytes at a time"
         yield _present("cluster-sum", facts.count(ops.cluster_store), plan.cluster_stores, meaning)

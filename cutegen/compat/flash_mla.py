@@ -164,6 +164,10 @@ def use(plan: MlaPlan) -> None:
         raise TypeError(f"flash_mla: {plan!r} is not a plan of MLA decode; pass PLAN of a generated package")
     if plan.split_q or plan.lse_base != "e" or plan.lse_layout != "bhs":
         raise ValueError(f"flash_mla: {plan.name} needs q: joined, lse: {{base: e, layout: bhs}} in its spec")
+    if plan.cache_format is not None:
+        raise ValueError(
+            f"flash_mla: {plan.name} reads a quantised cache, which these calls do not take; call its plan"
+        )
     _given.insert(0, plan)
 
 

@@ -26,6 +26,7 @@ class CodePlan:
     launch; pdl_early: it reads before that wait what its caller promises to be written by then; pdl_loads: so do that
     many places that load by TMA. atomics: at least that many places change global memory atomically. cluster_stores: at
     least that many places store 16 bytes in the shared memory of another CTA. mbarriers: exactly so many are made.
+    absent: opcodes that there are none of: conversions, where values are decoded by bits.
     fewer_registers: what to write for fewer of them; "": nothing is known.
     """
 
@@ -46,4 +47,5 @@ class CodePlan:
     cluster_stores: int = 0
     tma_adds: int = 0
     mbarriers: int = 0
+    absent: tuple[str, ...] = ()
     fewer_registers: str = ""

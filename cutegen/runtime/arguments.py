@@ -288,6 +288,10 @@ def _tensor_faults(
         cast = f"pass {arg.name}.to(torch.{arg.dtype})"
         if (value.element_size(), _bytes(arg.dtype)) == (1, 2):
             cast = "dequantise it first, as a cast knows no scales"
+        elif arg.dtype == "uint8":  # bytes of a format, no numbers
+            cast = (
+                f"pass {arg.name}.view(torch.uint8)" if value.element_size() == 1 else "write it by `pack` of the plan"
+            )
         yield fault(f"has dtype {have}, needs {arg.dtype}: {ALLOCATE if written else cast}", TypeError)
     if value.device.type == "meta":
         yield fault(f"is a meta tensor, which has no data, needs {device}: make it on {device!r}")

@@ -108,6 +108,7 @@ def test_accumulators_that_do_not_fit(cache: KernelCache) -> None:
         ({"registers": (24, 240)}, "setmaxnreg"),
         ({"tma_loads": 99}, "tma-load"),
         ({"multicast": True}, "tma-multicast"),
+        ({"absent": ("HGMMA.",)}, "decoding"),
     ],
 )
 def test_another_plan_is_not_kept(cache: KernelCache, change: dict[str, Any], broken: str) -> None:

@@ -18,6 +18,7 @@ from mla_cpu import CpuMla, tiling  # noqa: E402
 
 from cutegen.compat import flash_mla  # noqa: E402
 from cutegen.compat.flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata  # noqa: E402
+from cutegen.runtime.mla_decode.cache_format import CacheFormat  # noqa: E402
 from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
 
 DIMS = {"batch": 3, "query_len": 2, "heads": 4, "kv_len": 130}
@@ -174,6 +175,8 @@ def test_refused_shapes(plans: list[Causal]) -> None:
         flash_mla.use(math)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs q: joined"):
         flash_mla.use(type("Split", (Causal,), {"split_q": True})())
+    with pytest.raises(ValueError, match="quantised cache"):
+        flash_mla.use(type("Quantised", (Causal,), {"cache_format": CacheFormat(0, 512, 128, 528, 656)})())
 
 
 def test_plans_given_last_come_first_within_their_promises(plans: list[Causal]) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from gemm_specs import SM90
-from mla_specs import MLA, PAIRED, bind_mla, mla_candidate
+from mla_specs import MLA, PAIRED, QUANTISED, bind_mla, mla_candidate
 
 from cutegen.arch import ARCHS, Arch
 from cutegen.diagnostics import SpecError
-from cutegen.families.mla_decode.problem_rules import CHECKS
+from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.mla_decode.rules import refusals
 
@@ -53,6 +53,10 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      ("not name `kv_cache`, which may", "`pdl: {wait: true, ready: [block_table, kv_cache]}` if it holds"), {}, SM90),
     ("keys-ahead", READY, {"pdl_wait": False}, ("no wait to load keys before", "or drop load_ahead"), {}, SM90),
     ("keys-ahead", READY, {"pdl_schedule_ahead": False}, ("pdl.schedule_ahead is false", "leave both"), {}, SM90),
+    ("decoding-cta", QUANTISED, {"variant": "both"}, ("both shares loads", "use seesaw"), {}, SM90),
+    ("keys-ahead", QUANTISED, {"pdl_load_ahead": True}, ("decoded behind the wait", "drop load_ahead"), {}, SM90),
+    ("decoder-registers", QUANTISED, {"producer_registers": 80}, ("80 registers, it needs 88", "use at least 88"), {},
+     SM90),
     ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "219 KiB", "99 KiB"), {}, SM120),
 ]  # fmt: skip
 
@@ -107,8 +111,41 @@ def test_problem_rules_are_said_at_once_and_at_their_keys() -> None:
     with pytest.raises(SpecError) as caught:
         bind_mla(text + "latent_dim: 1\nrope_dim: 1\nkv_cache: {page_size: 3}\n")
     found = caught.value.diagnostics
-    assert {d.rule for d in found} == {rule.id for rule, _, _ in CHECKS}
+    assert {d.rule for d in found} == {rule.id for rule, _, _ in CHECKS} - {CACHE_PARTS.id}
     assert [d.location.line for d in found if d.location] == [5, 6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("offset: 128,", "offset: 120,", ("latent begins at byte 120", "a multiple of 16")),
+        ("offset: 640", "offset: 642", ("scale begins at byte 642", "a multiple of 4")),
+        ("offset: 640", "offset: 636", ("scale has bytes 636 to 667", "latent 128 to 639")),
+        ("offset: 0}", "offset: 64}", ("rope has bytes 64 to 191", "latent 128 to 639")),
+        ("672", "671", ("671 bytes cuts a part", "use 672")),
+        ("672", "688", ("has 688 bytes, its parts 672", "use 672")),
+        ("block: 64", "block: 32", ("for 32 values", "use 64")),
+        ("block: 64", "block: 1024", ("for 1024 values", "use 512")),
+        ("dtype: bf16\nheads", "dtype: f16\nheads", ("queries are f16", "use bf16")),
+        ("  rope: {dtype: bf16, offset: 0}\n", "", ("there is no rope", "write both")),
+    ],
+)
+def test_parts_of_a_row(old: str, new: str, said: tuple[str, ...]) -> None:
+    assert old in QUANTISED
+    with pytest.raises(SpecError) as caught:
+        bind_mla(QUANTISED.replace(old, new))
+    assert {d.rule for d in caught.value.diagnostics} == {CACHE_PARTS.id}
+    told = "; ".join(f"{d.message}; {d.remedy}" for d in caught.value.diagnostics)
+    for part in said:
+        assert part in told
+
+
+def test_where_parts_lie_follows_from_their_order() -> None:
+    text = MLA + "kv_cache: {latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}, rope: {dtype: bf16}}\n"
+    cache = bind_mla(text).cache
+    assert cache is not None
+    assert cache.parts == {"latent": (0, 512), "scale": (512, 16), "rope": (528, 128)}
+    assert cache.row_bytes == 656
 
 
 @pytest.mark.parametrize("size", [16, 32, 64, 128])

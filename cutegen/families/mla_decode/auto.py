@@ -9,7 +9,7 @@ from typing import Any
 from cutegen.arch.architecture import SETMAXNREG_MIN, Arch
 from cutegen.families.decide import Choice, first_legal
 from cutegen.families.mla_decode.candidate import ANY, BOTH, MAX_UNIT, SINGLE_CALLS, SINGLE_ROWS, Candidate
-from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
+from cutegen.families.mla_decode.derived import CONSUMERS, DECODER_REGISTERS, THREADS, derive
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, why_trigger
@@ -35,6 +35,12 @@ MEASURED: dict[str, tuple[object, str]] = {
     ),
     "pdl_trigger": (PDL_TRIGGER, why_trigger("2%")),
 }
+# Of a quantised cache: no other order has been measured.
+DECODING_FIRST = (
+    ("seesaw", "keys of a quantised cache are decoded in registers, so no CTAs share loads",
+     1, "the decoder has few loads under way itself; rows that wait in L2 take less of them"),
+    *(row for row in BEST_FIRST if row[0] != "seesaw"),
+)  # fmt: skip
 PRODUCER_REGISTERS = 24  # the load warps need no more
 
 
@@ -60,8 +66,8 @@ def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -
 
 def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:
     """Candidates with the fixed knobs, best first."""
-    producer, consumer = _registers(fixed, arch)
-    for variant, why, prefetch, why_prefetch in BEST_FIRST:
+    producer, consumer = _registers(problem, fixed, arch)
+    for variant, why, prefetch, why_prefetch in BEST_FIRST if problem.cache is None else DECODING_FIRST:
         if fixed.get("variant", variant) != variant:
             continue
         proposals = {"variant": (variant, why), **MEASURED, "prefetch": (prefetch, why_prefetch)}
@@ -75,7 +81,9 @@ def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
         held = f"O {d.output_registers} + S {d.score_registers} + P {d.probability_registers} registers a thread"
         reasons = {field: reason for field, (_, reason) in proposals.items()}
         reasons["consumer_registers"] = f"{held}; 1 + {CONSUMERS} warpgroups use up the register file"
-        reasons["producer_registers"] = "what one warp needs that issues bulk copies; the consumers get the rest"
+        issues = "what one warp needs that issues bulk copies; the consumers get the rest"
+        decodes = "what a thread needs that decodes the cache; the consumers get the rest"
+        reasons["producer_registers"] = issues if problem.cache is None else decodes
         yield Choice(candidate, reasons)
 
 
@@ -112,13 +120,15 @@ def _ahead(problem: MlaProblem, fixed: Mapping[str, Any]) -> dict[str, tuple[boo
             False,
             f"pdl.ready does not name {', '.join(missing)}, which may be written by preceding kernels",
         )
+    if problem.cache is not None:
+        found["pdl_load_ahead"] = False, "keys of a quantised cache are decoded behind the wait"
     if not fixed.get("pdl_schedule_ahead", True):
         found["pdl_load_ahead"] = False, "pdl.schedule_ahead is false"
     return found
 
 
-def _registers(fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
+def _registers(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
     """(producer, consumer): consumers get what the producer leaves, one of them being possibly written."""
-    producer = fixed.get("producer_registers", PRODUCER_REGISTERS)
+    producer = fixed.get("producer_registers", PRODUCER_REGISTERS if problem.cache is None else DECODER_REGISTERS)
     most = most_consumer_registers(arch, THREADS, producer, CONSUMERS)
     return producer, fixed.get("consumer_registers", max(most, SETMAXNREG_MIN))

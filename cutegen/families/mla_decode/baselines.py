@@ -29,7 +29,7 @@ _CUTLASS = {d.torch: d.cutlass for d in DTYPES.values()}
 
 def list_baselines(plan: MlaPlan) -> Iterator[Baseline]:
     """Every baseline that could apply, FlashMLA, which ratios refer to, first."""
-    if not plan.split_q:
+    if not plan.split_q and plan.cache_format is None:
         comparable = plan.lse_base == "e" and plan.lse_layout == "bhs"
         yield Baseline(
             "flash_mla",
@@ -203,7 +203,8 @@ def _bind_paged_read(plan: MlaPlan) -> Bind:
             raise ValueError("reads the memory of a CUDA device")
         from cutegen.device.mla_decode.paged_read import compile_paged_read
 
-        kernel = compile_paged_read(_CUTLASS[plan.dtype], plan.page_size, plan.arch)
+        element = _CUTLASS[plan.dtype] if plan.cache_format is None else "Uint8"
+        kernel = compile_paged_read(element, plan.page_size, plan.arch, plan.row_bytes)
         ctas = plan.sm_count(cache.get_device())
         return lambda: kernel(cache, table, lengths, ctas)
 
@@ -215,6 +216,6 @@ def _bind_dense(plan: MlaPlan) -> Bind:
         queries, (cache, table, lengths, scale) = inputs[: len(plan.queries)], inputs[len(plan.queries) :]
         if (keys := table.numel() * plan.page_size) > DENSE_KEYS:
             raise ValueError(f"its dense copy of {keys} keys would only be slow; measured up to {DENSE_KEYS}")
-        return lambda: attend_dense(queries, cache, table, lengths, scale, causal=plan.causal)
+        return lambda: attend_dense(queries, plan.unpack(cache), table, lengths, scale, causal=plan.causal)
 
     return bind

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.dtypes import DTYPES
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
-from cutegen.families.mla_decode.problem_rules import CHECKS
+from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS
+from cutegen.runtime.mla_decode.cache_format import SCALE_BYTES, CacheFormat
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 
 if TYPE_CHECKING:
-    from cutegen.families.mla_decode.spec import MlaSpec
+    from cutegen.families.mla_decode.spec import KvCache, MlaSpec
     from cutegen.spec import SpecDocument
 
 
@@ -32,11 +35,35 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         page_size=spec.kv_cache.page_size,
         lse_base="2" if spec.lse.base == 2 else "e",
         lse_layout=spec.lse.layout,
+        cache=_cache_format(spec.kv_cache),
         ready=tuple(sorted(spec.pdl.ready, key=KEYS.index)),
     )
-    if found := list(_findings(problem, doc)):
+    if found := list(_findings(problem, doc)) or list(_missing_parts(spec.kv_cache, doc)):
         raise SpecError(found)
     return problem
+
+
+def _cache_format(cache: KvCache) -> CacheFormat | None:
+    """Parts whose place is not written follow one another."""
+    latent, rope = cache.latent, cache.rope
+    if latent is None or rope is None:
+        return None
+    block = latent.scale.block
+    scale_at = latent.offset + LATENT_DIM if latent.scale.offset is None else latent.scale.offset
+    rope_at = scale_at + LATENT_DIM // block * SCALE_BYTES if rope.offset is None else rope.offset
+    derived = CacheFormat(latent.offset, scale_at, block, rope_at, 0)
+    end = max(begin + size for begin, size in derived.parts.values())
+    return replace(derived, row_bytes=cache.row_bytes or end)
+
+
+def _missing_parts(cache: KvCache, doc: SpecDocument) -> Iterator[Diagnostic]:
+    """A quantised row has all of its parts."""
+    named = {"latent": cache.latent, "rope": cache.rope}
+    missing = [name for name, part in named.items() if part is None]
+    if missing and (cache.row_bytes or len(missing) < len(named)):
+        said = "row_bytes" if len(missing) == len(named) else next(n for n in named if n not in missing)
+        reason = f"a quantised row has `latent` and `rope`; there is no {' and no '.join(missing)}"
+        yield doc.diagnostic(CACHE_PARTS.id, ("kv_cache", said), reason, "write both, or neither and no row_bytes")
 
 
 def _findings(problem: MlaProblem, doc: SpecDocument) -> Iterator[Diagnostic]:

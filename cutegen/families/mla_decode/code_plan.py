@@ -8,6 +8,8 @@ from cutegen.families.mla_decode.derived import CONSUMERS, QUERY_BOXES, TILE_COL
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
+FP8_CONVERSIONS = ("F2F.", "F2FP.F16.E4M3", "F2FP.F16.E5M2", "I2F.S8", "I2F.U8", "I2FP.F32.S8", "I2FP.F32.U8")
+
 
 def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
     numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
@@ -27,11 +29,12 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
             MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", scored // mma_k),
             *(MmaPlan(f"HGMMA.{arch.mma_m}x{width}x{mma_k}", KEY_BLOCK // mma_k) for width in widths),
         ),
-        tma_loads=queries * len(QUERY_BOXES) + 1,
+        tma_loads=queries * len(QUERY_BOXES) + (problem.cache is None),
         multicast=numbers.cluster > 1,
         tma_stores=1,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         pdl_early=tiling.candidate.pdl_schedule_ahead,
+        absent=() if problem.cache is None else FP8_CONVERSIONS,
         mbarriers=tiling.model.count_mbarriers(),
     )

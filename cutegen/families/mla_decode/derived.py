@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.arch.architecture import TENSOR_ALIGN, WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.mla_decode.candidate import Candidate
@@ -30,6 +30,8 @@ K_WARP, Q_WARP, MEET_WARP, IDLE_WARP = (
 )
 SETUP_WARP, FIND_WARP = Warps("warp 0", CONSUMER_WARPS[0].first), Warps("warp 4", CONSUMER_WARPS[1].first)
 LOAD_WARPS = (K_WARP, Q_WARP)
+DECODER_WARPS = Warps("decoder", K_WARP.first, WARPS_PER_WARPGROUP)  # that warpgroup, where the cache is quantised
+DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, 8 scales, one chunk being decoded
 SINGLE_WARPS = {
     "setup": SETUP_WARP, "find": FIND_WARP, "k": K_WARP, "q": Q_WARP, "meet": MEET_WARP, "idle": IDLE_WARP,
 }  # fmt: skip
@@ -69,6 +71,18 @@ GUESS_BARRIERS = (  # where a part is guessed before the wait for the kernel in 
 ALL_BARRIERS = NAMED_BARRIERS + GUESS_BARRIERS
 
 
+def list_named_barriers(problem: MlaProblem, guess: bool = True) -> tuple[NamedBarrier, ...]:
+    """guess: with those of a part that is guessed before the wait. A decoder begins behind FOUND, as consumers do, and
+    loads nothing by a guess."""
+    if problem.cache is None:
+        return NAMED_BARRIERS + GUESS_BARRIERS * guess
+    return tuple(
+        replace(barrier, wait=(*CONSUMER_WARPS, DECODER_WARPS)) if barrier.name == "FOUND" else barrier
+        for barrier in NAMED_BARRIERS
+        if barrier.name != "READY"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Derived:
     """tiles: of 64 columns in a row of Q or K. *_registers: of a consumer thread. q_bytes, tile_bytes: TMA bytes of Q
@@ -89,6 +103,10 @@ class Derived:
 def list_mbarriers(problem: MlaProblem, c: Candidate) -> tuple[Mbarriers, ...]:
     """In the order of their fields in shared memory, and of their initialisation."""
     tiles, groups = problem.head_dim // TILE_COLUMNS, len(FREE_ORDER)
+    given = Mbarriers(
+        "full_given", 2, "cluster_pair.TURNS", "2 mbarriers: the other CTA of a cluster has told its guess",
+        init="cluster_pair.init", when="t.cluster > 1", made=c.cluster > 1,
+    )  # fmt: skip
     return (
         Mbarriers("full_q", 1, "1", "mbarrier: Q of the request has landed", "1"),
         Mbarriers(
@@ -96,16 +114,15 @@ def list_mbarriers(problem: MlaProblem, c: Candidate) -> tuple[Mbarriers, ...]:
         ),
         Mbarriers(
             "full_k", BUFFERS * tiles, f"{BUFFERS} * TILES",
-            f"{BUFFERS} x {tiles} mbarriers: a tile of K has landed", "1",
+            f"{BUFFERS} x {tiles} mbarriers: a tile of K {'has landed' if problem.cache is None else 'is decoded'}",
+            "1" if problem.cache is None else f"{WARPS_PER_WARPGROUP}",
+            "" if problem.cache is None else "warps of the decoder",
         ),
         Mbarriers(
             "empty_k", groups, f"{groups}", f"{groups} mbarriers: a group of tiles is read",
             f"{WARPS_PER_WARPGROUP} * t.cluster", "warps that read a group, over all copies",
         ),
-        Mbarriers(
-            "full_given", 2, "cluster_pair.TURNS", "2 mbarriers: the other CTA of a cluster has told its guess",
-            init="cluster_pair.init", when="t.cluster > 1", made=c.cluster > 1,
-        ),
+        *([given] if problem.cache is None else []),
     )  # fmt: skip
 
 
@@ -117,6 +134,16 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
     def of_rows(name: str, holds: str) -> SmemField:
         return SmemField(name, F32, CONSUMERS * ROW_BLOCK, rows, f"{each_row}: {holds}")
 
+    guessed = (
+        SmemField("guess", I32, 2, "2", "i32 (2,): what became of the loads by the guess"),
+        SmemField(
+            "given",
+            I32,
+            64,
+            "cluster_pair.WORDS * cluster_pair.TURNS",
+            "i32 (32, 2): what the other CTA of a cluster told",
+        ),
+    )
     return [
         *(barriers.field for barriers in list_mbarriers(problem, c)),
         SmemField(
@@ -126,11 +153,7 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
         SmemField(
             "lengths", I32, 160, "request_lengths.most_kept(2 * KEY_BLOCK)", "i32 (160,): what the guess was made by"
         ),
-        SmemField("guess", I32, 2, "2", "i32 (2,): what became of the loads by the guess"),
-        SmemField(
-            "given", I32, 64, "cluster_pair.WORDS * cluster_pair.TURNS",
-            "i32 (32, 2): what the other CTA of a cluster told",
-        ),
+        *(guessed if problem.cache is None else ()),
         SmemField(
             "shared", I32, 8, "8",
             "i32 (4, 2): who shares the CTA's first and its last request, and who joins them", align=16,

@@ -99,10 +99,13 @@ def read_shape(problem: MlaProblem, shape: Mapping[str, int]) -> tuple[int, int,
 def _problem(resolved: ResolvedMla) -> Section:
     p = resolved.problem
     sees = "keys up to its own place" if p.mask == "causal" else "all keys"
-    lines = (
+    lines: tuple[str, ...] = (
         f"out = softmax(softmax_scale q K^T) K[:, :{p.latent_dim}], K gathered from the pages of each request",
         f"heads {promise_text(p.heads)}, query_len {promise_text(p.query_len)}; a new token sees {sees} ({p.mask})",
     )
+    if p.cache is not None:
+        parts = ", ".join(f"{name} {begin}..{begin + size - 1}" for name, (begin, size) in p.cache.parts.items())
+        lines = (*lines, f"a row of kv_cache is {p.row_bytes} bytes: {parts}; a scale for {p.cache.scale_block} values")
     rows = tuple(_tensor(tensor) for tensor in (*p.inputs, *p.outputs, *p.scratch))
     variants = " and ".join(CLUSTERS) if resolved.variant == BOTH else resolved.variant
     title = f"{resolved.name}: {variants} MLA decode for {resolved.arch}"
@@ -190,5 +193,5 @@ def traffic(problem: MlaProblem, batch: int, rows: int, kv_len: int) -> tuple[in
     """(FLOPs, bytes) of one call with `rows` query rows a request: every key with every row, whatever the mask; each
     row of the cache is read once."""
     width = problem.head_dim + problem.latent_dim
-    values = batch * (kv_len * problem.head_dim + rows * width)
-    return 2 * batch * rows * kv_len * width, values * problem.dtype.bytes + 4 * batch * rows
+    rest = batch * rows * (width * problem.dtype.bytes + 4)
+    return 2 * batch * rows * kv_len * width, batch * kv_len * problem.row_bytes + rest

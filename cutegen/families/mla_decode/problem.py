@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from cutegen.dtypes import DTYPES, DType
+from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 Ready: TypeAlias = Literal["block_table", "kv_cache"]  # inputs that a spec may promise to be there early
+BYTE = DType("u8", 8, BYTES, "Uint8")  # of a quantised cache; no element type of the spec language
 KEYS: tuple[Ready, ...] = ("block_table", "kv_cache")  # what keys are read from; lengths are guessed, and checked
 
 
@@ -29,7 +31,7 @@ class MlaProblem:
     k[b, j] is row j % page_size of page block_table[b, j // page_size] of kv_cache, for j < seq_lens[b]; mask causal:
     token s sees j < seq_lens[b] - (query_len - 1) + s. A row without a key has out 0 and lse +inf.
     heads, query_len: promised (low, high), equal for a constant. ready: inputs that were written before the kernel in
-    front could start.
+    front could start. cache: the rows of a quantised cache; None: they are of `dtype`.
     """
 
     dtype: DType
@@ -43,11 +45,17 @@ class MlaProblem:
     lse_base: Literal["e", "2"]
     lse_layout: Literal["bhs", "bsh"]
     ready: tuple[Ready, ...] = ()
+    cache: CacheFormat | None = None
 
     @property
     def head_dim(self) -> int:
         """Values of a row of Q and K."""
         return self.latent_dim + self.rope_dim
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the cache."""
+        return self.cache.row_bytes if self.cache else self.head_dim * self.dtype.bytes
 
     @property
     def boxes(self) -> int:
@@ -73,11 +81,17 @@ class MlaProblem:
             ]
         return (
             *queries,
-            MlaTensor("kv_cache", self.dtype, ("pages", str(self.page_size), both), "paged K; V is its latent part"),
+            self._cache(),
             MlaTensor("block_table", i32, ("batch", "max_pages"), pages),
             MlaTensor("seq_lens", i32, ("batch",), "keys of each request, 0 allowed"),
             MlaTensor("softmax_scale", f32, (), "factor of the scores, a number"),
         )
+
+    def _cache(self) -> MlaTensor:
+        dims, is_ = ("pages", str(self.page_size)), "paged K; V is its latent part"
+        if self.cache is None:
+            return MlaTensor("kv_cache", self.dtype, (*dims, str(self.head_dim)), is_)
+        return MlaTensor("kv_cache", BYTE, (*dims, str(self.row_bytes)), f"bytes of {is_}; PLAN.pack writes them")
 
     @property
     def outputs(self) -> tuple[MlaTensor, ...]:

@@ -8,12 +8,15 @@ from typing import TypeAlias
 from cutegen.diagnostics import Rule, register
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.refusal import nearest
+from cutegen.runtime.mla_decode.cache_format import CacheFormat
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 PAGE_SIZES = (16, 32, 64, 128)
 MAX_HEADS = 128
 MAX_QUERY_LEN = 16
+CHUNK = 16  # bytes of one load of a quantised row
+SCALE_BLOCKS = (64, 128, 256, 512)  # values that may share a scale: whole tiles of 64
 
 Fault: TypeAlias = "tuple[str, str]"  # reason, remedy
 Check: TypeAlias = Callable[[MlaProblem], "Fault | None"]
@@ -97,3 +100,67 @@ def promised_extent(problem: MlaProblem, key: str) -> Fault | None:
     if high <= most:
         return None
     return f"{key} goes up to {high}; {most} is the most", f"use at most {most}"
+
+
+CACHE_PARTS = Rule(
+    "cache-parts",
+    "the parts of a quantised cache row fill it without overlap",
+    f"`latent`, its scales and `rope` lie where `offset` says, by default one behind the other. Threads load {CHUNK} "
+    f"bytes at a time, so the latent and the rotary part and the next row begin at multiples of {CHUNK}; scales are "
+    "f32, at multiples of 4, one for one or more tiles of 64 values. Values are decoded to bf16.",
+    "kv_cache: {latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}, rope: {dtype: bf16, offset: 512}}",
+)
+
+
+@_declare(
+    CACHE_PARTS,
+    ("kv_cache", "latent", "scale", "block"),
+    ("kv_cache", "latent"),
+    ("kv_cache", "latent", "scale"),
+    ("kv_cache", "rope"),
+    ("kv_cache", "row_bytes"),
+    ("dtype",),
+)
+def cache_parts(problem: MlaProblem, key: str) -> Fault | None:
+    cache = problem.cache
+    if cache is None:
+        return None
+    if key == "dtype":
+        fits = problem.dtype.name == "bf16"
+        return None if fits else (f"quantised keys are decoded to bf16, queries are {problem.dtype}", "use bf16")
+    if key == "block":
+        fits = cache.scale_block in SCALE_BLOCKS
+        reason = f"a scale is for {cache.scale_block} values; one or more tiles of 64 have one"
+        return None if fits else (reason, f"use {nearest(cache.scale_block, SCALE_BLOCKS)}")
+    if cache.scale_block not in SCALE_BLOCKS:
+        return None  # how many scales there are is not known
+    return _row_fault(cache) if key == "row_bytes" else _part_fault(cache, key)
+
+
+def _part_fault(cache: CacheFormat, key: str) -> Fault | None:
+    """Of a part: alignment, and bytes that an earlier one has as well."""
+    begin, size = cache.parts[key]
+    step = 4 if key == "scale" else CHUNK
+    if begin % step:
+        return (
+            f"{key} begins at byte {begin} of a row; it is loaded {step} bytes at a time",
+            f"use a multiple of {step}",
+        )
+    for name, (other, others) in cache.parts.items():
+        if name == key:
+            return None
+        if begin < other + others and other < begin + size:
+            reason = f"{key} has bytes {begin} to {begin + size - 1} of a row, {name} {other} to {other + others - 1}"
+            return reason, "give each part bytes of its own, or leave `offset` out"
+    return None
+
+
+def _row_fault(cache: CacheFormat) -> Fault | None:
+    end = max(begin + size for begin, size in cache.parts.values())
+    held = sum(size for _, size in cache.parts.values())
+    if cache.row_bytes < end:
+        return f"a row of {cache.row_bytes} bytes cuts a part: the last one ends at byte {end}", f"use {end}"
+    if cache.row_bytes > held:
+        reason = f"a row has {cache.row_bytes} bytes, its parts {held}"
+        return reason, f"use {held}, and parts one behind the other"
+    return None

@@ -6,9 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.arch import ARCHS
+from cutegen.arch.architecture import WARPGROUP_THREADS
 from cutegen.families.call_text import CallText, OperandText, call_text
-from cutegen.families.mla_decode.derived import ALL_BARRIERS, QUERY_BOXES, SINGLE_WARPS, TILE_COLUMNS
-from cutegen.families.mla_decode.problem import MlaTensor, promise_text
+from cutegen.families.mla_decode.derived import (
+    CONSUMERS,
+    FREE_ORDER,
+    QUERY_BOXES,
+    SINGLE_WARPS,
+    TILE_COLUMNS,
+    list_named_barriers,
+)
+from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
+from cutegen.families.mla_decode.problem_rules import CHUNK
 from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla, ResolvedMlaTiling
 from cutegen.families.mla_decode.tile_ownership import draw_tiles
 from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
@@ -17,6 +26,7 @@ from cutegen.model.header import list_barriers, list_roles
 from cutegen.model.kernel import KernelModel, name_numbers
 from cutegen.model.timeline import draw_timeline
 from cutegen.render.environment import render_template
+from cutegen.runtime.mla_decode.cache_format import SCALE_BYTES, CacheFormat
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 BLOCKS_PER_PAGE = "(PAGE // KEY_BLOCK)"  # source: constants of the kernel module
@@ -33,11 +43,58 @@ class QueryText:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheText:
+    """How the decoder reads a quantised row. threads: of the decoder. chunks, rope_chunks: 16 bytes of a thread, of
+    half of a block's latent part and of its rotary part. latent_chunk, rope_chunk: source, what is added to the number
+    of a chunk within its part. boxes: of a block."""
+
+    threads: int
+    chunks: int
+    rope_chunks: int
+    latent_chunk: str
+    rope_chunk: str
+    format: CacheFormat
+    boxes: int
+
+    @property
+    def row_bytes(self) -> int:
+        return self.format.row_bytes
+
+    def box_of(self, row: str) -> str:
+        """Source: which box of a block has a row."""
+        return f"({row}) // BOX" if self.boxes > 1 else "0"
+
+    def scale_of(self, tile: str) -> str:
+        """Source: the number of a tile's scale among all f32 of its row."""
+        tiles, first = self.format.scale_block // TILE_COLUMNS, self.format.scale_offset // SCALE_BYTES
+        return f"{first} + {tile}" + (f" // {tiles}" if tiles > 1 else "")
+
+
+def _cache_text(problem: MlaProblem) -> CacheText | None:
+    cache = problem.cache
+    if cache is None:
+        return None
+    # The decoder counts groups: two of each buffer, and the warpgroup that frees the first takes turns.
+    assert [(b, w) for b, w, _ in FREE_ORDER] == [(i >> 1, (i >> 1) ^ i % 2) for i in range(len(FREE_ORDER))]
+    (latent_at, latent), (rope_at, rope) = cache.parts["latent"], cache.parts["rope"]
+    per_thread = KEY_BLOCK * latent // (CHUNK * WARPGROUP_THREADS)
+    return CacheText(
+        threads=WARPGROUP_THREADS,
+        chunks=per_thread // CONSUMERS,
+        rope_chunks=KEY_BLOCK * rope // (CHUNK * WARPGROUP_THREADS),
+        latent_chunk=f"{latent_at // CHUNK} + " if latent_at else "",
+        rope_chunk=f"{rope_at // CHUNK} + " if rope_at else "",
+        format=cache,
+        boxes=problem.boxes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class KernelText:
     """What kernel.py.jinja and its parts read. model: of the first tiling. warps: numbers of single ones, by what they
     do. threads: of named barriers, by the constant of their number. box_rows: keys of one TMA copy; boxes: copies that
     fill a tile. query_boxes: rows of Q of one TMA copy, ascending. guesses: whether a part is found
-    before the wait as well."""
+    before the wait as well. cache: where it is quantised."""
 
     name: str
     title: str
@@ -65,11 +122,13 @@ class KernelText:
     lse_token_axis: int
     arguments: tuple[str, ...]
     guesses: bool
+    cache: CacheText | None
 
 
 def kernel_text(resolved: ResolvedMla) -> KernelText:
     problem = resolved.problem
     first = resolved.tilings[0]
+    barriers, only = list_named_barriers(problem), ("Int16",) if problem.cache is None else ("Uint8",)
     halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
     _, lse = problem.outputs
     return KernelText(
@@ -78,10 +137,10 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         overview=tuple(_overview(resolved)),
         model=first.model,
         warps={name: warps.first for name, warps in SINGLE_WARPS.items()},
-        barrier_numbers=tuple(name_numbers(ALL_BARRIERS)),
-        threads={barrier.family or barrier.name: barrier.threads for barrier in ALL_BARRIERS},
+        barrier_numbers=tuple(name_numbers(barriers)),
+        threads={barrier.family or barrier.name: barrier.threads for barrier in barriers},
         cutlass_names=(
-            *sorted({problem.dtype.cutlass, "Boolean", "Float16", "Float32", "Int16", "Int32", "Int64"}),
+            *sorted({problem.dtype.cutlass, "Boolean", "Float16", "Float32", "Int32", "Int64", *only}),
             "const_expr",
         ),
         dtype=problem.dtype.cutlass,
@@ -101,7 +160,8 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         lse_head_axis=lse.dims.index("heads"),
         lse_token_axis=lse.dims.index("query_len"),
         arguments=tuple(_arguments(resolved)),
-        guesses=any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
+        guesses=problem.cache is None and any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
+        cache=_cache_text(problem),
     )
 
 
@@ -163,6 +223,7 @@ class PlanText:
     dispatch: tuple[DispatchRow, ...]
     winners: Winners
     anywhere: tuple[str, ...]
+    cache: CacheFormat | None
 
 
 def plan_text(resolved: ResolvedMla) -> PlanText:
@@ -183,6 +244,7 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         dispatch=dispatch,
         winners=list_winners(resolved.dispatch, CALL_DIMS, LENGTH),
         anywhere=tuple(dict.fromkeys(row.tiling for row in dispatch)),
+        cache=p.cache,
     )
 
 

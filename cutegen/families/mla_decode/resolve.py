@@ -89,9 +89,14 @@ def _assemble(
         tilings=tilings,
         dispatch=(*measured, *_default_rows(c, names, problem.rows)),
         decisions=decided.decisions,
-        digest=kernel_digest(spec, doc.name, asdict(problem), decided.decisions, *numbers, *measured),
+        digest=kernel_digest(spec, doc.name, _said(problem), decided.decisions, *numbers, *measured),
         function=spec.function or doc.name,
     )
+
+
+def _said(problem: MlaProblem) -> dict[str, object]:
+    """Its fields, but for a format of the cache that it has not."""
+    return {name: value for name, value in asdict(problem).items() if name != "cache" or value is not None}
 
 
 def _default_rows(c: Candidate, names: Mapping[Candidate, str], promised: tuple[int, int]) -> Iterator[DispatchRow]:

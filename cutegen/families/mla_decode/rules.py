@@ -6,11 +6,16 @@ from __future__ import annotations
 from cutegen.arch.architecture import SETMAXNREG_STEP, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_CALLS, SINGLE_ROWS, Candidate
-from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive
+from cutegen.families.mla_decode.derived import CONSUMERS, DECODER_REGISTERS, THREADS, derive
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.refusal import Objection, kib
-from cutegen.families.register_rules import REGISTER_FILE, REGISTER_VALUES, check_file, check_value
+from cutegen.families.register_rules import (
+    REGISTER_FILE,
+    REGISTER_VALUES,
+    check_file,
+    check_value,
+)
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 # What a consumer thread needs beside O, S and P: descriptors, row statistics, loop state. With 8 fewer the compiler
@@ -59,6 +64,22 @@ def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection 
                     "use seesaw, or promise other calls only, such as `heads: 128`",
                 )
     return None
+
+
+@BOOK.declare_form(
+    Rule(
+        "decoding-cta",
+        "a quantised cache is decoded by each CTA for itself: variant seesaw",
+        "seesaw_2cta shares loads by TMA multicast. Rows of a quantised cache pass through registers of the CTA that "
+        "decodes them.",
+        "kv_cache: {latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}, rope: {dtype: bf16}}\nvariant: both",
+    ),
+    "variant",
+)
+def decoding_cta(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if problem.cache is None or c.variant == "seesaw":
+        return None
+    return f"{c.variant} shares loads by TMA; keys of a quantised cache are decoded in registers", "use seesaw"
 
 
 def _promised(extent: tuple[int, int]) -> range:
@@ -147,6 +168,8 @@ def schedule_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection |
 def load_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not c.pdl_load_ahead:
         return None
+    if problem.cache is not None:
+        return "keys of a quantised cache are decoded behind the wait", "drop load_ahead"
     missing = [name for name in KEYS if name not in problem.ready]
     if missing:
         names, written = " and ".join(f"`{name}`" for name in missing), ["wait: true"] * (not c.pdl_wait)
@@ -192,6 +215,23 @@ def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Object
         f"{c.consumer_registers} leave {c.consumer_registers - held} of {OTHER_REGISTERS} for the rest",
         f"use at least {least}, or leave it `auto`",
     )
+
+
+@BOOK.declare_fit(
+    Rule(
+        "decoder-registers",
+        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread",
+        "It holds the 16-byte chunks of a row that are under way, their scales and the values of one chunk. With less, "
+        "the compiler spills.",
+        "warpgroups: {producer: {registers: 40}}",
+    ),
+    "producer_registers",
+)
+def decoder_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if problem.cache is None or c.producer_registers >= DECODER_REGISTERS:
+        return None
+    reason = f"the warpgroup that decodes the cache has {c.producer_registers} registers, it needs {DECODER_REGISTERS}"
+    return reason, f"use at least {DECODER_REGISTERS}, or leave it `auto`"
 
 
 @BOOK.declare_fit(

@@ -24,15 +24,48 @@ from cutegen.spec.parse import BAD_VALUE
 Unit = Annotated[int, Field(ge=1, le=MAX_UNIT)]
 Overhead = Annotated[int, Field(ge=1, le=MAX_OVERHEAD)]  # a request without keys needs a place in the list of work
 JoinRatio = Annotated[int, Field(ge=1, le=MAX_JOIN_RATIO)]
+MAX_ROW_BYTES = 4096  # of a quantised row; those of its parts together are far fewer
+ByteOffset = Annotated[int, Field(ge=0, le=MAX_ROW_BYTES)]
 Prefetch = Annotated[int, Field(ge=0, le=MAX_PREFETCH)]
 
 
+class LatentScale(Section):
+    """Factors of a part's values, in the row."""
+
+    dtype: Literal["f32"] = Field(description="Element type; the kernel rounds a scale to bf16.")
+    block: Positive = Field(description="Values that share a scale: 64, 128, 256 or 512.")
+    offset: ByteOffset | None = Field(
+        default=None, description="First byte in the row; by default behind the latent part."
+    )
+
+
+class LatentPart(Section):
+    """The latent part of a quantised row, which is V as well."""
+
+    dtype: Literal["e4m3"] = Field(description="Element type.")
+    scale: LatentScale = Field(description="Its scales.")
+    offset: ByteOffset = Field(default=0, description="First byte in the row.")
+
+
+class RopePart(Section):
+    """The rotary part of a quantised row."""
+
+    dtype: Literal["bf16"] = Field(description="Element type, that of the queries.")
+    offset: ByteOffset | None = Field(default=None, description="First byte in the row; by default behind the scales.")
+
+
 class KvCache(Section):
-    """The paged cache: 576 values a token, the latent part first, which is V as well."""
+    """The paged cache: 576 values a token, the latent part first, which is V as well. With `latent` and `rope` its rows
+    are bytes, made of these parts, which a warpgroup decodes; without, of the spec's dtype."""
 
     page_size: Positive = Field(default=64, description="Tokens of one page: 16, 32, 64 or 128.")
     page_stride: Literal["any"] = Field(
         default="any", description="Bytes from page to page: read at run time, any multiple of 16."
+    )
+    latent: LatentPart | None = Field(default=None, description="The latent part, where it is quantised.")
+    rope: RopePart | None = Field(default=None, description="The rotary part next to a quantised latent part.")
+    row_bytes: Annotated[int, Field(ge=1, le=MAX_ROW_BYTES)] | None = Field(
+        default=None, description="Bytes of a quantised row; by default where its last part ends."
     )
 
 

@@ -7,18 +7,18 @@ from cutegen.families.mla_decode.derived import (
     BUFFERS,
     CONSUMER_WARPS,
     CONSUMERS,
+    DECODER_WARPS,
     FIND_WARP,
-    GUESS_BARRIERS,
     IDLE_WARP,
     K_WARP,
     MEET_WARP,
-    NAMED_BARRIERS,
     Q_WARP,
     QUERY_BOXES,
     TILE_COLUMNS,
     Derived,
     derive,
     list_mbarriers,
+    list_named_barriers,
 )
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
@@ -53,11 +53,11 @@ def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMla
         numbers=numbers,
         sources=_sources(c),
         model=KernelModel(
-            roles=_roles(c),
+            roles=_roles(problem, c),
             pipelines=_pipelines(problem, c, d),
             smem=d.smem,
             mbarriers=list_mbarriers(problem, c),
-            barriers=NAMED_BARRIERS + GUESS_BARRIERS * c.pdl_schedule_ahead,
+            barriers=list_named_barriers(problem, c.pdl_schedule_ahead),
         ),
         candidate=c,
         free_groups=d.free_groups,
@@ -93,13 +93,15 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
     copies = f" in {problem.boxes} copies" if problem.boxes > 1 else ""
     block = tile * d.tiles
     p_bytes = ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes
+    decoder = None if problem.cache is None else DECODER_WARPS
+    q_warps = decoder or Q_WARP
     *few, most = QUERY_BOXES
     rows = f"{', '.join(map(str, few))} or {most} rows"
     plans = [
         Pipeline(
-            "q", "TmaAsync", "Q warp", "both consumers", 1, d.q_bytes,
+            "q", "TmaAsync", "Q warp" if decoder is None else "decoder", "both consumers", 1, d.q_bytes,
             f"1 arrival and {rows} by TMA, whatever holds all",
-            f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM", (Q_WARP,), CONSUMER_WARPS,
+            f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM", (q_warps,), CONSUMER_WARPS,
         )
     ]  # fmt: skip
     for buffer in range(BUFFERS):
@@ -107,6 +109,15 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
         freed = "; ".join(
             f"tiles {_span(g.tiles)}: {g.arrivals} warps of consumer {g.warpgroup}{peers}" for g in groups
         )
+        if problem.cache is not None:
+            full = f"each of {d.tiles} tiles: 4 arrivals, one a warp that has decoded its share to {tile} bytes"
+            plans.append(
+                Pipeline(
+                    f"k{buffer}", "mbarrier", "decoder", "both consumers", 1, block, full, freed,
+                    (DECODER_WARPS,), CONSUMER_WARPS,
+                )
+            )  # fmt: skip
+            continue
         plans.append(
             Pipeline(
                 f"k{buffer}", "TmaAsync", "K warp", "both consumers", 1, block,
@@ -145,15 +156,16 @@ def _span(tiles: tuple[int, ...]) -> str:
 REQUEST, PAIR = "each request", "each pair of blocks"
 
 
-def _consumer_events(group: int, guess: bool) -> tuple[Event, ...]:
-    """Of warpgroup `group`; guess: whether a part is guessed before the wait for the preceding kernel."""
+def _consumer_events(group: int, guess: bool, decodes: bool) -> tuple[Event, ...]:
+    """Of warpgroup `group`; guess: whether loads begin by a guess, before the wait for the preceding kernel; decodes:
+    whether a warpgroup decodes K, which begins when consumers do."""
     own, other = group, 1 - group
     pair = [(True, f"k{own} full"), (False, "p0 full"), (False, "k0 empty"), (True, "p1 full"), (False, "k1 empty")]
     if group == 1:
         pair = [(True, f"k{own} full"), (True, f"p{other} full"), (False, "k0 empty"), (False, "p1 full"),
                 (False, "k1 empty")]  # fmt: skip
     return (
-        Event("", False, "READY"),
+        *([] if decodes else [Event("", False, "READY")]),
         *([Event("", False, "CHECKED")] if guess and group == 1 else []),
         Event("", True, "FOUND"),
         *([Event("", True, "FREED")] if guess else []),
@@ -175,8 +187,9 @@ def _load_events(guess: bool, each: str, *slots: str) -> tuple[Event, ...]:
     return (*(Event("", True, name) for name in starts), *fills)
 
 
-def _roles(c: Candidate) -> tuple[Role, ...]:
-    roles, guess = [], c.pdl_schedule_ahead
+def _roles(problem: MlaProblem, c: Candidate) -> tuple[Role, ...]:
+    decodes = problem.cache is not None
+    roles, guess = [], c.pdl_schedule_ahead and not decodes
     for group in range(CONSUMERS):
         single = " and single ones" if group == 0 and c.unit == 1 else ""
         half = ", or half of these," if c.split_columns else ""
@@ -185,7 +198,16 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
             f"{256 * group + 255}{half} of O += P V of both blocks; then joins the parts of cut requests"
         )
         does = f"{FIND_WARP.name} first finds the CTA's part of the work; {does}" if group == 1 else does
-        roles.append(Role(CONSUMER_WARPS[group], c.consumer_registers, does, _consumer_events(group, guess)))
+        roles.append(
+            Role(
+                CONSUMER_WARPS[group],
+                c.consumer_registers,
+                does,
+                _consumer_events(group, guess, decodes),
+            )
+        )
+    if decodes:
+        return (*roles, _decoder(problem, c))
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
     load += "; the first before the wait for the preceding kernel" if c.pdl_load_ahead else ""
     roles.append(Role(K_WARP, c.producer_registers, load, _load_events(guess, PAIR, "k0", "k1")))
@@ -195,3 +217,13 @@ def _roles(c: Candidate) -> tuple[Role, ...]:
     roles.append(Role(MEET_WARP, c.producer_registers, meet, (Event("", True, "FOUND"), Event("", False, "MET"))))
     roles.append(Role(IDLE_WARP, c.producer_registers, IDLE))
     return tuple(roles)
+
+
+def _decoder(problem: MlaProblem, c: Candidate) -> Role:
+    does = f"loads rows of the cache, decodes them to {problem.dtype} and stores them as the tiles of K"
+    does += "; asks L2 for those of the next pair of blocks" if c.prefetch else ""
+    does += f"; in between, {Q_WARP.name} loads Q by TMA, and the meet warp finds which CTAs share this CTA's requests"
+    fills = [Event(PAIR, side == "empty", f"{slot} {side}") for slot in ("k0", "k1") for side in ("empty", "full")]
+    q = (Event(REQUEST, True, "q empty"), Event(REQUEST, False, "q full"))
+    events = (Event("", True, "FOUND"), *q, *fills, Event("", False, "MET"))
+    return Role(DECODER_WARPS, c.producer_registers, does, events)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from cutegen.runtime.arguments import Extent, ScalarArg, TensorArg
+from cutegen.runtime.arguments import Extent, ScalarArg, TensorArg, torch_dtype
 from cutegen.runtime.base import Table
 from cutegen.runtime.measured import MeasuredPlan
+from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, ROPE_DIM
 from cutegen.runtime.mla_decode.tiling import (
     ROW_BLOCK,
@@ -40,6 +41,7 @@ class MlaDispatch(MeasuredPlan):
     split_q: ClassVar[bool] = False
     lse_base: ClassVar[Literal["e", "2"]] = "e"
     lse_layout: ClassVar[Literal["bhs", "bsh"]] = "bhs"
+    cache_format: ClassVar[CacheFormat | None] = None
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.dims = {"batch": _OPEN, "query_len": self.query_len, "heads": self.heads, "kv_len": (0, None)}
@@ -51,6 +53,7 @@ class MlaDispatch(MeasuredPlan):
             "page_size": self.page_size,
             "max_pages": _OPEN,
             "query_dim": QUERY_DIM,
+            "row_bytes": self.row_bytes,
             "latent_dim": LATENT_DIM,
             "rope_dim": ROPE_DIM,
             "workspace": (0, None),
@@ -59,9 +62,12 @@ class MlaDispatch(MeasuredPlan):
         rows = ("batch", "query_len", "heads")
         parts = (("q_nope", "latent_dim"), ("q_pe", "rope_dim")) if self.split_q else (("q", "query_dim"),)
         self.queries = tuple(TensorArg(name, self.dtype, (*rows, dim), contiguous=3) for name, dim in parts)
+        stored = (self.dtype, ("pages", "page_size", "query_dim"))
+        if self.cache_format is not None:
+            stored = (BYTES, ("pages", "page_size", "row_bytes"))
         self.inputs = (
             *self.queries,
-            TensorArg("kv_cache", self.dtype, ("pages", "page_size", "query_dim"), contiguous=2),
+            TensorArg("kv_cache", *stored, contiguous=2),
             TensorArg("block_table", "int32", ("batch", "max_pages"), contiguous=1, align=4),
             TensorArg("seq_lens", "int32", ("batch",), contiguous=0, align=4),
             ScalarArg("softmax_scale"),
@@ -79,10 +85,31 @@ class MlaDispatch(MeasuredPlan):
         self._own_scratch = OwnScratch(make_scratch)
         super().__init__(on_miss, sms)
 
+    # -- the cache --
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the cache."""
+        return 2 * QUERY_DIM if self.cache_format is None else self.cache_format.row_bytes
+
+    def pack(self, rows: Any, scales: Any = None) -> Any:
+        """Rows [..., 576] of a floating dtype as the cache has them; see `CacheFormat.pack`. Of a plan whose cache is
+        not quantised, the rows in its dtype; ValueError: scales for that."""
+        if self.cache_format is not None:
+            return self.cache_format.pack(rows, scales)
+        if scales is not None:
+            raise ValueError(f"{self.name}: its cache has no scales")
+        return rows.to(torch_dtype(self.dtype))
+
+    def unpack(self, cache: Any) -> Any:
+        """The keys [..., 576] of rows of the cache, as the kernel computes with them."""
+        return cache if self.cache_format is None else self.cache_format.unpack(cache)
+
     # -- dispatch and sizes --
 
     def signature(self) -> tuple[Any, ...]:
-        return *super().signature(), self.causal, self.lse_base, self.page_size
+        quantised = () if self.cache_format is None else (self.cache_format,)
+        return *super().signature(), self.causal, self.lse_base, self.page_size, *quantised
 
     def choose_tiling(self, rows: int, batch: int, query_len: int) -> str:
         (only,) = self.tilings

@@ -15,6 +15,8 @@ SPARE_PAGES, SPARE_COLUMNS = 3, 2
 # Lengths around the blocks of 64 keys, pairs of them, and every page size.
 EDGES = (0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257)
 PEAK = 4.0
+FINITE = 0x7F  # bytes of e4m3 without sign that are finite
+SCALE_RANGE = (-9.0, -6.0)  # binary logarithms of scales, with which values as large as 448 are about 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,15 @@ GOLDEN = 2_654_435_769  # 2^32 over the golden ratio: its multiples modulo 2^32 
 
 
 def draw_inputs(
-    draw: Draw, dims: Mapping[str, int], page_size: int, dtype: Any, device: str
+    draw: Draw,
+    dims: Mapping[str, int],
+    page_size: int,
+    dtype: Any,
+    device: str,
+    cache_format: Any = None,
 ) -> tuple[Any, Any, Any, Any]:
     """(q, kv_cache, block_table, seq_lens). Shapes follow from dims alone, so that equal problems can replace each
-    other's contents."""
+    other's contents. cache_format: the CacheFormat of a quantised cache."""
     import torch
 
     batch, kv_len = dims["batch"], dims["kv_len"]
@@ -46,24 +53,48 @@ def draw_inputs(
     width = -(-kv_len // page_size)
     pages = batch * width + SPARE_PAGES
     layers = 3 if draw.pitch else 1
-    pool = torch.full((pages, layers, page_size, QUERY_DIM), float("nan"), dtype=dtype, device=device)
+    if cache_format is None:
+        pool = torch.full((pages, layers, page_size, QUERY_DIM), float("nan"), dtype=dtype, device=device)
+    else:  # NaN of every type that a part has
+        row = cache_format.row_bytes
+        pool = torch.full((pages, layers, page_size, row), 0xFF, dtype=torch.uint8, device=device)
     cache = pool[:, layers // 2]
     table = torch.randperm(pages)[: batch * width].view(batch, width)
     slots = torch.arange(width * page_size).view(width, page_size)
     valid = (slots < lengths.view(-1, 1, 1)).to(device)  # [batch, width, page_size]
     used = table[(torch.arange(width) * page_size < lengths.view(-1, 1))].to(device)
-    cache[used] = torch.randn(len(used), page_size, QUERY_DIM, dtype=dtype, device=device)
+    lead = (len(used), page_size)
+    if cache_format is None:
+        cache[used] = torch.randn(*lead, QUERY_DIM, dtype=dtype, device=device)
+    else:
+        cache[used] = draw_rows(cache_format, lead, device)
     if draw.peaked:
         last = ((slots >= lengths.view(-1, 1, 1) - 2 - dims["query_len"]).to(device) & valid).nonzero(as_tuple=True)
         where = table.to(device)[last[0], last[1]], last[2]
-        cache[where] = cache[where] * PEAK
+        if cache_format is None:
+            cache[where] = cache[where] * PEAK
+        else:
+            cache[where] = draw_rows(cache_format, (len(where[0]),), device, PEAK)
     partial = valid.any(2) & ~valid.all(2)  # nobody's pages are NaN already
     ragged = table.to(device)[partial]
-    cache[ragged] = cache[ragged].masked_fill(~valid[partial].unsqueeze(-1), float("nan"))
+    cache[ragged] = cache[ragged].masked_fill(
+        ~valid[partial].unsqueeze(-1), float("nan") if cache_format is None else 0xFF
+    )
     padded = torch.tensor(GARBAGE, dtype=torch.int64)[torch.randint(len(GARBAGE), (batch, width + SPARE_COLUMNS))]
     padded[:, :width] = torch.where(torch.arange(width) * page_size < lengths.view(-1, 1), table, padded[:, :width])
     q = torch.randn(batch, dims["query_len"], dims["heads"], QUERY_DIM, dtype=dtype, device=device)
     return q, cache, padded.int().to(device), lengths.to(device)
+
+
+def draw_rows(cache_format: Any, lead: tuple[int, ...], device: str, factor: float = 1.0) -> Any:
+    """Rows u8[*lead, row_bytes] of a quantised cache: each finite byte of e4m3 equally often, scales that bf16 rounds,
+    rotary values N(0, 1). factor: of all values."""
+    import torch
+
+    codes = torch.randint(2 * FINITE, (*lead, LATENT_DIM), device=device)
+    latent = (codes % FINITE + codes // FINITE * 0x80).to(torch.uint8).view(torch.float8_e4m3fn)
+    scales = torch.exp2(torch.empty(*lead, cache_format.scales, device=device).uniform_(*SCALE_RANGE)) * factor
+    return cache_format.assemble(latent, scales, torch.randn(*lead, ROPE_DIM, device=device) * factor)
 
 
 def _lengths(kind: str, batch: int, longest: int) -> list[int]:

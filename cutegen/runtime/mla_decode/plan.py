@@ -10,6 +10,7 @@ A generated plan gives, as class attributes:
     split_q             queries come as two tensors, q_nope and q_pe, instead of q (default False)
     lse_base            "e" (default) or "2"
     lse_layout          "bhs" (default): [batch, heads, query_len]; "bsh": [batch, query_len, heads]
+    cache_format        CacheFormat(...) of a quantised cache, whose rows are uint8; else None (default)
     tilings             {"seesaw": MlaTiling(...)}: a tiling's key is also its compile key
 
 and as methods:
@@ -126,7 +127,8 @@ class MlaPlan(MlaDispatch):
 
         queries = inputs[: len(self.queries)]
         q = torch.cat(queries, -1) if self.split_q else queries[0]
-        out, lse = attend(q, *inputs[len(queries) :], causal=self.causal, dtype=torch_dtype(precision))
+        cache, *others = inputs[len(queries) :]
+        out, lse = attend(q, self.unpack(cache), *others, causal=self.causal, dtype=torch_dtype(precision))
         if self.lse_base == "2":
             lse = lse / math.log(2.0)
         if self.lse_layout == "bhs":
@@ -135,13 +137,16 @@ class MlaPlan(MlaDispatch):
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
         """Fresh random inputs, all requests having kv_len keys: tensors N(0, 1), softmax_scale 576 ** -0.5, pages
-        shuffled, NaN in all slots of the cache that no request reaches, garbage in the table beyond the lengths."""
+        shuffled, NaN in all slots of the cache that no request reaches, garbage in the table beyond the lengths. Of a
+        quantised cache the latent part has every finite byte equally often."""
         return self.draw_inputs(EQUAL, **dims)
 
     def draw_inputs(self, draw: Draw, **dims: int) -> tuple[Any, ...]:
         """prepare_inputs with other lengths, and more."""
         extents = self.extents_on_device(dims)
-        q, cache, table, lengths = draw_inputs(draw, extents, self.page_size, torch_dtype(self.dtype), self.device)
+        q, cache, table, lengths = draw_inputs(
+            draw, extents, self.page_size, torch_dtype(self.dtype), self.device, self.cache_format
+        )
         queries = (q[..., :LATENT_DIM].contiguous(), q[..., LATENT_DIM:].contiguous()) if self.split_q else (q,)
         return (*queries, cache, table, lengths, QUERY_DIM**-0.5)
 
@@ -177,7 +182,7 @@ class MlaPlan(MlaDispatch):
         rows = query_len * heads
         return (
             2 * heads * seen * (QUERY_DIM + LATENT_DIM),
-            sum(lengths) * QUERY_DIM * 2  # the cache, once
+            sum(lengths) * self.row_bytes  # the cache, once
             + batch * rows * (QUERY_DIM + LATENT_DIM) * 2  # q and out
             + batch * rows * 4,  # lse
         )

@@ -1,0 +1,46 @@
+"""Bytes of e4m3 to bf16 in registers, by bits: no instruction of the conversion pipe for the values.
+
+A byte s eeee mmm, its magnitude moved to bits 4 to 10 and its sign to bit 15, is a bf16 of 2^-120 times its value, one
+of denormals included. A product with bf16(scale) * 2^120 puts exponent and scale right at once, and rounds once: the
+result is that of bf16(value) * bf16(scale). The bytes 0x7f and 0xff, NaN of e4m3, count as +-480.
+"""
+
+import cutlass.cute as cute
+from cutlass import BFloat16, Float32, Int32
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T
+
+MOST_SCALE = 256.0  # bf16(scale) has to be less: times 2^120 it is a bf16 then
+SIGNS, MAGNITUDES = -0x7FFF8000, 0x07F007F0  # of two bf16, the sign bits and where magnitudes of e4m3 go
+
+
+@cute.jit
+def factor_of(scale: Float32) -> Int32:
+    """bf16(scale) * 2^120 twice, which the product with a pair of values takes. scale: finite, bf16(scale) below
+    MOST_SCALE."""
+    pair = cute.make_rmem_tensor(2, BFloat16)
+    pair.fill((scale.to(BFloat16).to(Float32) * Float32(2.0**120)).to(BFloat16))
+    return cute.recast_tensor(pair, Int32)[0]
+
+
+@cute.jit
+def e4m3_to_bf16(word: Int32, factor: Int32):
+    """Four values of a word times a scale: two words of two bf16, in the order of their bytes. factor: of factor_of."""
+    return _times(_place(_spread(word, 0x1404)), factor), _times(_place(_spread(word, 0x3424)), factor)
+
+
+def _spread(word: Int32, selector: int) -> Int32:
+    """Two bytes of a word, each in the upper half of 16 bits over a byte of zeros: 4 in a selector."""
+    operands = [Int32(word).ir_value(), Int32(0).ir_value(), Int32(selector).ir_value()]
+    return Int32(llvm.inline_asm(T.i32(), operands, "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r"))
+
+
+def _place(pair: Int32) -> Int32:
+    """Sign and magnitude of what `_spread` returned, where bf16 has them."""
+    return (pair & Int32(SIGNS)) | ((pair >> 4) & Int32(MAGNITUDES))
+
+
+def _times(pair: Int32, factor: Int32) -> Int32:
+    """The product of two bf16 each, rounded to nearest even, denormals kept."""
+    operands = [Int32(pair).ir_value(), Int32(factor).ir_value()]
+    return Int32(llvm.inline_asm(T.i32(), operands, "mul.rn.bf16x2 $0, $1, $2;", "=r,r,r"))

@@ -1,0 +1,89 @@
+"""MLA decode over a quantised cache, executed on the PTX machine: formats, lengths, wrong pages, and breaks."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+import torch
+from gemm_specs import resolve_text
+from mla_machine import UNIT_1, assert_right, dims, loaded_in, unchanged
+from mla_specs import EDGES
+
+from cutegen.machine import Simulation, assert_passes, load_resolution, run
+from cutegen.machine.host import missing_tool
+from cutegen.runtime.mla_decode.inputs import Draw
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+V32 = "mla_decode_v32_sm90a"
+NOTHING = {"before": unchanged}  # that the spec promises; parts are guessed by lengths
+
+
+@pytest.mark.parametrize(
+    ("tiling", "shape", "draw", "sm_count"),
+    [
+        ("seesaw", dims(9, 1, 3, 257), Draw("edges", peaked=True), 2),
+        ("seesaw", dims(1, 2, 16, 900), Draw(), 4),
+        ("seesaw", dims(3, 1, 70, 300), Draw("random", pitch=True), 4),
+        (UNIT_1, dims(3, 2, 20, 330), Draw("edges", peaked=True), 11),
+        (UNIT_1, dims(7, 1, 1, 450), Draw("random"), 2),
+    ],
+)
+def test_shipped_cache(tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:
+    simulation = Simulation(sm_count, 1, **NOTHING)
+    assert_passes(loaded_in(simulation, V32), shape, tiling=tiling, draw=draw)
+    assert simulation.unknown() == []
+
+
+def test_parts_in_another_order_with_other_scales_and_small_pages() -> None:
+    simulation = Simulation(3, 1, before=lambda q_nope, q_pe, cache, table, lengths, *others: {4: lengths})
+    subject = load_resolution(resolve_text(EDGES["quantised"], name="quantised"), simulation)
+    assert_passes(subject, dims(5, 2, 5, 200), draw=Draw("edges", peaked=True))
+
+
+def test_pages_that_do_not_exist_are_keys_of_zeros() -> None:
+    """A broken table reads nothing outside of the cache."""
+    plan = loaded_in(Simulation(**NOTHING), V32).plan
+    assert plan
+    q, cache, table, lengths, scale = plan.draw_inputs(Draw(), **dims(2, 1, 4, 150))
+    cache = torch.cat((cache, plan.pack(torch.zeros(1, 64, 576))))
+    zeros = len(cache) - 1
+    wrong = table.clone()
+    wrong[0, 1], wrong[1, 0], wrong[1, 2] = len(cache), -1, 2**31 - 1
+    right = table.clone()
+    right[0, 1] = right[1, 0] = right[1, 2] = zeros
+    outputs = plan.kernel_fn(q, cache, wrong, lengths, scale)
+    assert_right(plan, (q, cache, right, lengths, scale), outputs)
+
+
+def removing(pattern: str) -> Callable[[str], str]:
+    def mutate(ptx: str) -> str:
+        changed, n = re.subn(pattern, "", ptx)
+        assert n, f"nothing in the PTX matches {pattern}"
+        return changed
+
+    return mutate
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        (r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.warp\.sync)", "without fence.proxy.async"),
+        (r"bar\.(?:cta\.)?sync\s+6, 384;", "race|deadlock|wrong|uninitialised|before"),
+    ],
+    ids=["no proxy fence", "the part is not waited for"],
+)
+def test_breaks_are_told(pattern: str, told: str) -> None:
+    simulation = Simulation(mutate=removing(pattern), **NOTHING)
+    result = run(loaded_in(simulation, V32), dims(1, 2, 16, 500), tiling="seesaw")
+    assert re.search(told, "\n".join(result.detail)), result.detail

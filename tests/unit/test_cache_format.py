@@ -1,0 +1,86 @@
+"""Rows of a quantised cache in torch: written, read, and refused."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from cutegen.runtime.mla_decode.cache_format import CacheFormat
+
+V32 = CacheFormat(latent_offset=0, scale_offset=512, scale_block=128, rope_offset=528, row_bytes=656)
+TURNED = CacheFormat(latent_offset=128, scale_offset=640, scale_block=64, rope_offset=0, row_bytes=672)
+
+
+@pytest.mark.parametrize("form", [V32, TURNED])
+def test_what_is_packed_comes_back(form: CacheFormat) -> None:
+    rows = torch.randn(3, 5, 576, generator=torch.Generator().manual_seed(0)) * torch.logspace(-3, 3, 5)[:, None]
+    packed = form.pack(rows)
+    assert packed.shape == (3, 5, form.row_bytes)
+    found = form.unpack(packed).float()
+    assert torch.equal(found[..., 512:], rows[..., 512:].to(torch.bfloat16).float())
+    most = rows[..., :512].reshape(3, 5, -1, form.scale_block).abs().amax(-1, keepdim=True)
+    error = (found - rows)[..., :512].reshape(3, 5, -1, form.scale_block).abs()
+    near = rows[..., :512].reshape(error.shape).abs() * (2.0**-4 + 2.0**-8) + most * 2.0**-10 / 448
+    assert bool((error <= near).all())
+    assert bool((found[..., :512] != 0).any(-1).all())
+
+
+def test_where_parts_lie() -> None:
+    """As DeepSeek V3.2 writes a row: values, scales, rotary part."""
+    rows = torch.zeros(1, 576)
+    rows[0, 0], rows[0, 130], rows[0, 512] = 448.0, -224.0, 1.0
+    packed = V32.pack(rows, torch.tensor([[1.0, 0.5, 1.0, 1.0]]))[0]
+    assert packed[:512].nonzero().flatten().tolist() == [0, 130]
+    assert (int(packed[0]), int(packed[130])) == (0x7E, 0xFE)
+    assert packed[512:528].view(torch.float32).tolist() == [1.0, 0.5, 1.0, 1.0]
+    assert packed[528:].view(torch.bfloat16).tolist() == [1.0] + [0.0] * 63
+
+
+def test_every_byte_is_read() -> None:
+    latent = torch.arange(512).remainder(256).to(torch.uint8).view(1, 512)
+    scales = torch.tensor([[1.0, 2.0**-100, 1.00390625, 255.0]])
+    packed = V32.assemble(latent.view(torch.float8_e4m3fn), scales, torch.zeros(1, 64))
+    magnitudes = [(b & 7) * 2.0**-9 if b & 0x78 == 0 else (8 + (b & 7)) * 2.0 ** ((b >> 3) - 10) for b in range(128)]
+    values = torch.tensor([*magnitudes, *(-m for m in magnitudes)] * 2, dtype=torch.float64)
+    factors = scales.to(torch.bfloat16).double().repeat_interleave(128, -1)[0]
+    expected = (values * factors).float().to(torch.bfloat16)
+    assert torch.equal(V32.unpack(packed)[0, :512], expected)
+
+
+@pytest.mark.parametrize(("scale", "ok"), [(255.4, True), (255.5, False), (256.0, False), (float("inf"), False)])
+def test_scales_are_refused_as_bf16_rounds_them(scale: float, ok: bool) -> None:
+    rows, scales = torch.zeros(1, 576), torch.full((1, 4), scale)
+    if ok:
+        assert V32.unpack(V32.pack(rows, scales)).isfinite().all()
+        return
+    with pytest.raises(ValueError, match="less than 256"):
+        V32.pack(rows, scales)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: rows[:, :575], "576"),
+        (lambda rows: rows.int(), "floating"),
+        (lambda rows: rows.index_fill(1, torch.tensor([3]), float("nan")), "NaN"),
+        (lambda rows: rows + 2.0e5, "values over 114688"),
+    ],
+)
+def test_rows_are_refused(change: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        V32.pack(change(torch.ones(2, 576)))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("scales", [torch.ones(2, 3), torch.zeros(2, 4), -torch.ones(2, 4), torch.full((2, 4), 1e-45)])
+def test_scales_are_refused(scales: object) -> None:
+    with pytest.raises(ValueError, match="scales"):
+        V32.pack(torch.ones(2, 576), scales)
+
+
+def test_packed_rows_are_bytes_of_the_format() -> None:
+    for packed in (torch.zeros(2, 655, dtype=torch.uint8), torch.zeros(2, 656, dtype=torch.int8)):
+        with pytest.raises(ValueError, match="uint8"):
+            V32.unpack(packed)
