@@ -59,18 +59,17 @@ COMMANDS: Mapping[str, str] = {
     "help": "write `cutegen --help`, or `cutegen COMMAND --help`",
 }
 
-_NORM = (
-    "there is no norm family yet; the epilogue of a GEMM can store what the norm of its rows needs, such as "
-    "`s: sum(square(d), n)`, for the next kernel to apply, as the shipped spec gemm_bf16_rms_sm90a does"
-)
+_ROWS = "write `kernel: rowwise`, as in the shipped spec"
 _ATTENTION = (
     "there is no attention family yet, but `mla_decode`: multi-head latent attention of new tokens over a paged cache"
 )
 _GROUPED = "write `kernel: gemm` with `groups`, as in the shipped spec grouped_gemm_bf16_sm90a"
 FAMILIES: Mapping[str, str] = {
-    **_each("rmsnorm rms_norm layernorm layer_norm norm groupnorm group_norm batchnorm", _NORM),
-    "softmax": "there is no softmax family yet; the epilogue of a GEMM can store the largest value of each row, "
-    "`r: max(d, n)`, for the next kernel, as the shipped spec gemm_bf16_rowmax_sm90a does",
+    **_each("rmsnorm rms_norm norm", f"{_ROWS} rmsnorm_bf16_sm90a"),
+    **_each("layernorm layer_norm", f"{_ROWS} layernorm_bf16_sm90a"),
+    **_each("elementwise pointwise activation swiglu silu_mul reduce reduction", f"{_ROWS} silu_mul_bf16_sm90a"),
+    **_each("groupnorm group_norm batchnorm", "there are norms of rows alone: `kernel: rowwise`"),
+    "softmax": f"{_ROWS} softmax_bf16_sm90a",
     **_each(
         "attention fmha mha mqa gqa sdpa flash_attention flash_attn fa3 prefill decode",
         _ATTENTION,
@@ -78,8 +77,8 @@ FAMILIES: Mapping[str, str] = {
     **_each("mla mla_prefill flash_mla", "there is `mla_decode`, for new tokens over a paged cache"),
     **_each("conv conv2d conv3d convolution", "there is no convolution family yet"),
     **_each(
-        "reduce reduction elementwise pointwise transpose topk scan",
-        "there is no such family; the epilogue of a GEMM computes elementwise and sums rows or columns",
+        "transpose topk scan",
+        "there is no such family; rows are computed one by one by `kernel: rowwise`",
     ),
     **_each("matmul mm linear gemv sgemm hgemm dense", "write `kernel: gemm`"),
     **_each("bmm batched_gemm", "write `kernel: gemm` and tensors with a dim `batch`"),
@@ -164,6 +163,7 @@ OPS: Mapping[str, str] = {
         "softmax log_softmax logsumexp cross_entropy",
         _WHOLE_ROW + "its largest value, r: max(d, n), so that it can sum exp(d - r)",
     ),
+    "mean": "sum it in the epilogue, and divide in the next kernel: r: sum(d, n); `kernel: rowwise` has mean(x, n)",
     "pow": "write square(x) or x * x * x",
     "quick_gelu": "write x * sigmoid(1.702 * x)",
     "relu6": "write clamp(x, 0, 6)",

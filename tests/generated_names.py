@@ -31,9 +31,9 @@ def probes(family: str) -> tuple[Resolution, ...]:
     """Specs of the family in every form, with names that nothing else can have; one of them with winners."""
     shipped = [path.read_text(encoding="utf-8") for path in sorted(SPECS.glob("*.yaml")) if ".lock" not in path.name]
     others = {"gemm": [*gemm_specs.EDGES.values(), *gemm_specs.CONSTANTS.values(), *name_probes.GEMM],
-              "mla_decode": name_probes.MLA_DECODE}[family]  # fmt: skip
+              "mla_decode": name_probes.MLA_DECODE, "rowwise": name_probes.ROWWISE}[family]  # fmt: skip
     texts = (*(text for text in shipped if f"kernel: {family}\n" in text), *others)
-    if family == "mla_decode":
+    if family != "gemm":
         return tuple(_resolve(rename(text)) for text in dict.fromkeys(texts))
     alone = [_resolve(rename(text) + ONE_TILING) for text in dict.fromkeys(texts) if "\nportfolio:" not in text]
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,8 @@ def with_names(text: str, names: Mapping[str, str]) -> str:
         return text
     pattern = re.compile(rf"(?<![\w.-])(?!^m:)({'|'.join(sorted(names, key=len, reverse=True))})\b", re.MULTILINE)
     kept = "\n".join(line.partition(" #")[0] for line in _lines_with_names(text))
-    product = "" if "\nmainloop:" in text else f"mainloop: {names.get('a', 'a')} @ {names.get('b', 'b')}\n"
+    implied = "kernel: gemm" in text and "\nmainloop:" not in text
+    product = f"mainloop: {names.get('a', 'a')} @ {names.get('b', 'b')}\n" if implied else ""
     return pattern.sub(lambda match: names[match[1]], kept) + "\n" + product
 
 
@@ -85,8 +86,9 @@ def spec_kinds(document: SpecDocument) -> dict[str, str]:
     spec = parse_spec(document)
     if not hasattr(spec, "tensors"):
         return {}
-    epilogue = spec.epilogue or {}
-    rest = [name for name in spec.tensors if not re.search(rf"\b{name}\b", spec.mainloop)]
+    of_rows = hasattr(spec, "rows")
+    epilogue = spec.rows if of_rows else spec.epilogue or {}
+    rest = [] if of_rows else [name for name in spec.tensors if not re.search(rf"\b{name}\b", spec.mainloop)]
     assigned = set(epilogue) or set(rest[-1:])
     kinds = dict.fromkeys(spec.dim_names(), "d")
     for name in spec.tensors:

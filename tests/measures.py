@@ -71,7 +71,7 @@ HELD = {
     "% of lines of mla_decode kernels not of templates alone": 16,
     "% of lines of mla_decode kernels wholly from Python": 7,
     "% of characters of mla_decode kernels from Python": 9,
-    "functions entered to render the plain GEMM": 240,
+    "functions entered to render the plain GEMM": 241,
     "import circles": 0,
     "modules in import circles": 0,
     "modules in the largest circle": 0,
@@ -82,13 +82,13 @@ HELD = {
     "files with the feature gather": 86,
     "files with the feature groups": 89,
     "files with the feature block_scales": 18,
-    "files with the feature reductions": 53,
+    "files with the feature reductions": 63,
     "files with the feature load_ahead": 48,
     "files with the feature last_tile": 10,
     "names of several modules": 65,
     "names of several classes": 45,
-    "lines of cutegen/": 56810,
-    "lines of templates/": 4850,
+    "lines of cutegen/": 58290,
+    "lines of templates/": 5090,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

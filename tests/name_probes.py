@@ -6,6 +6,7 @@ import itertools
 
 import gemm_specs
 import mla_specs
+import row_specs
 import spec_variety
 
 PROBE = """\
@@ -209,6 +210,7 @@ GROUPED = [
     for change in (str, gemm_specs.group_scaled)
 ]
 GEMM += [*GATHERED, *GROUPED, *spec_variety.BLOCK_VALUES]
+ROWWISE = list(row_specs.FORMS.values())
 MLA_DECODE = [mla_specs.MLA, mla_specs.SINGLE, mla_specs.WIDE, *mla_specs.EDGES.values()]
 # What none of these has, by the line of the template that it is for.
 HALVES = "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from cutegen.epilogue.context import REDUCTIONS
 from cutegen.epilogue.installed import Unusable, load_op
 from cutegen.epilogue.ops import OPS, EpilogueOp
 from cutegen.epilogue.rules import (
@@ -63,12 +64,18 @@ _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mul
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-REDUCTIONS: dict[str, ReduceOp] = {"sum": "sum", "max": "max", "max_abs": "max_abs"}
 
 
-def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *, gathers: bool = False) -> Expr | None:
-    """The tree of one expression, or None after reporting every reason why there is none. dims: what may be reduced.
-    gathers: whether `x[y]` with a name y is a gather, not a slice."""
+def parse_expression(
+    text: str,
+    report: ReportAt,
+    dims: Collection[str] = (),
+    *,
+    gathers: bool = False,
+    reductions: Mapping[str, ReduceOp] = REDUCTIONS,
+) -> Expr | None:
+    """The tree of one expression, or None after reporting every reason why there is none. dims: what may be reduced;
+    reductions: by which calls. gathers: whether `x[y]` with a name y is a gather, not a slice."""
     if len(text) > MAX_EXPRESSION:
         said = f"the expression has {len(text)} characters; at most {MAX_EXPRESSION} are allowed"
         report(EXPRESSION, (0, 0), said, SPLIT)
@@ -89,7 +96,7 @@ def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *,
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.parse(source, mode="eval").body
-        return _Converter(text, indent, report, dims, gathers).value(body, 1)
+        return _Converter(text, indent, report, dims, gathers, reductions).value(body, 1)
     except SyntaxError as error:
         # Python's messages differ between its versions; an offset of 0 or past the end means that something is missing.
         inside = 0 < (error.offset or 0) <= len(source)
@@ -106,8 +113,17 @@ def parse_expression(text: str, report: ReportAt, dims: Collection[str] = (), *,
 class _Converter:
     """One pass over the Python tree; `report` sees every refused node."""
 
-    def __init__(self, text: str, indent: int, report: ReportAt, dims: Collection[str], gathers: bool) -> None:
+    def __init__(
+        self,
+        text: str,
+        indent: int,
+        report: ReportAt,
+        dims: Collection[str],
+        gathers: bool,
+        reductions: Mapping[str, ReduceOp],
+    ) -> None:
         self.text = text
+        self.reductions = reductions
         self.dims = dims
         self.gathers = gathers
         self.indent = indent
@@ -206,8 +222,8 @@ class _Converter:
             self.refuse(EXPRESSION, node.func, "only an op can be called, by its plain name", remedy)
             return None
         name = node.func.id
-        if name in REDUCTIONS and (name not in OPS or any(map(self.is_dim, node.args[1:]))):
-            return self.reduce(node, REDUCTIONS[name], depth)
+        if name in self.reductions and (name not in OPS or any(map(self.is_dim, node.args[1:]))):
+            return self.reduce(node, self.reductions[name], depth)
         op = None if name in FORMS else self.find_op(node.func)
         if op is None and name not in FORMS:
             return None

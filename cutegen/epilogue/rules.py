@@ -70,6 +70,12 @@ OUTPUT_WITHOUT_ACC = declare(
     "every output depends on `acc`",
     "An output that does not need the product needs no GEMM.",
 )
+OUTPUT_WITHOUT_ROW = declare(
+    "output-without-row",
+    "every output of `rows` depends on a tensor with rows",
+    "What depends on vectors and scalars alone is the same for all rows, and would be computed for each of them again.",
+    "tensors: {x: 'bf16[m, n]', w: 'bf16[n]', y: 'bf16[m, n]', v: 'f32[m]'}\nrows: {y: x * w, v: 'sum(w, n)'}",
+)
 UNUSED_LOCAL = declare(
     "unused-local", "every local of the epilogue reaches an output", "Remove it, or use it in an output."
 )

@@ -11,7 +11,7 @@ from cutegen.epilogue.blocks import Passes, find_block_values, find_elements, fi
 from cutegen.epilogue.in_place import old_name
 from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE, EpilogueOp
-from cutegen.epilogue.program import BlockOutput, EpilogueProgram, Operand, Output
+from cutegen.epilogue.program import Assign, BlockOutput, EpilogueProgram, Operand, Output
 from cutegen.epilogue.tree import (
     Binary,
     Call,
@@ -243,12 +243,7 @@ def after_lines(program: EpilogueProgram, passes: Passes) -> tuple[str, ...]:
 
 def device_imports(program: EpilogueProgram) -> dict[str, tuple[str, ...]]:
     """Names that the device source needs, by the module they are in: the built-in one, then others; sorted."""
-    modules = {op.device: op.module for op in installed_ops(program)}
-    found: dict[str, list[str]] = {}
-    for name in _called(_all_device_lines(program)):
-        found.setdefault(modules.get(name, BUILT_IN_MODULE), []).append(name)
-    order = sorted(found, key=lambda module: (module != BUILT_IN_MODULE, module))
-    return {module: tuple(found[module]) for module in order}
+    return imports_of(program, _all_device_lines(program))
 
 
 def installed_ops(program: EpilogueProgram) -> tuple[EpilogueOp, ...]:
@@ -349,3 +344,46 @@ def _to_torch_order(output: Output | BlockOutput) -> str:
 
 def _permute(order: tuple[int, ...]) -> str:
     return "" if order == tuple(range(len(order))) else f".permute({', '.join(map(str, order))})"
+
+
+class _RowTorchWriter(_TorchWriter):
+    """Of rows: what has one value for a row keeps the last dim."""
+
+    def divide(self, quotient: Expr, divisor: Expr) -> str:
+        return ""
+
+    def reduce(self, expr: Reduce) -> str:
+        value = self.text(expr.value)
+        if expr.op in ("sum", "mean"):
+            return f"torch.{expr.op}({value}, dim=-1, keepdim=True)"
+        return f"torch.amax({f'torch.abs({value})' if expr.op == 'max_abs' else value}, dim=-1, keepdim=True)"
+
+
+def row_torch_lines(program: EpilogueProgram, whole: Iterable[str]) -> tuple[str, ...]:
+    """The reference of rows, on tensors of one float dtype: operands are (rows.., n), those of columns (n), and those
+    of rows (rows.., 1). whole: outputs with a value for each element; the others lose the last dim."""
+    kept = {*whole}
+    stores = (
+        f"{o.name} = {_rounded(o.name, o.dtype)}{'' if o.name in kept else '.squeeze(-1)'}" for o in program.outputs
+    )
+    return (*_RowTorchWriter(program).lines, *stores)
+
+
+def row_value_lines(program: EpilogueProgram, statements: Iterable[Assign]) -> tuple[str, ...]:
+    """Device statements of what has one value for a row."""
+    return tuple(_OnceWriter(replace(program, statements=tuple(statements))).lines)
+
+
+def element_lines(program: EpilogueProgram, statements: Iterable[Assign]) -> tuple[str, ...]:
+    """Device statements for one element of a row."""
+    return device_lines(replace(program, statements=tuple(statements)))
+
+
+def imports_of(program: EpilogueProgram, lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Names that device lines need, by the module they are in: the built-in one, then others; sorted."""
+    modules = {op.device: op.module for op in installed_ops(program)}
+    found: dict[str, list[str]] = {}
+    for name in _called(lines):
+        found.setdefault(modules.get(name, BUILT_IN_MODULE), []).append(name)
+    order = sorted(found, key=lambda module: (module != BUILT_IN_MODULE, module))
+    return {module: tuple(found[module]) for module in order}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from cutegen.diagnostics import suggest
+from cutegen.epilogue.context import EPILOGUE, Context
 from cutegen.epilogue.deciding import Range, find_range, live_reads
 from cutegen.epilogue.expression import parse_expression
 from cutegen.epilogue.installed import find_installed, find_op
@@ -16,7 +17,6 @@ from cutegen.epilogue.rules import (
     CYCLE,
     EXPRESSION,
     MAX_STATEMENTS,
-    OUTPUT_WITHOUT_ACC,
     REDUCTION,
     STATEMENTS,
     STORED,
@@ -51,40 +51,46 @@ def parse_epilogue(
     report: Report,
     taken: Sequence[str] = (),
     dims: Collection[str] = (),
+    context: Context = EPILOGUE,
+    rowwise: Collection[str] = (),
 ) -> tuple[Assign, ...] | None:
     """The assignments as ordered statements, or None after reporting every finding.
 
     inputs, outputs: names of declared tensors in order of declaration, outputs being those assigned. taken: names that
-    exist but are no values of the epilogue (dims, mainloop operands), for better messages. dims: those of tensors.
+    exist but are no values of the epilogue (dims, mainloop operands), for better messages. dims: those of tensors that
+    may be reduced. context: where the assignments stand. rowwise: inputs with a value for each row, one of which every
+    output depends on where there is no product.
     """
     if len(assignments) > MAX_STATEMENTS:
         said = f"the epilogue has {len(assignments)} assignments; at most {MAX_STATEMENTS} are allowed"
-        report(STATEMENTS, ("epilogue",), said, "write some of them as one expression", key=True)
+        report(STATEMENTS, (context.section,), context.say(said), "write some of them as one expression", key=True)
         return None
     ok = True
 
     def refuse(name: str, rule: str, span: Span, message: str, remedy: str) -> None:
         nonlocal ok
         ok = False
-        report(rule, ("epilogue", name), message, remedy, span=span)
+        report(rule, (context.section, name), context.say(message), context.say(remedy), span=span)
 
     trees: dict[str, Expr] = {}
     for name, text in assignments.items():
-        tree = parse_expression(text, partial(refuse, name), dims)
+        tree = parse_expression(text, partial(refuse, name), dims, reductions=context.reductions)
         if tree is not None:
             trees[name] = tree
-    values = ["acc", *inputs, *assignments]
+    values = [*context.sources, *inputs, *assignments]
     for name, tree in trees.items():
         products = [node for node in walk(tree) if isinstance(node, Binary) and node.op == "@"]
         inside = {id(part) for product in products for part in walk(product) if part is not product}
         for node in walk(tree):  # a product is no expression here: what it is of is no finding of its own
             if id(node) not in inside:
                 _check_node(node, values, outputs, taken, partial(refuse, name))
-        _check_reductions(name, tree, trees, outputs, partial(refuse, name))
+        if not context.readable:
+            _check_reductions(name, tree, trees, outputs, partial(refuse, name))
     if not ok:
         return None
-    order = _order(trees, outputs, report)
-    if order is None or not _check_values(trees, order, outputs, report):
+    order = _order(trees, outputs, report, context)
+    sources = {*context.sources, *rowwise}
+    if order is None or not _check_values(trees, order, outputs, report, context, sources):
         return None
     return tuple(
         Assign(name, trees[name], "output" if name in outputs else "local", " ".join(assignments[name].split()))
@@ -142,7 +148,7 @@ def _check_reductions(
             refuse(REDUCTION, node.span, said, remedy)
 
 
-def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) -> list[str] | None:
+def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report, context: Context) -> list[str] | None:
     """Names in order of computation: depth first from the outputs as declared, so that key order changes nothing."""
     done: list[str] = []
     active: list[str] = []
@@ -155,7 +161,9 @@ def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) ->
         if name in active:
             ok = False
             circle = " -> ".join((*active[active.index(name) :], name))
-            report(CYCLE, ("epilogue", name), f"`{name}` depends on itself: {circle}", "break the circle", key=True)
+            report(
+                CYCLE, (context.section, name), f"`{name}` depends on itself: {circle}", "break the circle", key=True
+            )
             return
         active.append(name)
         for node in walk(trees[name]):
@@ -175,21 +183,29 @@ def _order(trees: Mapping[str, Expr], outputs: Sequence[str], report: Report) ->
             if name not in reached:
                 ok = False
                 remedy = f"remove it, or declare `{name}` under `tensors` if it is an output"
-                report(UNUSED_LOCAL, ("epilogue", name), f"nothing reads the local `{name}`", remedy, key=True)
+                report(UNUSED_LOCAL, (context.section, name), f"nothing reads the local `{name}`", remedy, key=True)
     return done if ok else None
 
 
-def _check_values(trees: Mapping[str, Expr], order: Sequence[str], outputs: Sequence[str], report: Report) -> bool:
-    """Constant parts fold to finite numbers, and every output depends on acc."""
+def _check_values(
+    trees: Mapping[str, Expr],
+    order: Sequence[str],
+    outputs: Sequence[str],
+    report: Report,
+    context: Context,
+    sources: Collection[str],
+) -> bool:
+    """Constant parts fold to finite numbers, and every output depends on one of the sources."""
     constants: dict[str, float] = {}
     ranges: dict[str, Range] = {}
-    depends = {"acc"}
+    depends = {*sources}
+    rule, source, remedy_alone = context.alone
     ok = True
     for name in order:
         tree = trees[name]
         for node, said, remedy in _bad_constants(tree, constants):
             ok = False
-            report(CONSTANT, ("epilogue", name), said, remedy, span=node.span)
+            report(CONSTANT, (context.section, name), said, remedy, span=node.span)
         if (value := fold(tree, constants)) is not None:
             constants[name] = value
         ranges[name] = find_range(tree, ranges)
@@ -198,8 +214,8 @@ def _check_values(trees: Mapping[str, Expr], order: Sequence[str], outputs: Sequ
         elif name in outputs:
             ok = False
             read = depends.intersection(reads(tree))
-            said = f"does not depend on acc{': its conditions are always the same' * bool(read)}"
-            report(OUTPUT_WITHOUT_ACC, ("epilogue", name), f"output `{name}` {said}", "use acc in it")
+            said = f"does not depend on {source}{': its conditions are always the same' * bool(read)}"
+            report(rule, (context.section, name), f"output `{name}` {said}", remedy_alone)
     return ok
 
 

@@ -15,7 +15,7 @@ Span = tuple[int, int]
 Pairing = Literal["interleaved", "concatenated"]
 """Which columns of a product make a pair: neighbours, or those half of the columns apart."""
 
-ReduceOp = Literal["sum", "max", "max_abs"]
+ReduceOp = Literal["sum", "max", "max_abs", "mean"]
 
 ReportAt = Callable[[str, Span, str, str], None]
 """report(rule, span, message, remedy)"""

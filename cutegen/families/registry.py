@@ -19,7 +19,11 @@ from cutegen.diagnostics import CutegenError, describe_error
 from cutegen.distributions import OFF, Offer, Unloadable, find_offers, load_offer, refuses_packages, several
 
 # name in `kernel:` -> module:object of the family
-FAMILIES = {"gemm": "cutegen.families.gemm:FAMILY", "mla_decode": "cutegen.families.mla_decode:FAMILY"}
+FAMILIES = {
+    "gemm": "cutegen.families.gemm:FAMILY",
+    "mla_decode": "cutegen.families.mla_decode:FAMILY",
+    "rowwise": "cutegen.families.rowwise:FAMILY",
+}
 GROUP = "cutegen.families"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PROTOCOL = "cutegen.families.family"  # by name: the module knows the layers above this one

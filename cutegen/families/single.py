@@ -29,7 +29,7 @@ from cutegen.families.resolved import (
     ResolvedTiling,
 )
 from cutegen.families.section import Section
-from cutegen.families.tensor_problem import TensorProblem, declared, dtype_of
+from cutegen.families.tensor_problem import declared, dtype_of
 from cutegen.families.tuned import TunedRow
 from cutegen.families.wish import answer_wish
 from cutegen.model.kernel import KernelModel
@@ -44,13 +44,14 @@ NAME = "default"  # of the one tiling
 
 @dataclass(frozen=True, slots=True)
 class SingleKernel:
-    """A resolved kernel. digest: hash of the meaning of spec and decisions. function: that the package offers."""
+    """A resolved kernel. problem: a TensorProblem, or what else has dims, names, inputs, outputs and a formula. digest:
+    hash of the meaning of spec and decisions. function: that the package offers."""
 
     family: str
     name: str
     arch: str
     device: str
-    problem: TensorProblem
+    problem: Any
     candidate: Any
     tiling: ResolvedTiling[Any]
     decisions: tuple[Decision, ...]
@@ -58,12 +59,13 @@ class SingleKernel:
     function: str
 
     @property
-    def dims(self) -> dict[str, Extent]:
-        return self.problem.dims
+    def dims(self) -> Mapping[str, Extent]:
+        extents: Mapping[str, Extent] = self.problem.dims
+        return extents
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.problem.names
+        return tuple(self.problem.names)
 
     @property
     def tilings(self) -> tuple[ResolvedTiling[Any], ...]:
@@ -87,23 +89,25 @@ class Numbers:
 
 
 # (problem, fixed knobs by candidate field, arch) -> candidates with these, the best first
-Candidates: TypeAlias = Callable[[TensorProblem, Mapping[str, Any], Arch], Iterator[Choice]]
+Candidates: TypeAlias = Callable[[Any, Mapping[str, Any], Arch], Iterator[Choice]]
 
 
 @dataclass(frozen=True, slots=True)
 class SingleTiling:
     """How such a family decides: `resolve`, `explain`, `why_not` and `render` are members of the family. knobs: of the
-    candidate. plan: the class that generated plans derive from. folder: where `kernel.py.jinja` lies."""
+    candidate. plan: the class that generated plans derive from. folder: where `kernel.py.jinja` lies. plain: the
+    problem in plain data, for digests."""
 
     knobs: tuple[Knob, ...]
     rules: RuleBook
     candidates: Candidates
-    describe: Callable[[TensorProblem, Any], Numbers]
+    describe: Callable[[Any, Any], Numbers]
     plan: type[TensorPlan]
     folder: Path
+    plain: Callable[[Any], Any] = describe_problem
 
     def _choose(
-        self, problem: TensorProblem, arch: Arch, fixed: Mapping[str, Any], device: Device
+        self, problem: Any, arch: Arch, fixed: Mapping[str, Any], device: Device
     ) -> Choice | tuple[Refusal, ...]:
         choices = self.candidates(problem, fixed, arch)
         return first_legal(choices, lambda candidate: self.rules.refusals(problem, candidate, arch))
@@ -112,7 +116,7 @@ class SingleTiling:
         self,
         spec: KernelSpec,
         doc: SpecDocument,
-        problem: TensorProblem,
+        problem: Any,
         locked: Locked,
         tuned: Sequence[TunedRow] = (),
         portfolio: Portfolio | None = None,
@@ -123,7 +127,7 @@ class SingleTiling:
         own = self.describe(problem, decided.candidate)
         smem, _ = lay_out(own.smem)
         tiling = ResolvedTiling(NAME, own.numbers, own.sources, KernelModel((), (), smem))
-        plain: Any = describe_problem(problem)
+        plain: Any = self.plain(problem)
         resolved = SingleKernel(
             family=spec.kernel,
             name=doc.name,
@@ -140,12 +144,8 @@ class SingleTiling:
 
     def explain(self, resolved: SingleKernel, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
         """Tensors, shared memory and decisions; with a shape the time that its bytes take at least."""
-        p, title = resolved.problem, f"{resolved.name}: {resolved.family} for {resolved.arch}"
-        args = (*p.inputs, *p.outputs)
-        rows = tuple((role, f"{name}: {declared(p.tensor(role), p.dims)}") for role, name in p.roles.items()
-                     if name in [a.name for a in args])  # fmt: skip
-        numbers = tuple((name, repr(value)) for name, value in p.numbers.items())
-        sections = [Section(title, (), ("is", "tensor"), rows + numbers)]
+        p, args = resolved.problem, (*resolved.problem.inputs, *resolved.problem.outputs)
+        sections = list(self.explain_problem(resolved))
         if resolved.tiling.model.smem:
             sections.append(explain_smem(resolved.arch, resolved.tiling))
         if shape is not None:
@@ -154,6 +154,16 @@ class SingleTiling:
             sections.append(Section(f"{said} on {device.name} (data-sheet rates)", (), ("", ""),
                                     roofline_memory(device, tensor_bytes(args, dims))))  # fmt: skip
         return (*sections, explain_decisions(resolved.decisions))
+
+    def explain_problem(self, resolved: SingleKernel) -> Iterator[Section]:
+        """Tensors by role, and numbers."""
+        p, title = resolved.problem, f"{resolved.name}: {resolved.family} for {resolved.arch}"
+        own = [a.name for a in (*p.inputs, *p.outputs)]
+        rows = tuple(
+            (role, f"{name}: {declared(p.tensor(role), p.dims)}") for role, name in p.roles.items() if name in own
+        )
+        numbers = tuple((name, repr(value)) for name, value in p.numbers.items())
+        yield Section(title, (), ("is", "tensor"), rows + numbers)
 
     def why_not(self, spec: KernelSpec, resolved: SingleKernel, wish: str, shape: Mapping[str, int] | None) -> Section:
         """What stands against other knob values, or what they would change; see `answer_wish`."""

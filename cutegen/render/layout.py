@@ -228,3 +228,8 @@ def _split_items(code: str) -> list[str]:
 def _split_comment(code: str) -> tuple[str, str]:
     start = next((i for i, c, _ in _brackets(code) if c == "#"), len(code))
     return code[:start].rstrip(), code[start:]
+
+
+def import_order(name: str) -> tuple[int, list[str | int]]:
+    """Order of names that isort and ruff keep: CONSTANTS, Classes, functions; numbers in them by value."""
+    return (1 if name[0].isupper() else 2, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])

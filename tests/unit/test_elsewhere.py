@@ -75,13 +75,13 @@ def test_commands_of_other_tools(word: str, said: str, capsys: pytest.CaptureFix
     [
         (
             "rmsnorm",
-            "unknown kernel family `rmsnorm`\n*= help: there is no norm family yet; the epilogue of a GEMM can",
+            "unknown kernel family `rmsnorm`\n*= help: write `kernel: rowwise`, as in the shipped spec rmsnorm",
         ),
-        ("softmax", "there is no softmax family yet; the epilogue of a GEMM can store the largest value of each row"),
+        ("softmax", "write `kernel: rowwise`, as in the shipped spec softmax_bf16_sm90a"),
         ("fmha", "there is no attention family yet, but `mla_decode`"),
-        ("matmul", "write `kernel: gemm`; kernel families: gemm, mla_decode"),
-        ("gem", "did you mean `gemm`? kernel families: gemm, mla_decode"),
-        ("x" * 90, "unknown kernel family `" + "x" * 45 + "...`\n*= help: kernel families: gemm, mla_decode"),
+        ("matmul", "write `kernel: gemm`; kernel families: gemm, mla_decode, rowwise"),
+        ("gem", "did you mean `gemm`? kernel families: gemm, mla_decode, rowwise"),
+        ("x" * 90, "unknown kernel family `" + "x" * 45 + "...`\n*= help: kernel families: gemm, mla_decode, rowwise"),
         ("5", "`kernel` must name a family, not 5"),
     ],
 )
@@ -157,4 +157,4 @@ def test_explain_answers_for_such_words(word: str, said: str, capsys: pytest.Cap
 
 def test_new_answers_for_families_of_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "rmsnorm", "probe", "-o", str(tmp_path)]) == 2
-    assert "unknown kernel family `rmsnorm`\n  = help: there is no norm family yet" in capsys.readouterr().err
+    assert "unknown kernel family `rmsnorm`\n  = help: write `kernel: rowwise`" in capsys.readouterr().err

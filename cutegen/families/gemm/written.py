@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutegen.epilogue import Assign, Report, find_in_place, parse_epilogue, separate_in_place
-from cutegen.epilogue.expression import REDUCTIONS
+from cutegen.epilogue.context import REDUCTIONS
 from cutegen.epilogue.tree import Reduce, reads
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.made_names import check_installed_ops

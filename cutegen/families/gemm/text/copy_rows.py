@@ -11,7 +11,7 @@ from cutegen.families.gemm.orientation import copy_rows
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.text.arguments import fake_argument, list_symbols
-from cutegen.families.gemm.text.module import import_order
+from cutegen.render.layout import import_order
 from cutegen.runtime.gemm.gathered_rows import copied_name
 
 

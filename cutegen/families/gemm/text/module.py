@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.load import RingTensor
 from cutegen.families.gemm.text.overview import list_overview
 from cutegen.render.environment import PACKAGE
+from cutegen.render.layout import import_order
 
 # Of cutegen.device, next to the folders of families.
 SHARED_MODULES = frozenset(path.stem for path in PACKAGE.joinpath("device").glob("*.py"))
@@ -79,8 +79,3 @@ def _foreign_imports(
     }
     for module in sorted(names, key=lambda module: (module.lower(), module)):
         yield f"from {module} import {', '.join(names[module])}"
-
-
-def import_order(name: str) -> tuple[int, list[str | int]]:
-    """Order of names that isort and ruff keep: CONSTANTS, Classes, functions; numbers in them by value."""
-    return (1 if name[0].isupper() else 2, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])

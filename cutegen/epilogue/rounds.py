@@ -1,0 +1,163 @@
+"""Statements of a row in the order in which a group of threads computes them, reductions being values.
+
+The level of a reduction is one more than the highest level of a reduction that its value depends on. Reductions of one
+level make a round: each thread joins what its elements contribute, one exchange joins what the threads have, and what
+has one value for the row is computed from the results. Elements are not kept from round to round but computed again
+from the inputs, which are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from cutegen.epilogue.program import Assign, EpilogueProgram
+from cutegen.epilogue.tree import (
+    Call,
+    Expr,
+    Name,
+    Reduce,
+    ReduceOp,
+    Slice,
+    Stored,
+    children,
+    is_constant,
+    map_children,
+    reads,
+)
+
+ELEMENTS = ("tile", "row_vector")  # kinds of operands with a value for each element of a row
+
+
+@dataclass(frozen=True, slots=True)
+class RowReduction:
+    """name: in `each` of its round what an element contributes, from then on the result."""
+
+    name: str
+    op: ReduceOp
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """reduced: in one exchange. each: statements for one element, those of `reduced` last. once: statements of what has
+    one value for the row, the results being known; gives: those of their values that are read later, or stored."""
+
+    reduced: tuple[RowReduction, ...]
+    each: tuple[Assign, ...]
+    once: tuple[Assign, ...]
+    gives: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowProgram:
+    """rounds: the first one reduces nothing, and is there where something is computed once before all others. after:
+    statements of the outputs that have a value for each element."""
+
+    rounds: tuple[Round, ...]
+    after: tuple[Assign, ...]
+
+
+def find_element_names(program: EpilogueProgram) -> set[str]:
+    """Names of what has a value for each element of a row."""
+    found = {o.name for o in program.operands if o.kind in ELEMENTS}
+    for s in program.statements:
+        if has_elements(s.expr, found):
+            found.add(s.name)
+    return found
+
+
+def has_elements(expr: Expr, elements: Collection[str]) -> bool:
+    """Whether an expression has a value for each element of a row. elements: names that have."""
+    if isinstance(expr, Name | Stored | Slice):
+        return expr.name in elements
+    return not isinstance(expr, Reduce) and any(has_elements(part, elements) for part in children(expr))
+
+
+def cut_rounds(program: EpilogueProgram, taken: Collection[str]) -> RowProgram:
+    """The rounds of statements without slices and blocks. taken: names that no reduction may get."""
+    return _Cutter(program, taken).cut()
+
+
+class _Cutter:
+    def __init__(self, program: EpilogueProgram, taken: Collection[str]) -> None:
+        self.program = program
+        self.taken = {*taken, *(o.name for o in program.operands), *(s.name for s in program.statements)}
+        self.elements = {o.name for o in program.operands if o.kind in ELEMENTS}
+        self.reduced: dict[str, RowReduction] = {}
+        self.known: dict[Reduce, str] = {}
+        self.statements: list[Assign] = []  # with names in place of reductions, which are statements of their own
+        self.level: dict[str, int] = {}
+        self.constants: set[str] = set()
+        for s in program.statements:
+            self.add(s)
+
+    def add(self, s: Assign) -> None:
+        lifted = replace(s, expr=self.lift(s.expr, s, whole=True))
+        if s.name in self.reduced:
+            return
+        if is_constant(lifted.expr, self.constants):
+            self.constants.add(s.name)
+        elif has_elements(lifted.expr, self.elements):
+            self.elements.add(s.name)
+        self.level[s.name] = self.level_of(lifted.expr)
+        self.statements.append(lifted)
+
+    def level_of(self, expr: Expr) -> int:
+        return max((self.level.get(name, 0) for name in reads(expr)), default=0)
+
+    def lift(self, node: Expr, owner: Assign, whole: bool = False) -> Expr:
+        """The tree with names in place of its reductions; equal ones have one name."""
+        if not isinstance(node, Reduce):
+            return map_children(node, lambda part: self.lift(part, owner))
+        inner = replace(node, value=self.lift(node.value, owner))
+        if inner not in self.known:
+            name = owner.name if whole else self.fresh(inner, owner)
+            value = Call("abs", (inner.value,), inner.span) if inner.op == "max_abs" else inner.value
+            self.known[inner] = name
+            self.reduced[name] = RowReduction(name, inner.op)
+            self.level[name] = 1 + self.level_of(inner.value)
+            self.statements.append(Assign(name, value, "local", ""))
+        return Name(self.known[inner], node.span)
+
+    def fresh(self, node: Reduce, owner: Assign) -> str:
+        name = f"{node.op}_{node.value.name if isinstance(node.value, Name) else owner.name}"
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def closure(self, names: Iterable[str], among: Collection[str]) -> tuple[Assign, ...]:
+        """The statements, of those named in `among`, that `names` are computed by, in order."""
+        needed = set(names)
+        for s in reversed(self.statements):
+            if s.name in needed and s.name in among:
+                needed.update(reads(s.expr))
+        return tuple(s for s in self.statements if s.name in needed and s.name in among)
+
+    def cut(self) -> RowProgram:
+        own = [s for s in self.statements if s.name not in self.reduced]
+        each = {s.name for s in own if s.name in self.elements} | self.constants
+        once = {s.name for s in own} - each
+        outputs = [o.name for o in self.program.outputs]
+        after = self.closure([name for name in outputs if name in self.elements], each)
+        bodies = {level: self.bodies(level, each) for level in range(1, 1 + max(self.level.values(), default=0))}
+        used = {r for body in (after, *bodies.values()) for s in body for r in reads(s.expr)} | {*outputs}
+        rounds: list[Round] = []
+        for level in range(max(self.level.values(), default=0), -1, -1):
+            here = {name for name in once if self.level[name] == level}
+            lines = self.closure(used & here, here | self.constants)
+            gives = tuple(s.name for s in lines if s.name in used and s.name in here)
+            used |= {r for s in lines for r in reads(s.expr)}
+            reduced = tuple(r for r in self.reduced.values() if self.level[r.name] == level)
+            if reduced or lines:
+                rounds.insert(0, Round(reduced, bodies.get(level, ()), lines, gives))
+        return RowProgram(tuple(rounds), after)
+
+    def bodies(self, level: int, each: Collection[str]) -> tuple[Assign, ...]:
+        names = {name for name in self.reduced if self.level[name] == level}
+        return self.closure(names, {*each, *names})
+
+
+def read_by(statements: Sequence[Assign]) -> set[str]:
+    """Names that statements read of what they do not assign."""
+    return {r for s in statements for r in reads(s.expr)} - {s.name for s in statements}

@@ -1,0 +1,25 @@
+"""The family of row kernels. FAMILY is what the registry loads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from cutegen.families.lazy import LazyFamily
+
+if TYPE_CHECKING:
+    from cutegen.families.family import Family
+
+FAMILY = cast(
+    "Family",
+    LazyFamily(
+        __name__,
+        spec_model=".spec:RowSpec",
+        bind=".binding:bind",
+        describe_problem=".problem:describe_problem",
+        resolve=".tiling:KERNEL.resolve",
+        render=".tiling:KERNEL.render",
+        plan_code=".tiling:plan_code",
+        explain=".tiling:KERNEL.explain",
+        why_not=".tiling:KERNEL.why_not",
+    ),
+)

@@ -1,0 +1,264 @@
+"""From a parsed spec to a RowProblem, collecting every finding on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, cast
+
+from cutegen.diagnostics import Diagnostic, SpecError, declare
+from cutegen.epilogue import Assign, EpilogueProgram, Operand, OperandKind, Output, parse_epilogue
+from cutegen.epilogue.context import ROWS
+from cutegen.epilogue.rounds import find_element_names, has_elements
+from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, REDUCTION
+from cutegen.epilogue.tree import Reduce, Slice, Span, reads, walk
+from cutegen.families.generated_names import find_clashes
+from cutegen.families.rowwise.problem import RowProblem
+from cutegen.families.tensor_problem import VECTOR_BYTES
+from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg
+from cutegen.spec.parse import NAME_COLLISION, RESERVED_NAME
+
+if TYPE_CHECKING:
+    from cutegen.families.rowwise.spec import RowSpec
+    from cutegen.spec import KeyPath, SpecDocument, TensorDecl
+
+INPUTS = ("bf16", "f16", "f32", "e4m3", "e5m2")
+ROW_SHAPE = declare(
+    "row-shape",
+    "tensors of rows have the dims of the widest of them",
+    "The tensor with the most dims has a row's elements in its last dim, which is contiguous, and rows in the others. "
+    "Every tensor has all of its dims, in this order, or the last one alone (a value for each column), or all but the "
+    "last (one for each row), or none.",
+    "tensors: {x: 'bf16[m, n]', w: 'bf16[k]', y: 'bf16[m, n]'}\nrows: {y: x * w}",
+)
+ROW_OUTPUT = declare(
+    "row-output",
+    "some tensor is assigned under `rows`, and each is read or assigned there",
+    "Tensors that are assigned are outputs, all others inputs.",
+    "tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}\nrows: {z: 2 * x}",
+)
+ROW_VECTOR = declare(
+    "row-vector",
+    "`vector` is a power of two of elements, at most 16 bytes of the narrowest tensor, and rows have whole ones",
+    "Rows are read and written that many elements at a time; a row of a constant extent has whole ones.",
+    "dims: {n: 100}\nvector: 8",
+)
+
+
+def bind(spec: RowSpec, doc: SpecDocument) -> RowProblem:
+    """The problem of a spec; SpecError with every finding about dims, tensors and expressions."""
+    binder = _Binder(spec, doc)
+    problem = binder.bind()
+    if problem is None or binder.findings:
+        raise SpecError(binder.findings)
+    return problem
+
+
+class _Binder:
+    def __init__(self, spec: RowSpec, doc: SpecDocument) -> None:
+        self.spec, self.doc = spec, doc
+        self.findings: list[Diagnostic] = []
+        widest = max(spec.tensors.values(), key=lambda t: len(t.shape))
+        *rows, columns = [d.text for d in widest.shape] or [""]
+        self.rows, self.columns = tuple(rows), columns
+
+    def report(
+        self, rule: str, path: KeyPath, message: str, remedy: str = "", *, key: bool = False, span: Span | None = None
+    ) -> None:
+        self.findings.append(self.doc.diagnostic(rule, path, message, remedy, key=key, span=span))
+
+    def refuse_tensor(self, rule: str, name: str, message: str, remedy: str) -> None:
+        self.report(rule, ("tensors", name), message, remedy)
+
+    def bind(self) -> RowProblem | None:
+        spec, assigned = self.spec, self.spec.rows
+        self.check_names()
+        outputs = [name for name in spec.tensors if name in assigned]
+        inputs = [name for name in spec.tensors if name not in assigned]
+        if not outputs:
+            remedy = "declare the output under `tensors`, and assign it, such as y: 2 * x"
+            self.report(ROW_OUTPUT, ("rows",), "no tensor is assigned", remedy, key=True)
+            return None
+        operands = {o.name: o for name in inputs if (o := self.operand(name))}
+        stored = {out.name: out for name in outputs if (out := self.output(name))}
+        rowwise = [name for name, o in operands.items() if o.kind in ("tile", "column_vector")]
+        dims = spec.dim_names()
+        if not self.check_in_place(outputs):
+            return None
+        found = parse_epilogue(assigned, inputs, outputs, self.report, [*dims], dims, ROWS, rowwise)
+        if found is None or self.findings:
+            return None
+        program = EpilogueProgram(found, tuple(operands.values()), tuple(stored.values()))
+        elements = find_element_names(program)
+        for s in found:
+            self.check_statement(s, elements, stored)
+        self.check_used(inputs, found)
+        vector = self.vector()
+        if self.findings:
+            return None
+        return RowProblem(
+            dims={name: _extent(promise) for name, promise in spec.shape_dims().items()},
+            rows=self.rows,
+            columns=self.columns,
+            inputs=tuple(self.argument(name, vector) for name in inputs),
+            outputs=tuple(cast(TensorArg, self.argument(name, vector)) for name in outputs),
+            program=program,
+            vector=vector,
+        )
+
+    def check_names(self) -> None:
+        spec, assigned = self.spec, self.spec.rows
+        names: list[tuple[str, str]] = [(dim, "dim") for dim in spec.dim_names()]
+        names += [(name, "output" if name in assigned else "input") for name in spec.tensors]
+        names += [(name, "local") for name in assigned if name not in spec.tensors]
+        for clash in find_clashes(spec.kernel, names):
+            rule = NAME_COLLISION if clash.other else RESERVED_NAME
+            section, name = next(self.places(clash.name))
+            self.report(rule.id, (section, name), clash.words(), "choose another name", key=name == clash.name)
+        outputs = [name for name in spec.tensors if name in assigned]
+        if outputs and "out" in spec.tensors and "out" not in outputs:
+            said = f"`out` is the parameter of the package's function that takes `{outputs[0]}`"
+            self.report(NAME_COLLISION.id, ("tensors", "out"), said, "choose another name", key=True)
+
+    def places(self, name: str) -> Iterator[tuple[str, str]]:
+        """(section, key) where a name of the spec stands first."""
+        tensors = self.spec.tensors
+        yield from (("tensors", t) for t in tensors if t == name)
+        yield from (("rows", local) for local in self.spec.rows if local == name)
+        yield from (("tensors", t) for t, decl in tensors.items() if name in [d.name for d in decl.shape])
+
+    def kind(self, name: str, decl: TensorDecl) -> OperandKind | None:
+        """What a tensor has values for; None after a finding."""
+        shape = tuple(d.text for d in decl.shape)
+        forms: Mapping[tuple[str, ...], OperandKind] = {
+            (): "host_scalar" if decl.dims is None else "device_scalar",
+            self.rows: "column_vector",
+            (self.columns,): "row_vector",
+            (*self.rows, self.columns): "tile",
+        }
+        kind, whole = forms.get(shape), f"{', '.join((*self.rows, self.columns))}"
+        if decl.optional:
+            self.refuse_tensor(
+                NOT_YET_SUPPORTED, name, "an optional tensor of rows is not supported yet", "drop the `?`"
+            )
+        elif not self.rows:
+            said = f"`{name}` is {decl}: there is no dim that numbers rows"
+            self.refuse_tensor(ROW_SHAPE, name, said, "declare a dim for them, such as [m, n]")
+        elif any(d.kind != "name" for d in decl.shape) or len({*shape}) < len(shape):
+            said = f"`{name}` is {decl}; dims of rows are names, each of them once"
+            self.refuse_tensor(ROW_SHAPE, name, said, "give it a name, and its extent under `dims`")
+        elif kind is None or (kind != "column_vector" and shape and decl.inner != self.columns):
+            last = f", {self.columns} contiguous" if kind else ""
+            remedy = f"the widest tensor has [{whole}]: declare [{whole}], [{self.columns}] or [{', '.join(self.rows)}]"
+            self.refuse_tensor(ROW_SHAPE, name, f"`{name}` is {decl}, which is no tensor of these rows", remedy + last)
+        elif kind == "column_vector" and decl.inner != shape[-1]:
+            self.refuse_tensor(ROW_SHAPE, name, f"`{name}` is {decl}", f"its last dim, {shape[-1]}, is contiguous")
+        else:
+            return kind
+        return None
+
+    def operand(self, name: str) -> Operand | None:
+        decl = self.spec.tensors[name]
+        kind = self.kind(name, decl)
+        supported = ("f32",) if kind in ("host_scalar", "device_scalar") else INPUTS
+        if kind is None or not self.check_dtype(name, decl, supported):
+            return None
+        axes = {"tile": (0, 1), "row_vector": (0,), "column_vector": (0,)}.get(kind, ())
+        return Operand(name, kind, decl.dtype, False, axes, "n" if kind == "tile" else None)
+
+    def output(self, name: str) -> Output | None:
+        decl = self.spec.tensors[name]
+        kind = self.kind(name, decl)
+        if kind is None or not self.check_dtype(name, decl, INPUTS):
+            return None
+        if kind not in ("tile", "column_vector"):
+            dims = ", ".join(self.rows)
+            said = f"output `{name}` has no value for each row"
+            self.refuse_tensor(ROW_SHAPE, name, said, f"declare [{dims}, {self.columns}] or [{dims}]")
+            return None
+        return Output(name, decl.dtype, False, (0, 1) if kind == "tile" else (0,), "n")
+
+    def check_dtype(self, name: str, decl: TensorDecl, supported: tuple[str, ...]) -> bool:
+        if decl.dtype.name in supported:
+            return True
+        said = f"{decl.dtype} is not supported yet for `{name}`"
+        self.refuse_tensor(NOT_YET_SUPPORTED, name, said, f"supported: {', '.join(supported)}")
+        return False
+
+    def check_in_place(self, outputs: list[str]) -> bool:
+        """Whether no output's own expression reads it."""
+        for name in outputs:
+            if place := re.search(rf"\b{name}\b", self.spec.rows[name]):
+                said = f"`{name}` is assigned and read: outputs in the place of inputs are not supported yet"
+                remedy = "declare another tensor for the result"
+                self.report(NOT_YET_SUPPORTED, ("rows", name), said, remedy, span=place.span())
+        return not self.findings
+
+    def check_statement(self, s: Assign, elements: set[str], stored: Mapping[str, Output]) -> None:
+        """What its reductions are of, and whether it has the values of its output."""
+        path = ("rows", s.name)
+        for node in walk(s.expr):
+            if isinstance(node, Slice):
+                said = f"`{node.name}` is sliced: halves of rows are not supported yet"
+                remedy = "declare two tensors, each a view of one half"
+                self.report(NOT_YET_SUPPORTED, path, said, remedy, span=node.span)
+            if isinstance(node, Reduce):
+                self.check_reduction(path, node, elements)
+        if s.name in stored and has_elements(s.expr, elements) != (len(stored[s.name].axes) == 2):
+            rows, whole = ", ".join(self.rows), ", ".join((*self.rows, self.columns))
+            have, need = ("element", whole) if has_elements(s.expr, elements) else ("row", rows)
+            said = f"the value has one for each {have}, and `{s.name}` is {self.spec.tensors[s.name]}"
+            self.report(COLUMNS, path, said, f"declare it with [{need}]", span=s.expr.span)
+
+    def check_reduction(self, path: KeyPath, node: Reduce, elements: set[str]) -> None:
+        if node.over != (self.columns,):
+            said = f"a reduction over {', '.join(node.over)}: rows are computed one by one, each from its own elements"
+            self.report(REDUCTION, path, said, f"reduce {self.columns}", span=node.span)
+        elif node.block:
+            said = f"blocks of {node.block} elements of a row are not supported yet"
+            self.report(NOT_YET_SUPPORTED, path, said, f"reduce all of {self.columns}", span=node.span)
+        elif not has_elements(node.value, elements):
+            said = f"what is reduced has one value for a row, not one for each of {self.columns}"
+            self.report(COLUMNS, path, said, "drop the reduction", span=node.span)
+
+    def check_used(self, inputs: list[str], statements: tuple[Assign, ...]) -> None:
+        read = {name for s in statements for name in reads(s.expr)}
+        for name in inputs:
+            if name not in read:
+                self.report(ROW_OUTPUT, ("tensors", name), f"nothing reads or assigns `{name}`", "remove it", key=True)
+
+    def vector(self) -> int:
+        """Elements of a load or store: a power of two, 16 bytes of the narrowest tensor with elements at most."""
+        tensors = [t for t in self.spec.tensors.values() if t.shape and t.shape[-1].text == self.columns]
+        most = VECTOR_BYTES // min(t.dtype.bytes for t in tensors)
+        low, high = self.spec.shape_dims()[self.columns] or (1, None)
+        if self.spec.vector == "auto":
+            fits = [v for v in _powers(most) if low != high or low % v == 0]
+            return fits[-1]
+        vector = self.spec.vector
+        if vector not in _powers(most):
+            said = f"{vector} elements are not one of {', '.join(map(str, _powers(most)))}"
+            self.report(ROW_VECTOR, ("vector",), said, f"use {most}, or leave it out")
+        elif low == high and low % vector:
+            said = f"{self.columns} = {low} is not a multiple of {vector}"
+            self.report(ROW_VECTOR, ("vector",), said, "leave it out")
+        return vector
+
+    def argument(self, name: str, vector: int) -> Argument:
+        decl = self.spec.tensors[name]
+        if decl.dims is None:
+            return ScalarArg(name)
+        dims = tuple(d.text for d in decl.shape)
+        if not dims or dims[-1] != self.columns:  # element by element
+            return TensorArg(name, decl.dtype.torch, dims, len(dims) - 1 if dims else None, align=decl.dtype.bytes)
+        align = min(VECTOR_BYTES, vector * decl.dtype.bytes)
+        return TensorArg(name, decl.dtype.torch, dims, len(dims) - 1, align=align, multiple=vector)
+
+
+def _powers(most: int) -> list[int]:
+    return [1 << i for i in range(most.bit_length())]
+
+
+def _extent(promise: tuple[int, int] | None) -> Extent:
+    low, high = promise or (1, None)
+    return low if low == high else (low, high)

@@ -1,0 +1,98 @@
+"""What a row kernel computes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from cutegen.epilogue import EpilogueProgram, Operand
+from cutegen.epilogue.cost import cost
+from cutegen.epilogue.rounds import RowProgram, cut_rounds, find_element_names
+from cutegen.families.tensor_problem import declared
+from cutegen.runtime.arguments import Argument, Extent, TensorArg
+
+
+@dataclass(frozen=True)
+class RowProblem:
+    """dims: extents by name: a constant, or an inclusive range. rows: names of the dims that number rows; columns: that
+    of a row's elements. inputs, outputs: in order of a call; outputs are allocated by it. program: its kinds `tile`,
+    `row_vector` and `column_vector` have a value for each element, for each column, and for each row. vector: elements
+    of one load or store."""
+
+    dims: dict[str, Extent]
+    rows: tuple[str, ...]
+    columns: str
+    inputs: tuple[Argument, ...]
+    outputs: tuple[TensorArg, ...]
+    program: EpilogueProgram
+    vector: int
+
+    @cached_property
+    def elements(self) -> frozenset[str]:
+        """Names of what has a value for each element of a row."""
+        return frozenset(find_element_names(self.program))
+
+    @cached_property
+    def cut(self) -> RowProgram:
+        return cut_rounds(self.program, (*self.dims, *self.kinds))
+
+    @property
+    def held(self) -> bool:
+        """Whether a row has to be in registers as a whole, because it is read again after a reduction."""
+        return any(r.reduced for r in self.cut.rounds)
+
+    @property
+    def most_columns(self) -> int | None:
+        """The promised bound of a row's elements."""
+        extent = self.dims[self.columns]
+        return extent if isinstance(extent, int) else extent[1]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Which names of the spec are inputs, outputs, dims and locals."""
+        outputs = {a.name for a in self.outputs}
+        names = dict.fromkeys(self.dims, "dim") | dict.fromkeys((a.name for a in self.inputs), "input")
+        return (
+            names
+            | dict.fromkeys(outputs, "output")
+            | {s.name: "local" for s in self.program.statements if s.name not in outputs}
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of the spec that stand in generated source."""
+        return tuple(self.kinds)
+
+    @property
+    def formula(self) -> str:
+        """Inputs and outputs in one line."""
+        sides = (", ".join(self.describe(a) for a in side) for side in (self.inputs, self.outputs))
+        return " -> ".join(sides)
+
+    def describe(self, arg: Argument) -> str:
+        return f"{arg.name}: {declared(arg, self.dims) if isinstance(arg, TensorArg) else 'f32'}"
+
+    def operands(self, *kinds: str) -> tuple[Operand, ...]:
+        return tuple(o for o in self.program.operands if o.kind in kinds)
+
+    @property
+    def flops(self) -> int:
+        """For each element."""
+        return cost(self.program).flops
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Of each output, what approximated functions and roundings that others read may add."""
+        return dict(cost(self.program).errors)
+
+
+def describe_problem(problem: RowProblem) -> object:
+    """The problem in plain data, expressions as they are written."""
+    return {
+        "dims": problem.dims,
+        "inputs": [asdict(a) for a in problem.inputs],
+        "outputs": [asdict(a) for a in problem.outputs],
+        "rows": {s.name: s.text for s in problem.program.statements},
+        "columns": problem.columns,
+        "vector": problem.vector,
+    }

@@ -1,0 +1,84 @@
+"""How row kernels are proved and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Roles, operand_dtype
+from cutegen.runtime.arguments import legal_extent, step_of
+from cutegen.runtime.baselines import bind_compiled, bind_eager
+from cutegen.runtime.rowwise.plan import RowPlan
+
+# (rows, columns) by name, and how hard they are for the kernel; each is moved to what the plan promises.
+PROBLEMS: Mapping[str, tuple[int, int, Sequence[Mode]]] = {
+    "one row of one load": (1, 1, ("numerics",)),
+    "one row": (1, 4096, ("numerics",)),
+    "fewer loads than threads": (3, 264, ALL_MODES),
+    "a part of the last load of a thread": (37, 4104, ALL_MODES),
+    "the longest rows": (5, 1 << 17, ("numerics",)),
+    "more rows than CTAs": (3000, 1016, ("numerics", "repeat")),
+}
+SMALL = (7, 1032)  # what is executed on a CPU: a CTA has several rows, a thread several loads
+SHAPES = ((16384, 4096), (64, 7168), (1, 7168))
+
+
+class RowProving:
+    given_draw: Any = None
+    ragged_draw: Any = None
+    guessed_inputs: Sequence[str] = ()
+    baselines_for: Mapping[str, str] = {}
+
+    def name_roles(self, plan: RowPlan) -> Roles:
+        return Roles()
+
+    def describe_work(self, plan: RowPlan) -> Mapping[str, Sequence[str]]:
+        return operand_dtype(plan)
+
+    def list_problems(self, plan: RowPlan) -> Iterator[Problem]:
+        """Rows that fill no CTA and those that fill several, ends of the promised ranges, no rows."""
+        for key in plan.tilings:
+            for name, (rows, columns, modes) in PROBLEMS.items():
+                yield Problem(name, _legal(plan, rows, columns), key, tuple(modes))
+        for dim in plan.dims:
+            if dim != plan.columns and not isinstance(plan.dims[dim], int):
+                yield Problem(f"{dim} = 0", {**_legal(plan, *SMALL), dim: 0}, None, ("empty",))
+
+    def list_small_problems(self, plan: RowPlan, sms: int) -> Iterator[Problem]:
+        for key in plan.tilings:
+            yield Problem("several rows of a CTA", _legal(plan, *SMALL), key, ("numerics", "strides", "repeat"))
+            yield Problem("two loads of a thread", _legal(plan, 2, 4200), key, ("numerics",))
+            yield Problem("one load", _legal(plan, 2, 1), key, ("numerics",))
+
+    def late_rows(self, plan: RowPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
+        return {}
+
+    def name_axes(self, plan: RowPlan, output: int) -> Sequence[str]:
+        return plan.outputs[output].dims
+
+    def locate(self, plan: RowPlan, output: int, shape: Sequence[int], index: Sequence[int], tiling: Any) -> str:
+        if plan.outputs[output].dims[-1] != plan.columns:
+            return "thread 0"
+        number, lane = divmod(index[-1], tiling.vector)
+        turn, thread = divmod(number, tiling.threads)
+        return f"element {lane} of load {turn % tiling.vectors} of thread {thread}"
+
+    def list_baselines(self, plan: RowPlan) -> Iterator[Baseline]:
+        eager = "PyTorch, one kernel after another"
+        compiled = "what Inductor makes of the reference"
+        yield Baseline("torch.compile", compiled, bind_compiled(plan), complete=False, rival="torch.compile")
+        yield Baseline("torch eager", eager, bind_eager(plan), complete=False, rival="torch eager")
+
+    def bench_dims(self, plan: RowPlan) -> Iterator[Mapping[str, int]]:
+        return (_legal(plan, *shape) for shape in SHAPES)
+
+
+def _legal(plan: RowPlan, rows: int, columns: int) -> dict[str, int]:
+    """The extents of the plan's dims nearest to those wanted; of several dims of rows the first has them."""
+    args = (*plan.inputs, *plan.outputs)
+    first, *others = (dim for dim in plan.dims if dim != plan.columns)
+    wanted = {plan.columns: columns, first: rows} | dict.fromkeys(others, 3)
+    return {d: legal_extent(allowed, step_of(d, args), wanted[d]) for d, allowed in plan.dims.items()}
+
+
+PROVING = RowProving()

@@ -1,0 +1,246 @@
+"""What the templates of row kernels read, and the sections of `explain` that are about rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from cutegen.epilogue import Assign, Operand
+from cutegen.epilogue.rounds import Round, read_by
+from cutegen.epilogue.source import element_lines, imports_of, row_torch_lines, row_value_lines
+from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, list_symbols
+from cutegen.families.call_text import OperandText, call_text
+from cutegen.families.plan_text import TilingsText, tilings_text
+from cutegen.families.rowwise.problem import RowProblem
+from cutegen.families.section import Section
+from cutegen.families.single import SingleKernel, SingleTiling
+from cutegen.families.tensor_problem import dtype_of
+from cutegen.model.kernel import KernelModel
+from cutegen.render.environment import render_template
+from cutegen.render.layout import import_order, statement
+from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg
+
+
+@dataclass(frozen=True, slots=True)
+class RowFunctionText:
+    """A function of f32 values in the kernel module. reads: its parameters; elements: those with a value for each
+    element; scalars: those that a call passes by value. gives: what it returns."""
+
+    name: str
+    summary: str
+    reads: tuple[str, ...]
+    elements: tuple[str, ...]
+    scalars: tuple[str, ...]
+    lines: tuple[str, ...]
+    gives: tuple[str, ...]
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        return tuple(statement(line, indent=4) for line in self.lines)
+
+    def targets(self, form: str) -> str:
+        """What its results are assigned to; form: with a place for the name."""
+        return ", ".join(form % name for name in self.gives)
+
+    def arguments(self, index: str) -> str:
+        """Of a call for element `index` of what a thread has."""
+        places = {**{name: f"v_{name}" for name in self.reads}, **{name: name for name in self.scalars}}
+        places |= {name: f"{name}_values[{index}]" for name in self.elements}
+        return ", ".join(places[name] for name in self.reads)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundText:
+    """each: None where nothing is reduced. ops: of the reductions; once: None where nothing is computed of them."""
+
+    number: int
+    each: RowFunctionText | None
+    ops: tuple[str, ...]
+    once: RowFunctionText | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowKernelText:
+    """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. tiles, vectors,
+    of_rows, device_scalars: inputs by kind. stored, stored_rows: names of outputs with a value for each element,
+    and for each row. imports: of functions."""
+
+    name: str
+    title: str
+    dtypes: tuple[str, ...]
+    imports: Mapping[str, tuple[str, ...]]
+    rounds: tuple[RoundText, ...]
+    after: RowFunctionText | None
+    first: str
+    with_rows: tuple[str, ...]
+    rank: int
+    tiles: tuple[Operand, ...]
+    vectors: tuple[Operand, ...]
+    of_rows: tuple[Operand, ...]
+    device_scalars: tuple[Operand, ...]
+    stored: tuple[str, ...]
+    stored_rows: tuple[str, ...]
+    parameters: tuple[str, ...]
+    symbols: tuple[Symbol, ...]
+    fakes: tuple[FakeArgument, ...]
+    names: tuple[str, ...]
+    reductions: int
+    held: bool
+    model: KernelModel
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlanText:
+    """What plan.py.jinja, init.py.jinja and main.py.jinja read as p. reference: statements."""
+
+    name: str
+    arch: str
+    formula: str
+    family: str
+    dims: Mapping[str, Extent]
+    inputs: tuple[Argument, ...]
+    outputs: tuple[TensorArg, ...]
+    columns: str
+    summed: bool
+    flops: int
+    approximation: Mapping[str, float]
+    reference: tuple[str, ...]
+    tilings: TilingsText
+
+
+class RowKernels(SingleTiling):
+    """How row kernels are decided, explained and rendered."""
+
+    def explain_problem(self, resolved: SingleKernel) -> Iterator[Section]:
+        """Tensors, and rounds."""
+        p: RowProblem = resolved.problem
+        sides = {"input": p.inputs, "output": p.outputs}
+        rows = tuple((side, p.describe(a)) for side, args in sides.items() for a in args)
+        yield Section(f"{resolved.name}: {resolved.family} for {resolved.arch}", (), ("is", "tensor"), rows)
+        yield explain_rounds(p)
+
+    def render(self, resolved: SingleKernel) -> dict[str, str]:
+        p = resolved.problem
+        plan = plan_text(resolved)
+        operands, results = (
+            [OperandText(a.name, p.describe(a).partition(": ")[2], isinstance(a, ScalarArg)) for a in side]
+            for side in (p.inputs, p.outputs)
+        )
+        call = call_text(resolved.function, operands, results, [r.name for r in results])
+        return {
+            "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=call),
+            "__main__.py": render_template("_shared/main.py.jinja", p=plan),
+            "plan.py": render_template("rowwise/plan.py.jinja", p=plan),
+            "kernel.py": render_template("rowwise/sm90/kernel.py.jinja", k=kernel_text(resolved)),
+        }
+
+
+def plan_text(resolved: SingleKernel) -> RowPlanText:
+    p: RowProblem = resolved.problem
+    return RowPlanText(
+        name=resolved.name,
+        arch=resolved.arch,
+        formula=p.formula,
+        family=resolved.family,
+        dims=p.dims,
+        inputs=p.inputs,
+        outputs=p.outputs,
+        columns=p.columns,
+        summed=p.held,
+        flops=p.flops,
+        approximation=p.errors,
+        reference=tuple(
+            statement(line, indent=8)
+            for line in row_torch_lines(p.program, [o.name for o in p.program.outputs if o.name in p.elements])
+        ),
+        tilings=tilings_text(resolved.tilings),
+    )
+
+
+def kernel_text(resolved: SingleKernel) -> RowKernelText:
+    p: RowProblem = resolved.problem
+    args = (*p.inputs, *p.outputs)
+    tensors = [a for a in args if isinstance(a, TensorArg)]
+    rounds = tuple(_round(p, number, r) for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p))))
+    stored = tuple(o.name for o in p.program.outputs if o.name in p.elements)
+    after = _elements(p, "finish", "The outputs at one element.", p.cut.after, stored) if stored else None
+    functions = [f for r in rounds for f in (r.each, r.once) if f] + ([after] if after else [])
+    whole = tuple(a.name for a in tensors if len(a.dims) == len(p.rows) + 1)
+    return RowKernelText(
+        name=resolved.name,
+        title=f"{p.formula}, for {resolved.arch}.",
+        dtypes=tuple(sorted({*(dtype_of(a).cutlass for a in tensors), "Float32", "Int32"}, key=import_order)),
+        imports=imports_of(p.program, [line for f in functions for line in f.lines]),
+        rounds=rounds,
+        after=after,
+        first=whole[0],
+        with_rows=tuple(a.name for a in tensors if {*a.dims} & {*p.rows}),
+        rank=len(p.rows),
+        tiles=p.operands("tile"),
+        vectors=p.operands("row_vector"),
+        of_rows=p.operands("column_vector"),
+        device_scalars=p.operands("device_scalar"),
+        stored=stored,
+        stored_rows=tuple(o.name for o in p.program.outputs if o.name not in p.elements),
+        parameters=tuple(f"{a.name}: {'Float32' if isinstance(a, ScalarArg) else 'cute.Tensor'}" for a in args),
+        symbols=tuple(list_symbols(p.dims, tensors)),
+        fakes=tuple(
+            FakeArgument(p.describe(a), "Float32", None)
+            if isinstance(a, ScalarArg)
+            else fake_argument(p.describe(a), dtype_of(a), a, p.dims)
+            for a in args
+        ),
+        names=tuple(a.name for a in args),
+        reductions=max((len(r.ops) for r in rounds), default=0),
+        held=p.held,
+        model=resolved.tiling.model,
+    )
+
+
+def _reduces_first(p: RowProblem) -> bool:
+    return bool(p.cut.rounds and p.cut.rounds[0].reduced)
+
+
+def _round(p: RowProblem, number: int, r: Round) -> RoundText:
+    names = tuple(x.name for x in r.reduced)
+    listed = ", ".join(names)
+    each = _elements(p, f"reduce_{number}", f"What one element contributes to {listed}.", r.each, names)
+    once = _function(
+        p, f"compute_{number}", "What has one value for the row.", row_value_lines(p.program, r.once), r.once, r.gives
+    )
+    return RoundText(number, each if names else None, tuple(x.op for x in r.reduced), once if r.gives else None)
+
+
+def _elements(
+    p: RowProblem, name: str, summary: str, statements: tuple[Assign, ...], gives: tuple[str, ...]
+) -> RowFunctionText:
+    return _function(p, name, summary, element_lines(p.program, statements), statements, gives)
+
+
+def _function(
+    p: RowProblem,
+    name: str,
+    summary: str,
+    lines: tuple[str, ...],
+    statements: tuple[Assign, ...],
+    gives: Iterable[str],
+) -> RowFunctionText:
+    read = read_by(statements)
+    order = [o.name for o in p.program.operands]
+    reads = (*(name for name in order if name in read), *sorted(read.difference(order)))
+    scalars = tuple(o.name for o in p.operands("host_scalar") if o.name in read)
+    return RowFunctionText(
+        name, summary, reads, tuple(n for n in reads if n in p.elements), scalars, lines, tuple(gives)
+    )
+
+
+def explain_rounds(p: RowProblem) -> Section:
+    """What is computed of a row, and in which order: one exchange of all threads for each round of reductions."""
+    rows = []
+    for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p))):
+        reduced = ", ".join(f"{x.name} ({x.op})" for x in r.reduced) or "none"
+        rows.append((str(number), reduced, ", ".join(r.gives) or "none"))
+    names = ", ".join(o.name for o in p.program.outputs if o.name in p.elements) or "none"
+    line = f"then, for each element: {names}"
+    title = f"Rounds of a row of {p.columns}"
+    return Section(title, (line,), ("round", "reduced over all threads", "then computed once"), tuple(rows))

@@ -1,0 +1,1 @@
+"""What generated plans of row kernels import."""

@@ -1,0 +1,59 @@
+"""Specs of row kernels in every form of their templates: kinds of tensors and dtypes, rounds, parts of rows."""
+
+HEAD = "cutegen: 1\nkernel: rowwise\narch: sm_90a\n"
+NORM = (
+    HEAD
+    + "dims: {n: [8, 8192]}\ntensors: {x: 'bf16[m, n]', w: 'bf16[n]', y: 'bf16[m, n]'}\n"
+    + "rows:\n  y: x * rsqrt(mean(square(x), n) + 1e-6) * w\n"
+)
+FORMS = {
+    # Rows of two dims, of odd extent and so element by element; every kind of operand; values before any reduction.
+    "all_kinds": HEAD
+    + """\
+dims: {n: 1001}
+tensors:
+  x: f32[t, h, n]
+  s: f32[t, h]
+  w: bf16[n]
+  c: f32
+  d: f32[]
+  y: f16[t, h, n]
+  lse: f32[t, h]
+rows:
+  t2: s * d + c
+  z: s * x + t2 * w
+  lse: log(sum(exp(z - max(z, n)), n)) + max(z, n) + d
+  y: z - lse * s
+""",
+    # Two reductions in one exchange, and one of a single warp whose rows are stored alone.
+    "moments": HEAD
+    + """\
+dims: {n: 96}
+vector: 4
+tensors: {x: 'bf16[m, n]', mu: 'f32[m]', largest: 'f16[m]'}
+rows:
+  mu: mean(x, n)
+  largest: max_abs(x, n)
+""",
+    "one_warp": HEAD + "dims: {n: 32}\ntensors: {x: 'f32[m, n]', y: 'f32[m, n]'}\nrows: {y: 'x / sum(square(x), n)'}\n",
+    # Something is computed once after each of the rounds.
+    "rounds": HEAD
+    + """\
+dims: {n: 64}
+tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}
+rows:
+  x1: 1 + square(mean(x, n))
+  x2: 1 + mean(square(x - x1), n)
+  x3: 1 + mean(square(x - x2), n)
+  x4: 1 + mean(square(x - x3), n)
+  y: x * x4
+""",
+    # Eight-bit elements in and out, a row longer than what a CTA has at once.
+    "parts": HEAD
+    + """\
+tensors: {x: 'e5m2[m, n]', g: 'e4m3[m, n]', w: 'f32[n]', s: 'f32[m]', y: 'e4m3[m, n]', z: 'f32[m, n]'}
+rows:
+  y: relu(x * s) * w
+  z: stored(y) + g
+""",
+}

@@ -1,0 +1,143 @@
+"""Row kernels without a GPU: references, what calls are refused, what decides threads and vectors, and explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gemm_specs import resolve_text as resolve
+from row_specs import FORMS, HEAD, NORM
+
+from cutegen.diagnostics import SpecError
+from cutegen.families.registry import load_family
+from cutegen.render import render_package, write_package
+from cutegen.resolve import resolve_file
+from cutegen.run.subject import load_subject
+from cutegen.spec import parse_spec
+
+torch = pytest.importorskip("torch")
+ROOT = Path(__file__).parents[2]
+
+
+def reference(name: str) -> Any:
+    return load_subject(ROOT / "generated" / name).plan
+
+
+@pytest.fixture
+def x() -> Any:
+    torch.manual_seed(0)
+    return torch.randn(5, 264).to(torch.bfloat16)
+
+
+def test_references_are_what_torch_computes(x: Any) -> None:
+    w, b = torch.randn(264).to(torch.bfloat16), torch.randn(264).to(torch.bfloat16)
+    f = torch.nn.functional
+    wide, of_columns = x.double(), (w.double(), b.double())
+    expected = {
+        "rmsnorm_bf16_sm90a": ((x, w), f.rms_norm(wide, (264,), of_columns[0], eps=1e-6)),
+        "layernorm_bf16_sm90a": ((x, w, b), f.layer_norm(wide, (264,), *of_columns, eps=1e-5)),
+        "softmax_bf16_sm90a": ((x,), wide.softmax(-1)),
+        "silu_mul_bf16_sm90a": ((x, x + 1), f.silu(wide) * (x + 1).double()),
+    }
+    for name, (inputs, result) in expected.items():
+        found = reference(name).reference_fn(*inputs, precision="float64")
+        torch.testing.assert_close(found, result.to(torch.bfloat16))
+
+
+def test_a_quantised_row_has_its_largest_value_at_448(x: Any) -> None:
+    plan = reference("add_rmsnorm_quant_e4m3_sm90a")
+    h, q, scale = plan.reference_fn(x, 2 * x, torch.ones(264).to(torch.bfloat16))
+    assert torch.equal(h, (3 * x.float()).to(torch.bfloat16))
+    assert q.float().abs().amax(-1).tolist() == [448.0] * 5
+    norm = torch.nn.functional.rms_norm(h.float(), (264,), eps=1e-6)
+    torch.testing.assert_close(q.float() * scale[:, None], norm, rtol=2**-4, atol=0.02)
+
+
+def test_values_of_rows_and_numbers_have_their_places() -> None:
+    resolved = resolve(FORMS["all_kinds"]).resolved
+    assert resolved.problem.rows == ("t", "h")
+    assert {o.name: o.kind for o in resolved.problem.program.operands} == {
+        "x": "tile", "s": "column_vector", "w": "row_vector", "c": "host_scalar", "d": "device_scalar",
+    }  # fmt: skip
+    assert [len(r.reduced) for r in resolved.problem.cut.rounds] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("dims", "dtypes", "vector"),
+    [
+        ("n: 4096", ("bf16", "bf16"), 8),
+        ("n: 4096", ("f32", "f32"), 4),
+        ("n: 4096", ("bf16", "e4m3"), 16),
+        ("n: 4100", ("bf16", "bf16"), 4),
+        ("n: 1001", ("bf16", "bf16"), 1),
+        ("n: [1, 4096]", ("bf16", "f32"), 8),
+    ],
+)
+def test_vectors_are_16_bytes_of_the_narrowest_tensor_where_rows_have_whole_ones(
+    dims: str, dtypes: tuple[str, str], vector: int
+) -> None:
+    tensors = f"tensors: {{x: '{dtypes[0]}[m, n]', y: '{dtypes[1]}[m, n]'}}\n"
+    resolved = resolve(f"{HEAD}dims: {{{dims}}}\n{tensors}rows: {{y: 2 * x}}\n").resolved
+    assert resolved.tiling.numbers.vector == vector
+
+
+@pytest.mark.parametrize(
+    ("n", "threads", "vectors"), [("256", 32, 1), ("4096", 256, 2), ("8192", 512, 2), ("16384", 512, 4)]
+)
+def test_threads_have_two_loads_of_a_row_each_up_to_512(n: str, threads: int, vectors: int) -> None:
+    numbers = resolve(NORM.replace("[8, 8192]", n)).resolved.tiling.numbers
+    assert (numbers.threads, numbers.vectors) == (threads, vectors)
+
+
+def test_a_row_that_is_not_reduced_has_any_length() -> None:
+    numbers = resolve(FORMS["parts"]).resolved.tiling.numbers
+    assert (numbers.vectors, numbers.smem_bytes) == (2, 0)
+    with pytest.raises(SpecError, match="nothing bounds n"):
+        resolve(NORM.replace("dims: {n: [8, 8192]}\n", ""))
+
+
+def test_expressions_and_not_their_blanks_are_the_meaning() -> None:
+    spaced = NORM.replace("x * rsqrt", "x  *  rsqrt")
+    assert resolve(spaced).resolved.digest == resolve(NORM).resolved.digest
+    assert resolve(NORM.replace("1e-6", "1e-5")).resolved.digest != resolve(NORM).resolved.digest
+
+
+def test_explain_lists_rounds_and_bytes() -> None:
+    resolved = resolve_file(ROOT / "specs" / "layernorm_bf16_sm90a.yaml").resolved
+    sections = {s.title: s for s in load_family("rowwise").explain(resolved, {"m": 4096, "n": 4096})}
+    assert [row[1] for row in sections["Rounds of a row of n"].rows] == ["mu (mean)", "variance (mean)"]
+    roofline = next(s for title, s in sections.items() if title.startswith("m=4096"))
+    assert dict(roofline.rows)["work"] == "67.13 MB"
+
+
+def test_why_not_answers_for_threads() -> None:
+    resolution = resolve(NORM)
+    family = load_family("rowwise")
+    said = family.why_not(parse_spec(resolution.document), resolution.resolved, "threads=32", None)
+    assert "registers" in str(said)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"x": (4, 100)}, "shape\\[1\\] \\(n\\) is 100, needs a multiple of 8"),
+        ({"x": (4, 16384)}, "promised 8 <= n <= 8192"),
+        ({"w": (72,)}, "shape\\[0\\] is 72, but n is 64"),
+    ],
+)
+def test_calls_that_do_not_fit_are_refused(change: dict[str, tuple[int, ...]], said: str, tmp_path: Path) -> None:
+    resolved = resolve(NORM).resolved
+    write_package(render_package(resolved), tmp_path)
+    plan = load_subject(tmp_path / resolved.name).plan
+    assert plan
+    shapes = {"x": (4, 64), "w": (64,)} | change
+    values = [torch.zeros(shape, dtype=torch.bfloat16) for shape in shapes.values()]
+    with pytest.raises((ValueError, TypeError), match=said):
+        plan.kernel_fn(*values)
+
+
+def test_an_unknown_reduction_of_epilogues_is_known_in_rows() -> None:
+    text = HEAD.replace("rowwise", "gemm") + "tensors: {a: 'bf16[m, k]', b: 'bf16[n, k]', d: 'bf16[m, n]'}\n"
+    with pytest.raises(SpecError, match="there is no op `mean`"):
+        resolve(text + "epilogue: {d: 'acc - mean(acc, n)'}\n")
