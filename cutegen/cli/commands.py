@@ -66,6 +66,11 @@ GROUPS: dict[str, dict[str, Entry]] = {
             "Compile the kernels of specs and compare the code with the plan.",
             ("cutegen build specs/my_gemm.yaml", "cutegen build specs/my_gemm.yaml --keep build-output"),
         ),
+        "bundle": Entry(
+            "cutegen.cli.bundle:bundle",
+            "Compile all kernels of specs into one library, with plans that need torch and apache-tvm-ffi alone.",
+            ("cutegen bundle specs -o kernels",),
+        ),
     },
     "Prove": {
         "check": Entry(

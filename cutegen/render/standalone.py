@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from cutegen.diagnostics import CutegenError
 from cutegen.render.environment import PACKAGE
@@ -22,12 +22,32 @@ _IMPORT = re.compile(r"^(\s*from )cutegen\.(?=(?:device|runtime)\b)", re.MULTILI
 def make_standalone(package: RenderedPackage) -> RenderedPackage:
     """The package with every imported module of cutegen below NAME/_cutegen, and imports made relative. CutegenError:
     its family, or an op of its epilogue, is of another package."""
+    refuse_foreign(package)
+    files = {name: _relative(text, f".{INNER}.") for name, text in package.files.items()}
+    files |= _copy_parts(package, package.files.values())
+    return RenderedPackage(package.name, package.digest, dict(sorted(files.items())))
+
+
+def refuse_foreign(package: RenderedPackage) -> None:
+    """CutegenError: the family of a package, or an op of its epilogue, is of a distribution that is not cutegen."""
     if foreign := sorted({module for text in package.files.values() for module in _foreign(text)}):
         said = f"{package.name} imports {', '.join(foreign)}, of another package that its family or an op comes from"
         remedy = "render it without --standalone, and install that package where the kernel is used"
         raise CutegenError(f"{said}; a standalone package has only what is part of cutegen", remedy)
+
+
+def share_parts(packages: Sequence[RenderedPackage], name: str, digest: str) -> dict[str, str]:
+    """Texts by path of packages that lie side by side and share one copy of the modules that they import, at _cutegen
+    next to them. name, digest: of the whole, for the headers of the copies."""
+    texts = {f"{package.name}/{file}": text for package in packages for file, text in package.files.items()}
+    whole = RenderedPackage(name, digest, {})
+    return {file: _relative(text, f"..{INNER}.") for file, text in texts.items()} | _copy_parts(whole, texts.values())
+
+
+def _copy_parts(package: RenderedPackage, texts: Iterable[str]) -> dict[str, str]:
+    """The modules of cutegen that sources import, directly or not, by path, with imports made relative."""
     copies: dict[str, str] = {}
-    pending = [name for text in package.files.values() for name in _imports(text)]
+    pending = [name for text in texts for name in _imports(text)]
     while pending:
         module = pending.pop()
         if module == PACKAGE.name:  # what that offers is not part of a generated package
@@ -40,12 +60,10 @@ def make_standalone(package: RenderedPackage) -> RenderedPackage:
             pending += _imports(text)
             pending.append(module.rpartition(".")[0])
     copies.setdefault(f"{INNER}/__init__.py", '"""The parts of cutegen that this package uses."""\n')
-    files = {name: _relative(text, f".{INNER}.") for name, text in package.files.items()}
-    files |= {
+    return {
         name: with_header(package.name, package.digest, LICENCE + _relative(text, "." * name.count("/")))
         for name, text in copies.items()
     }
-    return RenderedPackage(package.name, package.digest, dict(sorted(files.items())))
 
 
 def _imports(text: str) -> list[str]:

@@ -44,9 +44,13 @@ def compile_ahead(module: str, keys: Sequence[str], processes: int) -> None:
 
 
 def can_compile_ahead(module: str, plan: object) -> bool:
-    """Whether another process finds the plan by its module, and a cache keeps what it compiles."""
+    """Whether another process finds the plan by its module, and a cache keeps what it compiles. Plans of a bundle
+    compile nothing: no package of theirs imports the compiler."""
     from cutegen.runtime.cache import default_root
 
     return (
-        module != "__main__" and getattr(sys.modules.get(module), "PLAN", None) is plan and default_root() is not None
+        f"{__package__}.compile" in sys.modules
+        and module != "__main__"
+        and getattr(sys.modules.get(module), "PLAN", None) is plan
+        and default_root() is not None
     )

@@ -242,7 +242,7 @@ def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key:
         seconds = time.perf_counter() - start
     (staged / PTX).write_text(function.__ptx__)
     (staged / CUBIN).write_bytes(function.__cubin__)
-    function.export_to_c(str(staged / OBJECT), function_name=_symbol(key))
+    function.export_to_c(str(staged / OBJECT), function_name=kernel_symbol(key))
     if remarks.exists():
         (staged / REMARKS).write_text(remarks.read_text())
     shutil.rmtree(dump)
@@ -287,9 +287,10 @@ def _load(data: bytes, key: str) -> Kernel:
         file.flush()
         module = load_module(f"/proc/self/fd/{file.fileno()}", enable_tvm_ffi=True)
     _modules.append(module)
-    kernel: Kernel = getattr(module, _symbol(key))
+    kernel: Kernel = getattr(module, kernel_symbol(key))
     return kernel
 
 
-def _symbol(key: str) -> str:
+def kernel_symbol(key: str) -> str:
+    """The name of an instance in its object file, by its cache key."""
     return f"cutegen_{key[:16]}"

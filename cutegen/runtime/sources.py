@@ -20,6 +20,7 @@ OWN_VARIABLE = "CUTE_DSL_LIBS"  # importing cutlass 4.6 sets it
 DSL_FLOOR = (4, 6, 2)  # earlier ones refuse what generated kernels call
 DSL_REQUIREMENT = "nvidia-cutlass-dsl>=4.6.2,<4.9"  # of pyproject.toml, as are the bounds here
 TVM_FFI_REQUIREMENT = "apache-tvm-ffi>=0.1.6,<0.2"
+TORCH_REQUIREMENT = "torch>=2.6"
 DISTRIBUTIONS = ("nvidia_cutlass_dsl", "apache_tvm_ffi")
 # What arguments are packed and copied with, on x86 and on Arm; there is no arithmetic that others would serve.
 FEATURES = {"avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "bmi1", "bmi2", "fma", "movbe"}

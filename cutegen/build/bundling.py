@@ -1,0 +1,261 @@
+"""Bundles: packages of many specs without their kernel modules, and one library with all kernels."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cutegen
+from cutegen.build.kernels import KernelReport, build_kernels
+from cutegen.build.linker import find_linker, link_library
+from cutegen.diagnostics import CutegenError
+from cutegen.files import write_texts
+from cutegen.render import RenderedPackage, render_package
+from cutegen.render.standalone import refuse_foreign, share_parts
+from cutegen.resolve import Resolution
+from cutegen.roots import read_file
+from cutegen.runtime.bundled import FORMAT, LIBRARY, MANIFEST, RUNTIME
+from cutegen.runtime.cache import KernelCache, default_root
+from cutegen.runtime.compile import OBJECT, find_compiled, kernel_symbol
+from cutegen.runtime.header import MARK
+from cutegen.runtime.sources import TORCH_REQUIREMENT, TVM_FFI_REQUIREMENT, distribution_versions
+from cutegen.runtime.temporary import temporary_folder
+
+LOADER = "__init__.py"
+MOST_MANIFEST = 16 << 20  # bytes; some 400 B a kernel
+_COMPILER = re.compile(r"^from cutegen\.runtime\.compile import load_kernel$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What was written. reports: of its kernels. size: bytes of all files, runtime: of those the DSL's runtime has."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    reports: tuple[KernelReport, ...]
+    size: int
+    runtime: int
+
+
+def check_output(folder: Path) -> None:
+    """CutegenError: no package can be imported by this name, or what lies there is not a bundle and nothing else."""
+    if not folder.name.isidentifier():
+        raise CutegenError(f"a bundle is a package, and {folder.name!r} is not a name of one", "use letters, digits, _")
+    if not os.path.lexists(folder):
+        return
+    remedy = "choose another folder with -o, or move it away"
+    if folder.is_symlink() or not folder.is_dir():
+        raise CutegenError(f"{folder} exists and is not a folder", remedy)
+    found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() or p.is_symlink()}
+    found = {name for name in found if "__pycache__" not in name.split("/")}
+    if others := sorted(found - _held(folder)):
+        raise CutegenError(f"{folder} holds {others[0]}, which is not part of a bundle", remedy)
+
+
+def _held(folder: Path) -> set[str]:
+    """Files of the bundle that lies here, by its manifest."""
+    try:
+        manifest = json.loads(read_file(folder / MANIFEST, MOST_MANIFEST, folder))
+        return {MANIFEST, LOADER, *manifest["files"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+def write_bundle(
+    resolutions: Mapping[Path, Resolution],
+    folder: Path,
+    command: str,
+    *,
+    tilings: Sequence[str] = (),
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_current: Callable[[Sequence[str]], None] = lambda names: None,
+) -> Bundle:
+    """Builds the kernels of resolved specs, by path, and writes the bundle in one step, in place of an older one.
+
+    command: what makes a bundle of all their kernels. tilings: patterns of those to take, by default all. CutegenError:
+    a kernel does not compile or is not as planned, nothing can be linked, or the folder holds something else; then
+    nothing is written.
+    """
+    check_output(folder)
+    find_linker()
+    kernels = [_choose(resolution.resolved, tilings) for resolution in resolutions.values()]
+    if default_root() is None:
+        raise CutegenError(
+            "a bundle is made of kernels in the cache, and it is off", "unset CUTEGEN_CACHE", exit_code=2
+        )
+    packages = [_without_kernels(render_package(r.resolved), r.resolved) for r in resolutions.values()]
+    reports = build_kernels(kernels, workers=workers, on_progress=on_progress, on_current=on_current)
+    if failed := [r for r in reports if not r.ok]:
+        code = 2 if any(r.outcome.unknown for r in failed) else 1
+        why = failed[0].outcome.error or ", ".join(c.id for c in failed[0].checks if c.ok is False)
+        said = f"{failed[0].spec} {failed[0].tiling} is not as planned: {why}"
+        raise CutegenError(said, "`cutegen build` shows all of it", exit_code=code)
+    staged = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
+    try:
+        staged.mkdir(parents=True)
+        manifest = _fill(staged, resolutions, packages, reports, command)
+        _swap(staged, folder)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    sizes = {name: (folder / name).stat().st_size for name in (*manifest["files"], MANIFEST, LOADER)}
+    return Bundle(folder, manifest, reports, sum(sizes.values()), sizes[RUNTIME])
+
+
+class _Chosen:
+    """A resolved kernel, of which some tilings are built."""
+
+    def __init__(self, resolved: Any, built: tuple[Any, ...]) -> None:
+        self._resolved, self.built = resolved, built
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._resolved, name)
+
+
+def _choose(resolved: Any, patterns: Sequence[str]) -> Any:
+    """The kernel with the tilings that a pattern matches. What is not a tiling, as a copy of rows, is always built."""
+    if not patterns:
+        return resolved
+    names = {tiling.name for tiling in resolved.tilings}
+    built = [t for t in resolved.built if any(fnmatch.fnmatchcase(t.name, pattern) for pattern in patterns)]
+    if not built:
+        listed = ", ".join(sorted(names))
+        raise CutegenError(f"{resolved.name}: no tiling matches {', '.join(patterns)}", f"its tilings are {listed}")
+    return _Chosen(resolved, (*built, *(t for t in resolved.built if t.numbers is None and t not in built)))
+
+
+def _without_kernels(package: RenderedPackage, resolved: Any) -> RenderedPackage:
+    """What of a package a bundle has: all but the modules of kernels, and kernels are loaded from its library.
+    CutegenError: that needs other distributions than cutegen."""
+    modules = {f"{tiling.module}.py" for tiling in resolved.built}
+    files = {name: text for name, text in package.files.items() if name not in modules}
+    files = {name: _COMPILER.sub("from cutegen.runtime.bundled import load_kernel", t) for name, t in files.items()}
+    kept = replace(package, files=files)
+    refuse_foreign(kept)
+    return kept
+
+
+def _fill(
+    folder: Path,
+    resolutions: Mapping[Path, Resolution],
+    packages: Sequence[RenderedPackage],
+    reports: Sequence[KernelReport],
+    command: str,
+) -> dict[str, Any]:
+    """All files of a bundle; its manifest. CutegenError: a kernel has left the cache, or the library does not link."""
+    digest = hashlib.sha256("".join(p.digest for p in packages).encode()).hexdigest()
+    write_texts({folder / name: text for name, text in share_parts(packages, folder.name, digest).items()}, folder)
+    runtime, tvm_ffi = _find_libraries()
+    shutil.copyfile(runtime, folder / RUNTIME)
+    host = _link(folder, {r.key for r in reports}, [folder / RUNTIME, tvm_ffi])
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    names = {(r.resolved.name, t.name): t for r in resolutions.values() for t in r.resolved.built}
+    manifest = {
+        "format": FORMAT,
+        "cutegen": cutegen.__version__,
+        "command": command,
+        "machine": [sys.platform, platform.machine()],
+        "host": host,
+        "requires": [TORCH_REQUIREMENT, TVM_FFI_REQUIREMENT],
+        "toolchain": dict(distribution_versions()),
+        "specs": {r.resolved.name: _describe(r) for r in resolutions.values()},
+        "kernels": [
+            {
+                "spec": report.spec,
+                "tiling": report.tiling,
+                "arch": report.arch,
+                "module": names[report.spec, report.tiling].module,
+                "numbers": repr(names[report.spec, report.tiling].numbers),
+                "key": report.key,
+                "symbol": kernel_symbol(report.key),
+            }
+            for report in reports
+        ],
+        "files": {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files},
+    }
+    data = json.dumps(manifest, indent=1) + "\n"
+    seal, specs = hashlib.sha256(data.encode()).hexdigest(), [r.resolved.name for r in resolutions.values()]
+    write_texts({folder / MANIFEST: data, folder / LOADER: _loader_text(specs, seal)}, folder)
+    return manifest
+
+
+def _link(folder: Path, keys: set[str], libraries: Sequence[Path]) -> list[str]:
+    """Links the kernels of these cache keys into `folder`; the CPU features that their host code may use."""
+    cache, host = KernelCache(default_root()), set()
+    with temporary_folder() as objects:
+        for key in sorted(keys):
+            entry = find_compiled(cache, key)
+            if entry is None:
+                raise CutegenError("a kernel was taken out of the cache before it was linked", "make the bundle again")
+            (objects / f"{key}.o").write_bytes(entry.files[OBJECT])
+            host.update(entry.facts["host"])
+        link_library(sorted(objects.glob("*.o")), libraries, folder / LIBRARY)
+    return sorted(host)
+
+
+def _find_libraries() -> tuple[Path, Path]:
+    """The DSL's runtime, and TVM FFI's library. CutegenError: they are not installed."""
+    try:
+        from cutlass.cute.runtime import find_runtime_libraries
+    except ImportError as error:
+        raise CutegenError(f"a bundle needs {error.name}, which is not installed", exit_code=2) from error
+    found = {path.name: path for path in map(Path, find_runtime_libraries(enable_tvm_ffi=True))}
+    runtime = found.pop(RUNTIME, None)
+    if runtime is None or not found:
+        raise CutegenError(f"nvidia-cutlass-dsl has no {RUNTIME}", "install it again", exit_code=2)
+    return runtime, *found.values()  # type: ignore[return-value]
+
+
+def _describe(resolution: Resolution) -> dict[str, Any]:
+    """Provenance of a spec: hashes of its text and lock, and the devices that its winners were measured on."""
+    lock = resolution.lock
+    return {
+        "arch": resolution.resolved.arch,
+        "digest": resolution.resolved.digest,
+        "spec": hashlib.sha256(resolution.document.text.encode()).hexdigest(),
+        "lock": hashlib.sha256(lock.to_text().encode()).hexdigest(),
+        "devices": sorted({winner.device for winner in lock.winners}),
+    }
+
+
+def _loader_text(names: Sequence[str], seal: str) -> str:
+    listed = "\n".join(f"    {name}" for name in names)
+    return f'''{MARK}
+"""Compiled kernels, a package of each spec; {MANIFEST} says what they were made of.
+
+{listed}
+
+Importing it compares every file with the manifest and this machine with what the kernels were made for. ImportError:
+they differ.
+"""
+
+from pathlib import Path
+
+from ._cutegen.runtime.bundled import open_bundle
+
+open_bundle(Path(__file__).parent, "{seal}")
+'''
+
+
+def _swap(staged: Path, folder: Path) -> None:
+    """The staged folder takes the place of `folder`, which comes back where that fails."""
+    old = staged.with_name(f"{staged.name}.old")
+    if folder.exists():
+        os.rename(folder, old)
+    try:
+        os.rename(staged, folder)
+    except OSError:
+        if old.exists():
+            os.rename(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,54 @@
+"""Links objects of kernels into one shared library, which needs the DSL's runtime and TVM FFI's."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from cutegen.diagnostics import CutegenError
+
+LINK_SECONDS = 300.0
+
+
+def find_linker() -> list[str]:
+    """The C compiler, which calls the linker: $CC, else cc, gcc or clang. CutegenError: there is none."""
+    if chosen := shlex.split(os.environ.get("CC", "")):
+        if shutil.which(chosen[0]):
+            return chosen
+        raise CutegenError(
+            f"CC={os.environ['CC']} names no program", "set CC to a C compiler, or unset it", exit_code=2
+        )
+    for name in ("cc", "gcc", "clang"):
+        if found := shutil.which(name):
+            return [found]
+    raise CutegenError(
+        "linking a bundle needs a C compiler, and there is none on the PATH", "install gcc or clang, or set CC",
+        exit_code=2,
+    )  # fmt: skip
+
+
+def link_library(objects: Sequence[Path], libraries: Sequence[Path], output: Path) -> None:
+    """A shared library of `objects` that finds `libraries` next to itself, or where the process has them. CutegenError:
+    the linker fails, or a symbol is defined nowhere."""
+    arguments = output.with_suffix(".args")  # a command line has no room for hundreds of paths
+    arguments.write_text("".join(f"{_quoted(path)}\n" for path in (*objects, *libraries)), encoding="utf-8")
+    command = [*find_linker(), "-shared", "-o", str(output), f"@{arguments}"]
+    command += ["-Wl,-rpath,$ORIGIN", "-Wl,--no-undefined", "-Wl,--allow-shlib-undefined", "-Wl,--strip-debug"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LINK_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise CutegenError(f"the linker did not finish within {LINK_SECONDS:g} s", "try again", exit_code=2) from None
+    finally:
+        arguments.unlink(missing_ok=True)
+    if run.returncode:
+        said = "\n  ".join(run.stderr.strip().splitlines()[-6:])
+        raise CutegenError(f"{command[0]} cannot link the kernels:\n  {said}", "set CC to another C compiler")
+
+
+def _quoted(path: Path) -> str:
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
