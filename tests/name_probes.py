@@ -82,6 +82,16 @@ pdl: {{{pdl}}}
 SM100_PDL = "wait: false, trigger: none"
 GEMM += [SM100.format(batch=batch, ctas=ctas, pdl=pdl) for batch, ctas, pdl in (("", 1, ""), ("l, ", 2, SM100_PDL))]
 GEMM.append("cutegen: 1\nkernel: gemm\narch: sm_100a\ntensors: {a: 'f16[m, k]', b: 'f16[k, n]@k', d: 'f16[m, n]'}\n")
+SM100_GATED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors: {{a: 'i8[{batch}m, k]', b: 'i8[{batch}n, k]', tile: 'bf16[{batch}m, n/2]', d: 'bf16[{batch}m, n/2]'{device}}}
+epilogue: {{d: 'acc[{every}:, :n/2] * acc[{every}:, n/2:] + {factor}tile'}}
+tiling: {{mma_ctas: {ctas}}}
+"""
+GEMM.append(SM100_GATED.format(batch="l, ", every=":, ", device=", device: 'f32[]'", factor="device * ", ctas=1))
+GEMM.append(SM100_GATED.format(batch="", every="", device="", factor="", ctas=2))
 
 # What the probe has not got: pairs of columns and reductions.
 GATED = """\

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
 
-from cutegen.machine import Simulation, load, load_resolution, run
+from cutegen.machine import Simulation, assert_passes, load, load_resolution, run
 from cutegen.machine.host import missing_tool
 from cutegen.run.subject import Subject
 
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 GENERATED = Path(__file__).parents[2] / "generated"
 PAIR = GENERATED / "gemm_bf16_2cta_sm100a"
-SHAPE = {"m": 520, "n": 264, "k": 464}  # ragged; more k tiles than slots, and more tiles than pairs
+SHAPE = {"m": 520, "n": 272, "k": 464}  # ragged; more k tiles than slots, and more tiles than pairs
 FUSED = """\
 cutegen: 1
 kernel: gemm
@@ -58,6 +58,51 @@ tensors:
   d: bf16[m, n]
 mainloop: (a * sa) @ (b * sb)
 """
+RESIDUAL = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: bf16[m, k]
+  b: bf16[n, k]
+  c: bf16[m, n]
+  d: bf16[m, n]
+epilogue:
+  d: acc + c
+tiling: {tile: [128, 64, 64], mma_ctas: 2}
+pipeline: {load_stages: 2}
+"""
+READS = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: f16[l, m, k]
+  b: f16[l, n, k]
+  c: f32[m, n]?
+  bias: f32[n]?
+  beta: f32[]
+  d: f16[l, m, n]
+  e: f16[l, m, n]
+epilogue:
+  d: relu(acc + bias) + beta * c
+  e: acc
+tiling: {tile: [128, 64, 64], mma_ctas: 1}
+"""
+GATED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: bf16[m, k]
+  b: BF16
+  bias: f32[n]
+  d: bf16[m, n/2]
+  e: f16[m, n/2]
+epilogue:
+  d: silu(acc[:, FIRST] + bias[FIRST]) * acc[:, SECOND]
+  e: acc[:, FIRST]
+"""
 FORMS = {
     "fused, alone, 96 columns": FUSED + "tiling: {tile: [128, 96, 64], mma_ctas: 1}\n",
     "fused, pairs, one sum": FUSED + "tiling: {tile: [128, 256, 32], mma_ctas: 2}\npipeline: {stages: 3}\n",
@@ -81,7 +126,7 @@ def found(
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in GENERATED.glob("*_sm100a")))
-@pytest.mark.parametrize("shape", [SHAPE, {"m": 1, "n": 8, "k": 16}], ids=["ragged", "least"])
+@pytest.mark.parametrize("shape", [SHAPE, {"m": 1, "n": 16, "k": 16}], ids=["ragged", "least"])
 def test_shipped_kernels_are_right_in_five_orders(name: str, shape: dict[str, int]) -> None:
     assert found(functools.partial(load, GENERATED / name), shape) == [""] * 5
 
@@ -105,6 +150,32 @@ def test_other_forms_are_right_in_five_orders(form: str) -> None:
 )
 def test_operands_are_right_in_five_orders(a: str, b: str, more: str) -> None:
     resolution = resolve_text(BYTES.format(a=a, b=b) + more)
+    assert found(lambda s: load_resolution(resolution, s), {"m": 272, "n": 272, "k": 336}) == [""] * 5
+
+
+def test_tiles_that_the_epilogue_reads() -> None:
+    """With and without optional operands; with a scalar of 0, where no tile is read."""
+    simulation = Simulation(sm_count=4, strict=True)
+    subject = load_resolution(resolve_text(READS), simulation)
+    first = next(iter(subject.tilings))
+    for tiling in (first, *(f"{first}_without_{left_out}" for left_out in ("c", "bias", "c_without_bias"))):
+        for simulation.seed in range(5):
+            assert_passes(subject, {"l": 2, "m": 136, "n": 112, "k": 136}, tiling=tiling)
+        assert_passes(subject, {"l": 2, "m": 136, "n": 112, "k": 136}, tiling=tiling, mode="zeroed")
+
+
+@pytest.mark.parametrize(
+    ("halves", "b", "more"),
+    [
+        ((":n/2", "n/2:"), "bf16[n, k]", "tiling: {tile: [128, 128, 64], mma_ctas: 2}\n"),
+        ((":n/2", "n/2:"), "bf16[k, n]", "tiling: {tile: [128, 128, 64], mma_ctas: 2}\n"),
+        (("0::2", "1::2"), "bf16[n, k]", "tiling: {tile: [128, 64, 64], mma_ctas: 1}\n"),
+    ],
+    ids=["pairs", "pairs, n contiguous", "alone, interleaved"],
+)
+def test_gated_products_are_right_in_five_orders(halves: tuple[str, str], b: str, more: str) -> None:
+    text = GATED.replace("FIRST", halves[0]).replace("SECOND", halves[1]).replace("BF16", b)
+    resolution = resolve_text(text + more)
     assert found(lambda s: load_resolution(resolution, s), {"m": 272, "n": 272, "k": 336}) == [""] * 5
 
 
@@ -146,4 +217,22 @@ BREAKS = [
 @pytest.mark.parametrize(("pattern", "by", "count", "said"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
 def test_each_break_is_reported(pattern: str, by: str, count: int, said: str) -> None:
     texts = found(functools.partial(load, PAIR), SHAPE, range(3), mutate=replacing(pattern, by, count))
+    assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]
+
+
+# Of the ring of tiles that the epilogue reads; the ring of A and B of a pair is signalled by other instructions.
+EXPECT = r"mbarrier\.arrive\.expect_tx\.shared\.b64 (%rd\d+), (\[%r\d+\]), %r\d+;"
+OF_TILE = r"(?=(?:(?!expect_tx)[\s\S])*?shared::cta\.global)"
+TILE_BREAKS = [
+    ("slots are not given back", r"mbarrier\.arrive\.shared\.b64 [^;]*;", "", "deadlock"),
+    ("bytes are not waited for", EXPECT + OF_TILE, r"mbarrier.arrive.shared.b64 \1, \2;", "race|wrong|outstanding"),
+    ("more bytes are announced", EXPECT + OF_TILE, r"mbarrier.arrive.expect_tx.shared.b64 \1, \2, 8208;", "deadlock"),
+    ("a tile is not loaded", r"cp\.async\.bulk\.tensor\.2d\.shared::cta\.global[^;]*;", "", "deadlock"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "by", "said"), [b[1:] for b in TILE_BREAKS], ids=[b[0] for b in TILE_BREAKS])
+def test_each_break_of_the_ring_of_tiles_is_reported(pattern: str, by: str, said: str) -> None:
+    resolution = resolve_text(RESIDUAL)
+    texts = found(lambda s: load_resolution(resolution, s), SHAPE, range(3), mutate=replacing(pattern, by))
     assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import FUSED, LABELS, PLAIN, resolve_text
+from gemm_specs import LABELS, PLAIN, resolve_text
 
 from cutegen.cli.bench import refuse_unrated
 from cutegen.diagnostics import CutegenError, SpecError
@@ -62,10 +62,10 @@ def test_planned_code_of_operands_with_m_and_n_contiguous(a: str, b: str, opcode
     assert resolved.default.numbers.stages == 6  # a row of a k tile has 128 bytes, whatever the dtype
 
 
-TILE = "tensors:\n  c: bf16[m, n]\n"
 REFUSED = {
     "rows": ("tiling: {tile: [64, 128, 64]}\n", "tensor-memory-tile", "tensor memory has 128 lanes"),
     "columns": ("tiling: {tile: [128, 144, 64]}\n", "tensor-memory-tile", "multiple of 32"),
+    "last tile": ("pipeline: {last_tile: stages}\n", "not-yet-supported", "with sums in tensor memory"),
     "cluster": ("tiling: {cluster: [2, 2]}\n", "cta-pair", "cluster [2, 2]"),
     "pair without its cluster": ("tiling: {cluster: [1, 1], mma_ctas: 2}\n", "cta-pair", "cluster [1, 1]"),
     "split": ("tiling: {split_k: 2}\n", "sm100-knobs", "split-K"),
@@ -85,6 +85,38 @@ def test_knobs_that_are_refused(more: str, rule: str, said: str) -> None:
     assert said in caught.value.report()
 
 
+GATED = SM100.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\n"
+
+
+def test_a_gated_product_has_whole_subtiles() -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(GATED + "tiling: {tile: [128, 96, 64]}\n")
+    assert "tile n = 96 of a gated product is not a multiple of 64 in 64..256" in caught.value.report()
+
+
+def test_each_cta_of_a_pair_loads_one_kind_of_gated_columns() -> None:
+    """So those are as wide as a tile, in which both kinds are halves: n contiguous has a box of 64 columns."""
+    text = GATED.replace("b: bf16[n, k]", "b: bf16[k, n]")
+    assert resolve_text(text + "tiling: {tile: [128, 128, 64]}\n").resolved.default.numbers.swizzle == (128, 128)
+    assert resolve_text(text + "tiling: {tile: [128, 64, 64]}\n").resolved.default.numbers.swizzle == (128, 64)
+
+
+def test_tiles_that_the_epilogue_reads_have_a_ring_and_a_warp() -> None:
+    text = SM100.replace("  d:", "  c: bf16[m, n]\n  d:") + "epilogue: {d: acc + c}\n"
+    tiling = resolve_text(text).resolved.default
+    warps = {role.name: role.warps.span for role in tiling.model.roles}
+    assert warps == {
+        "load warp": "0",
+        "MMA warp": "1",
+        "tile load warp": "2",
+        "idle warp": "3",
+        "epilogue warps": "4..7",
+    }
+    ring = next(pipe for pipe in tiling.model.pipelines if pipe.name == "load")
+    assert (ring.stages, ring.stage_bytes) == (tiling.numbers.load_stages, 128 * 32 * 2)
+    assert ring.empty == "4 warps arrive"
+
+
 def test_half_of_b_has_whole_swizzled_rows() -> None:
     text = SM100.replace("b: bf16[n, k]", "b: i8[k, n]").replace("a: bf16[m, k]", "a: i8[m, k]")
     with pytest.raises(SpecError) as caught:
@@ -94,14 +126,17 @@ def test_half_of_b_has_whole_swizzled_rows() -> None:
 
 
 SPECS = {
-    "a tile that is read": (FUSED, "residual"),
+    "a tile with m contiguous": (
+        PLAIN.replace("  d:", "  c: bf16[m, n]@m\n  d:") + "epilogue: {d: acc + c}\n",
+        "the epilogue operand `c`, whose n is not contiguous,",
+    ),
+    "a value for each block": (
+        PLAIN + "  s: f32[m/128, n/128]\nepilogue: {d: acc * s}\n",
+        "the epilogue operand `s`, with a value for each block,",
+    ),
     "groups": (LABELS, "groups"),
     "a reduction": (PLAIN + "  r: f32[m]\nepilogue: {r: 'sum(acc, n)', d: acc}\n", "the reduction `r`"),
     "a value of blocks": (PLAIN + "  s: f32[m, n/128]\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc}\n", "`s`"),
-    "pairs": (
-        PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'acc[:, 0::2] * acc[:, 1::2]'}\n",
-        "gated",
-    ),
     "a scale": (PLAIN + "  s: f32[m, k/128]@m\nmainloop: (a * s) @ b\n", "scales that vary along k"),
     "m contiguous": (PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n]@m"), "n is not contiguous"),
     "stored by threads": (PLAIN + "tma: {d: {store: direct}}\n", "TMA does not store"),

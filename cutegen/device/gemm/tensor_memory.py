@@ -24,15 +24,15 @@ def load_copy(sums, epilogue_tile, thread):
     return copy, copy.partition_S(subtiles), shape
 
 
-def store_copy(dtype):
-    """Tiled copy of rows, one a thread, to shared memory."""
+def row_copy(dtype):
+    """Tiled copy of rows, one a thread, to shared memory or from there."""
     width = ACCESS_BITS // dtype.width
     atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=ACCESS_BITS)
     return cute.make_tiled_copy_tv(atom, cute.make_layout((128, 1)), cute.make_layout((1, width)))
 
 
 def as_row(values):
-    """A thread's values of a row, as `store_copy` takes them."""
+    """A thread's values of a row, as `row_copy` takes them."""
     width = ACCESS_BITS // values.element_type.width
     layout = cute.make_layout(((width, 1), 1, cute.size(values) // width), stride=((1, 0), 0, width))
     return cute.make_tensor(values.iterator, layout)

@@ -59,7 +59,7 @@ def contiguous_extent(problem: GemmProblem, c: Candidate, side: str) -> int:
     """Elements of A ("a") or B ("b") that lie side by side in a tile: of one half, where they are rows that come in
     pairs."""
     rows, columns = output_tile(problem, c)
-    operand, extent = (problem.a, rows) if side == "a" else (problem.b, columns // c.mma_ctas)
+    operand, extent = (problem.a, rows) if side == "a" else (problem.b, min(columns, c.tile[1] // c.mma_ctas))
     return c.tile[2] if operand.major == "k" else extent
 
 

@@ -19,9 +19,9 @@ def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Objection | None:
     if width not in SWIZZLES:
         return f"swizzle {width} of `{operand.name}` is not one of {', '.join(map(str, SWIZZLES))} bytes", "use 128"
     mode = "k" if operand.major == "k" else "mn"[axis]
-    parts = (2 if problem.paired_dim == mode else 1) * (c.mma_ctas if (side, mode) == ("b", "n") else 1)
-    part = {1: "", 2: "half of ", 4: "a quarter of "}[parts]
     extent = contiguous_extent(problem, c, side)
+    parts = c.tile["mnk".index(mode)] // extent
+    part = "half of " * (parts == 2)
     row = extent * operand.dtype.bytes
     if row % width == 0:
         return None

@@ -31,7 +31,7 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
     for feature in FEATURES:
         yield from feature.list_pipelines(problem, c, d.smem, consumers)
     if problem.kernel_epilogue.tiles:
-        yield _tiles(problem, c, d, consumers)
+        yield tile_ring(problem, c, d, TILE_LOAD_WARP, consumers, consumer_warps(c))
     yield _outputs(problem, c, d, consumers)
     if c.dynamic:
         peers, tiles = cluster_size(c), (TILE_LOAD_WARP,) if problem.kernel_epilogue.tiles else ()
@@ -65,15 +65,18 @@ def _operands(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) ->
                     (LOAD_WARP, *copy), consumer_warps(c), made, each=K_TILE)  # fmt: skip
 
 
-def _tiles(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:
+def tile_ring(
+    problem: GemmProblem, c: Candidate, d: Derived, producer: Warps, consumers: str, readers: tuple[Warps, ...]
+) -> Pipeline:
+    """Of tiles that the epilogue reads. consumers: the warps `readers` in words."""
     warps = f"{WARPS_PER_WARPGROUP}{' * t.consumers' * (c.schedule != 'pingpong')}"
     empty = Arrivals(WARPS_PER_WARPGROUP * warpgroups_per_tile(c), warps)
     alone = "cta_layout_vmnk=cute.make_layout((1, 1, 1, 1))"
     made = Creation("load_barriers", "t.load_stages", "t.load_bytes", Arrivals(1, "1"), empty, alone)
     names = ", ".join(t.name for t in problem.kernel_epilogue.tiles)
     full, arrive = f"1 arrival and {d.load_bytes} bytes by TMA ({names})", f"{empty.count} warps arrive"
-    return Pipeline("load", "TmaAsync", "tile load warp", consumers, c.load_stages, d.load_bytes, full, arrive,
-                    (TILE_LOAD_WARP,), consumer_warps(c), made, each=SUBTILE)  # fmt: skip
+    return Pipeline("load", "TmaAsync", producer.name, consumers, c.load_stages, d.load_bytes, full, arrive,
+                    (producer,), readers, made, each=SUBTILE)  # fmt: skip
 
 
 def _outputs(problem: GemmProblem, c: Candidate, d: Derived, consumers: str) -> Pipeline:

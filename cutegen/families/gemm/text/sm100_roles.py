@@ -6,7 +6,15 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.load import LoadText
-from cutegen.families.gemm.text.roles import FieldText, RolesText, RoleText, list_inputs, list_order, list_outputs
+from cutegen.families.gemm.text.roles import (
+    FieldText,
+    RolesText,
+    RoleText,
+    list_inputs,
+    list_order,
+    list_outputs,
+    load_tiles_role,
+)
 from cutegen.families.gemm.text.work import WorkText
 
 
@@ -34,7 +42,7 @@ def tensor_memory_roles(
             ),
         ),
         gather=None,
-        load_tiles=None,
+        load_tiles=load_tiles_role(inputs, work),
         multiply=RoleText(
             "MultiplyParams",
             "What the MMA warp works on.",

@@ -30,6 +30,7 @@ def unsupported_last_tile(problem: GemmProblem, c: Candidate, arch: Arch) -> Obj
     lacking = {
         "a grouped product": problem.groups is not None,
         "rows that threads gather": problem.gather is not None,
+        "sums in tensor memory": arch.tensor_memory > 0,
         "values of blocks": bool(program.block or program.block_outputs),
     }
     found = next((what for what, has in lacking.items() if has), None)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.lowering.sm100.tensor_memory import accumulators
-from cutegen.families.gemm.pipelines import K_TILE, SUBTILE
+from cutegen.families.gemm.pipelines import K_TILE, SUBTILE, tile_ring
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.tiling_numbers import Derived
 from cutegen.families.gemm.warps import LOAD_WARP
 from cutegen.model.kernel import Event, NamedBarrier, Pipeline, Role, Warps
 
 MMA_WARP = Warps("MMA warp", 1)
-IDLE_WARPS = Warps("idle warps", 2, 2)
+TILE_LOAD_WARP = Warps("tile load warp", 2)
 EPILOGUE_WARPS = Warps("epilogue warps", WARPS_PER_WARPGROUP, WARPS_PER_WARPGROUP)
 IDLE = "idle; present because a warp reads the lanes of tensor memory that its place in a warpgroup says"
 MULTIPLY = (
@@ -24,10 +24,9 @@ MULTIPLY = (
     Event(K_TILE, False, "ab empty"),
     Event("", False, "acc full"),
 )
+READ_SUM = (Event("once", True, "ALLOCATED"), Event("", True, "acc full"), Event("", False, "acc empty"))
+READ_TILES = (Event(SUBTILE, True, "load full"), Event(SUBTILE, False, "load empty"))
 STORE = (
-    Event("once", True, "ALLOCATED"),
-    Event("", True, "acc full"),
-    Event("", False, "acc empty"),
     Event(SUBTILE, True, "store empty"),
     Event(SUBTILE, True, "EPILOGUE"),
     Event(SUBTILE, False, "store full"),
@@ -37,11 +36,20 @@ STORE = (
 def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     names = f"{problem.a.name} and {problem.b.name}"
     pair = c.mma_ctas == 2
+    tiles = problem.kernel_epilogue.tiles
+    loads = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"
+    idle = Warps("idle warp", 3) if tiles else Warps("idle warps", 2, 2)
     return (
         Role(LOAD_WARP, 0, f"loads tiles of {names} by TMA"),
         Role(MMA_WARP, 0, f"{'in the first CTA of a pair: ' * pair}multiplies into tensor memory", MULTIPLY),
-        Role(IDLE_WARPS, 0, IDLE),
-        Role(EPILOGUE_WARPS, 0, "allocate tensor memory; of each tile: sums to registers, then the epilogue", STORE),
+        *([Role(TILE_LOAD_WARP, 0, loads)] if tiles else []),
+        Role(idle, 0, IDLE),
+        Role(
+            EPILOGUE_WARPS,
+            0,
+            "allocate tensor memory; of each tile: sums to registers, then the epilogue",
+            (*READ_SUM, *(READ_TILES if tiles else ()), *STORE),
+        ),
     )
 
 
@@ -56,6 +64,8 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
                    f"1 arrival by tcgen05.commit{' at both CTAs' * pair}",
                    f"{WARPS_PER_WARPGROUP * c.mma_ctas} warps{' of both CTAs' * pair} arrive",
                    (MMA_WARP,), (EPILOGUE_WARPS,))  # fmt: skip
+    if problem.kernel_epilogue.tiles:
+        yield tile_ring(problem, c, d, TILE_LOAD_WARP, "epilogue warps", (EPILOGUE_WARPS,))
     size = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in problem.kernel_epilogue.outputs)
     yield Pipeline("store", "TmaStore", "epilogue warps", "TMA", c.store_stages, size,
                    "all epilogue threads at a named barrier", "the storing warp waits until TMA has read the slot",

@@ -16,7 +16,7 @@ STEP = 32  # columns that an epilogue thread reads at once
 
 _TILE = Rule(
     "tensor-memory-tile",
-    "a tile of sm_100a has 128 rows, and columns in steps of 32 up to 256",
+    "a tile of sm_100a has 128 rows, and columns in steps of 32 up to 256, or of 64 in a gated product",
     "Each of the 128 lanes of tensor memory has a row of the CTA's tile, and an epilogue thread reads 32 columns of it "
     "at once. A pair of CTAs multiplies 256 rows; `tile` is that of one of them.",
     "arch: sm_100a\ntiling: {tile: [64, 128, 64]}",
@@ -31,10 +31,12 @@ def tensor_memory_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Object
 @BOOK.declare_form(_TILE, "tile", element=1, only="sm_100a")
 def tensor_memory_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     n, most = c.tile[1], arch.mma_n[1]
-    if n % STEP == 0 and n <= most:
+    step = STEP * (2 if problem.paired else 1)
+    if n % step == 0 and n <= most:
         return None
-    advice = f"use {nearest(n, range(STEP, most + 1, STEP))}"
-    return f"tile n = {n} is not a multiple of {STEP} in {STEP}..{most}", advice
+    advice = f"use {nearest(n, range(step, most + 1, step))}"
+    gated = " of a gated product" * problem.paired
+    return f"tile n = {n}{gated} is not a multiple of {step} in {step}..{most}", advice
 
 
 @BOOK.declare_form(
@@ -66,7 +68,6 @@ _LACKING: dict[str, tuple[Any, str]] = {
     "split_k": (1, "split-K"),
     "scheduler": ("static_persistent", "dynamic schedulers"),
     "gather": ("none", "gathered rows"),
-    "last_tile": ("epilogue_stages", "last tiles through stages of A"),
     "load_ahead_a": (False, "loads ahead of the wait"),
     "load_ahead_b": (False, "loads ahead of the wait"),
 }

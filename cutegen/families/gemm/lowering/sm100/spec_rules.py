@@ -16,10 +16,9 @@ SM100_SPEC = register(
     Rule(
         "sm100-spec",
         "some parts of a GEMM spec are not supported yet on sm_100a",
-        "sm_100a has dense products, batched or not, with elementwise epilogues that read vectors and "
-        "scalars, and outputs [m, n] with n contiguous that TMA stores. Reductions, blocks, gated products, tiles that "
-        "the epilogue reads, optional operands, groups, gathered rows and scales along k are of sm_90a so far, and so "
-        "is the section `warpgroups`, whose knobs are those of WGMMA.",
+        "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
+        "vectors and scalars, and outputs with n contiguous that TMA stores. Reductions, blocks, groups, gathered rows "
+        "and scales along k are of sm_90a so far, and so is the section `warpgroups`, whose knobs are those of WGMMA.",
         "arch: sm_100a\nepilogue: {r: 'sum(acc, n)', d: acc}",
     )
 )
@@ -43,8 +42,6 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
         yield ("mainloop",), "a product of gathered rows"
     if problem.scaled_k:
         yield ("mainloop",), "a product with scales that vary along k"
-    if problem.paired:
-        yield ("epilogue",), "a gated product"
     for r in outer.reductions:
         yield ("epilogue", r.name), f"the reduction `{r.name}`"
     for b in outer.block_outputs:
@@ -52,11 +49,11 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
     if outer.block and not outer.block_outputs:
         yield ("epilogue",), "a value of blocks"
     for o in outer.operands:
-        if o.kind in ("tile", "block_input"):
-            name = o.updates or o.name
-            yield ("tensors", name), f"the epilogue operand `{name}`, which is not a vector,"
-    for name in problem.optional:
-        yield ("tensors", name), f"the optional operand `{name}`"
+        name = o.updates or o.name
+        if o.kind == "block_input":
+            yield ("tensors", name), f"the epilogue operand `{name}`, with a value for each block,"
+        elif o.kind == "tile" and o.major != "n":
+            yield ("tensors", name), f"the epilogue operand `{name}`, whose n is not contiguous,"
     for d in program.outputs:
         if d.direct or d.adds:
             yield ("tensors", d.name), f"the output `{d.name}`, which TMA does not store,"
