@@ -66,6 +66,15 @@ GROUPS: dict[str, dict[str, Entry]] = {
             "Compile the kernels of specs and compare the code with the plan.",
             ("cutegen build specs/my_gemm.yaml", "cutegen build specs/my_gemm.yaml --keep build-output"),
         ),
+        "diff": Entry(
+            "cutegen.cli.difference:diff",
+            "Show what differs between two specs, or between git revisions A and B of specs.",
+            (
+                "cutegen diff old.yaml new.yaml",
+                "cutegen diff main.. specs/my_gemm.yaml",
+                "cutegen diff v1.0..v1.1 specs --markdown",
+            ),
+        ),
         "bundle": Entry(
             "cutegen.cli.bundle:bundle",
             "Compile all kernels of specs into one library, with plans that need torch and apache-tvm-ffi alone.",

@@ -1,0 +1,163 @@
+"""The command that compares two specs, or two revisions of specs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cutegen.cli import console
+from cutegen.config import find_config
+from cutegen.diagnostics import CutegenError
+
+if TYPE_CHECKING:
+    from cutegen.build.between_specs import Difference, TilingChange, ValueChange
+    from cutegen.resolve import Resolution
+
+_RANGE = re.compile(r"(?:^|[^./])\.\.(?![/.])")  # of revisions; `..` of a path has a slash beside it
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True, metavar="OLD NEW | A..B SPEC...")
+@click.option("--no-build", is_flag=True, help="Compare what is planned, and no compiled code.")
+@click.option("--exit-code", "gate", is_flag=True, help="Exit with 1 where anything differs.")
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a comment on a pull request.")
+@click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Compile processes; by default one a CPU.")
+@console.json_option
+def diff(what: tuple[str, ...], no_build: bool, gate: bool, markdown: bool, jobs: int | None, as_json: bool) -> int:
+    """Show what differs between two specs, or between git revisions A and B of specs.
+
+    Keys of the spec, decisions, and for each tiling its numbers, registers, spills, instructions and whether its SASS
+    is identical; then winners that are kept, stale or dropped. `A..` compares with the files as they are. Specs and
+    locks are of the revision, and kernels are rendered from them by the cutegen that runs.
+    """
+    from cutegen.build.between_specs import compare_resolutions
+    from cutegen.cli.progress import show_bar
+
+    found = []
+    for old, new in _pairs(what):
+        with show_bar("compiling") as bar:
+            found.append(compare_resolutions(old, new, build=not no_build, workers=jobs,
+                                             on_progress=bar.progress, on_current=bar.name))  # fmt: skip
+    if as_json:
+        console.print_json([{"same": d.same, **asdict(d)} for d in found])
+    else:
+        for difference in found:
+            console.say("\n".join(_markdown(difference) if markdown else _text(difference)))
+    return int(gate and not all(d.same for d in found))
+
+
+def _pairs(what: Sequence[str]) -> list[tuple[Resolution, Resolution]]:
+    """Old and new of each comparison. CutegenError: they cannot be told or read."""
+    from cutegen.resolve import resolve_file
+
+    if not _RANGE.search(what[0]) or os.path.exists(what[0]):
+        if len(what) != 2:
+            remedy = "give an old and a new spec, or revisions as `main..HEAD` and then specs"
+            raise CutegenError(f"two specs are compared, and there are {len(what)}", remedy, exit_code=2)
+        return [(resolve_file(Path(what[0])), resolve_file(Path(what[1])))]
+    old, new = what[0].split("..", 1)
+    named = [*map(Path, what[1:])] or [*find_config(Path.cwd()).existing_specs()]
+    if not named:
+        raise CutegenError(f"{what[0]}: of which specs?", "name specs or a folder after it", exit_code=2)
+    specs = console.spec_files(named)
+    return [(_at(old or "HEAD", path), _at(new, path) if new else resolve_file(path)) for path in specs]
+
+
+def _at(revision: str, path: Path) -> Resolution:
+    """A spec, with its lock, as a revision has them."""
+    from cutegen.cli.revisions import find_commit, read_revision
+    from cutegen.resolve import lock_path, read_lock, resolve_document
+    from cutegen.runtime.temporary import temporary_folder
+    from cutegen.spec.load import load_document
+
+    commit = find_commit(revision, path.parent)
+    raw = read_revision(commit, path)
+    if raw is None:
+        remedy = "name a spec that both revisions have, or compare two files"
+        raise CutegenError(f"{revision} has no {path}", remedy, exit_code=2)
+    document = load_document(path, raw)
+    held = read_revision(commit, lock_path(path))
+    if held is None:
+        return resolve_document(document, None)
+    with temporary_folder() as folder:
+        copy = folder / lock_path(path).name
+        copy.write_bytes(held)
+        try:
+            lock = read_lock(copy)
+        except CutegenError as error:
+            said = str(error).replace(str(copy), f"{revision}:{lock_path(path)}")
+            raise CutegenError(said, "compare with another revision", exit_code=2) from None
+    return resolve_document(document, lock)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _arrow(change: ValueChange) -> str:
+    """`5 -> 4`, and by how much where both are numbers."""
+    text = f"{_shown(change.old)} -> {_shown(change.new)}"
+    numbers = [v for v in (change.old, change.new) if isinstance(v, int) and not isinstance(v, bool)]
+    return f"{text} ({(numbers[1] / numbers[0] - 1) * 100:+.1f}%)" if len(numbers) == 2 and numbers[0] else text
+
+
+def _of_tiling(tiling: TilingChange) -> str:
+    """What changed of a tiling, in a line. One that came or went has the numbers that it is chosen by."""
+    if tiling.code in ("added", "removed"):
+        kept = ("tile", "stages", "smem_bytes", "registers", "instructions")
+        values = ((c.name, c.old if tiling.code == "removed" else c.new) for c in tiling.changes if c.name in kept)
+        return ", ".join(f"{name} {_shown(value)}" for name, value in values)
+    return ", ".join(f"{c.name} {_arrow(c)}" for c in tiling.changes)
+
+
+def _counted(words: Iterable[str]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in Counter(words).items())
+
+
+def _sections(difference: Difference) -> list[tuple[str, tuple[str, ...], list[tuple[Any, ...]]]]:
+    """(title, header, rows) of what differs."""
+    sections: list[tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = []
+    for title, changes in (("spec", difference.keys), ("decisions", difference.decisions)):
+        if changes:
+            rows = [(c.name, _shown(c.old), _shown(c.new)) for c in changes]
+            sections.append((title, ("key", "old", "new"), rows))
+    title = f"tilings, by their code: {_counted(t.code for t in difference.tilings)}"
+    rows = [(t.tiling, t.code, _of_tiling(t)) for t in difference.tilings if not t.same]
+    sections.append((title, ("tiling", "SASS", "what changed"), rows))
+    if difference.winners:
+        title = f"winners: {_counted(w.state for w in difference.winners)}"
+        winners = [
+            (w.state, w.device, w.calls, w.tiling, f"{w.us:g}", f"{w.gain:.2f}x" if w.gain else "", w.why)
+            for w in difference.winners
+            if w.state != "kept"
+        ]
+        sections.append((title, ("", "device", "calls", "tiling", "us", "gain", "why"), winners))
+    return sections
+
+
+def _text(difference: Difference) -> list[str]:
+    lines = [f"{difference.name}: {'nothing differs' if difference.same else 'differs'}"]
+    for title, header, rows in _sections(difference):
+        lines.append(f"\n{title}")
+        if rows:
+            lines.append(console.table(header, rows))
+    return lines
+
+
+def _markdown(difference: Difference) -> list[str]:
+    lines = [f"### `{difference.name}`{': nothing differs' if difference.same else ''}", ""]
+    for title, header, rows in _sections(difference):
+        lines += [f"**{title}**", ""]
+        if rows:
+            table = [header, ["---"] * len(header), *rows]
+            lines += [f"| {' | '.join(str(c).replace('|', chr(92) + '|') for c in row)} |" for row in table] + [""]
+    return lines
