@@ -26,22 +26,26 @@ pytestmark = [
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
 V32 = "mla_decode_v32_sm90a"
+E4M3 = "mla_decode_e4m3_sm90a"
 NOTHING = {"before": unchanged}  # that the spec promises; parts are guessed by lengths
 
 
 @pytest.mark.parametrize(
-    ("tiling", "shape", "draw", "sm_count"),
+    ("name", "tiling", "shape", "draw", "sm_count"),
     [
-        ("seesaw", dims(9, 1, 3, 257), Draw("edges", peaked=True), 2),
-        ("seesaw", dims(1, 2, 16, 900), Draw(), 4),
-        ("seesaw", dims(3, 1, 70, 300), Draw("random", pitch=True), 4),
-        (UNIT_1, dims(3, 2, 20, 330), Draw("edges", peaked=True), 11),
-        (UNIT_1, dims(7, 1, 1, 450), Draw("random"), 2),
+        (V32, "seesaw", dims(9, 1, 3, 257), Draw("edges", peaked=True), 2),
+        (V32, "seesaw", dims(1, 2, 16, 900), Draw(), 4),
+        (V32, "seesaw", dims(3, 1, 70, 300), Draw("random", pitch=True), 4),
+        (V32, UNIT_1, dims(3, 2, 20, 330), Draw("edges", peaked=True), 11),
+        (V32, UNIT_1, dims(7, 1, 1, 450), Draw("random"), 2),
+        (E4M3, "seesaw", dims(5, 1, 3, 257), Draw("edges", peaked=True), 2),
+        (E4M3, "seesaw", dims(1, 2, 16, 500), Draw(), 4),
+        (E4M3, UNIT_1, dims(3, 2, 20, 330), Draw("random", pitch=True), 11),
     ],
 )
-def test_shipped_cache(tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:
+def test_shipped_cache(name: str, tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:
     simulation = Simulation(sm_count, 1, **NOTHING)
-    assert_passes(loaded_in(simulation, V32), shape, tiling=tiling, draw=draw)
+    assert_passes(loaded_in(simulation, name), shape, tiling=tiling, draw=draw)
     assert simulation.unknown() == []
 
 

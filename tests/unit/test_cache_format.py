@@ -11,6 +11,7 @@ import torch
 from cutegen.runtime.mla_decode.cache_format import CacheFormat
 
 V32 = CacheFormat(latent_offset=0, scale_offset=512, scale_block=128, rope_offset=528, row_bytes=656)
+WHOLE = CacheFormat(latent_offset=0, scale_offset=0, scale_block=0, rope_offset=512, row_bytes=576)
 TURNED = CacheFormat(latent_offset=128, scale_offset=640, scale_block=64, rope_offset=0, row_bytes=672)
 
 
@@ -84,3 +85,28 @@ def test_packed_rows_are_bytes_of_the_format() -> None:
     for packed in (torch.zeros(2, 655, dtype=torch.uint8), torch.zeros(2, 656, dtype=torch.int8)):
         with pytest.raises(ValueError, match="uint8"):
             V32.unpack(packed)
+
+
+def test_one_scale_of_a_cache() -> None:
+    rows = torch.randn(4, 576, generator=torch.Generator().manual_seed(1))
+    rows[0, 3], rows[1, 575] = 1e4, -1e4  # saturate
+    scale = torch.tensor([0.0078])
+    packed = WHOLE.pack(rows, scale)
+    assert packed.shape == (4, 576)
+    expected = (rows / 0.0078).clamp(-448, 448).to(torch.float8_e4m3fn)
+    assert torch.equal(packed, expected.view(torch.uint8))
+    assert torch.equal(WHOLE.unpack(packed), expected.to(torch.bfloat16))
+    assert torch.equal(WHOLE.unpack(packed, scale), (expected.float() * scale).to(torch.bfloat16))
+
+
+def test_every_byte_is_read_without_a_scale() -> None:
+    packed = torch.arange(576).remainder(256).to(torch.uint8)
+    magnitudes = [(b & 7) * 2.0**-9 if b & 0x78 == 0 else (8 + (b & 7)) * 2.0 ** ((b >> 3) - 10) for b in range(128)]
+    values = torch.tensor([*magnitudes, *(-m for m in magnitudes)])
+    assert torch.equal(WHOLE.unpack(packed).float(), values.repeat(3)[:576])
+
+
+@pytest.mark.parametrize("scale", [None, 0.0, -1.0, float("nan"), float("inf")])
+def test_one_scale_is_refused(scale: float | None) -> None:
+    with pytest.raises(ValueError, match="one scale; pass a positive finite number"):
+        WHOLE.pack(torch.ones(2, 576), scale)

@@ -84,3 +84,35 @@ def test_packing_for_a_cache_that_is_not_quantised() -> None:
     assert torch.equal(plan.unpack(rows.bfloat16()), rows.bfloat16())
     with pytest.raises(ValueError, match="no scales"):
         plan.pack(rows, torch.ones(2, 16, 4))
+
+
+class OneScale(CpuMla):
+    cache_format = CacheFormat(latent_offset=0, scale_offset=0, scale_block=0, rope_offset=512, row_bytes=576)
+
+
+def test_a_scale_of_the_cache_scales_keys_and_values() -> None:
+    plan = OneScale()
+    q, cache, table, lengths, scale, softmax_scale = plan.draw_inputs(Draw("random", peaked=True), **SHAPE)
+    assert (tuple(scale.shape), scale.dtype, cache.shape[2]) == ((1,), torch.float32, 576)
+    found = plan.reference_fn(q, cache, table, lengths, scale, softmax_scale, precision="float64")
+    keys = plan.unpack(cache).double() * float(scale)
+    expected = CpuMla().reference_fn(q, keys, table, lengths, softmax_scale, precision="float64")
+    for a, b in zip(found, expected):
+        assert torch.allclose(a.double(), b.double(), rtol=2.0**-7, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        (torch.ones(2), "kv_scale: shape[0] is 2"),
+        (torch.ones(1).double(), "kv_scale: has dtype float64, needs float32"),
+        (1.0, "kv_scale"),
+    ],
+)
+def test_a_scale_of_the_cache_is_refused(scale: Any, said: str) -> None:
+    plan = OneScale()
+    values = arguments(plan)
+    values[4] = scale
+    with pytest.raises((TypeError, ValueError)) as caught:
+        plan.launch_fn(*values)
+    assert said in str(caught.value)

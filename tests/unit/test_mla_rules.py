@@ -127,6 +127,8 @@ def test_problem_rules_are_said_at_once_and_at_their_keys() -> None:
         ("block: 64", "block: 32", ("for 32 values", "use 64")),
         ("block: 64", "block: 1024", ("for 1024 values", "use 512")),
         ("dtype: bf16\nheads", "dtype: f16\nheads", ("queries are f16", "use bf16")),
+        ("rope: {dtype: bf16", "rope: {dtype: e4m3", ("the rotary part has none", "use bf16")),
+        (", scale: {dtype: f32, block: 64, offset: 640}", "", ("of the latent and of the rotary part", "use e4m3")),
         ("  rope: {dtype: bf16, offset: 0}\n", "", ("there is no rope", "write both")),
     ],
 )
@@ -138,6 +140,13 @@ def test_parts_of_a_row(old: str, new: str, said: tuple[str, ...]) -> None:
     told = "; ".join(f"{d.message}; {d.remedy}" for d in caught.value.diagnostics)
     for part in said:
         assert part in told
+
+
+def test_where_parts_without_scales_lie() -> None:
+    problem = bind_mla(MLA + "kv_cache: {latent: {dtype: e4m3}, rope: {dtype: e4m3}}\n")
+    assert problem.cache is not None
+    assert problem.cache.parts == {"latent": (0, 512), "rope": (512, 64)}
+    assert (problem.row_bytes, [t.name for t in problem.inputs][3:]) == (576, ["seq_lens", "kv_scale", "softmax_scale"])
 
 
 def test_where_parts_lie_follows_from_their_order() -> None:

@@ -198,7 +198,7 @@ def _plan_fa3(plan: MlaPlan, module: Any, inputs: tuple[Any, ...], pages: int) -
 
 def _bind_paged_read(plan: MlaPlan) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        cache, table, lengths, _ = inputs[len(plan.queries) :]
+        cache, table, lengths, *_ = inputs[len(plan.queries) :]
         if not cache.is_cuda:
             raise ValueError("reads the memory of a CUDA device")
         from cutegen.device.mla_decode.paged_read import compile_paged_read
@@ -213,9 +213,9 @@ def _bind_paged_read(plan: MlaPlan) -> Bind:
 
 def _bind_dense(plan: MlaPlan) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
-        queries, (cache, table, lengths, scale) = inputs[: len(plan.queries)], inputs[len(plan.queries) :]
+        queries, (cache, table, lengths, *kv_scale, scale) = inputs[: len(plan.queries)], inputs[len(plan.queries) :]
         if (keys := table.numel() * plan.page_size) > DENSE_KEYS:
             raise ValueError(f"its dense copy of {keys} keys would only be slow; measured up to {DENSE_KEYS}")
-        return lambda: attend_dense(queries, plan.unpack(cache), table, lengths, scale, causal=plan.causal)
+        return lambda: attend_dense(queries, plan.unpack(cache, *kv_scale), table, lengths, scale, causal=plan.causal)
 
     return bind

@@ -38,7 +38,7 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         cache=_cache_format(spec.kv_cache),
         ready=tuple(sorted(spec.pdl.ready, key=KEYS.index)),
     )
-    if found := list(_findings(problem, doc)) or list(_missing_parts(spec.kv_cache, doc)):
+    if found := [*_part_findings(spec.kv_cache, doc)] or [*_findings(problem, doc)]:
         raise SpecError(found)
     return problem
 
@@ -48,17 +48,27 @@ def _cache_format(cache: KvCache) -> CacheFormat | None:
     latent, rope = cache.latent, cache.rope
     if latent is None or rope is None:
         return None
-    block = latent.scale.block
-    scale_at = latent.offset + LATENT_DIM if latent.scale.offset is None else latent.scale.offset
-    rope_at = scale_at + LATENT_DIM // block * SCALE_BYTES if rope.offset is None else rope.offset
+    end, block, scale_at = latent.offset + LATENT_DIM, 0, 0
+    if latent.scale is not None:
+        block = latent.scale.block
+        scale_at = end if latent.scale.offset is None else latent.scale.offset
+        end = scale_at + LATENT_DIM // block * SCALE_BYTES
+    rope_at = end if rope.offset is None else rope.offset
     derived = CacheFormat(latent.offset, scale_at, block, rope_at, 0)
     end = max(begin + size for begin, size in derived.parts.values())
     return replace(derived, row_bytes=cache.row_bytes or end)
 
 
-def _missing_parts(cache: KvCache, doc: SpecDocument) -> Iterator[Diagnostic]:
-    """A quantised row has all of its parts."""
+def _part_findings(cache: KvCache, doc: SpecDocument) -> Iterator[Diagnostic]:
+    """A quantised row has all of its parts, of dtypes that go together."""
     named = {"latent": cache.latent, "rope": cache.rope}
+    if cache.latent and cache.rope:
+        if cache.latent.scale is None and cache.rope.dtype != "e4m3":
+            reason = "without scales in the row, one scale is that of the latent and of the rotary part"
+            yield doc.diagnostic(CACHE_PARTS.id, ("kv_cache", "rope", "dtype"), reason, "use e4m3, or name `scale`")
+        elif cache.latent.scale is not None and cache.rope.dtype != "bf16":
+            reason = "scales in the row are those of the latent part; the rotary part has none"
+            yield doc.diagnostic(CACHE_PARTS.id, ("kv_cache", "rope", "dtype"), reason, "use bf16, or name no `scale`")
     missing = [name for name, part in named.items() if part is None]
     if missing and (cache.row_bytes or len(missing) < len(named)):
         said = "row_bytes" if len(missing) == len(named) else next(n for n in named if n not in missing)

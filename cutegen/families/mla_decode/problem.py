@@ -73,6 +73,7 @@ class MlaProblem:
         rows, i32, f32 = ("batch", "query_len", "heads"), DTYPES["i32"], DTYPES["f32"]
         pages = f"page of every {self.page_size} keys, garbage past them"
         latent, rope, both = str(self.latent_dim), str(self.rope_dim), str(self.head_dim)
+        scale = MlaTensor("kv_scale", f32, ("1",), "factor of all values of the cache")
         queries = [MlaTensor("q", self.dtype, (*rows, both), "queries, latent part first")]
         if self.q == "split":
             queries = [
@@ -84,6 +85,7 @@ class MlaProblem:
             self._cache(),
             MlaTensor("block_table", i32, ("batch", "max_pages"), pages),
             MlaTensor("seq_lens", i32, ("batch",), "keys of each request, 0 allowed"),
+            *([scale] if self.cache is not None and self.cache.per_tensor else []),
             MlaTensor("softmax_scale", f32, (), "factor of the scores, a number"),
         )
 

@@ -107,7 +107,8 @@ CACHE_PARTS = Rule(
     "the parts of a quantised cache row fill it without overlap",
     f"`latent`, its scales and `rope` lie where `offset` says, by default one behind the other. Threads load {CHUNK} "
     f"bytes at a time, so the latent and the rotary part and the next row begin at multiples of {CHUNK}; scales are "
-    "f32, at multiples of 4, one for one or more tiles of 64 values. Values are decoded to bf16.",
+    "f32, at multiples of 4, one for one or more tiles of 64 values. Without them both parts are e4m3, and a call has "
+    "one scale. Values are decoded to bf16.",
     "kv_cache: {latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}, rope: {dtype: bf16, offset: 512}}",
 )
 
@@ -128,12 +129,18 @@ def cache_parts(problem: MlaProblem, key: str) -> Fault | None:
     if key == "dtype":
         fits = problem.dtype.name == "bf16"
         return None if fits else (f"quantised keys are decoded to bf16, queries are {problem.dtype}", "use bf16")
+    if cache.per_tensor:
+        return None if key in ("block", "scale") else _place_fault(cache, key)
     if key == "block":
         fits = cache.scale_block in SCALE_BLOCKS
         reason = f"a scale is for {cache.scale_block} values; one or more tiles of 64 have one"
         return None if fits else (reason, f"use {nearest(cache.scale_block, SCALE_BLOCKS)}")
     if cache.scale_block not in SCALE_BLOCKS:
         return None  # how many scales there are is not known
+    return _place_fault(cache, key)
+
+
+def _place_fault(cache: CacheFormat, key: str) -> Fault | None:
     return _row_fault(cache) if key == "row_bytes" else _part_fault(cache, key)
 
 

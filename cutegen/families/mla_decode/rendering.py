@@ -45,12 +45,13 @@ class QueryText:
 @dataclass(frozen=True, slots=True)
 class CacheText:
     """How the decoder reads a quantised row. threads: of the decoder. chunks, rope_chunks: 16 bytes of a thread, of
-    half of a block's latent part and of its rotary part. latent_chunk, rope_chunk: source, what is added to the number
-    of a chunk within its part. boxes: of a block."""
+    half of a block's latent part and of its rotary part; rope_rows: rows of the latter that a warpgroup takes at once.
+    latent_chunk, rope_chunk: source, what is added to the number of a chunk within its part. boxes: of a block."""
 
     threads: int
     chunks: int
     rope_chunks: int
+    rope_rows: int
     latent_chunk: str
     rope_chunk: str
     format: CacheFormat
@@ -59,6 +60,10 @@ class CacheText:
     @property
     def row_bytes(self) -> int:
         return self.format.row_bytes
+
+    @property
+    def per_tensor(self) -> bool:
+        return self.format.per_tensor
 
     def box_of(self, row: str) -> str:
         """Source: which box of a block has a row."""
@@ -82,6 +87,7 @@ def _cache_text(problem: MlaProblem) -> CacheText | None:
         threads=WARPGROUP_THREADS,
         chunks=per_thread // CONSUMERS,
         rope_chunks=KEY_BLOCK * rope // (CHUNK * WARPGROUP_THREADS),
+        rope_rows=CHUNK * WARPGROUP_THREADS // rope,
         latent_chunk=f"{latent_at // CHUNK} + " if latent_at else "",
         rope_chunk=f"{rope_at // CHUNK} + " if rope_at else "",
         format=cache,

@@ -43,14 +43,16 @@ class LatentPart(Section):
     """The latent part of a quantised row, which is V as well."""
 
     dtype: Literal["e4m3"] = Field(description="Element type.")
-    scale: LatentScale = Field(description="Its scales.")
+    scale: LatentScale | None = Field(
+        default=None, description="Its scales; by default one of the whole cache, an argument of a call."
+    )
     offset: ByteOffset = Field(default=0, description="First byte in the row.")
 
 
 class RopePart(Section):
     """The rotary part of a quantised row."""
 
-    dtype: Literal["bf16"] = Field(description="Element type, that of the queries.")
+    dtype: Literal["bf16", "e4m3"] = Field(description="Element type: bf16, or e4m3 where the cache has one scale.")
     offset: ByteOffset | None = Field(default=None, description="First byte in the row; by default behind the scales.")
 
 

@@ -54,6 +54,7 @@ class MlaDispatch(MeasuredPlan):
             "max_pages": _OPEN,
             "query_dim": QUERY_DIM,
             "row_bytes": self.row_bytes,
+            "scale": 1,
             "latent_dim": LATENT_DIM,
             "rope_dim": ROPE_DIM,
             "workspace": (0, None),
@@ -70,6 +71,7 @@ class MlaDispatch(MeasuredPlan):
             TensorArg("kv_cache", *stored, contiguous=2),
             TensorArg("block_table", "int32", ("batch", "max_pages"), contiguous=1, align=4),
             TensorArg("seq_lens", "int32", ("batch",), contiguous=0, align=4),
+            *([TensorArg("kv_scale", "float32", ("scale",), contiguous=0, align=4)] if self.has_scale else []),
             ScalarArg("softmax_scale"),
         )
         lse = ("batch", "heads", "query_len") if self.lse_layout == "bhs" else rows
@@ -92,6 +94,11 @@ class MlaDispatch(MeasuredPlan):
         """Bytes of a row of the cache."""
         return 2 * QUERY_DIM if self.cache_format is None else self.cache_format.row_bytes
 
+    @property
+    def has_scale(self) -> bool:
+        """Whether a call takes kv_scale, the one scale of a quantised cache."""
+        return self.cache_format is not None and self.cache_format.per_tensor
+
     def pack(self, rows: Any, scales: Any = None) -> Any:
         """Rows [..., 576] of a floating dtype as the cache has them; see `CacheFormat.pack`. Of a plan whose cache is
         not quantised, the rows in its dtype; ValueError: scales for that."""
@@ -101,9 +108,9 @@ class MlaDispatch(MeasuredPlan):
             raise ValueError(f"{self.name}: its cache has no scales")
         return rows.to(torch_dtype(self.dtype))
 
-    def unpack(self, cache: Any) -> Any:
-        """The keys [..., 576] of rows of the cache, as the kernel computes with them."""
-        return cache if self.cache_format is None else self.cache_format.unpack(cache)
+    def unpack(self, cache: Any, scale: Any = None) -> Any:
+        """The keys [..., 576] of rows of the cache, as the kernel computes with them; see `CacheFormat.unpack`."""
+        return cache if self.cache_format is None else self.cache_format.unpack(cache, scale)
 
     # -- dispatch and sizes --
 

@@ -15,6 +15,8 @@ SPARE_PAGES, SPARE_COLUMNS = 3, 2
 # Lengths around the blocks of 64 keys, pairs of them, and every page size.
 EDGES = (0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257)
 PEAK = 4.0
+LARGE = 0x78  # the byte of 256; those from it on are about PEAK times all finite ones, in the mean square
+ONE_SCALE = 0.0043  # of a whole cache; no power of two
 FINITE = 0x7F  # bytes of e4m3 without sign that are finite
 SCALE_RANGE = (-9.0, -6.0)  # binary logarithms of scales, with which values as large as 448 are about 1
 
@@ -91,8 +93,15 @@ def draw_rows(cache_format: Any, lead: tuple[int, ...], device: str, factor: flo
     rotary values N(0, 1). factor: of all values."""
     import torch
 
-    codes = torch.randint(2 * FINITE, (*lead, LATENT_DIM), device=device)
-    latent = (codes % FINITE + codes // FINITE * 0x80).to(torch.uint8).view(torch.float8_e4m3fn)
+    def draw_bytes(count: int, least: int = 0) -> Any:
+        codes = torch.randint(2 * (FINITE - least), (*lead, count), device=device)
+        sizes = least + codes % (FINITE - least)
+        return (sizes + codes // (FINITE - least) * 0x80).to(torch.uint8).view(torch.float8_e4m3fn)
+
+    if cache_format.per_tensor:  # a row has no factor of its own
+        least = LARGE if factor > 1.0 else 0
+        return cache_format.assemble(draw_bytes(LATENT_DIM, least), None, draw_bytes(ROPE_DIM, least))
+    latent = draw_bytes(LATENT_DIM)
     scales = torch.exp2(torch.empty(*lead, cache_format.scales, device=device).uniform_(*SCALE_RANGE)) * factor
     return cache_format.assemble(latent, scales, torch.randn(*lead, ROPE_DIM, device=device) * factor)
 

@@ -17,7 +17,8 @@ and as methods:
 
     compile(self, key)                                  the compiled kernel of tiling `key`, called as
                                                         compiled(q | q_nope, q_pe, kv_cache, block_table, seq_lens,
-                                                        out, lse, workspace, semaphores, softmax_scale, parts)
+                                                        [kv_scale,] out, lse, workspace, semaphores,
+                                                        softmax_scale, parts)
     choose_tiling(self, rows, batch, query_len)         the key for a problem, rows being query_len * heads; only when
                                                         there are several tilings
     winners, anywhere   as in cutegen/runtime/measured.py, by (batch, query_len, heads) and the fewest keys that need as
@@ -25,7 +26,8 @@ and as methods:
 
 and at module level the lines that the docstring of cutegen/runtime/gemm/plan.py lists.
 
-A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale). Lengths and tables are read by the device alone:
+A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale), with kv_scale before softmax_scale where a
+quantised cache has one scale: keys and values are times that. Lengths and tables are read by the device alone:
 nothing waits for it, and a captured graph may be replayed after they changed. So only the caller can know that
 
 - the table's entries within a request's length are pages of the cache. Entries beyond it may hold anything.
@@ -58,7 +60,7 @@ from cutegen.runtime.arguments import (
 )
 from cutegen.runtime.mla_decode.dispatch import MlaDispatch, make_scratch
 from cutegen.runtime.mla_decode.faults import find_later_faults, merge_single_head, rows_merge
-from cutegen.runtime.mla_decode.inputs import EQUAL, LATENT_DIM, QUERY_DIM, Draw, draw_inputs
+from cutegen.runtime.mla_decode.inputs import EQUAL, LATENT_DIM, ONE_SCALE, QUERY_DIM, Draw, draw_inputs
 from cutegen.runtime.mla_decode.reference import attend
 from cutegen.runtime.mla_decode.tiling import (
     LEAST_SCALE,
@@ -127,13 +129,15 @@ class MlaPlan(MlaDispatch):
 
         queries = inputs[: len(self.queries)]
         q = torch.cat(queries, -1) if self.split_q else queries[0]
-        cache, *others = inputs[len(queries) :]
-        out, lse = attend(q, self.unpack(cache), *others, causal=self.causal, dtype=torch_dtype(precision))
+        cache, table, lengths, *kv_scale, scale = inputs[len(queries) :]
+        factor = float(kv_scale[0]) if kv_scale else 1.0
+        keys = self.unpack(cache)
+        out, lse = attend(q, keys, table, lengths, scale * factor, causal=self.causal, dtype=torch_dtype(precision))
         if self.lse_base == "2":
             lse = lse / math.log(2.0)
         if self.lse_layout == "bhs":
             lse = lse.transpose(1, 2).contiguous()
-        return out.to(torch_dtype(self.dtype)), lse.float()
+        return (out * factor).to(torch_dtype(self.dtype)), lse.float()
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
         """Fresh random inputs, all requests having kv_len keys: tensors N(0, 1), softmax_scale 576 ** -0.5, pages
@@ -148,7 +152,12 @@ class MlaPlan(MlaDispatch):
             draw, extents, self.page_size, torch_dtype(self.dtype), self.device, self.cache_format
         )
         queries = (q[..., :LATENT_DIM].contiguous(), q[..., LATENT_DIM:].contiguous()) if self.split_q else (q,)
-        return (*queries, cache, table, lengths, QUERY_DIM**-0.5)
+        scales: tuple[Any, ...] = ()
+        if self.has_scale:
+            import torch
+
+            scales = (torch.full((1,), ONE_SCALE, device=self.device),)
+        return (*queries, cache, table, lengths, *scales, QUERY_DIM**-0.5)
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         longest = max(1, self._longest(inputs))
@@ -196,7 +205,7 @@ class MlaPlan(MlaDispatch):
         kernels, sizes, sm_counts, choose = self._kernels, self._sizes, self._sm_counts, self.choose
         args = (*self.inputs, *self.outputs, *self.scratch)
         cache = len(self.queries)
-        scale, out, end = cache + 3, cache + 4, len(args)
+        scale, out, end = len(self.inputs) - 1, len(self.inputs), len(args)
         (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
         merged, split = (*range(cache), out), self.split_q
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
