@@ -48,6 +48,26 @@ rows:
   x4: 1 + mean(square(x - x3), n)
   y: x * x4
 """,
+    # Blocks after a round, of which the last is a part, and values of them in an exact quotient.
+    "blocks": HEAD
+    + """\
+dims: {n: [16, 4096]}
+tensors: {x: 'bf16[m, n]', w: 'f32[n]', q: 'e4m3[m, n]', y: 'f32[m, n]', scale: 'f32[m, ceil(n/128)]@m', norm: 'f32[m]'}
+rows:
+  norm: sqrt(mean(square(x), n) + 1e-6)
+  y: x / norm * w
+  least: 2 * 5e-5
+  scale: max(max_abs(y, n, 128), least) / 448
+  q: y / scale
+""",
+    # Blocks alone, which are stored as they are reduced.
+    "block_values": HEAD
+    + """\
+tensors: {x: 'bf16[m, n]', s: 'f32[m, n/64]', total: 'f32[m, n/64]'}
+rows:
+  s: max_abs(x, n, 64)
+  total: sum(square(x), n, 64)
+""",
     # Eight-bit elements in and out, a row longer than what a CTA has at once.
     "parts": HEAD
     + """\

@@ -51,7 +51,8 @@ class Opcodes:
     same from sm_90 on.
 
     mma_wait: for groups of MMAs. tma_load, tma_store, tma_add: of tensors. pdl_wait, pdl_trigger: of programmatic
-    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. atomics: on global memory. memory:
+    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. atomics: on global memory.
+    wide_load, wide_store: of 16 bytes of it. memory:
     up to the first dot, what accesses global memory (LD and ST any memory).
     """
 
@@ -64,6 +65,8 @@ class Opcodes:
     mbarrier_init: str = "SYNCS.EXCH.64"
     cluster_store: str = "STAS.128"
     atomics: tuple[str, ...] = ("ATOMG", "REDG")
+    wide_load: str = "LDG.E.128"
+    wide_store: str = "STG.E.128"
     memory: tuple[str, ...] = (
         "LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG",
         "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED",

@@ -88,6 +88,12 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
     if plan.atomics:
         meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
         yield _present("atomics", facts.count(*ops.atomics), plan.atomics, meaning)
+    for check, opcode, least in (
+        ("wide-load", ops.wide_load, plan.wide_loads),
+        ("wide-store", ops.wide_store, plan.wide_stores),
+    ):
+        if least:
+            yield _present(check, facts.count(opcode), least, "rows are not moved 16 bytes at a time")
     if plan.absent:
         conversions = [f"{n} {op}" for op, n in facts.opcodes.items() if op.startswith(plan.absent)]
         meaning = "values are decoded by the conversion pipe, which is slower than the bits they are made of"

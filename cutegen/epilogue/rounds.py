@@ -50,11 +50,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RowProgram:
-    """rounds: the first one reduces nothing, and is there where something is computed once before all others. after:
-    statements of the outputs that have a value for each element."""
+    """rounds: the first one reduces nothing, and is there where something is computed once before all others. blocks:
+    the reductions of blocks, which are joined by the threads that have one when all rounds are done; once: for each
+    block. after: statements of the outputs that have a value for each element."""
 
     rounds: tuple[Round, ...]
     after: tuple[Assign, ...]
+    blocks: Round | None = None
 
 
 def find_element_names(program: EpilogueProgram) -> set[str]:
@@ -66,6 +68,24 @@ def find_element_names(program: EpilogueProgram) -> set[str]:
     return found
 
 
+def find_block_names(program: EpilogueProgram) -> set[str]:
+    """Names of what has a value for each block of elements, and not for each element."""
+    elements, found = find_element_names(program), set[str]()
+    for s in program.statements:
+        if s.name not in elements and has_blocks(s.expr, found):
+            found.add(s.name)
+    return found
+
+
+def has_blocks(expr: Expr, blocks: Collection[str]) -> bool:
+    """Whether an expression depends on values of blocks, outside of reductions of rows. blocks: names of such."""
+    if isinstance(expr, Reduce):
+        return bool(expr.block)
+    if isinstance(expr, Name | Stored):
+        return expr.name in blocks
+    return any(has_blocks(part, blocks) for part in children(expr))
+
+
 def has_elements(expr: Expr, elements: Collection[str]) -> bool:
     """Whether an expression has a value for each element of a row. elements: names that have."""
     if isinstance(expr, Name | Stored | Slice):
@@ -74,7 +94,7 @@ def has_elements(expr: Expr, elements: Collection[str]) -> bool:
 
 
 def cut_rounds(program: EpilogueProgram, taken: Collection[str]) -> RowProgram:
-    """The rounds of statements without slices and blocks. taken: names that no reduction may get."""
+    """The rounds of statements without slices. taken: names that no reduction may get."""
     return _Cutter(program, taken).cut()
 
 
@@ -85,6 +105,7 @@ class _Cutter:
         self.elements = {o.name for o in program.operands if o.kind in ELEMENTS}
         self.reduced: dict[str, RowReduction] = {}
         self.known: dict[Reduce, str] = {}
+        self.of_blocks: set[str] = set()  # names of reductions of blocks, and of what is computed of them once a block
         self.statements: list[Assign] = []  # with names in place of reductions, which are statements of their own
         self.level: dict[str, int] = {}
         self.constants: set[str] = set()
@@ -99,6 +120,8 @@ class _Cutter:
             self.constants.add(s.name)
         elif has_elements(lifted.expr, self.elements):
             self.elements.add(s.name)
+        elif self.of_blocks.intersection(reads(lifted.expr)):
+            self.of_blocks.add(s.name)
         self.level[s.name] = self.level_of(lifted.expr)
         self.statements.append(lifted)
 
@@ -115,7 +138,9 @@ class _Cutter:
             value = Call("abs", (inner.value,), inner.span) if inner.op == "max_abs" else inner.value
             self.known[inner] = name
             self.reduced[name] = RowReduction(name, inner.op)
-            self.level[name] = 1 + self.level_of(inner.value)
+            self.level[name] = (not inner.block) + self.level_of(inner.value)
+            if inner.block:
+                self.of_blocks.add(name)
             self.statements.append(Assign(name, value, "local", ""))
         return Name(self.known[inner], node.span)
 
@@ -137,24 +162,33 @@ class _Cutter:
     def cut(self) -> RowProgram:
         own = [s for s in self.statements if s.name not in self.reduced]
         each = {s.name for s in own if s.name in self.elements} | self.constants
-        once = {s.name for s in own} - each
+        once = {s.name for s in own} - each - self.of_blocks
+        joined = {name for name in self.reduced if name in self.of_blocks}
         outputs = [o.name for o in self.program.outputs]
         after = self.closure([name for name in outputs if name in self.elements], each)
         bodies = {level: self.bodies(level, each) for level in range(1, 1 + max(self.level.values(), default=0))}
-        used = {r for body in (after, *bodies.values()) for s in body for r in reads(s.expr)} | {*outputs}
+        stored = [*outputs, *(o.name for o in self.program.block_outputs)]
+        of_block = self.closure(joined, {*each, *joined})
+        late = {r for s in after for r in reads(s.expr)} | {*stored}
+        per_block = self.closure(late & self.of_blocks, (self.of_blocks - joined) | self.constants)
+        parts = (after, of_block, per_block, *bodies.values())
+        used = {r for body in parts for s in body for r in reads(s.expr)} | {*outputs}
         rounds: list[Round] = []
         for level in range(max(self.level.values(), default=0), -1, -1):
             here = {name for name in once if self.level[name] == level}
             lines = self.closure(used & here, here | self.constants)
             gives = tuple(s.name for s in lines if s.name in used and s.name in here)
             used |= {r for s in lines for r in reads(s.expr)}
-            reduced = tuple(r for r in self.reduced.values() if self.level[r.name] == level)
+            own_level = (r for r in self.reduced.values() if r.name not in joined)
+            reduced = tuple(r for r in own_level if self.level[r.name] == level)
             if reduced or lines:
                 rounds.insert(0, Round(reduced, bodies.get(level, ()), lines, gives))
-        return RowProgram(tuple(rounds), after)
+        gives = tuple(s.name for s in per_block if s.name in late and s.name in self.of_blocks)
+        results = tuple(r for r in self.reduced.values() if r.name in joined)
+        return RowProgram(tuple(rounds), after, Round(results, of_block, per_block, gives) if joined else None)
 
     def bodies(self, level: int, each: Collection[str]) -> tuple[Assign, ...]:
-        names = {name for name in self.reduced if self.level[name] == level}
+        names = {name for name in self.reduced if self.level[name] == level and name not in self.of_blocks}
         return self.closure(names, {*each, *names})
 
 

@@ -11,7 +11,7 @@ from cutegen.epilogue.blocks import Passes, find_block_values, find_elements, fi
 from cutegen.epilogue.in_place import old_name
 from cutegen.epilogue.installed import find_op
 from cutegen.epilogue.ops import BUILT_IN_MODULE, EpilogueOp
-from cutegen.epilogue.program import Assign, BlockOutput, EpilogueProgram, Operand, Output
+from cutegen.epilogue.program import BlockOutput, EpilogueProgram, Operand, Output
 from cutegen.epilogue.tree import (
     Binary,
     Call,
@@ -47,7 +47,8 @@ class _Writer:
 
     def __init__(self, program: EpilogueProgram) -> None:
         self.program = program
-        self.dtypes = {output.name: output.dtype for output in program.outputs}
+        stored: tuple[Output | BlockOutput, ...] = (*program.outputs, *program.block_outputs)
+        self.dtypes = {output.name: output.dtype for output in stored}
         self.constants: set[str] = set()
         self.lines: list[str] = []
         for statement in program.statements:
@@ -152,14 +153,14 @@ class _DeviceWriter(_Writer):
         return self.call("abs", (expr.value,)) if expr.op == "max_abs" else self.text(expr.value)
 
 
-class _OnceWriter(_DeviceWriter):
+class OnceWriter(_DeviceWriter):
     """For each row of a block."""
 
     def divide(self, quotient: Expr, divisor: Expr) -> str:
         return "exact_divide"
 
 
-class _AfterWriter(_DeviceWriter):
+class AfterWriter(_DeviceWriter):
     """For each element, the values of its block being known."""
 
     def __init__(self, program: EpilogueProgram, inverses: dict[str, str]) -> None:
@@ -173,7 +174,7 @@ class _AfterWriter(_DeviceWriter):
         return super().text(expr, level)
 
 
-class _TorchWriter(_Writer):
+class TorchWriter(_Writer):
     where = "torch.where"
 
     def __init__(self, program: EpilogueProgram) -> None:
@@ -195,7 +196,7 @@ class _TorchWriter(_Writer):
         return find_op(op).torch_text([self.text(arg, level) for arg in args], constant)
 
     def stored(self, name: str) -> str:
-        return f"{_rounded(name, self.dtypes[name])}.to({name}.dtype)"
+        return f"{rounded_text(name, self.dtypes[name])}.to({name}.dtype)"
 
     def slice(self, expr: Slice) -> str:
         if expr.pairing == "interleaved":
@@ -232,13 +233,13 @@ def before_lines(program: EpilogueProgram, passes: Passes) -> tuple[str, ...]:
 
 def once_lines(program: EpilogueProgram, passes: Passes) -> tuple[str, ...]:
     """`device_lines` of the values of one row of a block."""
-    lines = _OnceWriter(replace(program, statements=passes.once)).lines
+    lines = OnceWriter(replace(program, statements=passes.once)).lines
     return (*lines, *(f"{inverse} = exact_inverse({name})" for name, inverse in passes.inverses))
 
 
 def after_lines(program: EpilogueProgram, passes: Passes) -> tuple[str, ...]:
     """`device_lines` of the outputs, for one element."""
-    return tuple(_AfterWriter(replace(program, statements=passes.after), dict(passes.inverses)).lines)
+    return tuple(AfterWriter(replace(program, statements=passes.after), dict(passes.inverses)).lines)
 
 
 def device_imports(program: EpilogueProgram) -> dict[str, tuple[str, ...]]:
@@ -262,7 +263,11 @@ def _all_device_lines(program: EpilogueProgram) -> tuple[str, ...]:
 
 def torch_imports(program: EpilogueProgram) -> tuple[str, ...]:
     """Names that the lines of the reference need from `cutegen.runtime.epilogue`, sorted."""
-    lines = (*torch_operand_lines(program), *torch_lines(program))
+    return torch_functions((*torch_operand_lines(program), *torch_lines(program)))
+
+
+def torch_functions(lines: Iterable[str]) -> tuple[str, ...]:
+    """Of `cutegen.runtime.epilogue`, those that lines of a reference call, sorted."""
     return tuple(name for name in _called(lines) if name in REFERENCE_FUNCTIONS)
 
 
@@ -287,32 +292,32 @@ def torch_lines(program: EpilogueProgram) -> tuple[str, ...]:
     output has its dtype and the order of dims it was declared with. Needs `torch` in scope.
     """
     blocks = (
-        f"{o.name} = {_rounded(f'{o.name}[..., ::{program.block}]', o.dtype)}{_to_torch_order(o)}"
+        f"{o.name} = {rounded_text(f'{o.name}[..., ::{program.block}]', o.dtype)}{_to_torch_order(o)}"
         for o in program.block_outputs
     )
     stores = (f"{o.name} = {_stored(o)}{_to_torch_order(o)}" for o in program.outputs)
     reduced = (
-        f"{r.name} = {_rounded(r.name, r.dtype)}{_permute(r.axes[::-1] if r.batched else r.axes)}"
+        f"{r.name} = {rounded_text(r.name, r.dtype)}{_permute(r.axes[::-1] if r.batched else r.axes)}"
         for r in program.reductions
     )
-    return (*_TorchWriter(program).lines, *stores, *blocks, *reduced)
+    return (*TorchWriter(program).lines, *stores, *blocks, *reduced)
 
 
 def write_torch(program: EpilogueProgram, statements: Mapping[str, Expr]) -> tuple[str, ...]:
     """Statements on tensors for other expressions over the values of a program."""
-    writer = _TorchWriter(program)
+    writer = TorchWriter(program)
     return tuple(f"{name} = {writer.text(expr)}" for name, expr in statements.items())
 
 
 def _stored(output: Output) -> str:
     """What the tensor holds afterwards. TMA adds values of the tensor's dtype, and rounds the sum to it."""
     if not output.adds:
-        return _rounded(output.name, output.dtype)
+        return rounded_text(output.name, output.dtype)
     old = old_name(output.name)
-    return _rounded(f"({old} + {_rounded(output.name, output.dtype)}.to({output.name}.dtype))", output.dtype)
+    return rounded_text(f"({old} + {rounded_text(output.name, output.dtype)}.to({output.name}.dtype))", output.dtype)
 
 
-def _rounded(name: str, dtype: DType) -> str:
+def rounded_text(name: str, dtype: DType) -> str:
     """A value rounded to a dtype. torch makes NaN of what is too large for an 8-bit type, the device its largest."""
     limits = "" if dtype.largest is None else f".clamp({-dtype.largest}, {dtype.largest})"
     return f"{name}{limits}.to(torch.{dtype.torch})"
@@ -344,39 +349,6 @@ def _to_torch_order(output: Output | BlockOutput) -> str:
 
 def _permute(order: tuple[int, ...]) -> str:
     return "" if order == tuple(range(len(order))) else f".permute({', '.join(map(str, order))})"
-
-
-class _RowTorchWriter(_TorchWriter):
-    """Of rows: what has one value for a row keeps the last dim."""
-
-    def divide(self, quotient: Expr, divisor: Expr) -> str:
-        return ""
-
-    def reduce(self, expr: Reduce) -> str:
-        value = self.text(expr.value)
-        if expr.op in ("sum", "mean"):
-            return f"torch.{expr.op}({value}, dim=-1, keepdim=True)"
-        return f"torch.amax({f'torch.abs({value})' if expr.op == 'max_abs' else value}, dim=-1, keepdim=True)"
-
-
-def row_torch_lines(program: EpilogueProgram, whole: Iterable[str]) -> tuple[str, ...]:
-    """The reference of rows, on tensors of one float dtype: operands are (rows.., n), those of columns (n), and those
-    of rows (rows.., 1). whole: outputs with a value for each element; the others lose the last dim."""
-    kept = {*whole}
-    stores = (
-        f"{o.name} = {_rounded(o.name, o.dtype)}{'' if o.name in kept else '.squeeze(-1)'}" for o in program.outputs
-    )
-    return (*_RowTorchWriter(program).lines, *stores)
-
-
-def row_value_lines(program: EpilogueProgram, statements: Iterable[Assign]) -> tuple[str, ...]:
-    """Device statements of what has one value for a row."""
-    return tuple(_OnceWriter(replace(program, statements=tuple(statements))).lines)
-
-
-def element_lines(program: EpilogueProgram, statements: Iterable[Assign]) -> tuple[str, ...]:
-    """Device statements for one element of a row."""
-    return device_lines(replace(program, statements=tuple(statements)))
 
 
 def imports_of(program: EpilogueProgram, lines: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -26,6 +26,7 @@ class CodePlan:
     launch; pdl_early: it reads before that wait what its caller promises to be written by then; pdl_loads: so do that
     many places that load by TMA. atomics: at least that many places change global memory atomically. cluster_stores: at
     least that many places store 16 bytes in the shared memory of another CTA. mbarriers: exactly so many are made.
+    wide_loads, wide_stores: at least that many places load, and store, 16 bytes of global memory.
     absent: opcodes that there are none of: conversions, where values are decoded by bits.
     fewer_registers: what to write for fewer of them; "": nothing is known.
     """
@@ -48,4 +49,6 @@ class CodePlan:
     tma_adds: int = 0
     mbarriers: int = 0
     absent: tuple[str, ...] = ()
+    wide_loads: int = 0
+    wide_stores: int = 0
     fewer_registers: str = ""

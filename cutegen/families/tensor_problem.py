@@ -65,7 +65,7 @@ def dtype_of(arg: TensorArg) -> DType:
 
 def declared(arg: TensorArg, dims: Mapping[str, Extent]) -> str:
     """A tensor as a spec declares it, with the extents of constants: `bf16[m, n=4096]`."""
-    extents = (f"{d}={dims[d]}" if isinstance(dims[d], int) else d for d in arg.dims)
+    extents = (f"{d}={dims[d]}" if isinstance(dims.get(d), int) else d for d in arg.dims)
     return f"{dtype_of(arg)}[{', '.join(extents)}]"
 
 

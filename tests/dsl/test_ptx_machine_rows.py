@@ -25,6 +25,8 @@ SHAPES = {
     "moments": {"m": 9},
     "one_warp": {"m": 5},
     "rounds": {"m": 3},
+    "blocks": {"m": 3, "n": 912},
+    "block_values": {"m": 2, "n": 4672},
     "parts": {"m": 3, "n": 9200},
 }
 

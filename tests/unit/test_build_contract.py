@@ -101,6 +101,15 @@ def test_each_break_fails_its_check_alone(broken: str, changes: dict[str, Any]) 
     assert failed[0].meaning
 
 
+@pytest.mark.parametrize(("broken", "opcode"), [("wide-load", "LDG.E.128"), ("wide-store", "STG.E.128.STRONG.GPU")])
+def test_a_narrower_access_fails_its_check(broken: str, opcode: str) -> None:
+    plan = CodePlan("sm_90a", 384, 0, registers=(40, 232), wide_loads=2, wide_stores=2)
+    counts = {"LDG.E.128": 2, "STG.E.128.STRONG.GPU": 2}
+    assert holds(check_contract(plan, replace(FACTS, opcodes=counts)))
+    narrow = counts | {opcode: 1, f"{opcode[:5]}.64": 9}
+    assert [c.id for c in check_contract(plan, replace(FACTS, opcodes=narrow)) if c.ok is False] == [broken]
+
+
 TWO = replace(PLAN, mma=(MmaPlan("HGMMA.64x256x16", 4), MmaPlan("HGMMA.64x64x16", 36)))
 
 

@@ -65,6 +65,16 @@ def test_elements_are_computed_again_where_they_are_read() -> None:
     assert [s.name for s in program.after] == ["e", "y"]
 
 
+def test_blocks_are_joined_when_all_rounds_are_done() -> None:
+    """Once a block: what depends on no element of it; a value of the row that it reads is one of the round before."""
+    program = cut("q", i="rsqrt(mean(square(x), n))", s="max(max_abs(x * i, n, 128), c) / 448", q="x * i / s")
+    assert described(program) == [({"mean_i": "mean"}, ["i"], ("i",))]
+    assert program.blocks
+    assert [(r.name, r.op) for r in program.blocks.reduced] == [("max_abs_s", "max_abs")]
+    assert ([s.name for s in program.blocks.once], program.blocks.gives) == (["s"], ("s",))
+    assert [s.name for s in program.after] == ["q"]
+
+
 def test_without_reductions_there_are_no_rounds() -> None:
     program = cut("y", y="silu(x) * z")
     assert program.rounds == ()

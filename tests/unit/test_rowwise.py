@@ -54,6 +54,19 @@ def test_a_quantised_row_has_its_largest_value_at_448(x: Any) -> None:
     torch.testing.assert_close(q.float() * scale[:, None], norm, rtol=2**-4, atol=0.02)
 
 
+def test_blocks_have_the_scales_that_the_gemm_of_such_blocks_reads() -> None:
+    """One for each row and 128 elements, rows being contiguous; what they multiply is what the reference has."""
+    plan = reference("add_rmsnorm_quant_block128_sm90a")
+    x = torch.randn(5, 272).to(torch.bfloat16)
+    h, q, scale = plan.reference_fn(x, x, torch.ones(272).to(torch.bfloat16))
+    assert scale.shape == (5, 3)
+    assert (plan.outputs[2].dims, plan.outputs[2].contiguous) == (("m", "ceil(n/128)"), 0)
+    assert q[:, 256:].float().abs().amax(-1).tolist() == [448.0] * 5
+    norm = torch.nn.functional.rms_norm(h.float(), (272,), eps=1e-6)
+    wide = scale.repeat_interleave(128, -1)[:, :272]
+    torch.testing.assert_close(q.float() * wide, norm, rtol=2**-4, atol=0.02)
+
+
 def test_values_of_rows_and_numbers_have_their_places() -> None:
     resolved = resolve(FORMS["all_kinds"]).resolved
     assert resolved.problem.rows == ("t", "h")

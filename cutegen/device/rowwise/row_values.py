@@ -59,6 +59,14 @@ def start(ops: tuple):
     return totals
 
 
+def join_block(totals, lanes: int, ops: tuple):
+    """What neighbouring threads that have a block have, joined; all of them get it."""
+    for i in range(len(ops)):
+        for step in range(lanes.bit_length() - 1):
+            other = cute.arch.shuffle_sync_bfly(totals[i], 1 << step)
+            totals[i] = join("sum" if ops[i] == "mean" else ops[i], totals[i], other)
+
+
 @cute.jit
 def join_threads(
     totals: cute.Tensor,

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from cutegen.diagnostics import Diagnostic, SpecError, declare
-from cutegen.epilogue import Assign, EpilogueProgram, Operand, OperandKind, Output, parse_epilogue
+from cutegen.epilogue import Assign, BlockOutput, EpilogueProgram, Operand, OperandKind, Output, parse_epilogue
 from cutegen.epilogue.context import ROWS
-from cutegen.epilogue.rounds import find_element_names, has_elements
-from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, REDUCTION
-from cutegen.epilogue.tree import Reduce, Slice, Span, reads, walk
+from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements
+from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, REDUCTION
+from cutegen.epilogue.tree import Expr, Reduce, Slice, Span, reads, walk
 from cutegen.families.generated_names import find_clashes
 from cutegen.families.rowwise.problem import RowProblem
 from cutegen.families.tensor_problem import VECTOR_BYTES
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cutegen.families.rowwise.spec import RowSpec
     from cutegen.spec import KeyPath, SpecDocument, TensorDecl
 
+WARP = 32
 INPUTS = ("bf16", "f16", "f32", "e4m3", "e5m2")
 ROW_SHAPE = declare(
     "row-shape",
@@ -58,6 +59,7 @@ class _Binder:
     def __init__(self, spec: RowSpec, doc: SpecDocument) -> None:
         self.spec, self.doc = spec, doc
         self.findings: list[Diagnostic] = []
+        self.late: set[str] = set()  # names of what depends on values of blocks
         widest = max(spec.tensors.values(), key=lambda t: len(t.shape))
         *rows, columns = [d.text for d in widest.shape] or [""]
         self.rows, self.columns = tuple(rows), columns
@@ -88,12 +90,21 @@ class _Binder:
         found = parse_epilogue(assigned, inputs, outputs, self.report, [*dims], dims, ROWS, rowwise)
         if found is None or self.findings:
             return None
-        program = EpilogueProgram(found, tuple(operands.values()), tuple(stored.values()))
-        elements = find_element_names(program)
-        for s in found:
-            self.check_statement(s, elements, stored)
-        self.check_used(inputs, found)
+        program = EpilogueProgram(
+            found,
+            tuple(operands.values()),
+            tuple(o for o in stored.values() if isinstance(o, Output)),
+            block_outputs=tuple(o for o in stored.values() if isinstance(o, BlockOutput)),
+        )
         vector = self.vector()
+        elements, blocks = find_element_names(program), find_block_names(program)
+        for s in found:
+            if has_blocks(s.expr, blocks | self.late):
+                self.late.add(s.name)
+        for s in found:
+            self.check_statement(s, elements, blocks, stored)
+        self.check_blocks(program, elements, blocks, vector)
+        self.check_used(inputs, found)
         if self.findings:
             return None
         return RowProblem(
@@ -166,8 +177,10 @@ class _Binder:
         axes = {"tile": (0, 1), "row_vector": (0,), "column_vector": (0,)}.get(kind, ())
         return Operand(name, kind, decl.dtype, False, axes, "n" if kind == "tile" else None)
 
-    def output(self, name: str) -> Output | None:
+    def output(self, name: str) -> Output | BlockOutput | None:
         decl = self.spec.tensors[name]
+        if decl.shape and decl.shape[-1].divided:
+            return self.block_output(name, decl)
         kind = self.kind(name, decl)
         if kind is None or not self.check_dtype(name, decl, INPUTS):
             return None
@@ -177,6 +190,23 @@ class _Binder:
             self.refuse_tensor(ROW_SHAPE, name, said, f"declare [{dims}, {self.columns}] or [{dims}]")
             return None
         return Output(name, decl.dtype, False, (0, 1) if kind == "tile" else (0,), "n")
+
+    def block_output(self, name: str, decl: TensorDecl) -> BlockOutput | None:
+        """An output with a value for each row and block of its elements, such as f32[m, ceil(n/128)]@m."""
+        *rows, last = decl.shape
+        low, high = self.spec.shape_dims().get(self.columns) or (1, None)
+        if tuple(d.text for d in rows) != self.rows or last.name != self.columns or decl.optional:
+            whole = ", ".join((*self.rows, f"ceil({self.columns}/128)"))
+            self.refuse_tensor(
+                ROW_SHAPE, name, f"`{name}` is {decl}, which has no blocks of a row", f"declare [{whole}]"
+            )
+        elif low == high and low % last.factor and not last.rounds_up:
+            said = f"{self.columns} = {low} is not a multiple of {last.factor}"
+            self.refuse_tensor(ROW_SHAPE, name, said, f"write ceil({self.columns}/{last.factor})")
+        elif self.check_dtype(name, decl, ("f32",)):
+            axes = tuple(range(len(decl.shape)))
+            return BlockOutput(name, decl.dtype, False, axes, "n", last.factor, last.rounds_up)
+        return None
 
     def check_dtype(self, name: str, decl: TensorDecl, supported: tuple[str, ...]) -> bool:
         if decl.dtype.name in supported:
@@ -194,7 +224,9 @@ class _Binder:
                 self.report(NOT_YET_SUPPORTED, ("rows", name), said, remedy, span=place.span())
         return not self.findings
 
-    def check_statement(self, s: Assign, elements: set[str], stored: Mapping[str, Output]) -> None:
+    def check_statement(
+        self, s: Assign, elements: set[str], blocks: set[str], stored: Mapping[str, Output | BlockOutput]
+    ) -> None:
         """What its reductions are of, and whether it has the values of its output."""
         path = ("rows", s.name)
         for node in walk(s.expr):
@@ -203,23 +235,55 @@ class _Binder:
                 remedy = "declare two tensors, each a view of one half"
                 self.report(NOT_YET_SUPPORTED, path, said, remedy, span=node.span)
             if isinstance(node, Reduce):
-                self.check_reduction(path, node, elements)
-        if s.name in stored and has_elements(s.expr, elements) != (len(stored[s.name].axes) == 2):
-            rows, whole = ", ".join(self.rows), ", ".join((*self.rows, self.columns))
-            have, need = ("element", whole) if has_elements(s.expr, elements) else ("row", rows)
-            said = f"the value has one for each {have}, and `{s.name}` is {self.spec.tensors[s.name]}"
-            self.report(COLUMNS, path, said, f"declare it with [{need}]", span=s.expr.span)
+                self.check_reduction(path, node, elements, blocks)
+        if s.name in stored:
+            have = "element" if has_elements(s.expr, elements) else "block" if has_blocks(s.expr, blocks) else "row"
+            out = stored[s.name]
+            if have != ("block" if isinstance(out, BlockOutput) else "element" if len(out.axes) == 2 else "row"):
+                forms = {"element": [self.columns], "block": [f"ceil({self.columns}/128)"], "row": []}
+                said = f"the value has one for each {have}, and `{s.name}` is {self.spec.tensors[s.name]}"
+                need = ", ".join((*self.rows, *forms[have]))
+                self.report(COLUMNS, path, said, f"declare it with [{need}]", span=s.expr.span)
 
-    def check_reduction(self, path: KeyPath, node: Reduce, elements: set[str]) -> None:
+    def check_blocks(self, program: EpilogueProgram, elements: set[str], blocks: set[str], vector: int) -> None:
+        """That threads of one warp have a block between them, and that all blocks are alike."""
+        found = [
+            (s, node) for s in program.statements for node in walk(s.expr) if isinstance(node, Reduce) and node.block
+        ]
+        for s, node in found:
+            lanes, path = node.block // vector, ("rows", s.name)
+            if node.op == "mean":
+                said = "the mean of a block, of which the last may be a part, is not supported yet"
+                self.report(NOT_YET_SUPPORTED, path, said, "divide its sum", span=node.span)
+            elif node.block != found[0][1].block:
+                said = f"blocks of {node.block} elements beside blocks of {found[0][1].block}"
+                self.report(BLOCK, path, said, f"use {found[0][1].block} for both", span=node.span)
+            elif lanes not in _powers(WARP) or node.block % vector:
+                said = (
+                    f"a block of {node.block} elements in loads of {vector} is not that of 1, 2, 4, 8, 16 or 32 threads"
+                )
+                self.report(BLOCK, path, said, "use blocks of 128, and rows of whole 16-byte loads", span=node.span)
+        for out in program.block_outputs:
+            if found and out.divisor != found[0][1].block:
+                said = f"`{out.name}` has one value for {out.divisor} elements, its value one for {found[0][1].block}"
+                self.report(
+                    COLUMNS, ("rows", out.name), said, f"declare it with ceil({self.columns}/{found[0][1].block})"
+                )
+
+    def check_reduction(self, path: KeyPath, node: Reduce, elements: set[str], blocks: set[str]) -> None:
         if node.over != (self.columns,):
             said = f"a reduction over {', '.join(node.over)}: rows are computed one by one, each from its own elements"
             self.report(REDUCTION, path, said, f"reduce {self.columns}", span=node.span)
-        elif node.block:
-            said = f"blocks of {node.block} elements of a row are not supported yet"
-            self.report(NOT_YET_SUPPORTED, path, said, f"reduce all of {self.columns}", span=node.span)
+        elif self.of_blocks(node.value, blocks):
+            said = "what is reduced depends on values of blocks, which are known when all reductions are"
+            self.report(NOT_YET_SUPPORTED, path, said, "reduce that in the next kernel", span=node.span)
         elif not has_elements(node.value, elements):
             said = f"what is reduced has one value for a row, not one for each of {self.columns}"
             self.report(COLUMNS, path, said, "drop the reduction", span=node.span)
+
+    def of_blocks(self, expr: Expr, blocks: set[str]) -> bool:
+        """Whether a value depends on blocks, directly or through the values of elements that it reads."""
+        return has_blocks(expr, blocks | self.late)
 
     def check_used(self, inputs: list[str], statements: tuple[Assign, ...]) -> None:
         read = {name for s in statements for name in reads(s.expr)}
@@ -249,6 +313,9 @@ class _Binder:
         if decl.dims is None:
             return ScalarArg(name)
         dims = tuple(d.text for d in decl.shape)
+        if dims and decl.shape[-1].divided:
+            inner = [d.name if d.kind == "name" else d.text for d in decl.shape].index(decl.inner)
+            return TensorArg(name, decl.dtype.torch, dims, inner, align=decl.dtype.bytes)
         if not dims or dims[-1] != self.columns:  # element by element
             return TensorArg(name, decl.dtype.torch, dims, len(dims) - 1 if dims else None, align=decl.dtype.bytes)
         align = min(VECTOR_BYTES, vector * decl.dtype.bytes)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import Assign, Operand
 from cutegen.epilogue.rounds import Round, read_by
-from cutegen.epilogue.source import element_lines, imports_of, row_torch_lines, row_value_lines
+from cutegen.epilogue.row_source import divided_lines, element_lines, row_torch_lines, row_value_lines
+from cutegen.epilogue.source import imports_of, torch_functions
+from cutegen.epilogue.tree import Binary, Name, walk
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.plan_text import TilingsText, tilings_text
@@ -18,7 +20,7 @@ from cutegen.families.tensor_problem import dtype_of
 from cutegen.model.kernel import KernelModel
 from cutegen.render.environment import render_template
 from cutegen.render.layout import import_order, statement
-from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg
+from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg, divided
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,10 @@ class RowFunctionText:
 
 @dataclass(frozen=True, slots=True)
 class RoundText:
-    """each: None where nothing is reduced. ops: of the reductions; once: None where nothing is computed of them."""
+    """number: of the round, or `block`. each: None where nothing is reduced. ops: of the reductions; once: None where
+    nothing is computed of them."""
 
-    number: int
+    number: str
     each: RowFunctionText | None
     ops: tuple[str, ...]
     once: RowFunctionText | None
@@ -63,7 +66,7 @@ class RoundText:
 class RowKernelText:
     """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. tiles, vectors,
     of_rows, device_scalars: inputs by kind. stored, stored_rows: names of outputs with a value for each element,
-    and for each row. imports: of functions."""
+    and for each row; stored_blocks: for each block, which `lanes` threads have. imports: of functions."""
 
     name: str
     title: str
@@ -78,7 +81,11 @@ class RowKernelText:
     vectors: tuple[Operand, ...]
     of_rows: tuple[Operand, ...]
     device_scalars: tuple[Operand, ...]
+    blocks: RoundText | None
+    elements_of_blocks: tuple[str, ...]
+    lanes: int
     stored: tuple[str, ...]
+    stored_blocks: tuple[str, ...]
     stored_rows: tuple[str, ...]
     parameters: tuple[str, ...]
     symbols: tuple[Symbol, ...]
@@ -104,6 +111,7 @@ class RowPlanText:
     summed: bool
     flops: int
     approximation: Mapping[str, float]
+    functions: tuple[str, ...]
     reference: tuple[str, ...]
     tilings: TilingsText
 
@@ -137,6 +145,7 @@ class RowKernels(SingleTiling):
 
 def plan_text(resolved: SingleKernel) -> RowPlanText:
     p: RowProblem = resolved.problem
+    reference = row_torch_lines(p.program, [o.name for o in p.program.outputs if o.name in p.elements])
     return RowPlanText(
         name=resolved.name,
         arch=resolved.arch,
@@ -149,10 +158,8 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         summed=p.held,
         flops=p.flops,
         approximation=p.errors,
-        reference=tuple(
-            statement(line, indent=8)
-            for line in row_torch_lines(p.program, [o.name for o in p.program.outputs if o.name in p.elements])
-        ),
+        functions=torch_functions(reference),
+        reference=tuple(statement(line, indent=8) for line in reference),
         tilings=tilings_text(resolved.tilings),
     )
 
@@ -161,10 +168,18 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
     p: RowProblem = resolved.problem
     args = (*p.inputs, *p.outputs)
     tensors = [a for a in args if isinstance(a, TensorArg)]
-    rounds = tuple(_round(p, number, r) for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p))))
+    inverses = _inverses(p)
+    rounds = tuple(
+        _round(p, str(number), r, inverses) for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p)))
+    )
     stored = tuple(o.name for o in p.program.outputs if o.name in p.elements)
-    after = _elements(p, "finish", "The outputs at one element.", p.cut.after, stored) if stored else None
-    functions = [f for r in rounds for f in (r.each, r.once) if f] + ([after] if after else [])
+    lines = divided_lines(p.program, p.cut.after, inverses)
+    after = (
+        _function(p, "finish", "The outputs at one element.", lines, p.cut.after, stored, inverses) if stored else None
+    )
+    blocks = _round(p, "block", p.cut.blocks, inverses) if p.cut.blocks else None
+    parts = (*rounds, blocks) if blocks else rounds
+    functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
     whole = tuple(a.name for a in tensors if len(a.dims) == len(p.rows) + 1)
     return RowKernelText(
         name=resolved.name,
@@ -180,14 +195,20 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
         vectors=p.operands("row_vector"),
         of_rows=p.operands("column_vector"),
         device_scalars=p.operands("device_scalar"),
+        blocks=blocks,
+        elements_of_blocks=tuple(
+            o.name
+            for o in p.program.operands
+            if any(o.name in f.elements for f in (after, blocks and blocks.each) if f)
+        ),
+        lanes=p.program.block // p.vector,
         stored=stored,
+        stored_blocks=tuple(o.name for o in p.program.block_outputs),
         stored_rows=tuple(o.name for o in p.program.outputs if o.name not in p.elements),
         parameters=tuple(f"{a.name}: {'Float32' if isinstance(a, ScalarArg) else 'cute.Tensor'}" for a in args),
         symbols=tuple(list_symbols(p.dims, tensors)),
         fakes=tuple(
-            FakeArgument(p.describe(a), "Float32", None)
-            if isinstance(a, ScalarArg)
-            else fake_argument(p.describe(a), dtype_of(a), a, p.dims)
+            FakeArgument(p.describe(a), "Float32", None) if isinstance(a, ScalarArg) else _fake_argument(p, a)
             for a in args
         ),
         names=tuple(a.name for a in args),
@@ -201,13 +222,40 @@ def _reduces_first(p: RowProblem) -> bool:
     return bool(p.cut.rounds and p.cut.rounds[0].reduced)
 
 
-def _round(p: RowProblem, number: int, r: Round) -> RoundText:
+def _fake_argument(p: RowProblem, arg: TensorArg) -> FakeArgument:
+    """As the compiler is told of it; the number of a row's blocks is a symbol of its own, or known."""
+    name, divisor = divided(arg.dims[-1]) if arg.dims else ("", 1)
+    if divisor == 1:
+        return fake_argument(p.describe(arg), dtype_of(arg), arg, p.dims)
+    extent = p.dims[name]
+    count = -(-extent // divisor) if isinstance(extent, int) else 0
+    last = count if count > 1 else Symbol("", "")
+    return FakeArgument(p.describe(arg), dtype_of(arg).cutlass, (*arg.dims[:-1], last), arg.contiguous, arg.align, 1)
+
+
+def _inverses(p: RowProblem) -> dict[str, str]:
+    """By stored value of a row or block that outputs are divided by, the name of its inverse: such quotients are exact,
+    so that they are those of whoever multiplies by the value again."""
+    stored = {o.name for o in p.program.outputs if o.name not in p.elements}
+    stored |= {o.name for o in p.program.block_outputs}
+    nodes = [node for s in p.cut.after for node in walk(s.expr)]
+    by = [n.right.name for n in nodes if isinstance(n, Binary) and n.op == "/" and isinstance(n.right, Name)]
+    taken = {*p.names}
+    return {
+        name: next(n for i in range(64) if (n := f"inverse_{name}{'_' * i}") not in taken)
+        for name in by
+        if name in stored
+    }
+
+
+def _round(p: RowProblem, number: str, r: Round, inverses: Mapping[str, str]) -> RoundText:
     names = tuple(x.name for x in r.reduced)
     listed = ", ".join(names)
     each = _elements(p, f"reduce_{number}", f"What one element contributes to {listed}.", r.each, names)
-    once = _function(
-        p, f"compute_{number}", "What has one value for the row.", row_value_lines(p.program, r.once), r.once, r.gives
-    )
+    own = {name: inverse for name, inverse in inverses.items() if name in r.gives}
+    lines = (*row_value_lines(p.program, r.once), *(f"{i} = exact_inverse({name})" for name, i in own.items()))
+    summary = f"What has one value for the {'block' if number == 'block' else 'row'}."
+    once = _function(p, f"compute_{number}", summary, lines, r.once, (*r.gives, *own.values()))
     return RoundText(number, each if names else None, tuple(x.op for x in r.reduced), once if r.gives else None)
 
 
@@ -224,8 +272,10 @@ def _function(
     lines: tuple[str, ...],
     statements: tuple[Assign, ...],
     gives: Iterable[str],
+    inverses: Mapping[str, str] | None = None,
 ) -> RowFunctionText:
     read = read_by(statements)
+    read |= {inverse for name, inverse in (inverses or {}).items() if name in read}
     order = [o.name for o in p.program.operands]
     reads = (*(name for name in order if name in read), *sorted(read.difference(order)))
     scalars = tuple(o.name for o in p.operands("host_scalar") if o.name in read)
@@ -240,7 +290,10 @@ def explain_rounds(p: RowProblem) -> Section:
     for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p))):
         reduced = ", ".join(f"{x.name} ({x.op})" for x in r.reduced) or "none"
         rows.append((str(number), reduced, ", ".join(r.gives) or "none"))
+    if blocks := p.cut.blocks:
+        reduced = ", ".join(f"{x.name} ({x.op})" for x in blocks.reduced)
+        rows.append((f"blocks of {p.program.block}", reduced, ", ".join(blocks.gives) or "none"))
     names = ", ".join(o.name for o in p.program.outputs if o.name in p.elements) or "none"
     line = f"then, for each element: {names}"
     title = f"Rounds of a row of {p.columns}"
-    return Section(title, (line,), ("round", "reduced over all threads", "then computed once"), tuple(rows))
+    return Section(title, (line,), ("round", "reduced", "then computed once"), tuple(rows))

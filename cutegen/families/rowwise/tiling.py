@@ -27,6 +27,7 @@ from cutegen.families.rowwise.candidate import (
 from cutegen.families.rowwise.problem import RowProblem, describe_problem
 from cutegen.families.rowwise.text import RowKernels
 from cutegen.families.single import Numbers, SingleKernel
+from cutegen.families.tensor_problem import VECTOR_BYTES
 from cutegen.model.smem import F32, SmemField
 from cutegen.runtime.rowwise.plan import RowPlan, RowTiling
 
@@ -112,7 +113,23 @@ def describe(problem: RowProblem, c: Candidate) -> Numbers:
 
 
 def plan_code(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> CodePlan:
-    return CodePlan(resolved.arch, tiling.numbers.threads, tiling.numbers.smem_bytes, fewer_registers="more threads")
+    """Each load and store of what has elements or columns is there, as a loop is unrolled; in a block's part of the
+    kernel, too."""
+    p, numbers = resolved.problem, tiling.numbers
+    read = [o.dtype for o in p.operands("tile", "row_vector")]
+    stored = [o.dtype for o in p.program.outputs if o.name in p.elements]
+    loads, stores = (
+        sum(numbers.vectors * numbers.vector * dtype.bytes // VECTOR_BYTES for dtype in dtypes)
+        for dtypes in (read, stored)
+    )
+    return CodePlan(
+        resolved.arch,
+        numbers.threads,
+        numbers.smem_bytes,
+        wide_loads=loads if all(numbers.vector * d.bytes >= VECTOR_BYTES for d in read) else 0,
+        wide_stores=stores if all(numbers.vector * d.bytes >= VECTOR_BYTES for d in stored) else 0,
+        fewer_registers="more threads",
+    )
 
 
 KERNEL = RowKernels(KNOBS, RULES, candidates, describe, RowPlan, Path(__file__).parent, describe_problem)
