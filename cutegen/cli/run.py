@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from cutegen.machine.check import CpuReport
     from cutegen.run.case_list import Case
     from cutegen.run.check import CheckReport
+    from cutegen.run.sanitizer import SanitizerReport
     from cutegen.run.targets import Target
     from cutegen.runtime.accuracy import Tolerance
+
+    Report = CheckReport | CpuReport | SanitizerReport | CutegenError
 
 
 @click.command()
@@ -41,6 +44,11 @@ if TYPE_CHECKING:
     metavar="A",
     help="See --rtol; each is 0 where only the other is given.",
 )
+@click.option(
+    "--sanitize",
+    metavar="TOOLS",
+    help="Run small cases under tools of compute-sanitizer: memcheck, racecheck, synccheck, initcheck, or all.",
+)
 @cpu_options
 @console.json_option
 def check(
@@ -49,19 +57,26 @@ def check(
     timeout: float,
     rtol: float | None,
     atol: float | None,
+    sanitize: str | None,
     as_json: bool,
     **on_cpu: Any,
 ) -> int:
     """Prove kernels on problems made to break them: edge shapes, guard bands, odd strides, streams, graphs, repeats.
 
     Works on specs, on generated packages, and on any Python file with kernel_fn, reference_fn and get_inputs. With
-    --on cpu no GPU is needed: the compiled code is executed on the CPU, in several orders of events. Exit code 1: a
-    case failed; 2: not run, the reason is printed.
+    --on cpu no GPU is needed: the compiled code is executed on the CPU, in several orders of events. With --sanitize
+    small cases run under NVIDIA's tools instead. Exit code 1: a case failed, or a tool found something; 2: not run, the
+    reason is printed.
     """
     allowed = _given_tolerance(targets, rtol, atol)
     how = given_on_cpu(targets, **on_cpu)
+    tools = _given_tools(targets, sanitize, bool(shapes or how))
     with temporary_folder() as scratch:
-        reports = [_check(path, scratch / str(i), shapes, timeout, allowed, how) for i, path in enumerate(targets)]
+        reports: list[Report] = [
+            _sanitize(path, scratch / str(i), tools) if tools
+            else _check(path, scratch / str(i), shapes, timeout, allowed, how)
+            for i, path in enumerate(targets)
+        ]  # fmt: skip
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -73,6 +88,45 @@ def check(
         for report in reports:
             _say_check(report)
     return max(r.exit_code for r in reports)
+
+
+def _given_tools(targets: Sequence[Path], sanitize: str | None, others: bool) -> tuple[str, ...]:
+    """The tools of compute-sanitizer, none where it is not asked for. CutegenError (exit 2): it does not go with the
+    other options, or a target is a Python file, whose tilings nobody knows."""
+    from cutegen.run.sanitizer import read_tools
+
+    if sanitize is None:
+        return ()
+    if others:
+        said = "--sanitize runs cases of its own on a GPU: leave out --shape and --on cpu"
+        raise CutegenError(said, "call check twice", exit_code=2)
+    if files := [path for path in targets if path.suffix == ".py"]:
+        said = f"{files[0]}: --sanitize is for specs and generated packages"
+        raise CutegenError(said, "run compute-sanitizer on a script of your own", exit_code=2)
+    return read_tools(sanitize)
+
+
+def _sanitize(given: Path, scratch: Path, tools: Sequence[str]) -> SanitizerReport | CutegenError:
+    from cutegen.cli.progress import show_bar
+    from cutegen.run import sanitizer
+    from cutegen.run.targets import open_target
+
+    try:
+        target = open_target(given, scratch)
+        obstacle = target.obstacle()
+        if not obstacle and not sanitizer.find_sanitizer():
+            obstacle = "no compute-sanitizer on the PATH: it is part of the CUDA toolkit"
+        if obstacle:
+            return sanitizer.SanitizerReport(target.name, given, not_run=obstacle)
+        done = []
+        with show_bar(f"checking {target.name}") as bar:
+            for index, tool in enumerate(tools):
+                bar.progress(index, len(tools))
+                bar.name([tool])
+                done.append(sanitizer.sanitize(tool, target.path, target.name))
+        return sanitizer.SanitizerReport(target.name, given, tuple(done))
+    except CutegenError as error:
+        return error
 
 
 def _given_tolerance(targets: Sequence[Path], rtol: float | None, atol: float | None) -> Tolerance | None:
@@ -131,7 +185,7 @@ def check_target(
         return check_kernel(target.path, asked, timeout, show, target.given, allowed)
 
 
-def _say_check(report: CheckReport | CpuReport | CutegenError) -> None:
+def _say_check(report: Report) -> None:
     if isinstance(report, CutegenError):
         console.note(report.report())
         return

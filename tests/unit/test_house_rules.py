@@ -52,6 +52,7 @@ OPENERS = {
     "render/names_table.py": "part of the package",
     "render/standalone.py": "part of the package",
     "roots.py": "read_file itself",
+    "run/sanitizer.py": "what the compiler writes, and new files",
     "run/subject.py": "code that runs",
     "runtime/bundled.py": "code that runs, and /proc/self/maps",
     "runtime/cache.py": "the cache, in folders that trust.py has checked, and new files",
