@@ -21,11 +21,10 @@ COMMANDS: Mapping[str, str] = {
         "render the spec; then `python -m generated.NAME --prof_type ncu`, with its dims, prints the ncu command line",
     ),
     **_each(
-        "bundle export package deploy publish aot",
+        "export package deploy publish aot",
         "`cutegen render SPEC --standalone` writes a package that needs CuTe DSL but not cutegen; docs/serving.md has "
         "how to ship compiled kernels with it",
     ),
-    "diff": "`cutegen render --diff SPEC` shows what a render would change; specs, locks and packages are text for git",
     **_each("init create add start template", "`cutegen new gemm NAME` starts a spec"),
     **_each(
         "clean clear purge prune gc",

@@ -55,7 +55,7 @@ def validate(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> s
     ("word", "said"),
     [
         ("profile", "there is no command `profile`; render the spec; then `python -m generated.NAME --prof_type ncu`"),
-        ("bundle", "there is no command `bundle`; `cutegen render SPEC --standalone` writes a package"),
+        ("export", "there is no command `export`; `cutegen render SPEC --standalone` writes a package"),
         ("Init", "there is no command `Init`; `cutegen new gemm NAME` starts a spec"),
         ("clean", "there is no command `clean`; `cutegen cache prune` deletes compiled kernels"),
         ("prune", "`cutegen cache prune` deletes compiled kernels"),
