@@ -11,6 +11,7 @@ CONTRACT = ("tests/unit/test_build_contract.py",)
 CALLS = ("tests/unit/test_calls.py", "tests/unit/test_plan.py", "tests/unit/test_columns.py")
 MACHINE = "tests/dsl/test_ptx_machine_"
 WORK, GATHER, MLA = f"{MACHINE}work.py", f"{MACHINE}gather.py", f"{MACHINE}mla.py"
+DECODED, DEQUANT = f"{MACHINE}decoder.py", f"{MACHINE}dequant.py"
 DYNAMIC = f"{WORK}::test_tiles_are_handed_out_dynamically"
 PARTS = f"{WORK}::test_parts_of_k_become_one_sum"
 ROWS = f"{GATHER}::test_rows_are_those_that_the_index_names"
@@ -276,6 +277,41 @@ MUTANTS = (
         "cutlass.range(valid + thread // abreast",
         "cutlass.range(valid + 1 + thread // abreast",
         MLA,
+    ),
+    in_kernel(
+        "no fence behind decoded keys",
+        f"{DECODE}/decode.py.jinja",
+        f"                    {FENCE}\n",
+        "",
+        DECODED,
+    ),
+    in_kernel(
+        "the cache's bytes behind the last key are decoded",
+        f"{DECODE}/decode.py.jinja",
+        "if key + 8 * i < stop and page < args.page_count:",
+        "if page < args.page_count:",
+        DECODED,
+    ),
+    in_kernel(
+        "decoded single blocks keep the parity",
+        f"{DECODE}/decode.py.jinja",
+        "phase, skew = phase ^ 1, skew ^ 1",
+        "phase = phase ^ 1",
+        DECODED,
+    ),
+    in_kernel(
+        "keys of a cache with one scale are scaled, and values are not",
+        f"{DECODE}/store.py.jinja",
+        "            scale[r] = scale[r] * args.kv_scale\n",
+        "",
+        DECODED,
+    ),
+    in_kernel(
+        "the sign of a decoded byte is lost",
+        f"{DEVICE}/dequant.py",
+        "(pair & Int32(SIGNS)) | ",
+        "",
+        DEQUANT,
     ),
     in_kernel(
         "skipped slots keep the parity",
