@@ -14,8 +14,10 @@ from cutegen import __version__
 from cutegen.arch import ARCHS
 from cutegen.build.cpu import C_COMPILER_REMEDY, find_c_compiler, lacking_for_cpu
 from cutegen.build.facts import NVDISASM_REMEDY, find_nvdisasm
+from cutegen.build.linker import find_linker
 from cutegen.build.trial import try_compiler
 from cutegen.cache_words import OFF, show_size
+from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import default_root
 from cutegen.runtime.cache_limit import ENTRY_NAMES, KERNELS, list_held
 from cutegen.runtime.gpu import arch_capability, driver_needed, probe_driver, probe_gpu, probe_torch
@@ -68,6 +70,8 @@ def examine() -> tuple[tuple[Item, ...], tuple[Verdict, ...]]:
         Verdict("validate, resolve, lock, pin, render, explain", True),
         Verdict("build", not compiling, "; ".join(compiling)),
     ]
+    linking = [*compiling, *_lacking_for_bundles()]
+    verdicts.append(Verdict("bundle", not linking, "; ".join(linking)))
     running = [*compiling, *probe_gpu().reasons]
     on_cpu = [*compiling, *lacking_for_cpu()]
     verdicts.append(Verdict("check --on cpu", not on_cpu, "; ".join(on_cpu)))
@@ -148,6 +152,18 @@ def _running() -> tuple[Item, ...]:
 def _c_compiler() -> Item:
     path = find_c_compiler()
     return Item("C compiler", path or "not found", path is not None, C_COMPILER_REMEDY)
+
+
+def _lacking_for_bundles() -> list[str]:
+    """What linking kernels of the cache lacks, each with its remedy."""
+    missing = []
+    try:
+        find_linker()
+    except CutegenError as error:
+        missing.append(f"{error.message}: {error.remedy}")
+    if default_root() is None:
+        missing.append("the cache is off: unset CUTEGEN_CACHE")
+    return missing
 
 
 def _cache() -> Item:

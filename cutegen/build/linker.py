@@ -9,26 +9,24 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from cutegen.build.cpu import C_COMPILER_REMEDY, find_c_compiler
 from cutegen.diagnostics import CutegenError
 
 LINK_SECONDS = 300.0
 
 
 def find_linker() -> list[str]:
-    """The C compiler, which calls the linker: $CC, else cc, gcc or clang. CutegenError: there is none."""
+    """The C compiler, which calls the linker: $CC, else what find_c_compiler finds. CutegenError: there is none."""
     if chosen := shlex.split(os.environ.get("CC", "")):
         if shutil.which(chosen[0]):
             return chosen
         raise CutegenError(
             f"CC={os.environ['CC']} names no program", "set CC to a C compiler, or unset it", exit_code=2
         )
-    for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
-    raise CutegenError(
-        "linking a bundle needs a C compiler, and there is none on the PATH", "install gcc or clang, or set CC",
-        exit_code=2,
-    )  # fmt: skip
+    if found := find_c_compiler():
+        return [found]
+    said = "linking a bundle needs a C compiler, and there is none on the PATH"
+    raise CutegenError(said, f"{C_COMPILER_REMEDY}; or set CC", exit_code=2)
 
 
 def link_library(objects: Sequence[Path], libraries: Sequence[Path], output: Path) -> None:

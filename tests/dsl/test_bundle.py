@@ -19,6 +19,8 @@ import pytest
 from gemm_specs import PLAIN
 
 import cutegen
+from cutegen.build.cpu import C_COMPILER_REMEDY
+from cutegen.build.doctor import examine
 from cutegen.build.facts import find_nvdisasm
 from cutegen.cli import main
 from cutegen.runtime.bundled import LIBRARY, MANIFEST, RUNTIME
@@ -268,6 +270,19 @@ def test_what_is_not_a_bundle_stays(
             assert main(["bundle", spec, "-o", str(tmp_path / "none")]) == 2
         assert remedy in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def test_a_machine_without_a_c_compiler(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command and `doctor` say the same."""
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("cutegen.build.linker.find_c_compiler", lambda: None)
+    assert main(["bundle", str(made / "alone.yaml"), "-o", str(tmp_path / "none")]) == 2
+    assert f"{C_COMPILER_REMEDY}; or set CC" in capsys.readouterr().err
+    verdict = next(v for v in examine()[1] if v.command == "bundle")
+    assert not verdict.ok
+    assert verdict.why.endswith(f"{C_COMPILER_REMEDY}; or set CC")
 
 
 def test_an_older_bundle_is_replaced_whole(made: Path, served: Path) -> None:
