@@ -18,9 +18,10 @@ def l2_policy(streamed: Boolean) -> Int64:
 def load_op(multicast=1, mma_ctas=1):
     """What loads boxes, each for `multicast` CTAs of the cluster. mma_ctas: of one product, the first of which counts
     the bytes."""
-    if mma_ctas == 2:
-        return cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.TWO)
-    return cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+    group = tcgen05.CtaGroup.TWO if mma_ctas == 2 else tcgen05.CtaGroup.ONE
+    if multicast == 1:
+        return cpasync.CopyBulkTensorTileG2SOp(group)
+    return cpasync.CopyBulkTensorTileG2SMulticastOp(group)
 
 
 def load_atom(tensor, staged_layout, tile, multicast=1, mma_ctas=1):
@@ -65,10 +66,12 @@ def peers(cluster, multicast):
     return {"cta_layout_vmnk": cute.make_layout((1, *cluster, 1)), "mcast_mode_mn": shared}
 
 
-def multicast_mask(cluster, mode, multicast):
+def multicast_mask(cluster, mode, multicast, mma_ctas=1):
     """Bit mask of the CTAs in this CTA's row (mode 1) or column (mode 0) of the cluster, which one load feeds; None
-    when a load feeds one CTA."""
+    when a load feeds one CTA. mma_ctas: of one product, which load different parts: of those of a column one in so many
+    is fed."""
     if multicast == 1:
         return None
-    layout = cute.make_layout((*cluster, 1))
-    return cute.make_layout_image_mask(layout, cute.arch.block_in_cluster_idx(), mode=mode)
+    layout = cute.make_layout((mma_ctas, cluster[0] // mma_ctas, cluster[1]))
+    cta_m, cta_n, _ = cute.arch.block_in_cluster_idx()
+    return cute.make_layout_image_mask(layout, (cta_m % mma_ctas, cta_m // mma_ctas, cta_n), mode=1 + mode)

@@ -145,8 +145,22 @@ def test_other_forms_are_right_in_five_orders(form: str) -> None:
         ("e4m3[k, m]", "e4m3[k, n]", ""),
         ("bf16[k, m]", "bf16[n, k]", "tiling: {tile: [128, 128, 64], mma_ctas: 1}\n"),
         ("f16[m, k]", "f16[k, n]", ""),
+        ("bf16[m, k]", "bf16[n, k]", "tiling: {cluster: [2, 2], tile: [128, 128, 64]}\n"),
+        ("bf16[k, m]", "bf16[k, n]", "tiling: {cluster: [4, 1], tile: [128, 256, 64]}\n"),
+        ("e4m3[m, k]", "e4m3[n, k]", "tiling: {cluster: [1, 2], tile: [128, 64, 128]}\n"),
+        ("bf16[m, k]", "bf16[n, k]", "tiling: {cluster: [2, 2], tile: [128, 64, 64], mma_ctas: 1}\n"),
     ],
-    ids=["i8", "e5m2 by e4m3", "e4m3, m and n contiguous", "bf16, m contiguous", "f16, n contiguous"],
+    ids=[
+        "i8",
+        "e5m2 by e4m3",
+        "e4m3, m and n contiguous",
+        "bf16, m contiguous",
+        "f16, n contiguous",
+        "2 pairs along n",
+        "2 pairs along m",
+        "2 along n",
+        "4 alone",
+    ],
 )
 def test_operands_are_right_in_five_orders(a: str, b: str, more: str) -> None:
     resolution = resolve_text(BYTES.format(a=a, b=b) + more)
@@ -169,9 +183,10 @@ def test_tiles_that_the_epilogue_reads() -> None:
     [
         ((":n/2", "n/2:"), "bf16[n, k]", "tiling: {tile: [128, 128, 64], mma_ctas: 2}\n"),
         ((":n/2", "n/2:"), "bf16[k, n]", "tiling: {tile: [128, 128, 64], mma_ctas: 2}\n"),
+        ((":n/2", "n/2:"), "bf16[n, k]", "tiling: {tile: [128, 128, 64], cluster: [4, 1]}\n"),
         (("0::2", "1::2"), "bf16[n, k]", "tiling: {tile: [128, 64, 64], mma_ctas: 1}\n"),
     ],
-    ids=["pairs", "pairs, n contiguous", "alone, interleaved"],
+    ids=["pairs", "pairs, n contiguous", "2 pairs along m", "alone, interleaved"],
 )
 def test_gated_products_are_right_in_five_orders(halves: tuple[str, str], b: str, more: str) -> None:
     text = GATED.replace("FIRST", halves[0]).replace("SECOND", halves[1]).replace("BF16", b)
@@ -234,5 +249,28 @@ TILE_BREAKS = [
 @pytest.mark.parametrize(("pattern", "by", "said"), [b[1:] for b in TILE_BREAKS], ids=[b[0] for b in TILE_BREAKS])
 def test_each_break_of_the_ring_of_tiles_is_reported(pattern: str, by: str, said: str) -> None:
     resolution = resolve_text(RESIDUAL)
+    texts = found(lambda s: load_resolution(resolution, s), SHAPE, range(3), mutate=replacing(pattern, by))
+    assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]
+
+
+# Of three slots, so that empty barriers are 24 bytes behind full ones.
+SHARED = (
+    BYTES.format(a="bf16[m, k]", b="bf16[n, k]")
+    + "tiling: {cluster: [2, 2], tile: [128, 64, 64]}\npipeline: {stages: 3}\n"
+)
+SHARED_BREAKS = [
+    ("a slot is given back to the own pair alone", COMMIT.format(24), r"\1, 3;", "deadlock"),
+    (
+        "A is sent to one CTA",
+        r"(multicast::cluster[^;]*\], \[%r\d+\]), %rs\d+",
+        r"\1, 1",
+        "deadlock|outstanding|wrong|race",
+    ),
+]
+
+
+@pytest.mark.parametrize(("pattern", "by", "said"), [b[1:] for b in SHARED_BREAKS], ids=[b[0] for b in SHARED_BREAKS])
+def test_each_break_of_shared_loads_is_reported(pattern: str, by: str, said: str) -> None:
+    resolution = resolve_text(SHARED)
     texts = found(lambda s: load_resolution(resolution, s), SHAPE, range(3), mutate=replacing(pattern, by))
     assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]

@@ -43,6 +43,23 @@ def test_rings_and_tensor_memory(more: str, stages: int, accumulators: int, colu
     assert (numbers.threads, numbers.producer_registers, numbers.consumer_registers) == (256, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("more", "multicast", "commits"),
+    [
+        ("tiling: {cluster: [2, 1]}\n", (1, 1), 1),
+        ("tiling: {cluster: [2, 2]}\n", (2, 1), 2),
+        ("tiling: {cluster: [4, 1]}\n", (1, 2), 2),
+        ("tiling: {cluster: [2, 2], mma_ctas: 1}\n", (2, 2), 3),
+    ],
+)
+def test_ctas_of_a_cluster_share_loads(more: str, multicast: tuple[int, int], commits: int) -> None:
+    resolved = resolve_text(SM100 + more).resolved
+    numbers = resolved.default.numbers
+    assert (numbers.multicast, numbers.empty_arrivals) == (multicast, commits)
+    assert resolved.default.candidate.scheduler == "static_persistent"
+    assert plan_code(resolved, resolved.default).multicast == (max(multicast) > 1)
+
+
 def test_planned_code() -> None:
     pair, alone = (resolve_text(SM100 + f"tiling: {{mma_ctas: {ctas}}}\n").resolved for ctas in (2, 1))
     assert [str(plan_code(r, r.default).mma[0].opcode) for r in (pair, alone)] == ["UTCHMMA.2CTA", "UTCHMMA"]
@@ -66,7 +83,9 @@ REFUSED = {
     "rows": ("tiling: {tile: [64, 128, 64]}\n", "tensor-memory-tile", "tensor memory has 128 lanes"),
     "columns": ("tiling: {tile: [128, 144, 64]}\n", "tensor-memory-tile", "multiple of 32"),
     "last tile": ("pipeline: {last_tile: stages}\n", "not-yet-supported", "with sums in tensor memory"),
-    "cluster": ("tiling: {cluster: [2, 2]}\n", "cta-pair", "cluster [2, 2]"),
+    "pair of an odd cluster": ("tiling: {cluster: [1, 2], mma_ctas: 2}\n", "cta-pair", "cluster [1, 2]"),
+    "A for itself": ("tiling: {cluster: [2, 2]}\ntma: {a: {multicast: 1}}\n", "shared-loads", "2 CTAs along n"),
+    "B for itself": ("tiling: {cluster: [4, 1]}\ntma: {b: {multicast: 1}}\n", "shared-loads", "2 CTAs along m"),
     "pair without its cluster": ("tiling: {cluster: [1, 1], mma_ctas: 2}\n", "cta-pair", "cluster [1, 1]"),
     "split": ("tiling: {split_k: 2}\n", "sm100-knobs", "split-K"),
     "transposed": ("tiling: {swap_ab: true}\n", "sm100-knobs", "transposed products"),

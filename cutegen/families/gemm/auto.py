@@ -193,7 +193,7 @@ class _Settling:
         self.settle("makes a wave of tiles near square: fewer tiles of A and B to read", raster_group=RASTER_GROUP)
         if why_static := next(filter(None, (feature.why_static(c) for feature in FEATURES)), ""):
             self.settle(why_static, scheduler="static_persistent")
-        elif cluster_size(c) > 2:
+        elif cluster_size(c) > 2 and lowering_of(self.problem).claims_tiles:
             late = "GPCs do not hold whole clusters of 4: the last ones start late, and take what is left"
             self.settle(late, scheduler="dynamic_persistent")
         else:

@@ -26,7 +26,7 @@ KNOBS = (
     DeclaredKnob(
         Knob("mma_ctas", "tiling.mma_ctas", integer(), part="around"),
         Annotated[Literal[1, 2], Exactly],
-        "CTAs of one product, on sm_100a: of two, which are the cluster [2, 1], each has its own rows and loads half "
+        "CTAs of one product, on sm_100a: of two, which are neighbours along m, each has its own rows and loads half "
         "of B.",
         follows="cluster",
         after="cluster",

@@ -93,7 +93,7 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Objection | Non
         return f"multicast {value} of `{operand.name}`, but {have}", f"use {peers}" + " or 1" * (peers > 1)
     width = c.swizzle_a if side == "a" else c.swizzle_b
     step = 8 if operand.major == "k" else width // operand.dtype.bytes
-    extent = c.tile[axis]
+    extent = c.tile[axis] // (c.mma_ctas if side == "b" else 1)
     if extent % (peers * step) == 0:
         return None
     return (

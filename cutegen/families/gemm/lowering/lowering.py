@@ -13,9 +13,11 @@ from cutegen.model.smem import SmemField
 
 
 class Lowering(Protocol):
-    """trigger_gain: what was measured of letting the next kernel start early; "" where nobody measured it."""
+    """trigger_gain: what was measured of letting the next kernel start early; "" where nobody measured it.
+    claims_tiles: whether clusters may claim tiles while the kernel runs."""
 
     trigger_gain: str
+    claims_tiles: bool
 
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         """Those of the warps of a CTA."""

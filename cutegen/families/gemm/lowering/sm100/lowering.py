@@ -19,6 +19,7 @@ UNSET = "no setmaxnreg: a thread has what the CTA is launched with"
 
 class Sm100:
     trigger_gain = ""
+    claims_tiles = False
 
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         return list_roles(problem, c)
@@ -38,7 +39,8 @@ class Sm100:
         yield SmemField("tmem_address", I32, 1, "1", "where tensor memory was allocated")
 
     def empty_arrivals(self, c: Candidate) -> tuple[int, str]:
-        return 1, "tcgen05.commit"
+        peers = c.multicast_a + c.multicast_b - 1
+        return peers, "tcgen05.commit by {multicast_a} + {multicast_b} - 1 products"
 
     def numbers(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[Any, str]]:
         return {
@@ -60,7 +62,7 @@ class Sm100:
         return 0, 0
 
     def count_mma_ctas(self, c: Candidate) -> int:
-        return 2 if c.cluster[0] == 2 else 1
+        return 2 if c.cluster[0] % 2 == 0 else 1
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         opcode = problem.mma.sass + ".2CTA" * (c.mma_ctas == 2)

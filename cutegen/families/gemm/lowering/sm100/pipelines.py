@@ -56,7 +56,8 @@ def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
 def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[Pipeline]:
     pair = c.mma_ctas == 2
     full = f"1 arrival and {c.mma_ctas * d.stage_bytes} bytes by TMA{', to both CTAs, at the first one' * pair}"
-    empty = f"1 arrival by tcgen05.commit{' at both CTAs' * pair}"
+    commits = c.multicast_a + c.multicast_b - 1
+    empty = f"{commits} arrival{'s' * (commits > 1)} by tcgen05.commit{' at both CTAs' * pair}"
     yield Pipeline("ab", "TmaUmma", "load warp", "MMA warp", c.stages, d.stage_bytes, full, empty,
                    (LOAD_WARP,), (MMA_WARP,), each=K_TILE)  # fmt: skip
     tile_bytes = 4 * c.tile[0] * c.tile[1]

@@ -7,6 +7,7 @@ from typing import Any
 from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import sharing_ctas
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, nearest
@@ -42,9 +43,9 @@ def tensor_memory_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Obj
 @BOOK.declare_form(
     Rule(
         "cta-pair",
-        "on sm_100a a product is one CTA's, without a cluster, or one of the two CTAs of a cluster [2, 1]",
+        "on sm_100a a product is that of one CTA, or of a pair along m: then m of the cluster is even",
         "tcgen05 lets two CTAs multiply together; they are neighbours along m, and each loads half of B. WGMMA, on "
-        "sm_90a, has no such product. Larger clusters, with multicast, are not supported yet on sm_100a.",
+        "sm_90a, has no such product. Pairs, or CTAs that multiply alone, may share loads with others of a cluster.",
         "arch: sm_100a\ntiling: {cluster: [1, 1], mma_ctas: 2}",
     ),
     "mma_ctas",
@@ -54,12 +55,39 @@ def cta_pair(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None
     if not arch.tensor_memory:
         said = f"{c.mma_ctas} CTAs of one product: {arch.mma} on {arch.name} is one CTA's"
         return (said, "remove `mma_ctas`") if c.mma_ctas != 1 else None
-    if c.cluster == (c.mma_ctas, 1):
+    if c.cluster[0] % c.mma_ctas == 0:
         return None
     return (
-        f"cluster {list(c.cluster)} with {c.mma_ctas} CTA{'s' * (c.mma_ctas > 1)} of one product",
-        "use cluster [2, 1] with `mma_ctas: 2`, or [1, 1] with 1",
+        f"cluster {list(c.cluster)} with {c.mma_ctas} CTAs of one product",
+        "use cluster [2, 1], [4, 1] or [2, 2], or `mma_ctas: 1`",
     )
+
+
+_SHARED = Rule(
+    "shared-loads",
+    "CTAs of a cluster on sm_100a share the loads of what they have in common",
+    "A slot is free when all products that it feeds have read it: tcgen05.commit says so to every CTA of the same rows "
+    "and columns of the cluster, and would to those that load for themselves.",
+    "arch: sm_100a\ntiling: {cluster: [2, 2]}\ntma: {a: {multicast: 1}}",
+)
+
+
+def _shared(c: Candidate, side: str, count: int) -> Objection | None:
+    peers, along = sharing_ctas(c, side)
+    if count == peers:
+        return None
+    said = f"cluster {list(c.cluster)} has {peers} CTAs along {along} with the same rows of {side.upper()}"
+    return f"{said}, multicast is {count}", f"use {peers}"
+
+
+@BOOK.declare_form(_SHARED, "multicast_a", "cluster", only="sm_100a")
+def shared_a(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    return _shared(c, "a", c.multicast_a)
+
+
+@BOOK.declare_form(_SHARED, "multicast_b", "cluster", only="sm_100a")
+def shared_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    return _shared(c, "b", c.multicast_b)
 
 
 # What kernels of sm_100a do without so far, by candidate field, and in words.
