@@ -71,7 +71,7 @@ HELD = {
     "% of lines of mla_decode kernels not of templates alone": 16,
     "% of lines of mla_decode kernels wholly from Python": 7,
     "% of characters of mla_decode kernels from Python": 9,
-    "functions entered to render the plain GEMM": 242,
+    "functions entered to render the plain GEMM": 243,
     "import circles": 0,
     "modules in import circles": 0,
     "modules in the largest circle": 0,
@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 65,
     "names of several classes": 45,
-    "lines of cutegen/": 59834,
+    "lines of cutegen/": 59840,
     "lines of templates/": 5255,
 }
 

@@ -206,6 +206,13 @@ def test_what_nobody_measured_is_not_ranked() -> None:
     assert "nobody measured the rates of b200" in shape.lines[0]
 
 
+@pytest.mark.parametrize(("name", "sums"), [("gemm_bf16_2cta_sm100a", 32), ("gemm_bf16_swiglu_sm100a", 64)])
+def test_explain_counts_the_sums_of_an_epilogue_thread(name: str, sums: int) -> None:
+    """Of a gated product a thread has both columns of its pairs."""
+    sections = {s.title: s for s in explain(resolve_file(ROOT / "specs" / f"{name}.yaml").resolved, None)}
+    assert f"an epilogue thread has {sums} sums at once" in sections["Tensor memory"].lines[1]
+
+
 def test_explain_claims_no_measurement_and_no_setmaxnreg() -> None:
     sections = {s.title: s for s in explain(resolve_file(ROOT / "specs" / "gemm_bf16_sm100a.yaml").resolved, None)}
     assert sections["Decisions"].lines == ()

@@ -35,7 +35,8 @@ def threads(c: Candidate) -> int:
 def accumulators(problem: GemmProblem, c: Candidate) -> int:
     """Accumulator registers of a consumer thread, those of the part that is being promoted among them."""
     if problem.target.tensor_memory:
-        return EPILOGUE_COLUMNS[0]  # the sums are in tensor memory: a thread has those of one row of a subtile
+        # The sums are in tensor memory: a thread has those of one row of a subtile, in a gated product two for each.
+        return EPILOGUE_COLUMNS[0] * (2 if problem.paired else 1)
     return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c)) + part_registers(problem, c)
 
 

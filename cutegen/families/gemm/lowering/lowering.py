@@ -14,10 +14,12 @@ from cutegen.model.smem import SmemField
 
 class Lowering(Protocol):
     """trigger_gain: what was measured of letting the next kernel start early; "" where nobody measured it.
-    claims_tiles: whether clusters may claim tiles while the kernel runs."""
+    claims_tiles: whether clusters may claim tiles while the kernel runs. mma_module: of cute.nvgpu, which has the
+    classes of its MMAs."""
 
     trigger_gain: str
     claims_tiles: bool
+    mma_module: str
 
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         """Those of the warps of a CTA."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cutegen.epilogue import device_imports
 from cutegen.epilogue.ops import BUILT_IN_MODULE
 from cutegen.families.gemm.arguments import formula
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.orientation import spec_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
@@ -47,7 +48,7 @@ def module_text(
     """problem: in the kernel's frame. ahead: what the load warp loads before the wait. cutlass_names, device_modules:
     what the body of the module needs."""
     functions = device_imports(spec_frame(problem).kernel_epilogue)  # passes over blocks are of the spec's frame
-    mma_module = "tcgen05" if problem.target.tensor_memory else "warpgroup"
+    mma_module = lowering_of(problem).mma_module
     scaled_columns = problem.row_scale is not None and problem.row_scale[1] == "n"
     return ModuleText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),

@@ -20,6 +20,7 @@ UNSET = "no setmaxnreg: a thread has what the CTA is launched with"
 class Sm100:
     trigger_gain = ""
     claims_tiles = False
+    mma_module = "tcgen05"
 
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         return list_roles(problem, c)

@@ -20,6 +20,7 @@ from cutegen.model.smem import SmemField
 class Sm90:
     trigger_gain = "3% with up to 512 rows"
     claims_tiles = True
+    mma_module = "warpgroup"
 
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         return list_roles(problem, c)
