@@ -183,7 +183,7 @@ def _run_under(tool: str, path: Path, name: str, skip: Sequence[str]) -> tuple[l
         command += ["--print-limit", "200", "--log-file", str(log), sys.executable, "-m", __name__, str(path)]
         command += [str(MOST_CASES.get(tool, CASES)), *skip]
         # Each tensor is an allocation of its own, so that an access beyond one is seen.
-        environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = dict(os.environ, PYTORCH_NO_CUDA_MEMORY_CACHING="1", PYTHONPATH=os.pathsep.join(sys.path))
         ended = ""
         try:
             done = subprocess.run(

@@ -34,6 +34,9 @@ Attention, out of queries and keys of variance 1:
           weight gives the row a relative error u, which the rounding of the output doubles. The sum of many has their
           size times a random walk, met with 6 standard deviations; the row's own size is that of the sum, because the
           output is as wide as the random values are many. A score's error is the relative error of its weight.
+          Values with rarer, larger ones have a crest factor (the largest over their root mean square) of their own: of
+          two dominant weights, with values that cancel, each errs by u. Together that is at most
+          u * sqrt(2) * crest * scale (Cauchy-Schwarz), which takes the place of 6 * u where it is more.
     lse   (1 + |reference|) * accumulation(576) + 2**-22 * sqrt(keys): the error of a score, which counts as it is; no
           score that matters is larger than the LSE, nor, unless a row is peaked, than some units. The sum of keys
           weights is in f32.
@@ -91,11 +94,12 @@ def tolerance(
     return Tolerance(relative, accumulated + approximation, _TINY[dtype])
 
 
-def attention_tolerance(dtype: str, keys: int, reference: str = "float64") -> Tolerance:
-    """Of the output of attention over up to `keys` keys, whose values have `dtype`, too."""
+def attention_tolerance(dtype: str, keys: int, reference: str = "float64", crest: float = 0.0) -> Tolerance:
+    """Of the output of attention over up to `keys` keys, whose values have `dtype`, too. crest: the crest factor of the
+    values, where they are not normally distributed."""
     u = HALF_ULP[dtype]
     relative = 2 * u + (HALF_ULP[reference] if reference != "float64" else 0.0)
-    scaled = 6 * u + _accumulation(_SCORE, reference) + _accumulation(keys, reference)
+    scaled = max(6.0, math.sqrt(2) * crest) * u + _accumulation(_SCORE, reference) + _accumulation(keys, reference)
     return Tolerance(relative, scaled, _TINY[dtype], by_row=True)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutegen.runtime.accuracy import HALF_ULP, compare, tolerance
+from cutegen.runtime.accuracy import HALF_ULP, attention_tolerance, compare, tolerance
 
 torch = pytest.importorskip("torch")
 
@@ -151,3 +151,23 @@ def test_nan_and_infinity():
     found = compare(torch.tensor([nan, -inf, 1.0, -inf, 2.0]), expected, allowed)
     assert (found.mismatches, found.first, found.low, found.high) == (3, (0,), (0,), (2,))
     assert (found.max_error, found.mean_error) == (0.0, 0.0)
+
+
+def test_two_weights_whose_values_cancel() -> None:
+    """Each weight is rounded: the error has the size of the values, and the reference that of their difference. A key
+    that is missed still shows."""
+    block_scales = torch.tensor([1.0, 0.125, 0.125, 0.125], dtype=torch.float64).repeat_interleave(128)
+    values = torch.randn(2, 512, generator=torch.Generator().manual_seed(0), dtype=torch.float64).clamp(-1, 1)
+    values *= block_scales / 4.5 / values.square().mean().sqrt()
+    values[:, 0] = torch.tensor([1.0, -1.0])
+    crest = float((values.abs().amax(1) / values.square().mean(1).sqrt()).max())
+    weights = torch.tensor([[1.0 + 0.99 * 2.0**-8, 1.0 - 0.99 * 2.0**-9]], dtype=torch.float64)
+    ref = weights @ values
+    found = weights.to(torch.bfloat16).double() @ values
+    furthest = weights * (1 + 0.95 * torch.tensor([[1.0, -1.0]]) * 2.0**-8) @ values
+    assert 7 < crest < 9
+    assert compare(found, ref, attention_tolerance("bfloat16", 2)).mismatches > 0
+    for rounded in (found, furthest):
+        assert compare(rounded, ref, attention_tolerance("bfloat16", 2, crest=crest)).mismatches == 0
+    missed = ref + torch.tensor([[0.2, 0.0]], dtype=torch.float64) @ values
+    assert compare(missed, ref, attention_tolerance("bfloat16", 2, crest=crest)).mismatches > 100

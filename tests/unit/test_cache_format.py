@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 import torch
 
 from cutegen.runtime.mla_decode.cache_format import CacheFormat
+from cutegen.runtime.mla_decode.inputs import crest_factor, draw_rows
 
 V32 = CacheFormat(latent_offset=0, scale_offset=512, scale_block=128, rope_offset=528, row_bytes=656)
 WHOLE = CacheFormat(latent_offset=0, scale_offset=0, scale_block=0, rope_offset=512, row_bytes=576)
@@ -110,3 +111,14 @@ def test_every_byte_is_read_without_a_scale() -> None:
 def test_one_scale_is_refused(scale: float | None) -> None:
     with pytest.raises(ValueError, match="one scale; pass a positive finite number"):
         WHOLE.pack(torch.ones(2, 576), scale)
+
+
+def test_the_crest_factor_is_that_of_what_is_drawn() -> None:
+    """A row's root mean square is drawn as well, so a single row may have a higher one."""
+    torch.manual_seed(3)
+    assert crest_factor(None) == 0.0
+    for form in (V32, WHOLE):
+        latent = form.unpack(draw_rows(form, (4000,), "cpu"))[..., :512].double()
+        rms = latent.square().mean(-1, keepdim=True).sqrt()
+        found = float((latent.abs() / rms).max())
+        assert 0.7 * crest_factor(form) < found < 1.5 * crest_factor(form)

@@ -10,7 +10,7 @@ from gemm_specs import bind_text
 
 from cutegen.epilogue import OPS, EpilogueProgram, parse_expression
 from cutegen.epilogue.derivative import differentiate, new_names, write
-from cutegen.epilogue.source import _TorchWriter
+from cutegen.epilogue.source import TorchWriter
 from cutegen.runtime import epilogue as reference
 from cutegen.runtime.autograd import NotDifferentiable
 
@@ -47,7 +47,7 @@ def compare(epilogue: str, *, positive: bool = False) -> None:
         values = {name: value.abs() + 0.1 for name, value in values.items()}
     grad = torch.randn(6, 10, dtype=torch.float64)
     tracked = {name: value.clone().requires_grad_() for name, value in values.items()}
-    d = run(_TorchWriter(program).lines, tracked)["d"]
+    d = run(TorchWriter(program).lines, tracked)["d"]
     expected = torch.autograd.grad(d, list(tracked.values()), grad, allow_unused=True)
     adjoints = differentiate(program, wanted, {"d": "grad"}, new_names([*values, "d", "x", "y", "grad"]))
     # As the spec of a gradient kernel has it: written, and read again.
@@ -56,7 +56,7 @@ def compare(epilogue: str, *, positive: bool = False) -> None:
     found: list[str] = []
     trees = {name: parse_expression(text, lambda *finding: found.append(str(finding))) for name, text in texts.items()}
     assert found == []
-    writer = _TorchWriter(program)
+    writer = TorchWriter(program)
     scope = run([f"{name} = {writer.text(tree)}" for name, tree in trees.items()], {**values, "grad": grad})
     for name, theirs in zip(wanted, expected):
         ours = scope.get(f"result_{name}", torch.zeros((), dtype=torch.float64))
@@ -104,6 +104,6 @@ def test_where_torch_puts_a_bound() -> None:
         adjoints = differentiate(program, ["acc"], {"d": "grad"}, new_names(["acc", "d", "grad"]))
         texts = {**adjoints.statements, "result": adjoints.results["acc", None]}
         acc = torch.full((6, 10), at, dtype=torch.float64)
-        writer = _TorchWriter(program)
+        writer = TorchWriter(program)
         lines = [f"{name} = {writer.text(expr)}" for name, expr in texts.items()]
         assert (run(lines, {"acc": acc, "grad": acc + 1})["result"] == acc + 1).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -104,6 +105,20 @@ def draw_rows(cache_format: Any, lead: tuple[int, ...], device: str, factor: flo
     latent = draw_bytes(LATENT_DIM)
     scales = torch.exp2(torch.empty(*lead, cache_format.scales, device=device).uniform_(*SCALE_RANGE)) * factor
     return cache_format.assemble(latent, scales, torch.randn(*lead, ROPE_DIM, device=device) * factor)
+
+
+def crest_factor(cache_format: Any) -> float:
+    """Of the latent parts of `draw_rows`: the largest value over the root mean square expected of a row. Where
+    blocks have a scale each, one of them may have all of its row's size. 0.0: drawn from N(0, 1), as the
+    tolerance assumes."""
+    import torch
+
+    if cache_format is None:
+        return 0.0
+    values = torch.arange(FINITE, dtype=torch.uint8).view(torch.float8_e4m3fn).double()
+    rms = values.square().mean().sqrt()
+    blocks = 1 if cache_format.per_tensor else cache_format.scales
+    return float(values.max() / rms) * math.sqrt(blocks)
 
 
 def _lengths(kind: str, batch: int, longest: int) -> list[int]:

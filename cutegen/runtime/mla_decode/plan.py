@@ -60,7 +60,15 @@ from cutegen.runtime.arguments import (
 )
 from cutegen.runtime.mla_decode.dispatch import MlaDispatch, make_scratch
 from cutegen.runtime.mla_decode.faults import find_later_faults, merge_single_head, rows_merge
-from cutegen.runtime.mla_decode.inputs import EQUAL, LATENT_DIM, ONE_SCALE, QUERY_DIM, Draw, draw_inputs
+from cutegen.runtime.mla_decode.inputs import (
+    EQUAL,
+    LATENT_DIM,
+    ONE_SCALE,
+    QUERY_DIM,
+    Draw,
+    crest_factor,
+    draw_inputs,
+)
 from cutegen.runtime.mla_decode.reference import attend
 from cutegen.runtime.mla_decode.tiling import (
     LEAST_SCALE,
@@ -162,7 +170,7 @@ class MlaPlan(MlaDispatch):
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         longest = max(1, self._longest(inputs))
         if output == 0:
-            return attention_tolerance(self.dtype, longest, reference)
+            return attention_tolerance(self.dtype, longest, reference, crest_factor(self.cache_format))
         return logsumexp_tolerance(longest, reference)
 
     def problem_dims(self, *inputs: Any) -> dict[str, int]:
