@@ -17,8 +17,8 @@ def _each(words: str, instead: str) -> dict[str, str]:
 
 COMMANDS: Mapping[str, str] = {
     **_each(
-        "profile ncu nsys trace",
-        "render the spec; then `python -m generated.NAME --prof_type ncu`, with its dims, prints the ncu command line",
+        "ncu nsys trace",
+        "`cutegen profile SPEC --shape m=..` runs a launch under Nsight Compute and reads its report",
     ),
     **_each(
         "export package deploy publish aot",

@@ -20,6 +20,7 @@ TMA_ALIGN = 16  # bytes: of global addresses and strides, and of a row of a box
 BOX_ALIGN = 128  # bytes: where in shared memory TMA may put a box
 ACCESS_BYTES = 16  # of the widest access of a thread
 PORTABLE_CLUSTER = 8  # CTAs
+SM_THREADS = 2048  # that an SM of compute capability 9.0 or 10.0 has room for
 # PTX ISA, setmaxnreg: the immediate is a multiple of 8 in [24, 256].
 SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX = 8, 24, 256
 

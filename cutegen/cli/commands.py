@@ -93,6 +93,14 @@ GROUPS: dict[str, dict[str, Entry]] = {
             "Benchmark kernels against other libraries, interleaved in one process.",
             ("cutegen bench specs/my_gemm.yaml -o new.json", "cutegen bench specs/my_gemm.yaml --compare old.json"),
         ),
+        "profile": Entry(
+            "cutegen.cli.profile:profile",
+            "Profile one launch with Nsight Compute: what is planned and what is measured, and what warps wait for.",
+            (
+                "cutegen profile specs/my_gemm.yaml --shape m=4096,n=4096,k=4096",
+                "cutegen profile old.yaml new.yaml --shape m=64,n=4096,k=4096",
+            ),
+        ),
         "tune": Entry(
             "cutegen.cli.tune:tune",
             "Measure candidates on the current GPU, and write what beats the default beyond the noise into the lock.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Any
 from cutegen.build.cubin import read_cubin
 from cutegen.build.facts import disassemble, find_nvdisasm
 from cutegen.diagnostics import CutegenError
+from cutegen.run.nvidia_tools import find_program
 from cutegen.runtime.cache import default_root
 from cutegen.runtime.compile import CUBIN
 from cutegen.runtime.temporary import temporary_folder
@@ -142,10 +142,8 @@ def read_tools(text: str) -> tuple[str, ...]:
 
 
 def find_sanitizer() -> str:
-    """The program; "" where there is none on the PATH, or in a CUDA toolkit at its usual place."""
-    homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
-    places = [os.environ.get("PATH", os.defpath), *(str(Path(home, "bin")) for home in homes if home)]
-    return shutil.which("compute-sanitizer", path=os.pathsep.join(places)) or ""
+    """The program; "" where there is none."""
+    return find_program("compute-sanitizer")
 
 
 def sanitize(tool: str, path: Path, name: str) -> ToolReport:

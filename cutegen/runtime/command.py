@@ -97,7 +97,7 @@ def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> i
         python = f"{sys.executable} -m {_package(plan)}"
         print(f"ncu --profile-from-start off --set full {python} {flags} --prof_type=ncu")
         return code
-    seconds = _time(
+    seconds = time_launches(
         kernel.launch_fn, values, options.iterations, plan.name if options.prof_type == "annotation" else ""
     )
     flops, moved = kernel.algorithmic_flops_bytes_fn()
@@ -124,7 +124,7 @@ def compare_outputs(plan: BasePlan, inputs: tuple[Any, ...], outputs: tuple[Any,
     return code
 
 
-def _time(launch: Any, values: tuple[Any, ...], iterations: int, label: str) -> float:
+def time_launches(launch: Any, values: tuple[Any, ...], iterations: int, label: str) -> float:
     """Seconds per launch: the median of five groups, after a warm-up of one group."""
     import torch
 

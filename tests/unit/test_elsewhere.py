@@ -54,7 +54,7 @@ def validate(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> s
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("profile", "there is no command `profile`; render the spec; then `python -m generated.NAME --prof_type ncu`"),
+        ("ncu", "there is no command `ncu`; `cutegen profile SPEC --shape m=..` runs a launch under Nsight Compute"),
         ("export", "there is no command `export`; `cutegen render SPEC --standalone` writes a package"),
         ("Init", "there is no command `Init`; `cutegen new gemm NAME` starts a spec"),
         ("clean", "there is no command `clean`; `cutegen cache prune` deletes compiled kernels"),
@@ -146,7 +146,7 @@ def test_an_fp8_cache_is_not_sent_in_a_circle(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("word", "said"),
     [("sm_120a", "Blackwell"), ("tf32", "TF32 WGMMA"), ("attention", "mla_decode"), ("softmax", "r: max(d, n)"),
-     ("profile", "--prof_type ncu")],
+     ("nsys", "`cutegen profile SPEC")],
 )  # fmt: skip
 def test_explain_answers_for_such_words(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 2

@@ -52,6 +52,7 @@ OPENERS = {
     "render/names_table.py": "part of the package",
     "render/standalone.py": "part of the package",
     "roots.py": "read_file itself",
+    "run/profiling.py": "code that runs",
     "run/sanitizer.py": "what the compiler writes, and new files",
     "run/subject.py": "code that runs",
     "runtime/bundled.py": "code that runs, and /proc/self/maps",

@@ -144,7 +144,7 @@ def test_a_machine_without_the_tool_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("cutegen.run.targets.probe_gpu", lambda arch: SimpleNamespace(reason=""))
-    monkeypatch.setattr(sanitizer.shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr("cutegen.run.nvidia_tools.shutil.which", lambda name, path=None: None)
     assert main(["check", PACKAGE, "--sanitize", "memcheck"]) == 2
     assert "not run: no compute-sanitizer on the PATH" in capsys.readouterr().out
 

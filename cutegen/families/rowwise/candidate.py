@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutegen.arch.architecture import Arch
 from cutegen.families.rowwise.problem import RowProblem
 
-WARP, SM_THREADS = 32, 2048
+WARP = 32
 HELD_BYTES = 32  # of a tensor's row that a thread has, where a CTA can be as wide: two loads on their way
 STREAMED_VECTORS = 2
 OWN_REGISTERS = 32  # of a thread, for addresses and totals

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cutegen.arch.architecture import Arch
+from cutegen.arch.architecture import SM_THREADS, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.decide import Choice
@@ -15,7 +15,6 @@ from cutegen.families.refusal import Objection, RuleBook
 from cutegen.families.resolved import ResolvedTiling
 from cutegen.families.rowwise.candidate import (
     HELD_BYTES,
-    SM_THREADS,
     STREAMED_VECTORS,
     WARP,
     Candidate,
