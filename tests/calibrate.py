@@ -5,7 +5,7 @@ they use and get right results with.
 
 CUTLASS is a checkout of https://github.com/NVIDIA/cutlass, whose examples run on hardware; none of them is part of this
 repository. Each kernel is compiled, executed in several orders of events, and compared with a product in float64. One
-that is not right in all orders adds no form.
+that is not right in all orders adds no form. --only with --write keeps the results of the other kernels.
 """
 
 from __future__ import annotations
@@ -138,9 +138,14 @@ KERNELS = [
     scaled("nvfp4 128x192, n 384", (128, 192), "e2m1", NV, shape=(384, 384, 512)),
     scaled("nvfp4 128x192, n 192", (128, 192), "e2m1", NV, shape=(384, 192, 512)),
     scaled("nvfp4 pair 256x256", (256, 256), "e2m1", NV, cluster=(2, 1)),
+    scaled("nvfp4 pair 256x128", (256, 128), "e2m1", NV, cluster=(2, 1)),
     scaled("mxfp4 128x128", (128, 128), "e2m1", MX),
+    scaled("mxfp4 pair 256x128", (256, 128), "e2m1", MX, cluster=(2, 1)),
     scaled("mxfp8 128x128", (128, 128), "e4m3", MX),
     scaled("mxfp8 pair 256x128", (256, 128), "e4m3", MX, cluster=(2, 1)),
+    scaled("mxfp8 pair 256x256", (256, 256), "e4m3", MX, cluster=(2, 1)),
+    scaled("mxfp8 e5m2 128x128", (128, 128), "e5m2", MX),
+    scaled("mxfp8 e5m2 pair 256x128", (256, 128), "e5m2", MX, cluster=(2, 1)),
     Public("sm120 bf16", f"{GEFORCE}/dense_gemm/dense_gemm.py", "Sm120GemmKernel",
            {"acc_dtype": "f32", "tile_shape_mnk": (128, 128, 64)}, arch="sm_120a", shape=(256, 256, 200)),
     Public("sm120 f16", f"{GEFORCE}/dense_gemm/dense_gemm.py", "Sm120GemmKernel",
@@ -331,16 +336,29 @@ def table_of(held: dict[str, Any]) -> str:
     return "\n".join([*head, *sorted({form for found in good for form in found["forms"]}), ""])
 
 
-def write(checkout: Path, orders: int, all_found: dict[str, dict[str, Any]]) -> None:
-    """The table, and the results that it is made from."""
+def origin_of(checkout: Path) -> str:
     commit = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True)
-    origin = commit.stdout.strip() or "of no known commit"
+    return commit.stdout.strip() or "of no known commit"
+
+
+def read_held(checkout: Path, orders: int) -> dict[str, Any]:
+    """Results of other kernels, by name, that new ones may be written with: of the same checkout and as many orders."""
+    held = json.loads(RESULTS.read_text(encoding="utf-8"))
+    if (held["cutlass"], held["orders"]) != (origin_of(checkout), orders):
+        raise SystemExit(f"{RESULTS.name} is of CUTLASS {held['cutlass']} in {held['orders']} orders: leave out --only")
+    return held["kernels"]
+
+
+def write(checkout: Path, orders: int, all_found: dict[str, dict[str, Any]], before: dict[str, Any]) -> None:
+    """The table, and the results that it is made from. before: results that are held, of which those found take the
+    place."""
     archs = {public.name: public.arch for public in KERNELS}
-    kernels = {
+    found = {
         name: {"arch": archs[name], **{key: value for key, value in found.items() if key != "seconds"}}
         for name, found in all_found.items()
     }
-    held = {"cutlass": origin, "orders": orders, "kernels": kernels}
+    kernels = {name: known for name in archs if (known := found.get(name) or before.get(name))}
+    held = {"cutlass": origin_of(checkout), "orders": orders, "kernels": kernels}
     RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
     TABLE.write_text(table_of(held), encoding="utf-8")
 
@@ -359,8 +377,7 @@ def main(arguments: list[str]) -> int:
         public = next(p for p in KERNELS if p.name == given.one)
         print(json.dumps(execute(given.cutlass, public, given.orders)))
         return 0
-    if given.write and given.only:
-        parser.error("--write takes all kernels: leave out --only")
+    before = read_held(given.cutlass, given.orders) if given.write and given.only else {}
     all_found = {}
     for public, found in results(given.cutlass, [p for p in KERNELS if given.only in p.name], given.orders):
         all_found[public.name] = found
@@ -368,7 +385,7 @@ def main(arguments: list[str]) -> int:
         print(f"{public.name}: {'right' if right(found) else said} ({found['seconds']} s)", flush=True)
     print(f"{sum(map(right, all_found.values()))} of {len(all_found)} are right")
     if given.write:
-        write(given.cutlass, given.orders, all_found)
+        write(given.cutlass, given.orders, all_found, before)
     return 0
 
 

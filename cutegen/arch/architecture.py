@@ -52,9 +52,9 @@ class Opcodes:
     same from sm_90 on.
 
     mma_wait: for groups of MMAs. tma_load, tma_store, tma_add: of tensors. pdl_wait, pdl_trigger: of programmatic
-    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. atomics: on global memory.
-    wide_load, wide_store: of 16 bytes of it. memory:
-    up to the first dot, what accesses global memory (LD and ST any memory).
+    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. scale_copy: from shared to tensor
+    memory. atomics: on global memory. wide_load, wide_store: of 16 bytes of it. memory: up to the first dot, what
+    accesses global memory (LD and ST any memory).
     """
 
     mma_wait: str = ""
@@ -65,6 +65,7 @@ class Opcodes:
     pdl_trigger: str = "PREEXIT"
     mbarrier_init: str = "SYNCS.EXCH.64"
     cluster_store: str = "STAS.128"
+    scale_copy: str = "UTCCP"
     atomics: tuple[str, ...] = ("ATOMG", "REDG")
     wide_load: str = "LDG.E.128"
     wide_store: str = "STG.E.128"
@@ -80,8 +81,9 @@ class Arch:
 
     smem_bytes: dynamic shared memory one CTA may allocate. registers: 32-bit registers per CTA. max_threads: per CTA.
     mma: the tensor-core instruction; mma_m, mma_n, mma_k_bytes: rows of one instruction, (smallest, largest, step) of
-    its columns, bytes of its K extent. mmas: its kinds by the dtypes of A and B. tensor_memory: columns that a CTA has,
-    of 128 lanes of 32 bits, for sums of products; 0: sums are in registers.
+    its columns, bytes of its K extent. mmas: its kinds by the dtypes of A and B. scaled_mmas: kinds that multiply by
+    scales of blocks along k, by those dtypes and (dtype of scales, elements of k that share one). tensor_memory:
+    columns that a CTA has, of 128 lanes of 32 bits, for sums of products; 0: sums are in registers.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Arch:
     mma_n: tuple[int, int, int]
     mma_k_bytes: int
     mmas: Mapping[tuple[str, str], Mma] = field(default_factory=dict, compare=False, repr=False)
+    scaled_mmas: Mapping[tuple[str, str, tuple[str, int]], Mma] = field(default_factory=dict, compare=False, repr=False)
     tensor_memory: int = 0
     opcodes: Opcodes = field(default=Opcodes(), compare=False, repr=False)
 
@@ -100,6 +103,10 @@ class Arch:
     def folder(self) -> str:
         """What folders of templates for it are called, such as sm90."""
         return self.name.replace("_", "").rstrip("af")
+
+    def find_mma(self, a: DType, b: DType, scale: tuple[str, int] | None = None) -> Mma | None:
+        """The kind that multiplies these dtypes, by scales where there are some; None: there is none."""
+        return self.scaled_mmas.get((a.name, b.name, scale)) if scale else self.mmas.get((a.name, b.name))
 
     def mma_k(self, dtype: DType) -> int:
         """Elements that one MMA contracts."""

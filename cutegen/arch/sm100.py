@@ -1,7 +1,7 @@
 """Blackwell of data centers: B200, GB200. Kernels for it were compiled and executed on the CPU, not yet on hardware.
 
 Sources: CUDA C++ Programming Guide, "Compute Capabilities"; PTX ISA, tcgen05.mma: .kind::f16, .kind::f8f6f4, .kind::i8,
-which read M- and N-major operands of each.
+which read M- and N-major operands of each; .kind::mxf8f6f4, block-scaled, with ue8m0 scales of 32 elements.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from cutegen.dtypes import DTYPES
 _HALF = Mma("MmaF16BF16Op", True, "UTCHMMA", DTYPES["f32"], k_major_only=False, rounds=False)
 _FP8 = Mma("MmaF8F6F4Op", False, "UTCQMMA", DTYPES["f32"], k_major_only=False, rounds=False)
 _INT8 = Mma("MmaI8Op", True, "UTCIMMA", DTYPES["i32"], k_major_only=False, rounds=False, takes_sum=False)
+_MXFP8 = Mma("MmaMXF8F6F4Op", False, "UTCQMMA", DTYPES["f32"], k_major_only=True, rounds=False, takes_sum=False)
 
 SM_100A = Arch(
     name="sm_100a",
@@ -28,5 +29,6 @@ SM_100A = Arch(
         **{(a, b): _FP8 for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
         ("i8", "i8"): _INT8,
     },
+    scaled_mmas={(a, b, ("e8m0", 32)): _MXFP8 for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
     tensor_memory=512,
 )

@@ -67,6 +67,10 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         yield _mma(plan, facts)
         if ops.mma_wait:
             yield _waits(plan, facts)
+    if plan.scale_copies:
+        found = facts.count(ops.scale_copy)
+        meaning = "scales of a k tile do not reach tensor memory by the planned copies"
+        yield Check("scale-copy", str(plan.scale_copies), str(found), found == plan.scale_copies, meaning)
     if plan.tma_loads:
         yield _present("tma-load", facts.count(ops.tma_load), plan.tma_loads, "operands are not loaded by TMA")
     if plan.multicast:

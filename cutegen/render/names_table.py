@@ -26,7 +26,7 @@ KINDS = {"i": "input", "o": "output", "u": "updated", "l": "local", "d": "dim", 
 FUNCTION = "zqs_probe_qz"  # the name of a probe
 _MADE = re.compile(r"(z|Z)q([ioulds])_\w+?_qz")  # Z of what is made of a name's stem
 _BUILTINS = frozenset(dir(builtins))
-_DIVISOR = re.compile(r"/\s*([0-9]+)")
+_DIVISOR = re.compile(r"(?<=_over_)[0-9]+")  # of a dim, of the spec or of what it lies in
 Scopes = dict[str, set[str]]
 
 
@@ -73,7 +73,6 @@ def collect(probes: Iterable[Resolution]) -> Scopes:
 def render_scopes(probe: Resolution) -> Iterator[tuple[str, set[str]]]:
     """The scopes of the modules that a spec renders to."""
     package = render_package(probe.resolved)
-    numbers = set(_DIVISOR.findall(probe.document.text))
     # Which tilings have modules is for the cost model to say; no function is named as one: function_problem. Modules of
     # one tiling without some inputs must differ.
     modules = {Path(file).stem for file in package.files}
@@ -84,19 +83,16 @@ def render_scopes(probe: Resolution) -> Iterator[tuple[str, set[str]]]:
             # Refused where it is an operand of a call with new results: made_names.check_call_names.
             names -= {"out"} if module == "__init__" else set()
             names |= modules if (file, scope) == ("__init__.py", "module") else set()
-            seen = {_generalise(name, numbers) for name in names if not name.startswith("_")}
+            seen = {_generalise(name) for name in names if not name.startswith("_")}
             # Methods are not functions.
             yield f"{module}: {scope}", seen if scope[0].islower() or "." in scope else seen - {"{op}"}
 
 
-def _generalise(name: str, numbers: Iterable[str]) -> str:
+def _generalise(name: str) -> str:
     if name in FUNCTIONS:
         return "{op}"
     made = _MADE.sub(lambda match: f"{{{KINDS[match[2]].title() if match[1] == 'Z' else KINDS[match[2]]}}}", name)
-    if "{dim}" in made:
-        for number in numbers:
-            made = re.sub(rf"(?<![0-9]){number}(?![0-9])", "{number}", made)
-    return made
+    return _DIVISOR.sub("{number}", made) if "{dim}" in made else made
 
 
 def _scopes(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:

@@ -21,7 +21,7 @@ class TensorArg:
     """One tensor argument.
 
     dtype: its attribute name in torch, such as "bfloat16". dims: one dim per torch axis, its name, or a part of it as
-    in "n/2" or "ceil(k/128)"; () is a device scalar.
+    in "n/2" or "ceil(k/128)", or a number, as "512"; () is a device scalar.
     contiguous: the torch axis whose stride is 1 (None for a device scalar). align: bytes that the data pointer and
     every other stride must be a multiple of (16 for a TMA tensor, the element size for a plainly loaded one).
     multiple: the extent of the contiguous axis must be a multiple of this many elements. axes: torch axes in kernel
@@ -45,6 +45,11 @@ class TensorArg:
 
     def text(self) -> str:
         return f"{self.dtype}[{', '.join(self.dims)}]"
+
+    @property
+    def named(self) -> tuple[tuple[int, str], ...]:
+        """(axis, dim) of those that are no numbers."""
+        return tuple((axis, dim) for axis, dim in enumerate(self.dims) if not dim.isdigit())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,8 @@ def slack(dim: str) -> int:
 
 def extent_of(dim: str, dims: Dims) -> int:
     """The extent of a dim, or of a part of one. ValueError: the part is not whole."""
+    if dim.isdigit():
+        return int(dim)
     name, divisor = divided(dim)
     if dims[name] % divisor and not slack(dim):
         raise ValueError(f"{name} is {dims[name]}; {dim} needs a multiple of {divisor}")
@@ -183,9 +190,9 @@ def bind_dims(declared: Mapping[str, Extent], args: Sequence[Argument], values: 
     dims = {d: extent for d, extent in declared.items() if isinstance(extent, int)}
     for arg, value in zip(args, values, strict=True):
         if isinstance(arg, TensorArg) and not is_omitted(arg, value):
-            for dim, extent in zip(arg.dims, value.shape):
-                if divided(dim)[1] == 1:
-                    dims.setdefault(dim, extent)
+            for axis, dim in arg.named:
+                if divided(dim)[1] == 1 and axis < len(value.shape):
+                    dims.setdefault(dim, value.shape[axis])
     return dims
 
 
@@ -223,6 +230,8 @@ class Fault:
     text: str
 
 
+# What to do where the last dim is a number: the tensor has chunks of scales.
+PACK = "pass pack_scales({0}) of cutegen.runtime.gemm.scale_packing; what torch has packed, as a view of that shape"
 # Instead of a remedy that makes a copy, for what a launch writes.
 ALLOCATE = "allocate it so; the kernel writes it, and a copy would be lost"
 
@@ -247,9 +256,9 @@ def find_faults(
     place = None
     for arg, value in zip(args, values):  # wholes come before their parts, whatever the order of arguments
         if isinstance(arg, TensorArg) and isinstance(value, torch.Tensor) and value.dim() == len(arg.dims):
-            for dim, extent in zip(arg.dims, value.shape):
+            for axis, dim in arg.named:
                 if divided(dim)[1] == 1:
-                    bound.setdefault(dim, (extent, arg.name))
+                    bound.setdefault(dim, (value.shape[axis], arg.name))
     for arg, value in zip(args, values):
         if is_omitted(arg, value):
             continue
@@ -288,6 +297,8 @@ def _tensor_faults(
         cast = f"pass {arg.name}.to(torch.{arg.dtype})"
         if (value.element_size(), _bytes(arg.dtype)) == (1, 2):
             cast = "dequantise it first, as a cast knows no scales"
+        elif len(arg.named) < len(arg.dims) and value.element_size() == _bytes(arg.dtype):
+            cast = f"pass {arg.name}.view(torch.{arg.dtype}), if it has the bytes of scales"
         elif arg.dtype == "uint8":  # bytes of a format, no numbers
             cast = (
                 f"pass {arg.name}.view(torch.uint8)" if value.element_size() == 1 else "write it by `pack` of the plan"
@@ -308,9 +319,16 @@ def _tensor_faults(
         said = f"has shape {tuple(value.shape)} of rank {value.dim()}, needs {arg.text()} of rank {len(arg.dims)}"
         units = [axis for axis, extent in enumerate(value.shape) if extent == 1]
         spare = value.dim() == len(arg.dims) + 1 and len(units) == 1
-        yield fault(f"{said}: pass {arg.name}.squeeze({units[0]})" if spare else said)
+        if len(arg.named) < len(arg.dims):
+            yield fault(f"{said}: {PACK.format(arg.name)}")
+        else:
+            yield fault(f"{said}: pass {arg.name}.squeeze({units[0]})" if spare else said)
         return
     for axis, (dim, extent) in enumerate(zip(arg.dims, value.shape)):
+        if dim.isdigit():
+            if extent != int(dim):
+                yield fault(f"shape[{axis}] is {extent}, needs {arg.text()}")
+            continue
         name, divisor = divided(dim)
         if extent > MAX_EXTENT:
             yield fault(f"shape[{axis}] ({dim}) is {extent}, more than kernels count ({MAX_EXTENT}): split the call")

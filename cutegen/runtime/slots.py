@@ -18,7 +18,7 @@ def find_dims(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tup
     """(dim, argument, axis) where the extent of each dim that is not constant can be read."""
     found: dict[str, tuple[str, int, int]] = {}
     for i, arg in enumerate(args):
-        for axis, dim in enumerate(arg.dims if isinstance(arg, TensorArg) and not arg.optional else ()):
+        for axis, dim in arg.named if isinstance(arg, TensorArg) and not arg.optional else ():
             if not isinstance(dims[divided(dim)[0]], int) and divided(dim)[1] == 1:
                 found.setdefault(dim, (dim, i, axis))
     return tuple(found.values())
@@ -29,7 +29,7 @@ def find_constants(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tupl
     that fit in a tile, and takes any."""
     found: dict[str, tuple[int, int, int]] = {}
     for i, arg in enumerate(args):
-        for axis, dim in enumerate(arg.dims if isinstance(arg, TensorArg) and not arg.optional else ()):
+        for axis, dim in arg.named if isinstance(arg, TensorArg) and not arg.optional else ():
             name, divisor = divided(dim)
             if isinstance(value := dims[name], int):
                 found.setdefault(dim, (i, axis, (value + slack(dim)) // divisor))

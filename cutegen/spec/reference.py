@@ -52,8 +52,8 @@ spec, is refused: `stream`, or `tma_atom_D` next to `d`.
 | `f32` | a number, passed by value |
 | `bf16[n]?` | may be None in a call |
 
-Element types: {", ".join(f"`{name}`" for name in DTYPES)}; no tensor of a kernel is `e8m0`
-yet. A dim is a name, an integer, `x/c` (exact) or `ceil(x/c)`, c a positive integer.
+Element types: {", ".join(f"`{name}`" for name in DTYPES)}; of `e8m0` are scales alone.
+A dim is a name, an integer, `x/c` (exact) or `ceil(x/c)`, c a positive integer.
 `{{a: bf16[m, k]}}` on one line needs quotes, `{{a: "bf16[m, k]"}}`, because brackets are lists inside `{{ }}`.
 """
 

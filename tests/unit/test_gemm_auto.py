@@ -28,9 +28,9 @@ from gemm_specs import (
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.auto import REGISTERS, Choice, candidates, choose
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.cores import CLUSTERS, CORES
 from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, traffic
 from cutegen.families.gemm.form_rules import CONSUMERS
+from cutegen.families.gemm.lowering.sm90.cores import CLUSTERS, CORES
 from cutegen.families.gemm.rules import refusals
 from cutegen.runtime.gemm.cost_model import CONSTANTS
 

@@ -327,7 +327,7 @@ def test_every_rule_has_a_case() -> None:
     rules = set()
     for predicate in (*BOOK.form, *BOOK.fit):
         of = inspect.getclosurevars(predicate).nonlocals
-        rules |= set() if of["only"] == "sm_100a" else {of["rule"].id}  # those: test_sm100_gemm.py
+        rules |= set() if of["only"] == "sm_100a" else {of["rule"].id}  # test_sm100_gemm, test_packed_scales
     assert rules == {case[0] for case in CASES}
 
 

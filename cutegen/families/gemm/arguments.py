@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,8 +11,9 @@ from cutegen.dtypes import DTYPES, DType
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.placement import HALF, elements_per_step
-from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, ProblemDim
+from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand, PackedScale, ProblemDim
 from cutegen.runtime.arguments import TensorArg
+from cutegen.runtime.gemm.scale_packing import BLOCKS, CHUNK, ROWS
 
 _ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
 
@@ -66,7 +68,7 @@ class TensorShape:
 
     @property
     def text(self) -> str:
-        dims = ", ".join(d.name if d.value is None else f"{d.name}={d.value}" for d in self.dims)
+        dims = ", ".join(d.name if d.value is None or d.name.isdigit() else f"{d.name}={d.value}" for d in self.dims)
         at = f"@{self.dims[self.contiguous].name}" if self.contiguous not in (None, len(self.dims) - 1) else ""
         return f"{self.name}: {self.dtype}[{dims}]{at}"
 
@@ -82,6 +84,8 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         shapes.append(_scale_shape(problem, problem.a_scale, problem.m))
     if problem.b_scale:
         shapes.append(_scale_shape(problem, problem.b_scale, problem.n))
+    sides = ((problem.a_packed, problem.m), (problem.b_packed, problem.n))
+    shapes += [_packed_shape(problem, s, rows) for s, rows in sides if s]
     for o in program.operands:
         if o.kind != "host_scalar" and not o.updates:
             shapes.append(shape(o, _ROLES.get(o.kind, o.present), o.inner or o.major, tma=o.kind == "tile"))
@@ -122,6 +126,8 @@ def _shape(
     step = 1
     if tma and not isinstance(t, BlockOutput | Reduction):
         step = elements_per_step(t, paired) // (HALF if half and t.major == paired else 1)
+    if isinstance(t, MatrixOperand):
+        step = math.lcm(step, *(s.block for s in problem.packed_scales))
     return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
 
 
@@ -136,6 +142,14 @@ def _scale_shape(problem: GemmProblem, s: BlockScale, rows: ProblemDim) -> Tenso
         steps = tuple(HALF if axis == s.axes[0] else 1 for axis in range(len(dims)))
     by_tma = s.by_row and not named
     return TensorShape(s.name, s.dtype, dims, s.axes[s.k_major], (), by_tma, 1, steps=steps)
+
+
+def _packed_shape(problem: GemmProblem, s: PackedScale, rows: ProblemDim) -> TensorShape:
+    """As `pack_scales` makes it: chunks of scales of 128 rows and 4 blocks of k."""
+    chunk = ProblemDim(str(CHUNK), CHUNK, CHUNK, CHUNK)
+    dims = (rows.over(ROWS, up=True), problem.k.over(BLOCKS * s.block, up=True), chunk)
+    batch = (problem.batch,) if problem.batch and s.batched else ()
+    return TensorShape(s.name, s.dtype, (*batch, *dims), len(batch) + 2, (), True, TMA_ALIGN // s.dtype.bytes)
 
 
 def formula(problem: GemmProblem) -> str:

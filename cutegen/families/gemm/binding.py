@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from cutegen.arch import ARCHS
+from cutegen.arch import ARCHS, Mma
 from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.epilogue import (
     BlockOutput,
@@ -31,6 +31,7 @@ from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.features.block_scales.placing import check_halves, place_block_scales
 from cutegen.families.gemm.features.gather.operand import see_gathered
 from cutegen.families.gemm.features.groups.section import Grouping
+from cutegen.families.gemm.features.packed_scales.operand_scales import place_packed, refuse_packed
 from cutegen.families.gemm.made_names import check_call_names, check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
 from cutegen.families.gemm.omission import MAX_OPTIONAL
@@ -98,8 +99,11 @@ class Binder:
         if batch and groups:
             batch = grouping.bound_count(batch)
         a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
-        placement.check_mma(a, b, ARCHS[self.spec.arch])
-        self.check_accumulator(a, b)
+        packed = tuple(s for s in mainloop.scales if s.packed and s.name not in refused)
+        a_packed, b_packed = place_packed(packed, self.tensors, roles, k, self.refuse_mainloop)
+        mma = ARCHS[self.spec.arch].find_mma(a.dtype, b.dtype, a_packed and a_packed.kind)
+        placement.check_mma(a, b, mma)
+        self.check_accumulator(a, b, mma)
         extents = {"m": m, "n": n, "k": k}
         fitting = replace(written, inputs=tuple(name for name in written.inputs if name not in refused))
         program = self.program(fitting, placement, roles, extents, (a, b))
@@ -110,7 +114,7 @@ class Binder:
         if groups:
             grouping.check_outputs(program.outputs, groups)
             self.check_group_epilogue(program, roles)
-        along_k = tuple(s for s in mainloop.scales if s.blocked and s.name not in refused)
+        along_k = tuple(s for s in mainloop.scales if s.blocked and not s.packed and s.name not in refused)
         a_scale, b_scale = place_block_scales(along_k, self.tensors, roles, extents, self.refuse_mainloop)
         if b_scale and program.pairing == "concatenated":
             span = next(s.span for s in along_k if s.name == b_scale.name)
@@ -132,6 +136,7 @@ class Binder:
             a_scale=a_scale, b_scale=b_scale, aliases=aliases,
             optional=optional, gather=gather,
             ready=tuple(t.name for t in (a, b) if t.name in self.spec.pdl.ready),
+            a_packed=a_packed, b_packed=b_packed,
         )  # fmt: skip
 
     def program(
@@ -244,8 +249,8 @@ class Binder:
                 remedy = f"reduce {roles.n}, or reduce in the next kernel"
                 self.report(rules.NOT_YET_SUPPORTED, ("epilogue", r.name), said, remedy, key=True)
 
-    def check_accumulator(self, a: MatrixOperand, b: MatrixOperand) -> None:
-        mma, written = ARCHS[self.spec.arch].mmas.get((a.dtype.name, b.dtype.name)), self.spec.accumulate.dtype
+    def check_accumulator(self, a: MatrixOperand, b: MatrixOperand, mma: Mma | None) -> None:
+        written = self.spec.accumulate.dtype
         if mma and written not in ("auto", mma.accumulator.name):
             said = f"{a.dtype} @ {b.dtype} is summed in {mma.accumulator}, not in {written}"
             self.report(rules.ACCUMULATOR, ("accumulate", "dtype"), said, f"write {mma.accumulator}, or leave it out")
@@ -271,11 +276,16 @@ class Binder:
 
     def check_scales(self, mainloop: Mainloop, roles: Roles) -> set[str]:
         """Names of the scales with a finding."""
-        refused, mma_k = set(), ARCHS[self.spec.arch].mma_k_bytes
+        refused, arch = set(), ARCHS[self.spec.arch]
         for scale in mainloop.scales:
             operand = mainloop.operands[scale.side]
             decl, own = self.tensors[scale.name], self.gathered_rows
-            if found := refuse_scale(scale, decl, self.tensors[operand], operand, roles, own, mma_k):
+            found = (
+                refuse_packed(scale, mainloop, self.tensors, roles, arch)
+                if scale.packed
+                else refuse_scale(scale, decl, self.tensors[operand], operand, roles, own, arch.mma_k_bytes)
+            )
+            if found:
                 self.refuse_mainloop(rules.SCALE, scale.span, *found)
                 refused.add(scale.name)
         return refused

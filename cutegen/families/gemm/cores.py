@@ -13,37 +13,12 @@ from cutegen.families.gemm.candidate import NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
 from cutegen.families.gemm.features.feature_list import FEATURES, as_multiplied, ctas_per_tile
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
-from cutegen.families.gemm.lowering.sm100 import cores as pair_cores
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT
 from cutegen.runtime.gemm.pieces import SWIZZLE_ROWS
 
-# (schedule, consumers, tile, reason), best first where no shape is known. Tile k is in 16-bit elements: 128 bytes.
-CORES: tuple[tuple[str, int, tuple[int, int, int], str], ...] = (
-    ("cooperative", 2, (128, 256, 64), "the most FLOPs per byte of SMEM traffic that the registers hold"),
-    ("cooperative", 2, (256, 128, 64), "as many FLOPs per byte loaded as 128 x 256, with narrow columns"),
-    (
-        "pingpong",
-        2,
-        (128, 192, 64),
-        "a wide pingpong tile: one warpgroup stores while the other computes",
-    ),
-    ("pingpong", 2, (128, 128, 64), "a square pingpong tile"),
-    ("pingpong", 2, (64, 256, 64), "a flat pingpong tile"),
-    ("cooperative", 2, (128, 128, 64), "a square tile for two warpgroups"),
-    ("cooperative", 3, (192, 192, 64), "three warpgroups share a tile of B"),
-    ("cooperative", 1, (64, 256, 64), "one warpgroup with few rows"),
-    ("cooperative", 1, (64, 128, 64), "one warpgroup with few rows and columns"),
-    ("pingpong", 2, (64, 128, 64), "a small pingpong tile"),
-    ("cooperative", 2, (256, 96, 64), "the most columns beside 256 rows that leave registers for a part to promote"),
-    (
-        "cooperative",
-        2,
-        (256, 64, 64),
-        "256 rows beside a part to promote, with columns that divide an alignment of 128",
-    ),
-)
 # Where a shape is known the cost model ranks these as well: (schedule, consumers, tile m), each with every tile n.
 GRID = (
     ("cooperative", 2, 128),
@@ -54,11 +29,6 @@ GRID = (
     ("cooperative", 1, 128),
     ("cooperative", 1, 64),
 )
-CLUSTERS = {
-    (2, 1): "two CTAs along m share each tile of B",
-    (1, 2): "two CTAs along n share each tile of A",
-    (1, 1): "no cluster",
-}
 # For known shapes, where L2 would give the same rows to each of three or four tiles: 8% less time at 312, 3840, 15360.
 # WIDE_AREA: elements of the smallest tile that they were the best with.
 WIDE_AREA = 64 * 96
@@ -121,8 +91,9 @@ def _list_cores(
     seen: set[Core] = set()
     for swap_ab in (False, True) if shapes or wide or aligned else (False,):
         # Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own.
-        proposed = pair_cores.CORES if problem.target.tensor_memory else CORES
-        cores = sorted(proposed, key=lambda core: problem.promotable and core[0] == "pingpong")
+        cores = sorted(
+            lowering_of(problem).list_cores(problem), key=lambda core: problem.promotable and core[0] == "pingpong"
+        )
         if shapes:
             columns = (*range(high, FINE_N, -2 * step), *range(FINE_N, low - 1, -step if swap_ab else -2 * step))
             depths = {n: tuple(k for k, most in DEPTHS.items() if n <= most) for n in columns}
@@ -157,13 +128,12 @@ def _aligned_cores(problem: GemmProblem) -> list[tuple[str, int, tuple[int, int,
 def _clusters(
     problem: GemmProblem, swap_ab: bool, tile: tuple[int, int, int] | None
 ) -> list[tuple[tuple[int, int], str]]:
-    """CLUSTERS; where rows fall into groups, those along the rows last: a CTA past the end of a group has no work.
-    Where TMA does not load the rows, none along the other dim: its CTAs would share what each copies. tile: of a core
-    for known shapes, which may have wide clusters too."""
+    """Those of the architecture; where rows fall into groups, those along the rows last: a CTA past the end of a group
+    has no work. Where TMA does not load the rows, none along the other dim: its CTAs would share what each copies.
+    tile: of a core for known shapes, which may have wide clusters too."""
     along_rows = 1 if swap_ab else 0
-    if problem.target.tensor_memory:
-        return [*pair_cores.CLUSTERS.items()]
-    found = [item for item in CLUSTERS.items() if len(problem.by_tma) > 1 or item[0][1 - along_rows] == 1]
+    lowering = lowering_of(problem)
+    found = [item for item in lowering.clusters.items() if len(problem.by_tma) > 1 or item[0][1 - along_rows] == 1]
     if tile and problem.groups is None and len(problem.by_tma) > 1:
         found += [item for item in WIDE_CLUSTERS.items() if _shares(problem, swap_ab, tile, item[0])]
     return sorted(found, key=lambda item: problem.groups is not None and item[0][along_rows] > 1)

@@ -18,6 +18,7 @@ EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 # registers for 32 columns at once: of 70 kernels with reductions and tiles of 128 x 160 and 128 x 192 for one warpgroup
 # 14 spilled, up to 260 bytes; with 16 columns 6, up to 44. With three reductions 128 were too many as well.
 CROWDED_ACCUMULATORS, CROWDED_BY_THREE = 128, 64
+COLUMN_BYTES = 128  # of scales in a column of tensor memory: of 32 lanes, which the others repeat
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
 QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
 
@@ -147,17 +148,18 @@ def cuts(problem: GemmProblem, c: Candidate) -> tuple[bool, bool]:
 
 
 def slot_bytes(problem: GemmProblem, c: Candidate) -> int:
-    """Bytes of one slot of the ring of A and B, and of its scales."""
+    """Bytes of one slot of the ring of A and B, and of their scales."""
     tile_m, tile_n, tile_k = c.tile
     operands = tile_m * problem.a.dtype.bytes + tile_n // c.mma_ctas * problem.b.dtype.bytes
-    return operands * tile_k + scale_bytes(problem, c)
+    return operands * tile_k + scale_bytes(problem, c) + sum(packed_bytes(problem, c))
 
 
 def tma_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Those that TMA writes."""
     rows = ((problem.a, c.tile[0]), (problem.b, c.tile[1] // c.mma_ctas))
     operands = sum(extent * t.dtype.bytes for t, extent in rows if t in problem.by_tma)
-    return operands * c.tile[2] + (0 if problem.gathers_row_scale else scale_bytes(problem, c))
+    scales = (0 if problem.gathers_row_scale else scale_bytes(problem, c)) + sum(packed_bytes(problem, c))
+    return operands * c.tile[2] + scales
 
 
 def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
@@ -166,6 +168,12 @@ def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
         return 0, 0
     scale, side = problem.row_scale
     return c.tile["mn".index(side)], c.tile[2] // scale.depth
+
+
+def packed_bytes(problem: GemmProblem, c: Candidate) -> tuple[int, ...]:
+    """Bytes of scales of A and of B in one slot of the ring of A and B: of its rows, and of all columns of its tile,
+    which each CTA of a pair has; () without such scales."""
+    return tuple(rows * c.tile[2] // s.block * s.dtype.bytes for s, rows in zip(problem.packed_scales, c.tile))
 
 
 def scale_bytes(problem: GemmProblem, c: Candidate) -> int:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 from cutegen.arch import ARCHS, DEVICES
-from cutegen.arch.architecture import WARPGROUP_THREADS
 from cutegen.epilogue import Operand, Output
 from cutegen.families.explanation import (
     Extent,
@@ -28,6 +27,7 @@ from cutegen.families.gemm.cost_model import Shape, describe_work, estimate, tra
 from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.features.feature import of_each_batch
 from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile, describe_features
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import estimate_seconds, explain_ranking, rank_picks
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
@@ -61,7 +61,7 @@ def explain(resolved: ResolvedGemm, shape: Mapping[str, int] | None) -> tuple[Se
     if len(resolved.tilings) > 1:
         sections.append(_dispatch(resolved))
     several = f", {shown.name}" * (len(resolved.tilings) > 1)
-    of_arch = (partial(explain_smem, resolved.arch), partial(_registers, resolved))
+    of_arch = (partial(explain_smem, resolved.arch), _sums)
     for make in (explain_roles, explain_pipelines, explain_barriers, explain_waits, *of_arch):
         sections += [replace(section, title=section.title + several) for section in of_each([shown], make)]
     if shown.candidate.dynamic or any(feature.explain(shown.candidate) for feature in FEATURES):
@@ -146,31 +146,8 @@ def _matrix(p: GemmProblem, o: MatrixOperand, free: str) -> tuple[str, ...]:
     return o.name, str(o.dtype), f"({rows}, {p.k.name}), {o.major.upper()}-major" + of_each_batch(p, o.batched)
 
 
-def _registers(resolved: ResolvedGemm, tiling: ResolvedGemmTiling) -> Section:
-    c, arch = tiling.candidate, ARCHS[resolved.arch]
-    d = derive(tiling.problem, tiling.framed)
-    launch = arch.launch_registers(d.threads)
-    used = WARPGROUP_THREADS * (c.producer_registers + c.consumers * c.consumer_registers)
-    rest = c.consumer_registers - d.accumulator_registers
-    if arch.tensor_memory:
-        n = tiling.numbers
-        return Section(
-            "Tensor memory",
-            (
-                f"{n.accumulators} x {c.tile[1]} of {n.tmem_columns} columns allocated, "
-                f"of {arch.tensor_memory} that there are",
-                f"registers: {launch} a thread, as launched; an epilogue thread has {d.accumulator_registers} sums at "
-                "once",
-            ),
-        )
-    return Section(
-        "Registers",
-        (
-            f"a consumer thread: {d.accumulator_registers} accumulators + {rest} for the rest = {c.consumer_registers}",
-            f"the CTA: {WARPGROUP_THREADS} x ({c.producer_registers} + {c.consumers} x {c.consumer_registers}) "
-            f"= {used} of the {launch * d.threads} it is launched with",
-        ),
-    )
+def _sums(tiling: ResolvedGemmTiling) -> Section:
+    return Section(*lowering_of(tiling.problem).explain_sums(tiling, derive(tiling.problem, tiling.framed)))
 
 
 def _shape(

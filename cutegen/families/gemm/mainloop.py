@@ -3,7 +3,7 @@ scales are those of the rows of the product, `(a[rows] * sa) @ b`, or are gather
 
 The dims of a scale decide what becomes of it. A scalar, and one value per row (or batch index), factor out of the sum
 over k: the epilogue multiplies the accumulator by them. One value per block along k does not: it multiplies the sum of
-that block when f32 registers take it from the tensor core.
+that block when f32 registers take it from the tensor core; or, of 8 bits, the tensor core multiplies by it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
     from cutegen.spec.dims import Dim
 
 
+PACKED_BITS = 8  # of scales by which the tensor core multiplies
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A factor of one operand. side: 0 of the left one, 1 of the right one. blocked: it varies along k. gathered: it
-    has the rows that the operand has, of which an index names those of the product."""
+    """A factor of one operand. side: 0 of the left one, 1 of the right one. blocked: it varies along k. packed: it has
+    8 bits. gathered: it has the rows that the operand has, of which an index names those of the product."""
 
     name: str
     side: int
     blocked: bool
     span: Span
     gathered: bool = False
+    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,14 @@ def parse_mainloop(text: str, tensors: Mapping[str, TensorDecl], report: ReportA
         return None
     shared = _names(tensors[a.name]) & _names(tensors[b.name])
     scales = [
-        Scale(f.name, side, _is_blocked(tensors[f.name], shared), f.span, _is_gathered(f, tensors))
+        Scale(
+            f.name,
+            side,
+            _is_blocked(tensors[f.name], shared),
+            f.span,
+            _is_gathered(f, tensors),
+            tensors[f.name].dtype.bits == PACKED_BITS,
+        )
         for side, factors in enumerate(sides)
         for f in factors
         if f is not matrices[side]

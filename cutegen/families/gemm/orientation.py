@@ -80,6 +80,8 @@ def transpose(problem: GemmProblem) -> GemmProblem:
         b=_matrix(problem.a),
         a_scale=problem.b_scale,
         b_scale=problem.a_scale,
+        a_packed=problem.b_packed,
+        b_packed=problem.a_packed,
         epilogue=_program(problem.epilogue),
         kernel_epilogue=_program(problem.kernel_epilogue),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from cutegen import elsewhere
-from cutegen.arch import Arch
+from cutegen.arch import Mma
 from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
@@ -268,8 +268,7 @@ class Placement:
         )
         return replace(program, operands=tuple(operands))
 
-    def check_mma(self, a: MatrixOperand, b: MatrixOperand, arch: Arch) -> None:
-        mma = arch.mmas.get((a.dtype.name, b.dtype.name))
+    def check_mma(self, a: MatrixOperand, b: MatrixOperand, mma: Mma | None) -> None:
         if mma is None:
             works = "there are bf16 @ bf16, f16 @ f16, e4m3 or e5m2 @ e4m3 or e5m2, i8 @ i8"
             if a.dtype.bits != b.dtype.bits:

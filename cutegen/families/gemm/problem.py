@@ -116,6 +116,24 @@ class BlockScale:
         return len(self.axes) > 2
 
 
+@dataclass(frozen=True, slots=True)
+class PackedScale:
+    """8-bit factors of one operand, one for each row and `block` elements of k, by which the tensor core multiplies.
+
+    They lie as device/gemm/packed_scales.py reads them: those of 128 rows and 4 blocks together.
+    """
+
+    name: str
+    dtype: DType
+    block: int
+    batched: bool
+
+    @property
+    def kind(self) -> tuple[str, int]:
+        """What decides the instruction."""
+        return self.dtype.name, self.block
+
+
 @dataclass(frozen=True)
 class GemmProblem:
     """acc[m, n] = sum over k of a[m, k] b[n, k], for each batch index, then the epilogue.
@@ -124,10 +142,11 @@ class GemmProblem:
     in place is among both. epilogue: as the spec has it; kernel_epilogue: as the kernel runs it, `split_pairs` of it.
     batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
     a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
-    b_scale, too. aliases: (output, input) of each pair that a call may pass one storage for.
-    optional: inputs that may be None, see `omission`. transposed: m and n are each other's of the spec. gather: an
-    index names the rows of an operand; copied: it did, and the kernel gets a copy that has them in order. ready: names
-    of operands that were written before the kernel in front could start.
+    b_scale, or, both of them or none, a_packed and b_packed, by which the tensor core multiplies. aliases: (output,
+    input) of each pair that a call may pass one storage for. optional: inputs that may be None, see `omission`.
+    transposed: m and n are each other's of the spec. gather: an index names the rows of an operand; copied: it did,
+    and the kernel gets a copy that has them in order. ready: names of operands that were written before the kernel in
+    front could start.
     """
 
     arch: str
@@ -152,6 +171,8 @@ class GemmProblem:
     gather: RowGather | None = None
     copied: RowGather | None = None
     ready: tuple[str, ...] = ()
+    a_packed: PackedScale | None = None
+    b_packed: PackedScale | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -212,6 +233,11 @@ class GemmProblem:
         """Elements of k that share their factors; 0 where none vary along k."""
         return next((s.depth for s in (self.a_scale, self.b_scale) if s), 0)
 
+    @property
+    def packed_scales(self) -> tuple[PackedScale, ...]:
+        """Those of A and of B, or none."""
+        return tuple(s for s in (self.a_packed, self.b_packed) if s)
+
     @cached_property
     def row_scale(self) -> tuple[BlockScale, Literal["m", "n"]] | None:
         """The scale of blocks with a factor for each row of its operand, and the dim of those rows."""
@@ -256,7 +282,9 @@ class GemmProblem:
     @cached_property
     def mma(self) -> Mma:
         """The instruction that multiplies the operands."""
-        return self.target.mmas[self.a.dtype.name, self.b.dtype.name]
+        mma = self.target.find_mma(self.a.dtype, self.b.dtype, self.a_packed and self.a_packed.kind)
+        assert mma  # binding has seen that there is one
+        return mma
 
     @cached_property
     def target(self) -> Arch:

@@ -91,13 +91,14 @@ MMA_DTYPES = declare(
     "a: bf16[m, k], b: f16[n, k]",
 )  # fmt: skip
 SCALE = declare(
-    "mainloop-scale", "a scale is f32 and constant along k, or along blocks of it",
+    "mainloop-scale", "a scale is f32 and constant along k, or along blocks of it; or of 8 bits for each block",
     "The dims of a scale decide. `f32` (a host value), `f32[]` and one value per row of the operand, `f32[m]` or "
     "`f32[n]`, factor out of the sum and are applied in the epilogue. One value per row and block of k for the left "
     "operand, `f32[m, k/128]@m`, and one per block of rows and of k for the right one, `f32[n/128, k/128]`, are "
     "applied when f32 registers take the sum of the block; `ceil(n/128)` and `ceil(k/128)` let the last block be a "
-    "part. A scale has no dims that its operand has not. One that is gathered with its operand, `(a * sa)[rows]`, may "
-    "be contiguous either way.",
+    "part. On sm_100a scales of both operands may have 8 bits, `e8m0[m, k/32]` and `e8m0[n, k/32]`: the tensor core "
+    "multiplies by them. A scale has no dims that its operand has not. One that is gathered with its operand, "
+    "`(a * sa)[rows]`, may be contiguous either way.",
     "mainloop: (a * sa) @ b   # with sa: f32[n]",
 )  # fmt: skip
 MMA_MAJOR = declare(

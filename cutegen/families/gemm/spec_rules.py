@@ -135,6 +135,8 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
         blocks = ((rows, whole, scale.up[0]), (problem.k, scale.depth, scale.up[1]))
         for dim, step, up in blocks:
             need(dim.name, 1 if up else step, scale.name)
+    for packed in problem.packed_scales:
+        need(problem.k.name, packed.block, packed.name)
     for o in problem.epilogue.operands:
         for dim, size, up in zip((problem.m, problem.n), o.block, o.up):
             need(dim.name, 1 if up else size, o.name)

@@ -92,7 +92,10 @@ def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
 def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     """For each field of GemmTiling the spec key, or the formula of `_terms`."""
     scales = " + {scale_rows} x {scales} x 4 B" if problem.row_scale and not problem.gathers_row_scale else ""
-    widths = {"{tile_m}": problem.a, "{tile_n}": problem.b}
+    if problem.packed_scales:
+        scales = f" + ({{tile_m}} + {{tile_n}}) x {{tile_k}} / {problem.packed_scales[0].block} scales"
+    half = f" / {c.mma_ctas}" * (c.mma_ctas > 1)
+    widths = {"{tile_m}": problem.a, f"{{tile_n}}{half}": problem.b}
     parts = [f"{extent} x {t.dtype.bytes} B" for extent, t in widths.items() if t in problem.by_tma]
     operands = parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.tiles)

@@ -72,6 +72,7 @@ from cutegen.runtime.arguments import (
 from cutegen.runtime.gemm.gathered_rows import fill_rows, lose_rows, spoil_unnamed
 from cutegen.runtime.gemm.launch import make_launch
 from cutegen.runtime.gemm.product_plan import ProductPlan
+from cutegen.runtime.gemm.scale_packing import fill_packed, is_packed
 
 # Root mean square of what `draw` fills integers with.
 INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
@@ -127,6 +128,8 @@ class KernelPlan(ProductPlan):
             elif self.gathered and arg.name == self.gathered.index:
                 values.append(allocate(arg, extents, self.device))
                 fill_rows(values[-1], extents[self.gathered.of])
+            elif is_packed(arg):
+                values.append(fill_packed(allocate(arg, extents, self.device), arg, extents, scale))
             elif arg.name in self.scales:
                 values.append(allocate(arg, extents, self.device).uniform_(0.5 * scale, 1.5 * scale))
             else:

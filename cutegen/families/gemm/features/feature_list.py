@@ -18,6 +18,8 @@ from cutegen.families.gemm.features.groups import rules as group_rules
 from cutegen.families.gemm.features.groups.feature import GroupsFeature
 from cutegen.families.gemm.features.last_tile.feature import LastTileFeature
 from cutegen.families.gemm.features.load_ahead.feature import LoadAheadFeature
+from cutegen.families.gemm.features.packed_scales import rules as packed_scale_rules
+from cutegen.families.gemm.features.packed_scales.feature import PackedScalesFeature
 from cutegen.families.gemm.features.reductions.feature import ReductionsFeature
 from cutegen.families.gemm.features.split_k.feature import SplitKFeature
 from cutegen.families.gemm.problem import GemmProblem
@@ -33,6 +35,7 @@ __all__ = [
     "gather_rules",
     "group_rules",
     "list_forms",
+    "packed_scale_rules",
 ]
 
 FEATURES: tuple[Feature, ...] = (
@@ -42,6 +45,7 @@ FEATURES: tuple[Feature, ...] = (
     GatherFeature(),
     ReductionsFeature(),
     BlockScalesFeature(),
+    PackedScalesFeature(),
     GroupsFeature(),
 )
 

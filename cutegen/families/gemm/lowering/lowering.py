@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from cutegen.families.code_plan import MmaPlan
 from cutegen.families.gemm.candidate import Candidate
@@ -11,15 +11,25 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.model.kernel import NamedBarrier, Pipeline, Role
 from cutegen.model.smem import SmemField
 
+Cores: TypeAlias = tuple[tuple[str, int, tuple[int, int, int], str], ...]
+"""(schedule, consumers, tile, reason), best first; tile k in 16-bit elements."""
+
 
 class Lowering(Protocol):
     """trigger_gain: what was measured of letting the next kernel start early; "" where nobody measured it.
     claims_tiles: whether clusters may claim tiles while the kernel runs. mma_module: of cute.nvgpu, which has the
-    classes of its MMAs."""
+    classes of its MMAs. clusters: what `auto` proposes, and why."""
 
     trigger_gain: str
     claims_tiles: bool
     mma_module: str
+    clusters: Mapping[tuple[int, int], str]
+
+    def list_cores(self, problem: GemmProblem) -> Cores:
+        """What candidates are built around where no shape is known."""
+
+    def explain_sums(self, tiling: Any, d: Any) -> tuple[str, tuple[str, ...]]:
+        """Title and lines about where sums are, of a ResolvedGemmTiling and its Derived numbers."""
 
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         """Those of the warps of a CTA."""
@@ -47,6 +57,9 @@ class Lowering(Protocol):
 
     def count_mma_ctas(self, c: Candidate) -> int:
         """CTAs of one product, where the spec does not say."""
+
+    def count_scale_copies(self, problem: GemmProblem, c: Candidate) -> int:
+        """Instructions in the code that bring scales to the tensor core."""
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         """The tensor-core instructions in the code."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.features.groups.group_text import GroupText
+from cutegen.families.gemm.features.packed_scales.packed_text import PackedText
 from cutegen.families.gemm.features.reductions.reduction_text import ReductionsText
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.text.blocks import BlocksText
@@ -80,6 +81,7 @@ def _clusters(dim: str, rows: RingTensor, others: RingTensor, groups: GroupText 
 def kernel_parameters(
     matrices: tuple[RingTensor, RingTensor],
     load: LoadText,
+    packed: tuple[PackedText, ...],
     mainloop: MainloopText,
     inputs: InputsText,
     outputs: OutputsText,
@@ -97,6 +99,8 @@ def kernel_parameters(
             yield _tensor(x.index)
         else:
             yield from _by_tma(x.end, x.gmem)
+    for scale in packed:
+        yield from _by_tma(scale.end, scale.gmem)
     yield from (KernelParameter(atom.name, atom.kind, atom.name) for atom in load.piece_atoms)
     for tile in (*outputs.by_tma, *inputs.tiles):
         yield from _by_tma(tensor_stem(tile.name), tile.gmem)

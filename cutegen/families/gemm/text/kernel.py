@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cutegen.arch import ARCHS
 from cutegen.families.gemm.features.gather.gather_text import GatherText, gather_text
 from cutegen.families.gemm.features.groups.group_text import GroupText, group_text
+from cutegen.families.gemm.features.packed_scales.packed_text import PackedText, packed_text
 from cutegen.families.gemm.features.reductions.reduction_text import ReductionsText, reductions_text
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.arguments import ArgumentsText, arguments_text
@@ -58,6 +59,7 @@ class KernelText:
     a: RingTensor
     b: RingTensor
     load: LoadText
+    packed: tuple[PackedText, ...]
     gather: GatherText | None
     groups: GroupText | None
     consumers: ConsumersText
@@ -88,6 +90,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     work = work_text(problem, structure, kernel.tilings[0].numbers)
     a, b, *scales = ring_tensors(problem, [t.framed for t in kernel.tilings], groups)
     load, gather = load_text((a, b, *scales)), gather_text(problem, structure, (a, b, *scales))
+    packed = packed_text(problem)
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], scales[0] if scales else None)
     tile = output_tile_text(problem)
     inputs, outputs = inputs_text(problem, consumers.group_index), outputs_text(problem)
@@ -96,7 +99,9 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     store = store_text(problem, consumers, groups, work, epilogue, reductions, tile)
     blocks = blocks_text(problem, store.parameters)
     own_fields = epilogue_fields(problem, consumers.group_index, blocks, reductions)
-    own_parameters = kernel_parameters((a, b), load, mainloop, inputs, outputs, boxes, blocks, reductions, groups, work)
+    own_parameters = kernel_parameters(
+        (a, b), load, packed, mainloop, inputs, outputs, boxes, blocks, reductions, groups, work
+    )
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.switches or mainloop.promoted_k else set()
@@ -106,6 +111,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "block_input": inputs.blocks,
         "direct_store": outputs.by_threads,
         "lane_scales": mainloop.block_scale,
+        "packed_scales": packed,
         "pairs": problem.paired,
         "pipeline_state": consumers.pingpong or mainloop.promoted_k or boxes or gather,
         "reduction": reductions.outputs or blocks,
@@ -123,8 +129,8 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         host=host_text(problem, a, b, groups, own_parameters),
         model=kernel.tilings[0].model,
         barrier_numbers=tuple(name_numbers(kernel.tilings[0].model.barriers)),
-        smem=smem_text(mainloop, inputs, outputs, boxes),
-        roles=tensor_memory_roles(problem, structure, load, work, inputs, outputs)
+        smem=smem_text(mainloop, packed, inputs, outputs, boxes),
+        roles=tensor_memory_roles(problem, structure, load, packed, work, inputs, outputs)
         if in_tensor_memory
         else RolesText(
             load=load_role(load, work, boxes),
@@ -136,6 +142,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         a=a,
         b=b,
         load=load,
+        packed=packed,
         gather=gather,
         groups=groups,
         consumers=consumers,

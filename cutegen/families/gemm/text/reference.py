@@ -29,6 +29,17 @@ class SpreadText:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedSpreadText:
+    """An operand that the tensor core multiplies by scales of `block` elements. order, back: as those of SpreadText."""
+
+    name: str
+    order: Order
+    scale: str
+    block: int
+    back: Order
+
+
+@dataclass(frozen=True, slots=True)
 class EpilogueText:
     """omitted: what the call leaves out. of_groups: the order that has the group first, of each operand that has a
     value for each group, and none for each row. lines: statements."""
@@ -45,6 +56,7 @@ class ReferenceText:
 
     gathered: Mapping[str, int]
     spreads: tuple[SpreadText, ...]
+    packed: tuple[PackedSpreadText, ...]
     a_order: Order
     b_order: Order
     epilogues: tuple[EpilogueText, ...]
@@ -56,6 +68,7 @@ def reference_text(problem: GemmProblem) -> ReferenceText:
     return ReferenceText(
         gathered=_gathered(problem),
         spreads=tuple(_spreads(problem)),
+        packed=tuple(_packed(problem)),
         a_order=_order(*a_batch, a_rows, a_k),
         b_order=_order(*b_batch, b_k, b_rows),
         epilogues=tuple(_epilogue(problem, omitted) for omitted in reversed([(), *list_omissions(problem)])),
@@ -80,6 +93,13 @@ def _spreads(problem: GemmProblem) -> Iterator[SpreadText]:
             order, back = _order(*axes), _order(*(axes.index(axis) for axis in range(len(axes))))
             missing = len(axes) - len(own) if order else 0
             yield SpreadText(t.name, order, s.name, _order(*own), s.rows, s.depth, missing, back)
+
+
+def _packed(problem: GemmProblem) -> Iterator[PackedSpreadText]:
+    for t, s in zip((problem.a, problem.b), problem.packed_scales):
+        axes = _batch_first(t)
+        back = _order(*(axes.index(axis) for axis in range(len(axes))))
+        yield PackedSpreadText(t.name, _order(*axes), s.name, s.block, back)
 
 
 def _batch_first(t: MatrixOperand | BlockScale) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.features.packed_scales.packed_text import PackedText
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.load import LoadText
@@ -19,7 +20,13 @@ from cutegen.families.gemm.text.work import WorkText
 
 
 def tensor_memory_roles(
-    problem: GemmProblem, structure: Candidate, load: LoadText, work: WorkText, inputs: InputsText, outputs: OutputsText
+    problem: GemmProblem,
+    structure: Candidate,
+    load: LoadText,
+    packed: tuple[PackedText, ...],
+    work: WorkText,
+    inputs: InputsText,
+    outputs: OutputsText,
 ) -> RolesText:
     """All in the kernel's frame."""
     ring = FieldText("ab_pipeline", "pipeline.PipelineTmaUmma", "")
@@ -28,14 +35,21 @@ def tensor_memory_roles(
         FieldText("tmem_address", "cute.Pointer", "where the allocation is written to"),
     )
     mma = FieldText("mma", "cute.TiledMma", "")
-    tiles = tuple(FieldText(f"s{x.end}", "cute.Tensor", f"({x.ring_modes})") for x in load.operands)
+    tiles = (
+        *(FieldText(f"s{x.end}", "cute.Tensor", f"({x.ring_modes})") for x in load.operands),
+        *(
+            FieldText(f"s{x.end}", "cute.Tensor", f"(words, chunks bK, chunks b{x.side.upper()}, stages)")
+            for x in packed
+        ),
+    )
+    loaded = (*load.operands, *packed)
     return RolesText(
         load=RoleText(
             "LoadParams",
             "What the load warp works on.",
             (
-                *(FieldText(f"tma_atom_{x.end}", "cute.CopyAtom", "") for x in load.operands),
-                *(FieldText(x.gmem, "cute.Tensor", f"({x.modes})") for x in load.operands),
+                *(FieldText(f"tma_atom_{x.end}", "cute.CopyAtom", "") for x in loaded),
+                *(FieldText(x.gmem, "cute.Tensor", f"({x.modes})") for x in loaded),
                 *tiles,
                 ring,
                 *list_order(work),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.families.gemm.features.packed_scales.packed_text import PackedText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
 from cutegen.families.gemm.text.mainloop import MainloopText
@@ -19,8 +20,14 @@ class SmemText:
     layouts: tuple[str, ...]
 
 
-def smem_text(mainloop: MainloopText, inputs: InputsText, outputs: OutputsText, boxes: BoxesText | None) -> SmemText:
-    scales = [f"s{tensor_stem(mainloop.row_scale.name)}"] if mainloop.row_scale else []
+def smem_text(
+    mainloop: MainloopText,
+    packed: tuple[PackedText, ...],
+    inputs: InputsText,
+    outputs: OutputsText,
+    boxes: BoxesText | None,
+) -> SmemText:
+    scales = [f"s{tensor_stem(mainloop.row_scale.name)}"] if mainloop.row_scale else [f"s{x.end}" for x in packed]
     words = ["the operand rings", *(["the scales"] if scales else []), "the output rings"]
     words += ["the loaded epilogue tiles"] if inputs.tiles else []
     words += ["the last tile's boxes"] if boxes else []

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
 from cutegen.families.code_plan import MmaPlan
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.lowering.lowering import Cores
+from cutegen.families.gemm.lowering.sm100.cores import CLUSTERS, CORES, SCALED_CORES
 from cutegen.families.gemm.lowering.sm100.pipelines import list_barriers, list_pipelines, list_roles
-from cutegen.families.gemm.lowering.sm100.tensor_memory import accumulators, columns
+from cutegen.families.gemm.lowering.sm100.tensor_memory import COPIED_COLUMNS, accumulators, columns, scale_columns
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.gemm.tiling_numbers import Derived
 from cutegen.model.kernel import NamedBarrier, Pipeline, Role
 from cutegen.model.smem import I32, MBARRIER, SmemField
@@ -21,6 +25,26 @@ class Sm100:
     trigger_gain = ""
     claims_tiles = False
     mma_module = "tcgen05"
+    clusters = CLUSTERS
+
+    def list_cores(self, problem: GemmProblem) -> Cores:
+        return SCALED_CORES if problem.packed_scales else CORES
+
+    def explain_sums(self, tiling: ResolvedGemmTiling, d: Derived) -> tuple[str, tuple[str, ...]]:
+        problem, c, n = tiling.problem, tiling.framed, tiling.numbers
+        launched = problem.target.launch_registers(d.threads)
+        ends = list(accumulate((n.accumulators * c.tile[1], *scale_columns(problem, c))))
+        scales = (
+            f"columns {first}..{end - 1}: {s.name}, scales of a k tile"
+            for s, first, end in zip(problem.packed_scales, ends, ends[1:])
+        )
+        return "Tensor memory", (
+            f"{n.accumulators} x {c.tile[1]} of {n.tmem_columns} columns allocated, "
+            f"of {problem.target.tensor_memory} that there are",
+            *scales,
+            f"registers: {launched} a thread, as launched; an epilogue thread has {d.accumulator_registers} sums at "
+            "once",
+        )
 
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         return list_roles(problem, c)
@@ -44,10 +68,15 @@ class Sm100:
         return peers, "tcgen05.commit by {multicast_a} + {multicast_b} - 1 products"
 
     def numbers(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[Any, str]]:
+        scales = " + {scale_columns}" * bool(problem.packed_scales)
+        of_scales = scales + " for scales" * bool(scales)
         return {
             **({"mma_ctas": (2, "tiling.mma_ctas")} if c.mma_ctas == 2 else {}),
-            "accumulators": (accumulators(problem, c), "2 where 2 x {tile_n} columns of tensor memory suffice"),
-            "tmem_columns": (columns(problem, c), "accumulators x {tile_n}, up to a power of 2"),
+            "accumulators": (
+                accumulators(problem, c),
+                f"2 where 2 x {{tile_n}}{scales} columns of tensor memory suffice",
+            ),
+            "tmem_columns": (columns(problem, c), f"accumulators x {{tile_n}}{of_scales}, up to a power of 2"),
         }
 
     def sources(self) -> Mapping[str, str]:
@@ -64,6 +93,9 @@ class Sm100:
 
     def count_mma_ctas(self, c: Candidate) -> int:
         return 2 if c.cluster[0] % 2 == 0 else 1
+
+    def count_scale_copies(self, problem: GemmProblem, c: Candidate) -> int:
+        return sum(scale_columns(problem, c)) // COPIED_COLUMNS
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         opcode = problem.mma.sass + ".2CTA" * (c.mma_ctas == 2)

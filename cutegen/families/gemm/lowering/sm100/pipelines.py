@@ -34,14 +34,15 @@ STORE = (
 
 
 def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
-    names = f"{problem.a.name} and {problem.b.name}"
+    *names, last = (t.name for t in (problem.a, problem.b, *problem.packed_scales))
     pair = c.mma_ctas == 2
+    multiplies = f"{'copies scales to tensor memory, ' * bool(problem.packed_scales)}multiplies into tensor memory"
     tiles = problem.kernel_epilogue.tiles
     loads = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"
     idle = Warps("idle warp", 3) if tiles else Warps("idle warps", 2, 2)
     return (
-        Role(LOAD_WARP, 0, f"loads tiles of {names} by TMA"),
-        Role(MMA_WARP, 0, f"{'in the first CTA of a pair: ' * pair}multiplies into tensor memory", MULTIPLY),
+        Role(LOAD_WARP, 0, f"loads tiles of {', '.join(names)} and {last} by TMA"),
+        Role(MMA_WARP, 0, f"{'in the first CTA of a pair: ' * pair}{multiplies}", MULTIPLY),
         *([Role(TILE_LOAD_WARP, 0, loads)] if tiles else []),
         Role(idle, 0, IDLE),
         Role(

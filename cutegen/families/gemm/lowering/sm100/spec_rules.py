@@ -18,7 +18,8 @@ SM100_SPEC = register(
         "some parts of a GEMM spec are not supported yet on sm_100a",
         "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
         "vectors and scalars, and outputs with n contiguous that TMA stores. Reductions, blocks, groups, gathered rows "
-        "and scales along k are of sm_90a so far, and so is the section `warpgroups`, whose knobs are those of WGMMA.",
+        "and f32 scales along k are of sm_90a so far, and so is the section `warpgroups`, whose knobs are those of "
+        "WGMMA.",
         "arch: sm_100a\nepilogue: {r: 'sum(acc, n)', d: acc}",
     )
 )
@@ -30,6 +31,11 @@ def refuse_unsupported(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) 
     for path, what in _unsupported(spec, problem) if problem.target.tensor_memory else ():
         said = f"{what} on {problem.arch}"
         yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", REMEDY, key=True)
+    if problem.packed_scales and problem.paired:
+        said = f"a gated product with scales such as `{problem.packed_scales[0].name}` is not supported yet"
+        yield doc.diagnostic(
+            SM100_SPEC.id, ("epilogue",), said, "store the product, and gate it in a kernel after", key=True
+        )
 
 
 def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath, str]]:
@@ -41,7 +47,7 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
     if problem.gather:
         yield ("mainloop",), "a product of gathered rows"
     if problem.scaled_k:
-        yield ("mainloop",), "a product with scales that vary along k"
+        yield ("mainloop",), "a product with f32 scales that vary along k"
     for r in outer.reductions:
         yield ("epilogue", r.name), f"the reduction `{r.name}`"
     for b in outer.block_outputs:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cutegen.arch.architecture import WARPS_PER_WARPGROUP
+from cutegen.arch.architecture import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.code_plan import MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import warpgroups_per_tile
+from cutegen.families.gemm.lowering.lowering import Cores
+from cutegen.families.gemm.lowering.sm90.cores import CLUSTERS, CORES
 from cutegen.families.gemm.lowering.sm90.roles import list_roles
 from cutegen.families.gemm.pipelines import list_barriers, list_pipelines
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.resolved import ResolvedGemmTiling
 from cutegen.families.gemm.tiling_numbers import Derived
 from cutegen.model.kernel import NamedBarrier, Pipeline, Role
 from cutegen.model.smem import SmemField
@@ -21,6 +24,21 @@ class Sm90:
     trigger_gain = "3% with up to 512 rows"
     claims_tiles = True
     mma_module = "warpgroup"
+    clusters = CLUSTERS
+
+    def list_cores(self, problem: GemmProblem) -> Cores:
+        return CORES
+
+    def explain_sums(self, tiling: ResolvedGemmTiling, d: Derived) -> tuple[str, tuple[str, ...]]:
+        c = tiling.candidate
+        rest = c.consumer_registers - d.accumulator_registers
+        used = WARPGROUP_THREADS * (c.producer_registers + c.consumers * c.consumer_registers)
+        launched = tiling.problem.target.launch_registers(d.threads) * d.threads
+        return "Registers", (
+            f"a consumer thread: {d.accumulator_registers} accumulators + {rest} for the rest = {c.consumer_registers}",
+            f"the CTA: {WARPGROUP_THREADS} x ({c.producer_registers} + {c.consumers} x {c.consumer_registers}) "
+            f"= {used} of the {launched} it is launched with",
+        )
 
     def list_roles(self, problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         return list_roles(problem, c)
@@ -50,6 +68,9 @@ class Sm90:
 
     def count_mma_ctas(self, c: Candidate) -> int:
         return 1
+
+    def count_scale_copies(self, problem: GemmProblem, c: Candidate) -> int:
+        return 0
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         (m, n, k), arch = c.tile, problem.target

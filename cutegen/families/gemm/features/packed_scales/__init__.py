@@ -1,0 +1,1 @@
+"""Scales of 8 bits that vary along k, by which the tensor core multiplies: MXFP8."""

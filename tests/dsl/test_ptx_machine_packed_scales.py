@@ -1,0 +1,135 @@
+"""Block-scaled products of sm_100a on the PTX machine, strict: right in five orders, and breaks that are reported.
+Shipped ones are among those of test_ptx_machine_sm100.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from gemm_specs import resolve_text
+
+from cutegen.machine import Simulation, load, load_resolution, run
+from cutegen.machine.forms import uncalibrated
+from cutegen.machine.host import missing_tool
+from cutegen.runtime.gemm.scale_packing import pack_scales, quantise_mx
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+SHIPPED = Path(__file__).parents[2] / "generated" / "gemm_mxfp8_sm100a"
+SHAPE = {"m": 264, "n": 272, "k": 928}  # ragged; more k tiles than slots, and more tiles than pairs
+TENSORS = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: {a}
+  b: {b}
+  sa: {sa}
+  sb: {sb}
+  s: f32[m]
+  alpha: f32
+  c: bf16[m, n]
+  d: {d}
+mainloop: (a * sa * s) @ (b * sb)
+epilogue: {{d: 'gelu_tanh(alpha * acc) + c'}}
+"""
+PLAIN = {"a": "e4m3[m, k]", "b": "e4m3[n, k]", "sa": "e8m0[m, k/32]", "sb": "e8m0[n, k/32]", "d": "bf16[m, n]"}
+BATCHED = {
+    "a": "e5m2[l, m, k]",
+    "b": "e5m2[n, k]",
+    "sa": "e8m0[l, m, k/32]",
+    "sb": "e8m0[n, k/32]",
+    "d": "f32[l, m, n]",
+}
+FORMS = {
+    "one CTA, two sums": (PLAIN, 272, "tiling: {tile: [128, 128, 128], mma_ctas: 1}\n"),
+    "e5m2, batched, two chunks along k": (BATCHED, 136, "tiling: {tile: [128, 128, 256]}\n"),
+    "2 pairs along n": (PLAIN, 272, "tiling: {tile: [128, 256, 128], cluster: [2, 2]}\n"),
+    "2 pairs along m": (PLAIN, 136, "tiling: {tile: [128, 128, 128], cluster: [4, 1]}\n"),
+}
+
+
+@pytest.mark.parametrize(("tensors", "n", "more"), FORMS.values(), ids=FORMS)
+def test_forms_are_right_in_five_orders(tensors: dict[str, str], n: int, more: str) -> None:
+    simulation = Simulation(sm_count=4, strict=True)
+    subject = load_resolution(resolve_text(TENSORS.format(**tensors) + more), simulation)
+    assert simulation.unknown() == []
+    for simulation.seed in range(5):
+        result = run(subject, {"l": 2, "m": 272, "n": n, "k": 288}, seed=1)
+        assert (result.status, result.detail) == ("pass", ())
+    assert uncalibrated(simulation.forms()) == ()
+
+
+def test_quantised_values_are_multiplied() -> None:
+    """What `quantise_mx` and `pack_scales` make of f32 matrices is what the kernel multiplies."""
+    import torch
+
+    simulation = Simulation(sm_count=2, strict=True)
+    plan = load(SHIPPED, simulation).plan
+    assert plan
+    torch.manual_seed(0)
+    x, y = (torch.randn(rows, 160) * torch.logspace(-6, 6, rows, base=2.0)[:, None] for rows in (130, 40))
+    (a, sa), (b, sb) = quantise_mx(x), quantise_mx(y)
+    d = plan.kernel_fn(a, b, pack_scales(sa), pack_scales(sb))
+    d = d[0] if isinstance(d, tuple) else d
+    left, right = (v.double() * s.double().repeat_interleave(32, -1) for v, s in ((a, sa), (b, sb)))
+    exact = left @ right.T
+    assert ((d.double() - exact).abs() <= exact.abs() * 2.0**-8 + 1e-4 * exact.abs().mean()).all()
+    whole = x.double() @ y.double().T
+    assert (d.double() - whole).norm() < 0.05 * whole.norm()
+
+
+def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
+    """A mutation of PTX, which has to apply. count: how often at most, 0 for everywhere."""
+
+    def mutate(ptx: str) -> str:
+        changed, n = re.subn(pattern, by, ptx, count=count)
+        assert n, f"nothing in the PTX matches {pattern}"
+        return changed
+
+    return mutate
+
+
+COPY = r"tcgen05\.cp\.cta_group::2\.32x128b\.warpx4\s+\[(%r\d+)\], %rd\d+;"
+LOAD = r"cp\.async\.bulk\.tensor\.3d\.shared::cluster[^;]*;"
+EXPECT = r"(mbarrier\.arrive\.expect_tx[^;]*), %r\d+;"
+WAIT = (
+    r"LAB_WAIT:\s+mbarrier\.try_wait\.parity\.shared\.b64 P1,[^;]*;\s+@P1 bra\.uni DONE;\s+bra\.uni\s+LAB_WAIT;"
+    r"(?=(?:(?!LAB_WAIT)[\s\S])*?tcgen05\.cp)"  # the last one before scales are copied
+)
+PRODUCT = r"tcgen05\.mma[^\[]*\[%r\d+\], %rd\d+, %rd\d+, "  # then its instruction descriptor, which names the block
+TWO_PRODUCTS = rf"({PRODUCT})(%r\d+)(,[^;]*;(?:(?!tcgen05\.mma)[\s\S])*{PRODUCT})%r\d+"
+# What is broken; the PTX that is replaced, and by what; how often at most; what is reported.
+BREAKS = [
+    ("scales of A are not copied", COPY, "", 1, "wrong"),
+    ("no scales are copied", COPY, "", 0, "wrong"),
+    ("scales are not loaded", LOAD, "", 0, "deadlock"),
+    ("scales of A are not loaded", LOAD, "", 1, "deadlock"),
+    ("bytes of scales are not waited for", EXPECT, r"\1, 65536;", 0, "race|wrong|outstanding|deadlock"),
+    ("a slot is given back to one CTA", r"(tcgen05\.commit[^\n]*\[%r\d+\+48\]), %rs\d+;", r"\1, 1;", 0, "deadlock"),
+    ("no slot is given back", r"tcgen05\.commit[^\n]*\[%r\d+\+48\], %rs\d+;", "", 0, "deadlock"),
+    ("the ring is not waited for", WAIT, "", 1, "race|wrong"),
+    ("another block of k", TWO_PRODUCTS, r"\1\2\3\2", 1, "wrong"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pattern", "by", "count", "said"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
+def test_each_break_is_reported(pattern: str, by: str, count: int, said: str) -> None:
+    simulation = Simulation(sm_count=4, strict=True, mutate=replacing(pattern, by, count))
+    subject = load(SHIPPED, simulation)
+    texts = []
+    for simulation.seed in range(3):
+        result = run(subject, SHAPE, seed=1)
+        assert (result.status == "pass") == (not result.detail)
+        texts.append("\n".join(result.detail))
+    assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]
