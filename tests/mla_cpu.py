@@ -68,6 +68,9 @@ def run(
     scale: float, parts: int,
 ) -> None:  # fmt: skip
     fault = plan.fault
+    if plan.sparse:
+        attend_tokens(plan, q, cache, table, lengths, out, lse, scale)
+        return
     if fault == "page stride":
         cache = cache.as_strided(cache.shape, (cache.shape[1] * cache.stride(1), cache.stride(1), 1))
     cache = plan.unpack(cache)
@@ -100,6 +103,27 @@ def run(
         out *= 1 + 2.0**-8
     if fault == "chance" and batch:
         out += torch.randn(()).to(out.dtype) * 1e-3
+
+
+def attend_tokens(
+    plan: CpuMla, q: Any, cache: Any, indices: Any, lengths: Any, out: Any, lse: Any, scale: float
+) -> None:
+    """Sparse keys, one token after the other, uncut."""
+    rows = plan.unpack(cache).flatten(0, 1).float()
+    batch, tokens = q.shape[:2]
+    for b in range(batch):
+        for t in range(tokens):
+            named = indices[b, t, : max(0, int(lengths[b, t]) + (plan.fault == "past the length"))].long()
+            none = (named < 0) | (named >= len(rows))
+            if plan.fault != "none counts":
+                named = named[~none]
+            if plan.fault == "twice counts once":
+                named = named.unique()
+            o, total = piece(
+                q[b, t : t + 1].float(), rows[named.clamp(0, len(rows) - 1)], scale, torch.tensor([2**31]), out.dtype
+            )
+            out[b, t] = o[0].nan_to_num() if len(named) else 0
+            lse[b, :, t] = total[0] if len(named) else math.inf
 
 
 def values_of(slots: Any) -> Any:

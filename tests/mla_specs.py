@@ -55,14 +55,34 @@ q: split
 lse: {base: 2, layout: bsh}
 scheduler: {unit: 2, split_columns: false}
 """
+# Rows that a warpgroup gathers in small pages, all of one scale, in single blocks that nothing is fetched ahead of.
+SPARSE = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: bf16
+heads: [1, 128]
+query_len: [1, 4]
+mask: none
+kv_cache:
+  page_size: 16
+  latent: {dtype: e4m3}
+  rope: {dtype: e4m3}
+keys: {topk: [1, 512]}
+q: split
+lse: {base: 2, layout: bsh}
+scheduler: {unit: 1, split_columns: false}
+pipeline: {prefetch: 0}
+"""
 WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv_cache: {page_size: 16}\n"
 # Forms beyond the shipped ones, which are pairs and single blocks in pages of 64. None is left out that no other holds:
 # `fewest_registers` has small pages and another LSE, and guesses its part, but loads no keys by the guess, `single`
 # large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
-# and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages.
+# and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages, `sparse` gathers rows.
 EDGES = {
     "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 200}}\n",
     "quantised": QUANTISED + "warpgroups: {consumer: {registers: 200}}\n",
+    "sparse": SPARSE,
     "single": SINGLE + "pdl: {schedule_ahead: false}\n",
     "single_in_pairs": PAIRED.replace("bf16", "f16")
     + "variant: seesaw_2cta\nkv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\nscheduler: {unit: 1}\n"

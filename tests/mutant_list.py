@@ -287,7 +287,7 @@ MUTANTS = (
     ),
     in_kernel(
         "the cache's bytes behind the last key are decoded",
-        f"{DECODE}/decode.py.jinja",
+        f"{DECODE}/fetch.py.jinja",
         "if key + 8 * i < stop and page < args.page_count:",
         "if page < args.page_count:",
         DECODED,

@@ -92,6 +92,8 @@ class Work(dict[int, int]):
 
 
 class Lengths(list[int]):
+    layout = None
+
     @property
     def shape(self) -> tuple[int]:
         return (len(self),)
@@ -118,6 +120,7 @@ SEMAPHORES = SimpleNamespace(iterator=0, layout=None)
 CUTE = SimpleNamespace(
     make_rmem_tensor=lambda size, dtype: Registers([0] * size),
     size=len,
+    crd2idx=lambda request, layout: request,
     arch=SimpleNamespace(load=lambda pointer, dtype, **_: pointer()),
 )
 READ = ("within", "most_kept", "read_length", "load_lengths")

@@ -25,6 +25,7 @@ from cutegen.run.bench import BenchReport, Settings, measure  # noqa: E402
 from cutegen.run.row import Row  # noqa: E402
 from cutegen.run.subject import plan_subject  # noqa: E402
 from cutegen.run.suite import load_suite  # noqa: E402
+from cutegen.runtime.mla_decode.cache_format import CacheFormat  # noqa: E402
 from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
 
 SETTINGS = Settings(rounds=5, slice_seconds=0.01)
@@ -120,7 +121,34 @@ def test_specs_can_name_every_baseline() -> None:
     from cutegen.families.mla_decode.spec import MlaBench
 
     (names,) = get_args(get_type_hints(MlaBench)["baselines"])
-    assert list(get_args(names)) == [b.name for b in MlaProving().list_baselines(Paged())]
+    found = [b.name for plan in (Paged(), Sparse()) for b in MlaProving().list_baselines(plan)]
+    assert set(get_args(names)) == set(found) == set(MlaProving.baselines_for) | {"torch"}
+
+
+class Sparse(Paged):
+    causal, topk = False, (1, 300)
+    cache_format = CacheFormat(latent_offset=0, scale_offset=512, scale_block=128, rope_offset=528, row_bytes=656)
+
+
+def test_sparse_decode_beside_flash_mla_with_padded_heads(flash_mla: Any) -> None:
+    def flash_mla_with_kvcache(
+        q: Any, cache: Any, table: Any, lengths: Any, width: int, held: Any, splits: Any, scale: float, causal: bool,
+        *, indices: Any, topk_length: Any, is_fp8_kvcache: bool, use_legacy: bool,
+    ) -> Any:  # fmt: skip
+        flash_mla.calls.append((q.shape[2], str(cache.dtype), cache.shape[2], table, lengths, topk_length, causal))
+        every = torch.full(indices.shape[:2], indices.shape[2])
+        return Sparse().reference_fn(q, cache.squeeze(2).view(torch.uint8), indices, every, scale)
+
+    flash_mla.get_mla_metadata, flash_mla.flash_mla_with_kvcache = lambda: (object(), None), flash_mla_with_kvcache
+    row = Row({"batch": 2, "query_len": 2, "heads": 3, "topk": 128})
+    (problem,) = measured(Sparse(), shapes=[row]).problems
+    by_name = {m.candidate.name: m for m in problem.measured}
+    assert problem.against == "sgl_flash_mla"
+    assert (by_name["mla"].right, by_name["sgl_flash_mla"].right, by_name["torch"].right) == (True, True, None)
+    assert set(flash_mla.calls) == {(64, "torch.float8_e4m3fn", 1, None, None, None, False)}
+    assert problem.skipped == {"row_read": "ValueError: reads the memory of a CUDA device"}
+    (problem,) = measured(Sparse(), shapes=[Row({**row.shape, "topk": 100})]).problems
+    assert "multiples of 64 indices" in problem.skipped["sgl_flash_mla"]
 
 
 class TwoTokens(Paged):

@@ -12,7 +12,7 @@ LINES = 128  # of a row of the block table that are prefetched: 4096 pages
 def prefetch_rows(table: cute.Tensor, part: Int32, parts: Int32):
     """Asks L2 for the rows of the block table that `part` reads if all requests are equally long. One warp calls it
     while another finds the part: where the guess is right, the first pages wait for one trip to memory less."""
-    batch, pages = table.shape
+    batch, pages = cute.size(table, mode=[0]), cute.size(table, mode=[1])
     each = (batch + parts - 1) // parts
     first = part * each
     if batch <= parts:

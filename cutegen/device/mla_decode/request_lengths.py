@@ -19,14 +19,15 @@ def within(length: Int32, most: Int32) -> Int32:
 def read_length(lengths: cute.Tensor, request: Int32) -> Int32:
     """From L2: the kernel in front may be writing it, and what is read behind the wait for that one, there or
     elsewhere in the kernel, is not to be found in L1 as it was before."""
-    return cute.arch.load(lengths.iterator + request, Int32, sem="relaxed", scope="gpu")
+    at = lengths.iterator + cute.crd2idx(request, lengths.layout)
+    return cute.arch.load(at, Int32, sem="relaxed", scope="gpu")
 
 
 @cute.jit
 def load_lengths(lengths: cute.Tensor, most: Int32, base: Int32, lane: Int32, held: cute.Tensor):
     """Lengths of requests base + 32 * i + lane, 0 past the batch. All CTAs read the same few lines at once, so none is
     read in vain."""
-    batch = lengths.shape[0]
+    batch = cute.size(lengths)
     held.fill(0)
     for i in cutlass.range_constexpr(cute.size(held)):  # all loads before the first use
         if base + 32 * i + lane < batch:
@@ -43,7 +44,7 @@ def most_kept(unit: int) -> int:
 @cute.jit
 def have_changed(lengths: cute.Tensor, most: Int32, unit: cutlass.Constexpr, kept: cute.Tensor) -> Boolean:
     """Whether lengths are others than when `find_part` kept them, of at most most_kept(unit) requests."""
-    lane, batch = cute.arch.lane_idx(), lengths.shape[0]
+    lane, batch = cute.arch.lane_idx(), cute.size(lengths)
     held = cute.make_rmem_tensor(most_kept(unit) // 32, Int32)
     load_lengths(lengths, most, Int32(0), lane, held)
     changed = Boolean(False)

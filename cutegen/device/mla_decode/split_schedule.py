@@ -93,7 +93,7 @@ def find_part(
     through it, and a single one the shortest, whose cut is an aligned one. The others find the same; but single key
     blocks are for few requests, so their kernel has no way that compares aligned cuts of more than 32.
     """
-    batch = lengths.shape[0]
+    batch = cute.size(lengths)
     given = (lengths, most, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, kept)
     if batch == 1:
         _take_single(lengths, most, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found, kept)
@@ -194,7 +194,7 @@ def _find_among(
     pair = const_expr(PAIR // unit)  # units
     overhead, cut = const_expr(overhead * pair), const_expr(CUT * pair)
     lane = cute.arch.lane_idx()
-    batch = lengths.shape[0]
+    batch = cute.size(lengths)
     total, longest = Int32(0), Int32(0)
     held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
@@ -273,7 +273,7 @@ def _take(
     found: cute.Tensor,
 ):
     """Whole requests, first up to last."""
-    batch = lengths.shape[0]
+    batch = cute.size(lengths)
     if batch <= 32 * cute.size(held):
         for i in cutlass.range_constexpr(cute.size(held)):
             if 32 * i + lane == first:
@@ -328,7 +328,7 @@ def _take_even(
     found: cute.Tensor,
 ):
     lane_lengths = const_expr(cute.size(held))
-    batch = lengths.shape[0]
+    batch = cute.size(lengths)
     begin, end = part * even, part * even + even
     before = Int32(0)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
@@ -371,7 +371,7 @@ def _take_whole(
 ):
     """More requests than parts and none may be cut: a request goes where its middle lies."""
     lane_lengths = const_expr(cute.size(held))
-    batch = lengths.shape[0]
+    batch = cute.size(lengths)
     first, last = Int32(batch), Int32(batch)
     before = Int32(0)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cutegen.dtypes import DTYPES
+from cutegen.families.mla_decode.sparse_baselines import list_sparse_baselines
 from cutegen.families.proving import Baseline
 from cutegen.runtime.baselines import Bind
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
@@ -29,6 +30,9 @@ _CUTLASS = {d.torch: d.cutlass for d in DTYPES.values()}
 
 def list_baselines(plan: MlaPlan) -> Iterator[Baseline]:
     """Every baseline that could apply, FlashMLA, which ratios refer to, first."""
+    if plan.sparse:
+        yield from list_sparse_baselines(plan)
+        return
     if not plan.split_q and plan.cache_format is None:
         comparable = plan.lse_base == "e" and plan.lse_layout == "bhs"
         yield Baseline(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
     """The problem of a spec; SpecError with every finding about its extents."""
     promises = spec.shape_dims()
-    heads, query_len = promises["heads"], promises["query_len"]
+    heads, query_len, topk = promises["heads"], promises["query_len"], promises.get("topk")
     assert heads
     assert query_len
     problem = MlaProblem(
@@ -36,6 +36,7 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         lse_base="2" if spec.lse.base == 2 else "e",
         lse_layout=spec.lse.layout,
         cache=_cache_format(spec.kv_cache),
+        topk=topk,
         ready=tuple(sorted(spec.pdl.ready, key=KEYS.index)),
     )
     if found := [*_part_findings(spec.kv_cache, doc)] or [*_findings(problem, doc)]:

@@ -144,6 +144,10 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
             "i32 (32, 2): what the other CTA of a cluster told",
         ),
     )
+    valid = SmemField(
+        "valid", I32, WARPS_PER_WARPGROUP * BUFFERS, f"{WARPS_PER_WARPGROUP} * {BUFFERS}",
+        f"i32 ({WARPS_PER_WARPGROUP}, {BUFFERS}): which keys of a block count, by the decoder's warp that stores them",
+    )  # fmt: skip
     return [
         *(barriers.field for barriers in list_mbarriers(problem, c)),
         SmemField(
@@ -154,6 +158,7 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
             "lengths", I32, 160, "request_lengths.most_kept(2 * KEY_BLOCK)", "i32 (160,): what the guess was made by"
         ),
         *(guessed if problem.cache is None else ()),
+        *((valid,) if problem.sparse else ()),
         SmemField(
             "shared", I32, 8, "8",
             "i32 (4, 2): who shares the CTA's first and its last request, and who joins them", align=16,

@@ -27,7 +27,7 @@ from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, MAX_UNI
 from cutegen.families.mla_decode.derived import CONSUMERS, derive
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
 from cutegen.families.mla_decode.resolve import chooser
-from cutegen.families.mla_decode.resolved import LENGTH, ResolvedMla, ResolvedMlaTiling
+from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.families.resolved import dispatch, product_name
 from cutegen.families.wish import answer_wish
 from cutegen.runtime.mla_decode.tiling import (
@@ -67,11 +67,12 @@ def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str,
         rows = []
         if shape is not None:
             sms = DEVICES[resolved.device].sms
-            _, query_len, heads, _ = read_shape(problem, shape)
+            batch, query_len, heads, _ = read_shape(problem, shape)
+            _, rows_of_each = problem.work(batch, query_len, heads)
             clusters = [[i.cluster for i in c.instances()] for c in (now, then)]
             for what, count in ((f"parts on {sms} SMs", partial(parts_of, sm_count=sms)), ("row blocks", row_blocks)):
                 was, becomes = (
-                    " or ".join(dict.fromkeys(str(count(heads * query_len, n)) for n in each)) for each in clusters
+                    " or ".join(dict.fromkeys(str(count(rows_of_each, n)) for n in each)) for each in clusters
                 )
                 rows.append((what, was, becomes))
         before, after = derive(problem, now), derive(problem, then)
@@ -85,23 +86,29 @@ def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str,
 
 
 def read_shape(problem: MlaProblem, shape: Mapping[str, int]) -> tuple[int, int, int, int]:
-    """(batch, query_len, heads, kv_len); constants need no mention. CutegenError (exit 2) for what does not fit."""
+    """(batch, query_len, heads, kv_len or topk); constants need no mention. CutegenError (exit 2) for what does not
+    fit."""
     dims = (
         Extent("batch", 1, None),
         Extent("query_len", *problem.query_len),
         Extent("heads", *problem.heads),
-        Extent("kv_len", 1, None),
+        Extent(problem.length, *(problem.topk or (1, None))),
     )
-    batch, query_len, heads, kv_len = read_extents(dims, shape)
-    return batch, query_len, heads, kv_len
+    batch, query_len, heads, length = read_extents(dims, shape)
+    return batch, query_len, heads, length
 
 
 def _problem(resolved: ResolvedMla) -> Section:
     p = resolved.problem
     sees = "keys up to its own place" if p.mask == "causal" else "all keys"
+    gathered = "K gathered from the pages of each request"
+    if p.topk is not None:
+        gathered = "K gathered by the indices of each token"
+        sees = f"keys of its own, up to {p.topk[1]}; an index outside of the cache, such as -1, is none"
     lines: tuple[str, ...] = (
-        f"out = softmax(softmax_scale q K^T) K[:, :{p.latent_dim}], K gathered from the pages of each request",
-        f"heads {promise_text(p.heads)}, query_len {promise_text(p.query_len)}; a new token sees {sees} ({p.mask})",
+        f"out = softmax(softmax_scale q K^T) K[:, :{p.latent_dim}], {gathered}",
+        f"heads {promise_text(p.heads)}, query_len {promise_text(p.query_len)}; a new token sees {sees}"
+        + f" ({p.mask})" * (not p.sparse),
     )
     if p.cache is not None:
         parts = ", ".join(f"{name} {begin}..{begin + size - 1}" for name, (begin, size) in p.cache.parts.items())
@@ -147,9 +154,11 @@ def _registers(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> Section:
 def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     problem, device = resolved.problem, DEVICES[resolved.device]
     batch, query_len, heads, kv_len = read_shape(problem, shape)
-    rows = heads * query_len
-    length = fewest_keys(-(-kv_len // problem.page_size), problem.page_size)
-    call = {"rows": rows, "batch": batch, "query_len": query_len, "heads": heads, LENGTH: length}
+    requests, rows = problem.work(batch, query_len, heads)
+    entry = 1 if problem.sparse else problem.page_size
+    length = fewest_keys(-(-kv_len // entry), entry)
+    call = {"batch": batch, "query_len": query_len, "heads": heads, problem.length: length}
+    call |= {problem.requests: requests, "rows": rows}
     name = dispatch(resolved.dispatch, call, product_name(resolved.dispatch, resolved.device))
     tiling = next(t for t in resolved.tilings if t.name == name)
     numbers = tiling.numbers
@@ -157,28 +166,29 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     unit = numbers.unit
     kib = workspace_elements(rows, parts) * 4 // 1024
     cuts, overhead = -(-kv_len // (unit * KEY_BLOCK)), numbers.overhead * MAX_UNIT // unit
-    shared = shares_columns(batch if batch > 1 else None, rows, parts, batch * cuts * unit)
+    shared = shares_columns(requests if requests > 1 else None, rows, parts, requests * cuts * unit)
     halves = 2 if numbers.split_columns and shared else 1
     parts = parts // halves
     ctas = f"{blocks} row blocks x {parts} parts" + " x 2 halves of the columns" * (halves > 1)
-    share = max(-(-batch * (cuts + overhead) // parts), _finest(cuts, numbers))
+    share = max(-(-requests * (cuts + overhead) // parts), _finest(cuts, numbers))
     units, said = "blocks", f"blocks of {KEY_BLOCK} keys"
     if unit == MAX_UNIT:
         units, said = "pairs", f"pairs of {KEY_BLOCK}-key blocks"
-    flops, moved = traffic(problem, batch, rows, kv_len)
+    flops, moved = traffic(problem, requests, rows, kv_len)
     padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
     table = (
         ("kernel", tiling.name),
-        ("rows", f"{heads} heads x {query_len} = {rows}: {blocks} x {ROW_BLOCK}, {100 * rows // (blocks * ROW_BLOCK)}% "
-                 "of them used"),
+        ("rows", f"{heads} heads x {rows // heads} = {rows}: {blocks} x {ROW_BLOCK}, "
+                 f"{100 * rows // (blocks * ROW_BLOCK)}% of them used"),
         ("CTAs", f"{ctas} = {blocks * parts * halves} of {device.sms} SMs"),
-        ("keys", f"{batch} x {cuts} {said}, and {overhead} {units}' worth a request"),
+        ("keys", f"{requests} x {cuts} {said}, and {overhead} {units}' worth a request"),
         ("even share", f"{share} {units}' worth a part; the device cuts near it, at requests where that is as fast"),
         ("workspace", f"{kib} KiB"),
         *roofline(device, flops, moved, device.flops_16bit),
         ("with padded rows", f"{padded:.4g} us of tensor core"),
     )  # fmt: skip
-    title = f"batch={batch}, query_len={query_len}, heads={heads}, kv_len={kv_len} on {device.name} (data-sheet rates)"
+    given = f"batch={batch}, query_len={query_len}, heads={heads}, {problem.length}={kv_len}"
+    title = f"{given} on {device.name} (data-sheet rates)"
     return Section(title, header=("", ""), rows=table)
 
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from cutegen.dtypes import DTYPES, DType
 from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat
-from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, work_of
 
 Ready: TypeAlias = Literal["block_table", "kv_cache"]  # inputs that a spec may promise to be there early
 BYTE = DType("u8", 8, BYTES, "Uint8")  # of a quantised cache; no element type of the spec language
@@ -29,9 +29,12 @@ class MlaProblem:
     """out[b, s, h] = sum over keys j of softmax_j(softmax_scale q[b, s, h] . k[b, j]) k[b, j, :latent_dim].
 
     k[b, j] is row j % page_size of page block_table[b, j // page_size] of kv_cache, for j < seq_lens[b]; mask causal:
-    token s sees j < seq_lens[b] - (query_len - 1) + s. A row without a key has out 0 and lse +inf.
+    token s sees j < seq_lens[b] - (query_len - 1) + s. With sparse keys each token has its own: k[b, s, j] is row
+    indices[b, s, j] of the cache, its pages one after the other, for j < topk_length[b, s]; an index that is none of
+    its rows is no key. A row without a key has out 0 and lse +inf.
     heads, query_len: promised (low, high), equal for a constant. ready: inputs that were written before the kernel in
-    front could start. cache: the rows of a quantised cache; None: they are of `dtype`.
+    front could start. cache: the rows of a quantised cache; None: they are of `dtype`. topk: promised (low, high) of
+    a token's indices; None: keys are dense, those of a block table.
     """
 
     dtype: DType
@@ -46,6 +49,36 @@ class MlaProblem:
     lse_layout: Literal["bhs", "bsh"]
     ready: tuple[Ready, ...] = ()
     cache: CacheFormat | None = None
+    topk: tuple[int, int] | None = None
+
+    @property
+    def sparse(self) -> bool:
+        """Whether indices say which keys a token sees."""
+        return self.topk is not None
+
+    @property
+    def length(self) -> str:
+        """The dim of a call that is the most keys of a request, or of a token."""
+        return "topk" if self.sparse else "kv_len"
+
+    @property
+    def requests(self) -> str:
+        """What a kernel's requests are called where the plan chooses one; see `work`."""
+        return "requests" if self.sparse else "batch"
+
+    @property
+    def table(self) -> str:
+        """The input that says where keys are."""
+        return "indices" if self.sparse else "block_table"
+
+    @property
+    def lengths(self) -> str:
+        """The input that says how many keys there are."""
+        return "topk_length" if self.sparse else "seq_lens"
+
+    def work(self, batch: int, query_len: int, heads: int) -> tuple[int, int]:
+        """(requests, rows of each) of a call, as the kernel has them; see `work_of`."""
+        return work_of(batch, query_len, heads, self.sparse)
 
     @property
     def head_dim(self) -> int:
@@ -64,8 +97,9 @@ class MlaProblem:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """Promised (low, high) query rows of a request: query_len x heads."""
-        return self.heads[0] * self.query_len[0], self.heads[1] * self.query_len[1]
+        """Promised (low, high) query rows of a request: query_len x heads, with sparse keys heads."""
+        low, high = (self.work(1, q, h)[1] for q, h in zip(self.query_len, self.heads))
+        return low, high
 
     @property
     def inputs(self) -> tuple[MlaTensor, ...]:
@@ -80,11 +114,18 @@ class MlaProblem:
                 MlaTensor("q_nope", self.dtype, (*rows, latent), "latent part of the queries"),
                 MlaTensor("q_pe", self.dtype, (*rows, rope), "rotary part of the queries"),
             ]
+        dense = (
+            MlaTensor("block_table", i32, ("batch", "max_pages"), pages),
+            MlaTensor("seq_lens", i32, ("batch",), "keys of each request, 0 allowed"),
+        )
+        sparse = (
+            MlaTensor("indices", i32, ("batch", "query_len", "topk"), "row of the cache of each key, -1 for none"),
+            MlaTensor("topk_length", i32, ("batch", "query_len"), "indices of each token that count, from the first"),
+        )
         return (
             *queries,
             self._cache(),
-            MlaTensor("block_table", i32, ("batch", "max_pages"), pages),
-            MlaTensor("seq_lens", i32, ("batch",), "keys of each request, 0 allowed"),
+            *(sparse if self.sparse else dense),
             *([scale] if self.cache is not None and self.cache.per_tensor else []),
             MlaTensor("softmax_scale", f32, (), "factor of the scores, a number"),
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from cutegen.arch import MOST_SMS
 from cutegen.families.mla_decode.baselines import list_baselines
+from cutegen.families.mla_decode.sparse_problems import ends, list_small_sparse_problems, list_sparse_problems
 from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Proving, Roles, operand_dtype
 from cutegen.runtime.mla_decode.inputs import EDGES, LATENT_DIM, Draw
 from cutegen.runtime.mla_decode.plan import MlaPlan
@@ -16,10 +17,11 @@ from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 class MlaProving:
     given_draw = Draw("random")
     ragged_draw = Draw("spread")
-    guessed_inputs: Sequence[str] = ("seq_lens",)
+    guessed_inputs: Sequence[str] = ("seq_lens", "topk_length")
     baselines_for: Mapping[str, str] = {
         **dict.fromkeys(("flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd"), "MLA decode with `q: joined`"),
-        "paged_read": "MLA decode",
+        "paged_read": "MLA decode over pages",
+        "row_read": "MLA decode with sparse keys",
     }
 
     def name_roles(self, plan: MlaPlan) -> Roles:
@@ -30,8 +32,18 @@ class MlaProving:
 
     def list_problems(self, plan: MlaPlan) -> Iterator[Problem]:
         """One key up to thousands, lengths around every edge of blocks and pages, both ends of the promised ranges."""
-        low, high = _ends(plan.heads)
-        few, many = _ends(plan.query_len)
+        yield from list_sparse_problems(plan) if plan.sparse else self._list_dense_problems(plan)
+        (low, high), (few, _) = ends(plan.heads), ends(plan.query_len)
+        most = ends(plan.topk)[1] if plan.sparse else 3000
+        if all(t.max_splits == 1 for t in plan.tilings.values()):  # whichever tiling one and many requests run on
+            dims = dict(zip(plan.dims, (40, few, high, most)))
+            yield Problem("never cut", dims, None, ("alone",), Draw("long", peaked=True))
+        dims = dict(zip(plan.dims, (0, few, low, min(most, KEY_BLOCK))))
+        yield Problem("no requests", dims, None, ("empty",))
+
+    def _list_dense_problems(self, plan: MlaPlan) -> Iterator[Problem]:
+        low, high = ends(plan.heads)
+        few, many = ends(plan.query_len)
         odd = min(high, low + 1 | 1)
         short, edges = max(EDGES), len(EDGES) + 1
         for key in plan.tilings:
@@ -58,15 +70,13 @@ class MlaProving:
             yield problem("a few full blocks each", Draw(), 64, few, odd, 4 * KEY_BLOCK)
             yield problem("no keys at all", Draw("empty"), 4, many, low, KEY_BLOCK)
             yield problem("pages of a pool of layers", Draw("random", pitch=True), 7, many, odd, 500)
-        if all(t.max_splits == 1 for t in plan.tilings.values()):  # whichever tiling one and many requests run on
-            dims = dict(zip(plan.dims, (40, few, high, 3000)))
-            yield Problem("never cut", dims, None, ("alone",), Draw("long", peaked=True))
-        dims = dict(zip(plan.dims, (0, few, low, KEY_BLOCK)))
-        yield Problem("no requests", dims, None, ("empty",))
 
     def list_small_problems(self, plan: MlaPlan, sms: int) -> Iterator[Problem]:
-        low, high = _ends(plan.heads)
-        few, many = _ends(plan.query_len)
+        if plan.sparse:
+            yield from list_small_sparse_problems(plan, sms)
+            return
+        low, high = ends(plan.heads)
+        few, many = ends(plan.query_len)
         odd = min(high, low + 1 | 1)
         long = (sms + 3) * KEY_BLOCK + 5
         for key in plan.tilings:
@@ -82,7 +92,9 @@ class MlaProving:
             yield problem("no keys at all", Draw("empty"), 2, few, low, KEY_BLOCK)
 
     def late_rows(self, plan: MlaPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
-        """Of the cache, all but the keys before the new tokens."""
+        """Of the cache, all but the keys before the new tokens; with sparse keys nothing is ready."""
+        if plan.sparse:
+            return {}
         held = {argument.name: value for argument, value in zip(plan.inputs, inputs)}
         cache, tokens = held["kv_cache"], inputs[0].shape[1]
         late, page_size = cache.new_ones(cache.shape[:2]).bool(), cache.shape[1]
@@ -98,8 +110,9 @@ class MlaProving:
         """Row block and row; for the output also the warpgroup, each of which owns half of the columns."""
         names = self.name_axes(plan, output)
         at, heads = dict(zip(names, index)), dict(zip(names, shape))["head"]
-        row = at["token"] * heads + at["head"]
-        text = f"request {at['batch']}, row block {row // ROW_BLOCK}, row {row % ROW_BLOCK} of it"
+        row = at["head"] if plan.sparse else at["token"] * heads + at["head"]
+        token = f"token {at['token']}, " if plan.sparse else ""
+        text = f"request {at['batch']}, {token}row block {row // ROW_BLOCK}, row {row % ROW_BLOCK} of it"
         if "column" in at:
             half = LATENT_DIM // 2
             text += f"; warpgroup {at['column'] // half}, column {at['column'] % half} of it"
@@ -110,14 +123,11 @@ class MlaProving:
 
     def bench_dims(self, plan: MlaPlan) -> Iterator[Mapping[str, int]]:
         """The bandwidth-bound, the compute-bound and the latency-bound ends of serving."""
-        (low, high), (few, _) = _ends(plan.heads), _ends(plan.query_len)
+        (low, high), (few, _) = ends(plan.heads), ends(plan.query_len)
         for batch, heads, kv_len in ((128, low, 8192), (128, high, 8192), (8, high, 4096), (1, low, 4096)):
-            yield dict(zip(plan.dims, (batch, few, heads, kv_len)))
+            length = ends(plan.topk)[1] if plan.sparse else kv_len
+            yield dict(zip(plan.dims, (batch, few, heads, length)))
 
 
 _AXES = {"batch": "batch", "query_len": "token", "heads": "head", "latent_dim": "column"}
 PROVING: Proving = MlaProving()
-
-
-def _ends(extent: Any) -> tuple[int, int]:
-    return (extent, extent) if isinstance(extent, int) else extent

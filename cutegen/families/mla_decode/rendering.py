@@ -18,7 +18,7 @@ from cutegen.families.mla_decode.derived import (
 )
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
 from cutegen.families.mla_decode.problem_rules import CHUNK
-from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, FreeGroup, ResolvedMla, ResolvedMlaTiling
+from cutegen.families.mla_decode.resolved import CALL_DIMS, FreeGroup, ResolvedMla, ResolvedMlaTiling
 from cutegen.families.mla_decode.tile_ownership import draw_tiles
 from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
 from cutegen.families.resolved import DispatchRow
@@ -100,7 +100,8 @@ class KernelText:
     """What kernel.py.jinja and its parts read. model: of the first tiling. warps: numbers of single ones, by what they
     do. threads: of named barriers, by the constant of their number. box_rows: keys of one TMA copy; boxes: copies that
     fill a tile. query_boxes: rows of Q of one TMA copy, ascending. guesses: whether a part is found
-    before the wait as well. cache: where it is quantised."""
+    before the wait as well. cache: where it is quantised. sparse: keys are named by indices. table, lengths: the
+    arguments that say where keys are and how many."""
 
     name: str
     title: str
@@ -129,24 +130,30 @@ class KernelText:
     arguments: tuple[str, ...]
     guesses: bool
     cache: CacheText | None
+    sparse: bool
+    table: str
+    lengths: str
 
 
 def kernel_text(resolved: ResolvedMla) -> KernelText:
     problem = resolved.problem
     first = resolved.tilings[0]
     barriers, only = list_named_barriers(problem), ("Int16",) if problem.cache is None else ("Uint8",)
+    if not problem.sparse:  # a mask by lengths
+        only = ("Boolean", *only)
     halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
     _, lse = problem.outputs
     return KernelText(
         name=resolved.name,
-        title=f"MLA decode for {resolved.arch}: {problem.dtype}, pages of {problem.page_size}, split-KV in one launch.",
+        title=f"{'Sparse ' * problem.sparse}MLA decode for {resolved.arch}: {problem.dtype}, pages of "
+        f"{problem.page_size}, split-KV in one launch.",
         overview=tuple(_overview(resolved)),
         model=first.model,
         warps={name: warps.first for name, warps in SINGLE_WARPS.items()},
         barrier_numbers=tuple(name_numbers(barriers)),
         threads={barrier.family or barrier.name: barrier.threads for barrier in barriers},
         cutlass_names=(
-            *sorted({problem.dtype.cutlass, "Boolean", "Float16", "Float32", "Int32", "Int64", *only}),
+            *sorted({problem.dtype.cutlass, "Float16", "Float32", "Int32", "Int64", *only}),
             "const_expr",
         ),
         dtype=problem.dtype.cutlass,
@@ -168,6 +175,9 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         arguments=tuple(_arguments(resolved)),
         guesses=problem.cache is None and any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
         cache=_cache_text(problem),
+        sparse=problem.sparse,
+        table=problem.table,
+        lengths=problem.lengths,
     )
 
 
@@ -230,6 +240,8 @@ class PlanText:
     winners: Winners
     anywhere: tuple[str, ...]
     cache: CacheFormat | None
+    topk: str
+    requests: str
 
 
 def plan_text(resolved: ResolvedMla) -> PlanText:
@@ -237,7 +249,8 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
     return PlanText(
         name=resolved.name,
         arch=resolved.arch,
-        formula=f"MLA decode, {p.dtype}, {promise_text(p.heads)} heads, query_len {promise_text(p.query_len)}",
+        formula=f"{'Sparse ' * p.sparse}MLA decode, {p.dtype}, {promise_text(p.heads)} heads, "
+        f"query_len {promise_text(p.query_len)}" + (f", topk {promise_text(p.topk)}" if p.topk else ""),
         dtype=p.dtype.torch,
         heads=str(resolved.dims["heads"]),
         query_len=str(resolved.dims["query_len"]),
@@ -248,9 +261,11 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         lse_layout=p.lse_layout,
         tilings=tilings_text(resolved.tilings),
         dispatch=dispatch,
-        winners=list_winners(resolved.dispatch, CALL_DIMS, LENGTH),
+        winners=list_winners(resolved.dispatch, CALL_DIMS, p.length),
         anywhere=tuple(dict.fromkeys(row.tiling for row in dispatch)),
         cache=p.cache,
+        topk=str(resolved.dims["topk"]) if p.sparse else "",
+        requests=p.requests,
     )
 
 

@@ -11,7 +11,7 @@ from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, ker
 from cutegen.families.mla_decode.auto import choose, choose_instance
 from cutegen.families.mla_decode.candidate import KNOBS, SINGLE_BLOCKS, Candidate, keep_single
 from cutegen.families.mla_decode.problem import MlaProblem
-from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, ResolvedMla
+from cutegen.families.mla_decode.resolved import CALL_DIMS, ResolvedMla
 from cutegen.families.mla_decode.tiling import describe_tiling
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome, Portfolio, When
@@ -46,8 +46,8 @@ def resolve(
         tuned,
         KNOBS,
         keep_single(written_knobs(spec, KNOBS), decided.candidate),
-        (*CALL_DIMS, LENGTH),
-        LENGTH,
+        (*CALL_DIMS, problem.length),
+        problem.length,
         complete=lambda fixed: choose_instance(problem, {"variant": decided.candidate.variant, **fixed}, arch),
         refuse=lambda c: None,
     )
@@ -87,7 +87,7 @@ def _assemble(
         problem=problem,
         variant=c.variant,
         tilings=tilings,
-        dispatch=(*measured, *_default_rows(c, names, problem.rows)),
+        dispatch=(*measured, *_default_rows(c, names, problem)),
         decisions=decided.decisions,
         digest=kernel_digest(spec, doc.name, _said(problem), decided.decisions, *numbers, *measured),
         function=spec.function or doc.name,
@@ -95,34 +95,37 @@ def _assemble(
 
 
 def _said(problem: MlaProblem) -> dict[str, object]:
-    """Its fields, but for a format of the cache that it has not."""
-    return {name: value for name, value in asdict(problem).items() if name != "cache" or value is not None}
+    """Its fields, but for a format of the cache and sparse keys where it has none."""
+    return {
+        name: value for name, value in asdict(problem).items() if name not in ("cache", "topk") or value is not None
+    }
 
 
-def _default_rows(c: Candidate, names: Mapping[Candidate, str], promised: tuple[int, int]) -> Iterator[DispatchRow]:
-    """Which of the instances that are built without winners runs a call. promised: the fewest and the most rows."""
+def _default_rows(c: Candidate, names: Mapping[Candidate, str], problem: MlaProblem) -> Iterator[DispatchRow]:
+    """Which of the instances that are built without winners runs a call."""
     default, *others = c.instances()
+    given = (*problem.rows, problem.requests)
     for other in others:
-        for when in _shared_loads(*promised) if other.cluster > 1 else _few_rows(*promised):
+        for when in _shared_loads(*given) if other.cluster > 1 else _few_rows(*given):
             yield DispatchRow(when, names[other])
     yield DispatchRow((), names[default])
 
 
-def _shared_loads(fewest: int, most: int) -> Iterator[When]:
+def _shared_loads(fewest: int, most: int, batch: str) -> Iterator[When]:
     """Calls for two CTAs that share loads: those that somebody makes, without bounds that all of them keep."""
     for above, upto in SHARED_ROWS:
         if most > above and (upto is None or fewest <= upto):
             low: When = (("rows", ">", above),) if fewest <= above else ()
             high: When = (("rows", "<=", upto),) if upto is not None and upto < most else ()
-            yield (*low, *high, ("batch", ">=", SHARED_BATCH))
+            yield (*low, *high, (batch, ">=", SHARED_BATCH))
 
 
-def _few_rows(fewest: int, most: int) -> Iterator[When]:
+def _few_rows(fewest: int, most: int, batch: str) -> Iterator[When]:
     """Calls for single key blocks: those that somebody makes, up to the first of any rows, which has more requests than
     the ones behind it."""
-    for rows, batch in SINGLE_BLOCKS:
+    for rows, requests in SINGLE_BLOCKS:
         if rows >= fewest:
-            yield ("rows", "<=", rows), ("batch", "<=", batch)
+            yield ("rows", "<=", rows), (batch, "<=", requests)
         if rows >= most:
             return
 

@@ -13,7 +13,6 @@ from cutegen.runtime.arguments import Extent
 from cutegen.runtime.mla_decode.tiling import MlaTiling
 
 CALL_DIMS = ("batch", "query_len", "heads")
-LENGTH = "kv_len"  # of a call the host knows no more than the width of its table
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,9 @@ class ResolvedMla:
         """What a call gives extents of, as the plan's base class declares it."""
         promised = (self.problem.query_len, self.problem.heads)
         query_len, heads = (low if low == high else (low, high) for low, high in promised)
-        return dict(zip((*CALL_DIMS, LENGTH), ((1, None), query_len, heads, (0, None))))
+        topk = self.problem.topk
+        length: Extent = (0, None) if topk is None else topk[0] if topk[0] == topk[1] else topk
+        return dict(zip((*CALL_DIMS, self.problem.length), ((1, None), query_len, heads, length)))
 
     @property
     def names(self) -> tuple[str, ...]:

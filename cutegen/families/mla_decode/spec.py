@@ -71,6 +71,14 @@ class KvCache(Section):
     )
 
 
+class Keys(Section):
+    """Sparse keys: which rows of the cache each new token sees."""
+
+    topk: Positive | Range = Field(
+        description="Indices of a token: a number, or a promised range `[low, high]`, of which each call has one."
+    )
+
+
 class Lse(Section):
     """The log-sum-exp of each row's scores, f32."""
 
@@ -155,7 +163,9 @@ class Warpgroups(Section):
 class MlaBench(Bench):
     """What `cutegen bench` runs; no effect on the kernel."""
 
-    baselines: list[Literal["flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd", "paged_read", "torch"]] = Field(  # type: ignore[assignment]
+    baselines: list[
+        Literal["flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd", "paged_read", "row_read", "torch"]
+    ] = Field(  # type: ignore[assignment]
         default=[], description="What to measure against the kernel; not listed: all that fit."
     )
 
@@ -184,11 +194,15 @@ def _as_section(value: SplitKv | Literal[1] | Auto) -> SplitKv:
     return value if isinstance(value, SplitKv) else SplitKv(max=value)
 
 
+def _ends(extent: int | tuple[int, int]) -> tuple[int, int]:
+    return (extent, extent) if isinstance(extent, int) else extent
+
+
 class MlaSpec(KernelSpec):
     """Multi-head latent attention of new tokens over a paged cache: O = softmax(scale Q K^T) V, split over the keys."""
 
     meaning: ClassVar[frozenset[str]] = frozenset(
-        {"dtype", "heads", "query_len", "latent_dim", "rope_dim", "q", "mask", "kv_cache", "lse"}
+        {"dtype", "heads", "query_len", "latent_dim", "rope_dim", "q", "mask", "kv_cache", "keys", "lse"}
     )
     promised: ClassVar[str] = "in the spec"
     no_dim: ClassVar[str] = "no dim is named"
@@ -216,6 +230,9 @@ class MlaSpec(KernelSpec):
         "less; or all.",
     )
     kv_cache: KvCache = KvCache()
+    keys: Keys | None = Field(
+        default=None, description="Sparse keys, by indices of each token; by default those of a block table."
+    )
     lse: Lse = Lse()
     split_kv: Annotated[
         SplitKv | Annotated[Literal[1], Exactly] | Auto,
@@ -238,5 +255,6 @@ class MlaSpec(KernelSpec):
     tune: Tune = Tune()
 
     def shape_dims(self) -> dict[str, tuple[int, int] | None]:
-        heads, query_len = ((v, v) if isinstance(v, int) else v for v in (self.heads, self.query_len))
-        return {"batch": None, "query_len": query_len, "heads": heads, "kv_len": None}
+        heads, query_len = (_ends(v) for v in (self.heads, self.query_len))
+        keys = {"kv_len": None} if self.keys is None else {"topk": _ends(self.keys.topk)}
+        return {"batch": None, "query_len": query_len, "heads": heads, **keys}

@@ -11,7 +11,7 @@ from cutegen.arch import ARCHS
 from cutegen.families.decide import written_knobs
 from cutegen.families.knobs import plain
 from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, Candidate, keep_single
-from cutegen.families.mla_decode.resolved import CALL_DIMS, LENGTH, ResolvedMla
+from cutegen.families.mla_decode.resolved import CALL_DIMS, ResolvedMla
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import dispatch
@@ -34,12 +34,11 @@ SEARCH: Mapping[str, tuple[Any, ...]] = {
 class MlaSpace:
     """The TuningSpace of a spec and what it resolves to."""
 
-    dims = (*CALL_DIMS, LENGTH)
-    along = LENGTH
-
     def __init__(self, spec: MlaSpec, resolved: ResolvedMla) -> None:
         self.spec, self.resolved, self.problem = spec, resolved, resolved.problem
         self.arch = ARCHS[spec.arch]
+        self.along = self.problem.length
+        self.dims = (*CALL_DIMS, self.along)
 
     @property
     def listed(self) -> Mapping[str, Sequence[object]]:
@@ -49,8 +48,8 @@ class MlaSpace:
         """The order of candidates is that of all devices."""
 
     def find_default(self, problem: Mapping[str, int]) -> Candidate:
-        rows = problem["query_len"] * problem["heads"]
-        name = dispatch(self.resolved.dispatch, {**problem, "rows": rows})
+        requests, rows = self.problem.work(*(problem[dim] for dim in CALL_DIMS))
+        name = dispatch(self.resolved.dispatch, {**problem, self.problem.requests: requests, "rows": rows})
         return next(t.candidate for t in self.resolved.tilings if t.name == name)
 
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:

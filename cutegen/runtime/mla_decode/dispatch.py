@@ -19,6 +19,7 @@ from cutegen.runtime.mla_decode.tiling import (
     parts_of,
     row_blocks,
     semaphore_count,
+    work_of,
     workspace_elements,
 )
 from cutegen.runtime.scratch import OwnScratch
@@ -29,7 +30,8 @@ _OPEN: Extent = (1, None)
 class MlaDispatch(MeasuredPlan):
     """The module docstring of plan.py lists what a subclass gives.
 
-    dims: batch, query_len, heads, and kv_len, the length of a request or the largest of them.
+    dims: batch, query_len, heads, and kv_len, the length of a request or the largest of them; with sparse keys topk,
+    the indices of a token.
     """
 
     family = "mla_decode"
@@ -42,9 +44,11 @@ class MlaDispatch(MeasuredPlan):
     lse_base: ClassVar[Literal["e", "2"]] = "e"
     lse_layout: ClassVar[Literal["bhs", "bsh"]] = "bhs"
     cache_format: ClassVar[CacheFormat | None] = None
+    topk: ClassVar[Extent | None] = None
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
-        self.dims = {"batch": _OPEN, "query_len": self.query_len, "heads": self.heads, "kv_len": (0, None)}
+        length: dict[str, Extent] = {"kv_len": (0, None)} if self.topk is None else {"topk": self.topk}
+        self.dims = {"batch": _OPEN, "query_len": self.query_len, "heads": self.heads, **length}
         self.extents: dict[str, Extent] = {
             "batch": _OPEN,
             "query_len": self.query_len,
@@ -52,6 +56,7 @@ class MlaDispatch(MeasuredPlan):
             "pages": _OPEN,
             "page_size": self.page_size,
             "max_pages": _OPEN,
+            "topk": _OPEN if self.topk is None else self.topk,
             "query_dim": QUERY_DIM,
             "row_bytes": self.row_bytes,
             "scale": 1,
@@ -69,8 +74,7 @@ class MlaDispatch(MeasuredPlan):
         self.inputs = (
             *self.queries,
             TensorArg("kv_cache", *stored, contiguous=2),
-            TensorArg("block_table", "int32", ("batch", "max_pages"), contiguous=1, align=4),
-            TensorArg("seq_lens", "int32", ("batch",), contiguous=0, align=4),
+            *(self._list_keys() if self.topk is None else self._list_sparse_keys()),
             *([TensorArg("kv_scale", "float32", ("scale",), contiguous=0, align=4)] if self.has_scale else []),
             ScalarArg("softmax_scale"),
         )
@@ -86,6 +90,32 @@ class MlaDispatch(MeasuredPlan):
         self._sizes = Table(lambda key: self.size(*key))
         self._own_scratch = OwnScratch(make_scratch)
         super().__init__(on_miss, sms)
+
+    def _list_keys(self) -> tuple[TensorArg, TensorArg]:
+        return (
+            TensorArg("block_table", "int32", ("batch", "max_pages"), contiguous=1, align=4),
+            TensorArg("seq_lens", "int32", ("batch",), contiguous=0, align=4),
+        )
+
+    def _list_sparse_keys(self) -> tuple[TensorArg, TensorArg]:
+        return (
+            TensorArg("indices", "int32", ("batch", "query_len", "topk"), contiguous=2, align=4),
+            TensorArg("topk_length", "int32", ("batch", "query_len"), contiguous=1, align=4),
+        )
+
+    @property
+    def sparse(self) -> bool:
+        """Whether a call takes indices, which say what keys each token sees."""
+        return self.topk is not None
+
+    def work(self, batch: int, query_len: int, heads: int) -> tuple[int, int]:
+        """(requests, rows of each) as the kernels have them; see `work_of`."""
+        return work_of(batch, query_len, heads, self.topk is not None)
+
+    @property
+    def entry_keys(self) -> int:
+        """Keys that an entry of the block table, or of the indices, stands for."""
+        return self.page_size if self.topk is None else 1
 
     # -- the cache --
 
@@ -116,34 +146,36 @@ class MlaDispatch(MeasuredPlan):
 
     def signature(self) -> tuple[Any, ...]:
         quantised = () if self.cache_format is None else (self.cache_format,)
-        return *super().signature(), self.causal, self.lse_base, self.page_size, *quantised
+        sparse = () if self.topk is None else (self.topk,)
+        return *super().signature(), self.causal, self.lse_base, self.page_size, *quantised, *sparse
 
-    def choose_tiling(self, rows: int, batch: int, query_len: int) -> str:
+    def choose_tiling(self, rows: int, requests: int, query_len: int, /) -> str:
         (only,) = self.tilings
         return only
 
     def dispatch(self, device: int | None = None, /, **dims: int) -> str:
         """The key for a problem, its table being as wide as kv_len needs."""
-        batch, query_len, heads = dims["batch"], dims["query_len"], dims["heads"]
-        return self.choose(device, batch, query_len, heads, max(1, -(-dims["kv_len"] // self.page_size)))
+        batch, query_len, heads, length = (dims[dim] for dim in self.dims)
+        return self.choose(device, batch, query_len, heads, max(1, -(-length // self.entry_keys)))
 
     def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:
         batch, query_len, heads, _ = inputs[0].shape
-        return self.choose(inputs[0].get_device(), batch, query_len, heads, inputs[len(self.queries) + 1].shape[1])
+        return self.choose(inputs[0].get_device(), batch, query_len, heads, inputs[len(self.queries) + 1].shape[-1])
 
-    def choose(self, device: int | None, batch: int, query_len: int, heads: int, max_pages: int) -> str:
+    def choose(self, device: int | None, batch: int, query_len: int, heads: int, width: int) -> str:
         """The key for a call on a CUDA device (None: the current one). The host does not know lengths, but how wide the
         table is: kernels that were measured with some length run calls whose table is as wide."""
         if self.winners:
-            fewest = fewest_keys(max_pages, self.page_size)
+            fewest = fewest_keys(width, self.entry_keys)
             if winner := self.find_winner(device, (batch, query_len, heads), fewest):
                 return winner
-        return self.choose_tiling(rows=query_len * heads, batch=batch, query_len=query_len)
+        requests, rows = self.work(batch, query_len, heads)
+        return self.choose_tiling(rows, requests, query_len)
 
     def workspace_shapes(self, batch: int, rows: int, sm_count: int | None = None) -> dict[str, tuple[int, ...]]:
-        """The least shapes of workspace and semaphores for rows = query_len * heads, by name, whichever tiling runs;
-        sm_count: of the device, by default the current one. They do not grow with the batch. ValueError: neither, or
-        less than one of them."""
+        """The least shapes of workspace and semaphores for rows = query_len * heads, with sparse keys rows = heads, by
+        name, whichever tiling runs; sm_count: of the device, by default the current one. They do not grow with the
+        batch. ValueError: neither, or less than one of them."""
         if sm_count is None:
             import torch
 

@@ -26,6 +26,8 @@ def find_later_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | N
         text = f"softmax_scale: is {scale}, needs {LEAST_SCALE:.3g} to {MOST_SCALE:.3g}: the kernel reads it as f32"
         yield Fault(ValueError, text)
     for name in (*(a.name for a in plan.queries), "out"):
+        if plan.sparse:
+            continue  # tokens are requests
         if batch and query_len > 1 and heads > 1 and name in values and not rows_merge(values[name]):
             token, head = values[name].stride()[1:3]
             remedy = ALLOCATE if name == "out" else f"pass {name}.contiguous()"
@@ -34,10 +36,14 @@ def find_later_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | N
                 f"{name}: stride(1) is {token} elements, needs heads * stride(2) = {heads} * {head} = "
                 f"{heads * head}, as tokens and heads are one dimension of rows: {remedy}",
             )
-    for name, dim in (("kv_cache", "pages"), ("block_table", "max_pages")):
-        axis = 0 if dim == "pages" else 1
-        if batch and values[name].shape[axis] == 0:
-            yield Fault(ValueError, f"{name}: shape[{axis}] ({dim}) is 0; keep one page for requests of length 0")
+    page, index = "keep one page for requests of length 0", "keep one index, -1 for tokens without keys"
+    for name, axis, dim, remedy in (
+        ("kv_cache", 0, "pages", page),
+        ("block_table", 1, "max_pages", page),
+        ("indices", 2, "topk", index),
+    ):
+        if batch and name in values and values[name].shape[axis] == 0:
+            yield Fault(ValueError, f"{name}: shape[{axis}] ({dim}) is 0; {remedy}")
     if "semaphores" in values:
         yield from _scratch_faults(plan, values, sms)
 
@@ -45,8 +51,8 @@ def find_later_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | N
 def _scratch_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
     q = values[plan.queries[0].name]
     batch, query_len, heads, _ = q.shape
-    device, rows = q.get_device(), query_len * heads
-    key = plan.choose(device, batch, query_len, heads, values["block_table"].shape[1])
+    device, (_, rows) = q.get_device(), plan.work(batch, query_len, heads)
+    key = plan.choose(device, batch, query_len, heads, values["indices" if plan.sparse else "block_table"].shape[-1])
     cluster, sm_count = plan.tilings[key].cluster, plan.limit_sms(sms, key, device)
     if row_blocks(rows, cluster) > sm_count:
         whole = sm_count == plan._sm_counts[device]

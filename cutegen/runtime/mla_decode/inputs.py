@@ -28,11 +28,13 @@ class Draw:
     order, the same ones every time, drawn at "random", "edges" of blocks and pages, few tokens and one "long" request,
     or none ("empty"). peaked: the last keys of a request get nearly all the weight,
     so that the error of a missed or invented key is of the size of the output. pitch: the cache is one layer of a pool
-    of three, whose pages lie side by side."""
+    of three, whose pages lie side by side. keys: sparse ones of a token, all "distinct"; "repeated", half of them or
+    more a second time; "holes", some of no row of the cache, -1 and others; or "none", -1 throughout."""
 
     lengths: Literal["equal", "spread", "random", "edges", "long", "empty"] = "equal"
     peaked: bool = False
     pitch: bool = False
+    keys: Literal["distinct", "repeated", "holes", "none"] = "distinct"
 
 
 EQUAL = Draw()
@@ -52,7 +54,7 @@ def draw_inputs(
     import torch
 
     batch, kv_len = dims["batch"], dims["kv_len"]
-    lengths = torch.tensor(_lengths(draw.lengths, batch, kv_len), dtype=torch.int32)
+    lengths = torch.tensor(draw_lengths(draw.lengths, batch, kv_len), dtype=torch.int32)
     width = -(-kv_len // page_size)
     pages = batch * width + SPARE_PAGES
     layers = 3 if draw.pitch else 1
@@ -121,7 +123,8 @@ def crest_factor(cache_format: Any) -> float:
     return float(values.max() / rms) * math.sqrt(blocks)
 
 
-def _lengths(kind: str, batch: int, longest: int) -> list[int]:
+def draw_lengths(kind: str, batch: int, longest: int) -> list[int]:
+    """Of requests, as `Draw` says; `longest` is among them."""
     import torch
 
     if kind == "empty":

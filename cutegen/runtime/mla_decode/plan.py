@@ -11,6 +11,7 @@ A generated plan gives, as class attributes:
     lse_base            "e" (default) or "2"
     lse_layout          "bhs" (default): [batch, heads, query_len]; "bsh": [batch, query_len, heads]
     cache_format        CacheFormat(...) of a quantised cache, whose rows are uint8; else None (default)
+    topk                promised indices of a token, where keys are sparse; else None (default)
     tilings             {"seesaw": MlaTiling(...)}: a tiling's key is also its compile key
 
 and as methods:
@@ -19,15 +20,18 @@ and as methods:
                                                         compiled(q | q_nope, q_pe, kv_cache, block_table, seq_lens,
                                                         [kv_scale,] out, lse, workspace, semaphores,
                                                         softmax_scale, parts)
-    choose_tiling(self, rows, batch, query_len)         the key for a problem, rows being query_len * heads; only when
-                                                        there are several tilings
+    choose_tiling(self, rows, batch, query_len)         the key for a problem, rows being query_len * heads, with sparse
+                                                        keys heads, and batch all tokens; only when there are several
+                                                        tilings
     winners, anywhere   as in cutegen/runtime/measured.py, by (batch, query_len, heads) and the fewest keys that need as
                         wide a block_table as the call's
 
 and at module level the lines that the docstring of cutegen/runtime/gemm/plan.py lists.
 
 A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale), with kv_scale before softmax_scale where a
-quantised cache has one scale: keys and values are times that. Lengths and tables are read by the device alone:
+quantised cache has one scale: keys and values are times that. With sparse keys indices [batch, query_len, topk] take
+the place of block_table, and topk_length [batch, query_len] that of seq_lens: an index is a row of the cache, page *
+page_size + slot, and one of no row is no key, whatever it is. Lengths and tables are read by the device alone:
 nothing waits for it, and a captured graph may be replayed after they changed. So only the caller can know that
 
 - the table's entries within a request's length are pages of the cache. Entries beyond it may hold anything.
@@ -69,7 +73,8 @@ from cutegen.runtime.mla_decode.inputs import (
     crest_factor,
     draw_inputs,
 )
-from cutegen.runtime.mla_decode.reference import attend
+from cutegen.runtime.mla_decode.reference import attend, attend_sparse
+from cutegen.runtime.mla_decode.sparse_inputs import draw_sparse_inputs
 from cutegen.runtime.mla_decode.tiling import (
     LEAST_SCALE,
     MOST_SCALE,
@@ -103,7 +108,8 @@ class MlaPlan(MlaDispatch):
 
     def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
         batch, query_len, heads, _ = inputs[0].shape
-        shapes = self.workspace_shapes(batch, query_len * heads, self._sm_counts[inputs[0].get_device()])
+        _, rows = self.work(batch, query_len, heads)
+        shapes = self.workspace_shapes(batch, rows, self._sm_counts[inputs[0].get_device()])
         return make_scratch(inputs[0].device, (*shapes["workspace"], *shapes["semaphores"]))
 
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> tuple[Any, Any]:
@@ -124,7 +130,7 @@ class MlaPlan(MlaDispatch):
     def _own_sizes(self, device: Any) -> tuple[int, int]:
         """Elements of workspace and semaphores that suffice for every promised problem."""
         sms = self._sm_counts[-1 if device.index is None else device.index]
-        rows = _largest(self.query_len) * _largest(self.heads)
+        _, rows = self.work(1, _largest(self.query_len), _largest(self.heads))
         blocks = max(sms, row_blocks(rows, max(t.cluster for t in self.tilings.values())))
         # parts * rows is at most a row block for each SM, and each row block for one part.
         return workspace_elements(ROW_BLOCK * blocks, 1), blocks
@@ -139,8 +145,11 @@ class MlaPlan(MlaDispatch):
         q = torch.cat(queries, -1) if self.split_q else queries[0]
         cache, table, lengths, *kv_scale, scale = inputs[len(queries) :]
         factor = float(kv_scale[0]) if kv_scale else 1.0
-        keys = self.unpack(cache)
-        out, lse = attend(q, keys, table, lengths, scale * factor, causal=self.causal, dtype=torch_dtype(precision))
+        keys, dtype = self.unpack(cache), torch_dtype(precision)
+        if self.sparse:
+            out, lse = attend_sparse(q, keys, table, lengths, scale * factor, dtype=dtype)
+        else:
+            out, lse = attend(q, keys, table, lengths, scale * factor, causal=self.causal, dtype=dtype)
         if self.lse_base == "2":
             lse = lse / math.log(2.0)
         if self.lse_layout == "bhs":
@@ -150,13 +159,15 @@ class MlaPlan(MlaDispatch):
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
         """Fresh random inputs, all requests having kv_len keys: tensors N(0, 1), softmax_scale 576 ** -0.5, pages
         shuffled, NaN in all slots of the cache that no request reaches, garbage in the table beyond the lengths. Of a
-        quantised cache the latent part has every finite byte equally often."""
+        quantised cache the latent part has every finite byte equally often. With sparse keys all tokens have topk
+        distinct ones, out of four times as many of their request."""
         return self.draw_inputs(EQUAL, **dims)
 
     def draw_inputs(self, draw: Draw, **dims: int) -> tuple[Any, ...]:
         """prepare_inputs with other lengths, and more."""
         extents = self.extents_on_device(dims)
-        q, cache, table, lengths = draw_inputs(
+        draw_keys = draw_sparse_inputs if self.sparse else draw_inputs
+        q, cache, table, lengths = draw_keys(
             draw, extents, self.page_size, torch_dtype(self.dtype), self.device, self.cache_format
         )
         queries = (q[..., :LATENT_DIM].contiguous(), q[..., LATENT_DIM:].contiguous()) if self.split_q else (q,)
@@ -175,8 +186,8 @@ class MlaPlan(MlaDispatch):
 
     def problem_dims(self, *inputs: Any) -> dict[str, int]:
         """kv_len: the longest request's, for which this waits for the device."""
-        batch, query_len, heads, _ = inputs[0].shape
-        return {"batch": batch, "query_len": query_len, "heads": heads, "kv_len": self._longest(inputs)}
+        length = inputs[len(self.queries) + 1].shape[2] if self.sparse else self._longest(inputs)
+        return dict(zip(self.dims, (*inputs[0].shape[:3], length)))
 
     def _longest(self, inputs: Sequence[Any]) -> int:
         lengths = inputs[len(self.queries) + 2]
@@ -185,16 +196,17 @@ class MlaPlan(MlaDispatch):
     def count_work(self, dims: Mapping[str, int], inputs: tuple[Any, ...]) -> tuple[int, int]:
         """By the lengths, for which this waits for the device."""
         table, lengths = inputs[len(self.queries) + 1 :][:2]
-        most = table.shape[1] * self.page_size
-        return self._work(dims, [min(max(n, 0), most) for n in lengths.tolist()])
+        most = table.shape[-1] * self.entry_keys
+        return self._work(dims, [min(max(n, 0), most) for n in lengths.flatten().tolist()])
 
     def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
-        """Of requests that all have kv_len keys."""
-        return self._work(dims, [dims["kv_len"]] * dims["batch"])
+        """Of requests that all have kv_len keys, or of tokens that all have topk."""
+        requests, _ = self.work(dims["batch"], dims["query_len"], dims["heads"])
+        return self._work(dims, [dims["topk" if self.sparse else "kv_len"]] * requests)
 
     def _work(self, dims: Mapping[str, int], lengths: Sequence[int]) -> tuple[int, int]:
         batch, query_len, heads = dims["batch"], dims["query_len"], dims["heads"]
-        tokens = range(query_len) if self.causal else [query_len - 1] * query_len
+        tokens = range(query_len) if self.causal else [query_len - 1] * (1 if self.sparse else query_len)
         seen = sum(max(0, n - (query_len - 1) + t) for n in lengths for t in tokens)
         rows = query_len * heads
         return (
@@ -215,7 +227,9 @@ class MlaPlan(MlaDispatch):
         cache = len(self.queries)
         scale, out, end = len(self.inputs) - 1, len(self.inputs), len(args)
         (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
-        merged, split = (*range(cache), out), self.split_q
+        low_keys, high_keys = _bounds((1, None) if self.topk is None else self.topk)
+        split, work = self.split_q, self.work
+        merged = () if self.sparse else (*range(cache), out)
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
         check_memory, check_layouts = make_memory_check(), make_layout_check(args, [o.name for o in self.outputs])
         check_apart = make_apart_check((out, out + 1), out + 2)
@@ -226,16 +240,16 @@ class MlaPlan(MlaDispatch):
                 check_layouts(values)
                 q, factor = values[0], values[scale]
                 batch, query_len, heads, _ = q.shape
-                rows = query_len * heads
+                _, rows = work(batch, query_len, heads)
                 device, limited = q.get_device(), sms is not None or self.sms is not None
-                chosen = key or choose(device, batch, query_len, heads, values[cache + 1].shape[1])
+                chosen = key or choose(device, batch, query_len, heads, values[cache + 1].shape[-1])
                 count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
                 parts, elements, counters = sizes[count, chosen, rows]
                 if (
                     len(values) != end
                     or not (low_len <= query_len <= high_len and low_heads <= heads <= high_heads)
                     or not (isinstance(factor, float) and LEAST_SCALE <= factor <= MOST_SCALE)
-                    or (batch and not (values[cache].shape[0] and values[cache + 1].shape[1]))
+                    or (batch and not (values[cache].shape[0] and low_keys <= values[cache + 1].shape[-1] <= high_keys))
                     or values[-2].numel() < elements
                     or values[-1].numel() < counters
                     or (query_len > 1 and not all(rows_merge(values[i]) for i in merged))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM
@@ -47,6 +48,64 @@ def attend(
         out[b] = weights @ keys[:, :latent_dim]
         lse[b] = torch.where(seeing, total, math.inf)
     return out, lse
+
+
+def attend_sparse(
+    q: Any,
+    kv_cache: Any,
+    indices: Any,
+    topk_length: Any,
+    softmax_scale: float,
+    *,
+    dtype: Any,
+    latent_dim: int = LATENT_DIM,
+) -> tuple[Any, Any]:
+    """As `attend`, with the keys of each token: rows indices [batch, query_len, topk] of kv_cache, of which the first
+    topk_length [batch, query_len] count. A row that is named twice is two keys; an index of no row of the cache is
+    none. Only rows that are named are read."""
+    import torch
+
+    batch, query_len, heads, _ = q.shape
+    page_size, rows = kv_cache.shape[1], kv_cache.shape[0] * kv_cache.shape[1]
+    out = torch.zeros(batch, query_len, heads, latent_dim, dtype=dtype, device=q.device)
+    lse = torch.full((batch, query_len, heads), math.inf, dtype=dtype, device=q.device)
+    for b, lengths in enumerate(topk_length.tolist()):
+        for token, length in enumerate(lengths):
+            named = indices[b, token, : max(length, 0)].long()
+            named = named[(named >= 0) & (named < rows)]
+            if not len(named):
+                continue
+            keys = kv_cache[named // page_size, named % page_size].to(dtype)
+            scores = q[b, token].to(dtype) @ keys.mT * softmax_scale  # [heads, keys]
+            lse[b, token] = torch.logsumexp(scores, -1)
+            out[b, token] = torch.softmax(scores, -1) @ keys[:, :latent_dim]
+    return out, lse
+
+
+def attend_copied(
+    queries: tuple[Any, ...],
+    unpack: Callable[..., Any],
+    kv_cache: Any,
+    indices: Any,
+    topk_length: Any,
+    softmax_scale: float,
+    *scale: Any,
+    latent_dim: int = LATENT_DIM,
+) -> Any:
+    """The output of `attend_sparse` alone, in the dtype of the queries, by a copy of the rows that are named: nothing
+    waits for the device. unpack: makes keys of rows of the cache and its scale, if it has one."""
+    import torch
+
+    q = queries[0] if len(queries) == 1 else torch.cat(queries, -1)
+    page_size, rows = kv_cache.shape[1], kv_cache.shape[0] * kv_cache.shape[1]
+    place = torch.arange(indices.shape[2], device=q.device)
+    hidden = (indices < 0) | (indices >= rows) | (place >= topk_length[..., None])
+    named = indices.long().masked_fill(hidden, 0)
+    keys = unpack(kv_cache[named // page_size, named % page_size], *scale).to(q.dtype)  # [batch, query_len, topk, dim]
+    keys = keys.masked_fill_(hidden[..., None], 0.0)
+    scores = torch.einsum("bthd,btkd->bthk", q, keys).float() * softmax_scale
+    scores = scores.masked_fill(hidden[:, :, None], -math.inf)
+    return torch.einsum("bthk,btkd->bthd", scores.softmax(-1).nan_to_num().to(q.dtype), keys[..., :latent_dim])
 
 
 def attend_dense(

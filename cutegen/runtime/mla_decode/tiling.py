@@ -61,6 +61,12 @@ def shares_columns(batch, rows, parts, blocks):  # type: ignore[no-untyped-def]
     return (parts > 1) & (few | short)
 
 
+def work_of(batch: int, query_len: int, heads: int, sparse: bool) -> tuple[int, int]:
+    """(requests, rows of each) as a kernel has them. Tokens with sparse keys have each their own, so each is a request
+    with heads for rows; else the rows of a request are its tokens times heads."""
+    return (batch * query_len, heads) if sparse else (batch, query_len * heads)
+
+
 def row_blocks(rows: int, cluster: int) -> int:
     """CTAs along the rows of one request, a multiple of the cluster."""
     return -(-rows // (ROW_BLOCK * cluster)) * cluster

@@ -1,0 +1,93 @@
+"""MLA decode with sparse keys, executed on the PTX machine: lengths, holes, repeats, indices of no row, and breaks."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+import torch
+from gemm_specs import resolve_text
+from mla_machine import UNIT_1, assert_right, loaded_in, unchanged
+from mla_specs import EDGES
+
+from cutegen.machine import Simulation, assert_equal_bits, assert_passes, load_resolution, run
+from cutegen.machine.host import missing_tool
+from cutegen.runtime.mla_decode.inputs import Draw
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+NAME = "mla_sparse_v32_sm90a"
+NOTHING = {"before": unchanged}  # that the spec promises; parts are guessed by lengths
+
+
+def dims(batch: int, query_len: int, heads: int, topk: int) -> dict[str, int]:
+    return {"batch": batch, "query_len": query_len, "heads": heads, "topk": topk}
+
+
+@pytest.mark.parametrize(
+    ("tiling", "shape", "draw", "sm_count"),
+    [
+        ("seesaw", dims(3, 2, 3, 257), Draw("edges", peaked=True), 4),
+        ("seesaw", dims(1, 1, 70, 130), Draw(keys="holes"), 2),
+        ("seesaw", dims(2, 2, 5, 90), Draw("random", keys="repeated", pitch=True), 3),
+        ("seesaw", dims(2, 1, 4, 70), Draw(keys="none"), 2),
+        (UNIT_1, dims(2, 2, 20, 330), Draw("edges", keys="holes"), 11),
+        (UNIT_1, dims(1, 1, 1, 1), Draw(), 2),
+    ],
+)
+def test_shipped_spec(tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:
+    simulation = Simulation(sm_count, 1, **NOTHING)
+    assert_passes(loaded_in(simulation, NAME), shape, tiling=tiling, draw=draw)
+    assert simulation.unknown() == []
+
+
+def test_a_cache_with_one_scale_in_small_pages() -> None:
+    simulation = Simulation(3, 1, before=lambda q_nope, q_pe, cache, indices, lengths, *others: {4: lengths})
+    subject = load_resolution(resolve_text(EDGES["sparse"], name="sparse"), simulation)
+    assert_passes(subject, dims(2, 2, 5, 140), draw=Draw("edges", keys="holes", peaked=True))
+
+
+def test_an_index_of_no_row_is_no_key_and_reads_nothing() -> None:
+    plan = loaded_in(Simulation(**NOTHING), NAME).plan
+    assert plan
+    q, cache, indices, lengths, scale = plan.draw_inputs(Draw(), **dims(1, 2, 4, 70))
+    rows = cache.shape[0] * cache.shape[1]
+    wrong = indices.clone()
+    wrong[0, 0, 3], wrong[0, 0, 65], wrong[0, 1, 0], wrong[0, 1, 69] = rows, -1, 2**31 - 1, -(2**31)
+    found = plan.kernel_fn(q, cache, wrong, lengths, scale)
+    assert_right(plan, (q, cache, wrong, lengths, scale), found)
+    fewer = torch.stack([row[(row >= 0) & (row < rows)] for row in wrong[0]])[None].contiguous()
+    out, _ = plan.reference_fn(q, cache, fewer, lengths - 2, scale)
+    assert torch.allclose(found[0].float(), out.float(), atol=0.05, rtol=0.02)
+
+
+def test_equal_inputs_give_equal_bits() -> None:
+    simulation = Simulation(5, **NOTHING)
+    assert_equal_bits(loaded_in(simulation, NAME), simulation, seeds=2, **dims(2, 1, 3, 200))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "instead", "draw", "told"),
+    [
+        (r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.warp\.sync)", "", Draw(), "without fence.proxy.async"),
+        (r"vote\.sync\.ballot\.b32\s+(\S+), [^;]*;", r"mov.b32 \1, -1;", Draw(keys="holes"), "of 2048 wrong"),
+    ],
+    ids=["no proxy fence", "none counts"],
+)
+def test_breaks_are_told(pattern: str, instead: str, draw: Draw, told: str) -> None:
+    def mutate(ptx: str) -> str:
+        changed, n = re.subn(pattern, instead, ptx)
+        assert n, f"nothing in the PTX matches {pattern}"
+        return changed
+
+    simulation = Simulation(mutate=mutate, **NOTHING)
+    result = run(loaded_in(simulation, NAME), dims(1, 1, 4, 130), tiling="seesaw", draw=draw)
+    assert re.search(told, "\n".join(result.detail)), result.detail
