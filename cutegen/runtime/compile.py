@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from cutegen.runtime.cache import Entry, KernelCache, default_root, read_staged
@@ -192,7 +193,7 @@ def _compile(
             f"pip install '{DSL_REQUIREMENT}'"
         )
     try:
-        instance = importlib.import_module(module).compile_kernel
+        kernels = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("cutlass", "cuda", "tvm_ffi"):
             raise ImportError(
@@ -204,9 +205,9 @@ def _compile(
         staged = None
     if staged is None:
         start = time.perf_counter()
-        function = instance(tiling, base_options(arch))
+        function = kernels.compile_kernel(tiling, base_options(arch))
         return Compiled(None, function, cached=False, seconds=time.perf_counter() - start)
-    seconds = _compile_files(instance, tiling, arch, key, staged)
+    seconds = _compile_files(kernels, tiling, arch, key, staged)
     facts = {
         "seconds": seconds,
         "module": module,
@@ -228,17 +229,21 @@ def _runs(module: str, text: str) -> bool:
     return _imported.get(module) == text
 
 
-def _compile_files(instance: Callable[..., Any], tiling: object, arch: str, key: str, staged: Path) -> float:
-    """Compiles into `staged` the object, its PTX and cubin and the compiler's remarks; the seconds it took."""
+def _compile_files(kernels: ModuleType, tiling: object, arch: str, key: str, staged: Path) -> float:
+    """Compiles into `staged` the object, its PTX and cubin and the compiler's remarks; the seconds it took.
+
+    kernels: a kernel module. What its PIPELINE_OPTIONS say is for passes of the DSL, where this version takes that.
+    """
     dump = staged / "dump"  # what the DSL writes itself: long names, and the remarks again when the process ends
     dump.mkdir()
     remarks = dump / REMARKS
     with _plain_name(dump) as folder, _without_locations():
         options = f"{base_options(arch)} --keep-ptx --keep-cubin --dump-dir {folder}"
         if (dsl_version() or REMARKS_SINCE) >= REMARKS_SINCE:
-            options += f" remarks{{ptx}} --remark-output {folder}/{REMARKS}"
+            compact = ",".join(("remarks{ptx}", *getattr(kernels, "PIPELINE_OPTIONS", ())))
+            options += f" {compact} --remark-output {folder}/{REMARKS}"
         start = time.perf_counter()
-        function = instance(tiling, options)
+        function = kernels.compile_kernel(tiling, options)
         seconds = time.perf_counter() - start
     (staged / PTX).write_text(function.__ptx__)
     (staged / CUBIN).write_bytes(function.__cubin__)

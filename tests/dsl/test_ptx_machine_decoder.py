@@ -40,7 +40,7 @@ NOTHING = {"before": unchanged}  # that the spec promises; parts are guessed by 
         (V32, UNIT_1, dims(7, 1, 1, 450), Draw("random"), 2),
         (E4M3, "seesaw", dims(5, 1, 3, 257), Draw("edges", peaked=True), 2),
         (E4M3, "seesaw", dims(1, 2, 16, 500), Draw(), 4),
-        (E4M3, UNIT_1, dims(3, 2, 20, 330), Draw("random", pitch=True), 11),
+        (E4M3, "seesaw", dims(3, 2, 20, 330), Draw("random", pitch=True), 11),
     ],
 )
 def test_shipped_cache(name: str, tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:

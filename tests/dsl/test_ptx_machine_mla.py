@@ -46,20 +46,20 @@ pytestmark = [
     [
         (BF16, "seesaw", dims(9, 1, 3, 257), Draw("edges", peaked=True), 0, 4),
         (BF16, "seesaw", dims(1, 2, 16, 900), Draw(), 1, 4),  # one request in four parts
-        (F16, "seesaw_2cta", dims(3, 1, 128, 300), Draw("random", pitch=True), 2, 4),
+        (BF16, "seesaw_2cta", dims(3, 1, 128, 300), Draw("random", pitch=True), 2, 4),
         (BF16, "seesaw_2cta", dims(4, 2, 17, 3), Draw("edges"), 3, 4),
-        (BF16, "seesaw", dims(3, 4, 20, 200), Draw("random", peaked=True), 4, 4),
+        (F16, "seesaw", dims(3, 4, 20, 200), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(2, 3, 16, 64), Draw("empty"), 5, 4),
         (BF16, UNIT_1, dims(1, 2, 16, 190), Draw(), 0, 4),
-        (F16, UNIT_1, dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
+        (BF16, UNIT_1, dims(3, 4, 20, 330), Draw("random", peaked=True), 4, 4),
         (BF16, "seesaw", dims(1, 1, 2, 34 * 64), Draw(), 2, 34),  # in more parts than a warp has lanes
         (BF16, "seesaw", dims(33, 1, 1, 130), Draw("edges"), 5, 3),  # more requests than a warp has lanes
         (BF16, "seesaw", dims(170, 1, 1, 70), Draw("edges"), 1, 3),  # and than are guessed ahead of the wait
         (BF16, UNIT_1, dims(7, 1, 1, 450), Draw("edges", peaked=True), 3, 2),  # several requests a part
-        (BF16, "seesaw", dims(1, 16, 16, 200), Draw("random"), 7, 8),
+        (F16, "seesaw", dims(1, 16, 16, 200), Draw("random"), 7, 8),
         # Two CTAs share the columns of a part: ragged, with requests that are not cut, and an odd CTA without a part.
         (BF16, UNIT_1, dims(3, 2, 20, 330), Draw("edges", peaked=True), 1, 11),
-        (F16, UNIT_1, dims(1, 1, 70, 500), Draw(), 2, 20),
+        (BF16, UNIT_1, dims(1, 1, 70, 500), Draw(), 2, 20),
         (BF16, UNIT_1, dims(1, 1, 3, 130), Draw(), 6, 13),
         (BF16, UNIT_1, dims(1, 2, 16, 34 * 64), Draw(), 8, 2 * 34),  # in more parts than a warp has lanes
         # New tokens are the last of the first keys that a part loads, or the first after them, or all.
@@ -123,8 +123,8 @@ def done(simulation: Simulation) -> set[str]:
         (BF16, "seesaw", dims(1, 2, 16, 900), 4, {3: {JOINS_ALL}, 1: {JOINS_ALL}}),
         # A part between two others shares a request with each: it waits for the one and not for the other.
         (BF16, "seesaw", dims(4, 1, 3, 900), 3, {2: {SHARES, JOINS_ALL}, 1: {JOINS_ALL}}),
-        (F16, "seesaw_2cta", dims(1, 1, 128, 300), 8, {4: {JOINS_ALL}}),
-        (F16, UNIT_1, dims(1, 1, 70, 500), 20, {9: {JOINS_ALL}}),
+        (BF16, "seesaw_2cta", dims(1, 1, 128, 300), 8, {4: {JOINS_ALL}}),
+        (BF16, UNIT_1, dims(1, 1, 70, 500), 20, {9: {JOINS_ALL}}),
     ],
 )
 def test_parts_that_start_when_others_have_ended(

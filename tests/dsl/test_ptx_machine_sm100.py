@@ -1,11 +1,12 @@
-"""GEMMs of sm_100a on the PTX machine, strict: right in five orders, the planned code, and breaks that are reported."""
+"""GEMMs of sm_100a on the PTX machine, strict: shipped ones are right in five orders, other forms in two, and breaks
+are reported."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -111,30 +112,39 @@ FORMS = {
 
 
 def found(
-    make: Callable[[Simulation], Subject], shape: dict[str, int], seeds: Sequence[int] = range(5), **options: object
-) -> list[str]:
+    make: Callable[[Simulation], Subject], shape: dict[str, int], orders: int, **options: object
+) -> Iterator[str]:
     """What each order reports, "" where results are right."""
     simulation = Simulation(**{"sm_count": 4, "strict": True, **options})  # type: ignore[arg-type]
     subject = make(simulation)
     assert simulation.unknown() == []
-    texts = []
-    for simulation.seed in seeds:
+    for simulation.seed in range(orders):
         result = run(subject, shape, seed=1)
-        texts.append("\n".join(result.detail))
-        assert (result.status == "pass") == (not result.detail)
-    return texts
+        text = "\n".join(result.detail)
+        assert (result.status == "pass") == (not text)
+        yield text
+
+
+def assert_reported(said: str, texts: Iterable[str]) -> None:
+    """Looks no further than the first order that reports it."""
+    seen = []
+    for text in texts:
+        if re.search(said, text):
+            return
+        seen.append(text[:400])
+    pytest.fail(f"{said} is not among {seen}")
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in GENERATED.glob("*_sm100a")))
 @pytest.mark.parametrize("shape", [SHAPE, {"m": 1, "n": 16, "k": 32}], ids=["ragged", "least"])
 def test_shipped_kernels_are_right_in_five_orders(name: str, shape: dict[str, int]) -> None:
-    assert found(functools.partial(load, GENERATED / name), shape) == [""] * 5
+    assert list(found(functools.partial(load, GENERATED / name), shape, 5)) == [""] * 5
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_other_forms_are_right_in_five_orders(form: str) -> None:
+def test_other_forms_are_right_in_two_orders(form: str) -> None:
     resolution = resolve_text(form)
-    assert found(lambda s: load_resolution(resolution, s), {"l": 2, "m": 200, "n": 112, "k": 264}) == [""] * 5
+    assert list(found(lambda s: load_resolution(resolution, s), {"l": 2, "m": 200, "n": 112, "k": 264}, 2)) == [""] * 2
 
 
 @pytest.mark.parametrize(
@@ -162,9 +172,9 @@ def test_other_forms_are_right_in_five_orders(form: str) -> None:
         "4 alone",
     ],
 )
-def test_operands_are_right_in_five_orders(a: str, b: str, more: str) -> None:
+def test_operands_are_right_in_two_orders(a: str, b: str, more: str) -> None:
     resolution = resolve_text(BYTES.format(a=a, b=b) + more)
-    assert found(lambda s: load_resolution(resolution, s), {"m": 272, "n": 272, "k": 336}) == [""] * 5
+    assert list(found(lambda s: load_resolution(resolution, s), {"m": 272, "n": 272, "k": 336}, 2)) == [""] * 2
 
 
 def test_tiles_that_the_epilogue_reads() -> None:
@@ -173,7 +183,7 @@ def test_tiles_that_the_epilogue_reads() -> None:
     subject = load_resolution(resolve_text(READS), simulation)
     first = next(iter(subject.tilings))
     for tiling in (first, *(f"{first}_without_{left_out}" for left_out in ("c", "bias", "c_without_bias"))):
-        for simulation.seed in range(5):
+        for simulation.seed in range(2):
             assert_passes(subject, {"l": 2, "m": 136, "n": 112, "k": 136}, tiling=tiling)
         assert_passes(subject, {"l": 2, "m": 136, "n": 112, "k": 136}, tiling=tiling, mode="zeroed")
 
@@ -188,10 +198,10 @@ def test_tiles_that_the_epilogue_reads() -> None:
     ],
     ids=["pairs", "pairs, n contiguous", "2 pairs along m", "alone, interleaved"],
 )
-def test_gated_products_are_right_in_five_orders(halves: tuple[str, str], b: str, more: str) -> None:
+def test_gated_products_are_right_in_two_orders(halves: tuple[str, str], b: str, more: str) -> None:
     text = GATED.replace("FIRST", halves[0]).replace("SECOND", halves[1]).replace("BF16", b)
     resolution = resolve_text(text + more)
-    assert found(lambda s: load_resolution(resolution, s), {"m": 272, "n": 272, "k": 336}) == [""] * 5
+    assert list(found(lambda s: load_resolution(resolution, s), {"m": 272, "n": 272, "k": 336}, 2)) == [""] * 2
 
 
 def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
@@ -231,8 +241,7 @@ BREAKS = [
 
 @pytest.mark.parametrize(("pattern", "by", "count", "said"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
 def test_each_break_is_reported(pattern: str, by: str, count: int, said: str) -> None:
-    texts = found(functools.partial(load, PAIR), SHAPE, range(3), mutate=replacing(pattern, by, count))
-    assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]
+    assert_reported(said, found(functools.partial(load, PAIR), SHAPE, 3, mutate=replacing(pattern, by, count)))
 
 
 # Of the ring of tiles that the epilogue reads; the ring of A and B of a pair is signalled by other instructions.
@@ -249,8 +258,7 @@ TILE_BREAKS = [
 @pytest.mark.parametrize(("pattern", "by", "said"), [b[1:] for b in TILE_BREAKS], ids=[b[0] for b in TILE_BREAKS])
 def test_each_break_of_the_ring_of_tiles_is_reported(pattern: str, by: str, said: str) -> None:
     resolution = resolve_text(RESIDUAL)
-    texts = found(lambda s: load_resolution(resolution, s), SHAPE, range(3), mutate=replacing(pattern, by))
-    assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]
+    assert_reported(said, found(lambda s: load_resolution(resolution, s), SHAPE, 3, mutate=replacing(pattern, by)))
 
 
 # Of three slots, so that empty barriers are 24 bytes behind full ones.
@@ -272,5 +280,4 @@ SHARED_BREAKS = [
 @pytest.mark.parametrize(("pattern", "by", "said"), [b[1:] for b in SHARED_BREAKS], ids=[b[0] for b in SHARED_BREAKS])
 def test_each_break_of_shared_loads_is_reported(pattern: str, by: str, said: str) -> None:
     resolution = resolve_text(SHARED)
-    texts = found(lambda s: load_resolution(resolution, s), SHAPE, range(3), mutate=replacing(pattern, by))
-    assert any(text and re.search(said, text) for text in texts), [text[:400] for text in texts]
+    assert_reported(said, found(lambda s: load_resolution(resolution, s), SHAPE, 3, mutate=replacing(pattern, by)))

@@ -108,6 +108,20 @@ def test_broken_entry_is_a_miss_and_replaced(kernels: Kernels, damage: str) -> N
     assert kernels.runs == 2
 
 
+@pytest.mark.parametrize(("version", "said"), [((4, 8), " remarks{ptx},use-a-pass=false "), ((4, 7), "")])
+def test_options_of_a_module_reach_the_passes_of_a_dsl_that_takes_them(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], said: str
+) -> None:
+    monkeypatch.setattr(compile_module, "dsl_version", lambda: version)
+    text = KERNEL.replace('f"{tiling}\\n"', 'options + "\\n"') + '\nPIPELINE_OPTIONS = ("use-a-pass=false",)\n'
+    assert text.count("options") == 2
+    kernels.path.write_text(text)
+    kernels.compile()
+    options = kernels.log.read_text()
+    assert said in options
+    assert ("use-a-pass" in options) == bool(said)
+
+
 def test_key_follows_what_reaches_the_code(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     first = kernels.key()
     assert first == kernels.key(Tiling((128, 256)))
