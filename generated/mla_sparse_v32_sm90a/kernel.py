@@ -262,9 +262,7 @@ class MlaDecode:
         )
         out_rows = cute.make_tensor(
             out.iterator,
-            cute.make_layout(
-                (rows, LATENT, requests), stride=(out.stride[2], 1, (out.stride[1], out.stride[0]))
-            ),
+            cute.make_layout((rows, LATENT, requests), stride=(out.stride[2], 1, (out.stride[1], out.stride[0]))),
         )
         lse_rows = cute.make_tensor(
             lse.iterator,
@@ -275,9 +273,7 @@ class MlaDecode:
         )
         indices = cute.make_tensor(
             indices.iterator,
-            cute.make_layout(
-                (requests, indices.shape[2]), stride=((indices.stride[1], indices.stride[0]), 1)
-            ),
+            cute.make_layout((requests, indices.shape[2]), stride=((indices.stride[1], indices.stride[0]), 1)),
         )
         topk_length = cute.make_tensor(
             topk_length.iterator, cute.make_layout((requests,), stride=((1, topk_length.stride[0]),))
@@ -886,9 +882,7 @@ class MlaDecode:
                 if const_expr(w == 0):
                     self.score(args, qk.op, scores, tSrQ, tSrK, w, phase)
                     warpgroup.wait_group(0)
-                    changed, fade = self.exponents(
-                        args, 0, scores, p, sums, reference, p_copy, tPsP, row, thread
-                    )
+                    changed, fade = self.exponents(args, 0, scores, p, sums, reference, p_copy, tPsP, row, thread)
                     if changed:
                         self.rescale(acc, fade)
                     self.multiply(pv_own.op, acc, tOrP_own, tOrV_own)
@@ -910,9 +904,7 @@ class MlaDecode:
                     warpgroup.wait_group(0)
                     self.follow(args, 0, acc, sums, reference, row, thread)
                     self.multiply(pv_other.op, acc, tOrP_other, tOrV_other)
-                    changed, fade = self.exponents(
-                        args, 1, scores, p, sums, reference, p_copy, tPsP, row, thread
-                    )
+                    changed, fade = self.exponents(args, 1, scores, p, sums, reference, p_copy, tPsP, row, thread)
                     warpgroup.wait_group(0)
                     self.release(args, 0, 1)
                     if changed:
