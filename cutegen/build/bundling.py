@@ -10,16 +10,20 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import cutegen
+from cutegen.build.c_translation import Translation
+from cutegen.build.entries import Entry, write_entries
 from cutegen.build.kernels import KernelReport, build_kernels
-from cutegen.build.linker import find_linker, link_library
+from cutegen.build.linker import compile_c, find_linker, link_library
 from cutegen.diagnostics import CutegenError
+from cutegen.families.registry import load_family
 from cutegen.files import write_texts
+from cutegen.loaded import import_package
 from cutegen.render import RenderedPackage, render_package
 from cutegen.render.standalone import refuse_foreign, share_parts
 from cutegen.resolve import Resolution
@@ -104,7 +108,7 @@ def write_bundle(
     staged = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
     try:
         staged.mkdir(parents=True)
-        manifest = _fill(staged, resolutions, packages, reports, command)
+        manifest = _fill(staged, folder.name, resolutions, packages, reports, command)
         _swap(staged, folder)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -147,6 +151,7 @@ def _without_kernels(package: RenderedPackage, resolved: Any) -> RenderedPackage
 
 def _fill(
     folder: Path,
+    name: str,
     resolutions: Mapping[Path, Resolution],
     packages: Sequence[RenderedPackage],
     reports: Sequence[KernelReport],
@@ -154,10 +159,12 @@ def _fill(
 ) -> dict[str, Any]:
     """All files of a bundle; its manifest. CutegenError: a kernel has left the cache, or the library does not link."""
     digest = hashlib.sha256("".join(p.digest for p in packages).encode()).hexdigest()
-    write_texts({folder / name: text for name, text in share_parts(packages, folder.name, digest).items()}, folder)
+    header, code = _write_entries(name, resolutions.values(), reports, command)
+    parts = share_parts(packages, name, digest) | {f"{name}.h": header}
+    write_texts({folder / file: text for file, text in parts.items()}, folder)
     runtime, tvm_ffi = _find_libraries()
     shutil.copyfile(runtime, folder / RUNTIME)
-    host = _link(folder, {r.key for r in reports}, [folder / RUNTIME, tvm_ffi])
+    host = _link(folder, {r.key for r in reports}, [folder / RUNTIME, tvm_ffi], code)
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     names = {(r.resolved.name, t.name): t for r in resolutions.values() for t in r.resolved.built}
     manifest = {
@@ -189,8 +196,26 @@ def _fill(
     return manifest
 
 
-def _link(folder: Path, keys: set[str], libraries: Sequence[Path]) -> list[str]:
-    """Links the kernels of these cache keys into `folder`; the CPU features that their host code may use."""
+def _write_entries(
+    name: str, resolutions: Iterable[Resolution], reports: Sequence[KernelReport], command: str
+) -> tuple[str, str]:
+    """The header of the C entry, and its code."""
+    translation, entries = Translation(), []
+    for resolution in resolutions:
+        module = import_package(render_package(resolution.resolved))
+        family = load_family(resolution.spec.kernel)
+        described = family.c_entry(module.PLAN, translation)
+        symbols = {r.tiling: kernel_symbol(r.key) for r in reports if r.spec == module.PLAN.name}
+        said = (sys.modules[type(module.PLAN).__module__].__doc__ or "").split("\n\n")[1]
+        entries.append(Entry(module.PLAN.name, module.PLAN.arch, " ".join(said.split()), described, symbols))
+    return write_entries(name, entries, translation, command)
+
+
+def _link(folder: Path, keys: set[str], libraries: Sequence[Path], code: str) -> list[str]:
+    """Links the kernels of these cache keys and the code of their C entry into `folder`, which has its header; the CPU
+    features that their host code may use."""
+    from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
+
     cache, host = KernelCache(default_root()), set()
     with temporary_folder() as objects:
         for key in sorted(keys):
@@ -199,6 +224,9 @@ def _link(folder: Path, keys: set[str], libraries: Sequence[Path]) -> list[str]:
                 raise CutegenError("a kernel was taken out of the cache before it was linked", "make the bundle again")
             (objects / f"{key}.o").write_bytes(entry.files[OBJECT])
             host.update(entry.facts["host"])
+        (objects / "entries.c").write_text(code, encoding="utf-8")
+        includes = (folder, Path(find_include_path()), Path(find_dlpack_include_path()))
+        compile_c(objects / "entries.c", includes, objects / "entries.o")
         link_library(sorted(objects.glob("*.o")), libraries, folder / LIBRARY)
     return sorted(host)
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def bundle(specs: list[Path], output: Path, tilings: tuple[str, ...], jobs: int | None, as_json: bool) -> int:
     """Compile all kernels of specs into one library, with plans that need torch and apache-tvm-ffi alone.
 
-    `from DIR.NAME import PLAN` is the plan of spec NAME, with the dispatch of its package. Calls never compile. Nothing
-    is written where a kernel does not compile or is not as planned (exit code 1; 2: not compiled for want of disk,
-    memory or a C compiler).
+    `from DIR.NAME import PLAN` is the plan of spec NAME, with the dispatch of its package; `DIR/DIR.h` declares the
+    same for C and C++. Calls never compile. Nothing is written where a kernel does not compile or is not as planned
+    (exit code 1; 2: not compiled for want of disk, memory or a C compiler).
     """
     from cutegen.build.bundling import check_output, write_bundle
     from cutegen.cli.progress import show_bar

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from cutegen.families.c_entry import CEntry, Translator
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.decide import Locked
 from cutegen.families.resolved import Outcome, Portfolio
@@ -67,4 +68,8 @@ class Family(Protocol):
 
     def why_not(self, spec: Any, resolved: Any, wish: str, shape: Mapping[str, int] | None) -> Section:
         """What stands against other knob values, such as `tile=256x256 stages=3`, or what they would give."""
+        ...
+
+    def c_entry(self, plan: Any, translate: Translator) -> CEntry | str:
+        """What C calls of a plan, for bundles; why there is nothing to call."""
         ...

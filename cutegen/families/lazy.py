@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
-# Members of families that have no cost model and nothing to tune.
+# Members of families that have no cost model and nothing to tune, and one tiling over their tensors.
 _PLAIN = {
     "describe_problem": "cutegen.families.plain:describe_problem",
     "tuning_space": "cutegen.families.plain:tuning_space",
     "estimate": "cutegen.families.plain:estimate",
+    "c_entry": "cutegen.families.c_entry:c_entry",
 }
 
 

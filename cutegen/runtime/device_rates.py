@@ -29,10 +29,46 @@ class Rates(NamedTuple):
     halves_bytes_per_clock: int
 
     def of_part(self, sms: int) -> Rates:
-        """What so many of its SMs offer: memory and L2 are the whole device's."""
-        sms = min(sms, self.sms)
-        flops, sustained = (rate * sms // self.sms for rate in (self.flops_16bit, self.sustained_flops_16bit))
-        return self._replace(sms=sms, flops_16bit=flops, sustained_flops_16bit=sustained)
+        """What so many of its SMs offer."""
+        return part_of(self, sms)
+
+
+def part_of(rates: Rates, sms: int) -> Rates:
+    """What so many SMs of a device offer: memory and L2 are the whole device's."""
+    sms = min(sms, rates.sms)
+    return Rates(
+        sms,
+        rates.clock_hz,
+        rates.flops_16bit * sms // rates.sms,
+        rates.sustained_flops_16bit * sms // rates.sms,
+        rates.hbm_bytes_per_s,
+        rates.l2_bytes,
+        rates.l2_bytes_per_clock,
+        rates.halves_bytes_per_clock,
+    )
+
+
+def scale_rates(base: Rates, sms: int, clock_khz: int, moved: int, l2_bytes: int) -> Rates:
+    """The rates of a device that nobody measured: those of SMs and L2 by SMs and clock, memory and L2 as the driver
+    says, and where it does not, which is 0, as `base` has them."""
+    boost = min(
+        clock_khz * 1000 or base.clock_hz, base.clock_hz
+    )  # tensor cores do not keep up a driver's highest clock
+    return Rates(
+        sms,
+        boost,
+        base.flops_16bit * sms // base.sms * boost // base.clock_hz,
+        base.sustained_flops_16bit * sms // base.sms * boost // base.clock_hz,
+        moved or base.hbm_bytes_per_s,
+        l2_bytes or base.l2_bytes,
+        base.l2_bytes_per_clock * sms // base.sms,
+        base.halves_bytes_per_clock * sms // base.sms,
+    )
+
+
+def memory_rate(clock_khz: int, bus_bits: int) -> int:
+    """Bytes a second of a memory that moves bits twice a clock; 0 where either is not known."""
+    return 2 * clock_khz * 1000 * bus_bits // 8
 
 
 _H200 = Rates(
@@ -83,25 +119,10 @@ def find_rates(facts: Any, arch: str) -> tuple[Rates, str]:
         if is_named(facts.name, name) and facts.multi_processor_count == rates.sms:
             return rates, name
     # What a release of torch does not report counts as unknown: 0.
-    memory_clock, bus = (getattr(facts, field, 0) for field in ("memory_clock_rate", "memory_bus_width"))
-    moved = 2 * memory_clock * 1000 * bus // 8
-    base = min(known.values(), key=lambda rates: abs(rates.hbm_bytes_per_s - moved))
-    sms, clock = facts.multi_processor_count, getattr(facts, "clock_rate", 0) * 1000 or base.clock_hz
-    boost = min(clock, base.clock_hz)  # the highest clock of a driver is not kept up by tensor cores
-
-    def scale(rate: int) -> int:
-        return rate * sms // base.sms
-
-    return (
-        Rates(
-            sms,
-            boost,
-            scale(base.flops_16bit) * boost // base.clock_hz,
-            scale(base.sustained_flops_16bit) * boost // base.clock_hz,
-            moved or base.hbm_bytes_per_s,
-            getattr(facts, "L2_cache_size", 0) or base.l2_bytes,
-            scale(base.l2_bytes_per_clock),
-            scale(base.halves_bytes_per_clock),
-        ),
-        "",
+    clock, memory_clock, bus, l2 = (
+        int(getattr(facts, field, 0))
+        for field in ("clock_rate", "memory_clock_rate", "memory_bus_width", "L2_cache_size")
     )
+    moved = memory_rate(memory_clock, bus)
+    base = min(known.values(), key=lambda rates: abs(rates.hbm_bytes_per_s - moved))
+    return scale_rates(base, facts.multi_processor_count, clock, moved, l2), ""

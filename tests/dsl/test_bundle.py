@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib.util
 import json
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from c_structs import H200, Call, build_example, device, read_structs
 from gemm_specs import PLAIN
 
 import cutegen
@@ -24,6 +26,7 @@ from cutegen.build.doctor import examine
 from cutegen.build.facts import find_nvdisasm
 from cutegen.cli import main
 from cutegen.runtime.bundled import LIBRARY, MANIFEST, RUNTIME
+from cutegen.runtime.gpu import probe_gpu
 from cutegen.runtime.sources import TORCH_REQUIREMENT
 
 pytestmark = [
@@ -32,6 +35,7 @@ pytestmark = [
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]
 ROOT = Path(__file__).parents[2]
+GPU = probe_gpu("sm_90a").ok
 TUNED = "gemm_bf16_bias_gelu_sm90a"
 # No compiler and no cutegen; nor may a damaged bundle reach the point where a library is loaded.
 BLOCKED = """
@@ -214,6 +218,59 @@ def test_another_runtime_in_the_process_is_refused(served: Path, tmp_path: Path)
     with open(other, "ab") as stream:
         stream.write(b"\0")
     assert "this process has loaded" in refusal(served.parent, body, head)
+
+
+@pytest.fixture
+def entry(made: Path) -> Any:
+    """call(**fields) of the bundle's plain product by the C entry, with pointers that nobody looks at: "" or why it
+    fails. A process without CUDA launches nothing."""
+    pytest.importorskip("tvm_ffi")
+    library = ctypes.CDLL(str(made / "served" / LIBRARY))
+    library.served_error.restype = ctypes.c_char_p
+    kind = read_structs((made / "served" / "served.h").read_text(), "served")["alone"]
+    packed = (ctypes.c_int64 * 2)(64, 1)
+    where = device(H200)
+
+    def call(**fields: Any) -> str:
+        values = kind(m=64, n=64, k=64, a=4096, b=8192, d=16384, a_strides=packed, b_strides=packed, d_strides=packed)
+        for name, value in fields.items():
+            setattr(values, name, value)
+        code = library.served_run_alone(ctypes.byref(Call(ctypes.pointer(where))), ctypes.byref(values))
+        text: bytes = library.served_error()
+        return text.decode() if code else ""
+
+    return call
+
+
+@pytest.mark.skipif(GPU, reason="what is passed here are no addresses of a GPU")
+def test_the_c_entry_calls_the_compiled_kernel(entry: Any) -> None:
+    """Which looks at strides, alignment and dtypes itself, and then finds no GPU."""
+    assert "Cuda Runtime Error" in entry()
+    assert "Invalid a.strides[0] on argument #0" in entry(a_strides=(ctypes.c_int64 * 2)(63, 1))
+    assert "Mismatched d.strides[1] on argument #2" in entry(d_strides=(ctypes.c_int64 * 2)(64, 2))
+    assert "Misaligned Tensor data on argument #1" in entry(b=8193)
+    assert entry(a=0) == "alone: a is NULL"
+    assert entry(m=0) == ""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_the_example_links_and_runs(made: Path, tmp_path: Path) -> None:
+    """It ends where it finds no GPU; tests/gpu runs it to the end."""
+    program = build_example(made / "served", "alone", tmp_path)
+    run = subprocess.run([program], capture_output=True, text=True)
+    if GPU:
+        assert (run.returncode, ": 0 of " in run.stdout) == (0, True), run.stderr
+    else:
+        assert (run.returncode, run.stderr.partition(": ")[0]) == (2, "device 0")
+
+
+def test_the_header_is_c_and_cpp(made: Path, tmp_path: Path) -> None:
+    header = made / "served" / "served.h"
+    for language, compiler in (("c", "gcc"), ("c++", "g++")):
+        if shutil.which(compiler) is None:
+            pytest.skip(f"there is no {compiler}")
+        command = [compiler, "-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x", language, str(header)]
+        assert subprocess.run(command, capture_output=True, text=True).stderr.replace("#pragma once", "") == ""
 
 
 def test_a_kernel_outside_of_the_bundle_is_named_with_the_command_that_adds_it(

@@ -11,31 +11,24 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from conftest import ACCEPT
+from golden_picks import FILE, UNKNOWN, read_sets
 
 from cutegen.families.gemm.cost_model import form_of, instance_of
 from cutegen.resolve import resolve_file
 from cutegen.runtime.device_rates import RATES, Rates, find_rates
 from cutegen.runtime.gemm.cost_model import MODEL, MODELS, Form, Instance, describe_work, spend
-from cutegen.runtime.gemm.portfolio import Portfolio, Traits
 
-ROOT, FILE = Path(__file__).parents[2], Path(__file__).with_name("picks.json")
+ROOT = Path(__file__).parents[2]
 COUNT, MOST_BYTES = 10_000, 600_000
 SPECS = (
     "gemm_bf16_sm90a", "gemm_bf16_batched_sm90a", "gemm_bf16_bias_residual_sm90a", "gemm_bf16_swiglu_sm90a",
     "gemm_bf16_rms_sm90a", "gemm_e4m3_block128_sm90a", "gemm_e4m3_rowcol_sm90a", "gemm_i8_sm90a",
     "grouped_gemm_bf16_sm90a", "grouped_gemm_bf16_counts_sm90a", "grouped_gemm_bf16_gather_sm90a",
     "grouped_gemm_e4m3_block128_sm90a",
-)  # fmt: skip
-# A device that no table has: 78 SMs, which clusters of 4 do not divide.
-UNKNOWN = SimpleNamespace(
-    name="NVIDIA H20", multi_processor_count=78, clock_rate=1_980_000, memory_clock_rate=2_619_000,
-    memory_bus_width=6144, L2_cache_size=60 * 2**20,
 )  # fmt: skip
 
 
@@ -98,19 +91,6 @@ def rows(values: list[Any]) -> str:
 def write(data: dict[str, Any]) -> None:
     parts = [f'"{key}": {rows(v) if isinstance(v, list) else json.dumps(v)}' for key, v in data.items()]
     FILE.write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
-
-
-def read_sets(data: dict[str, Any]) -> Iterator[tuple[Portfolio, dict[str, Any]]]:
-    """A portfolio, and its tilings as a plan has them."""
-    shared = Instance._fields[:7]
-    for given in data["sets"]:
-        form = Form(**{**given["form"], "moved": tuple(map(tuple, given["form"]["moved"]))})
-        tilings, traits = {}, {}
-        for number, values in enumerate(given["instances"]):
-            knobs = dict(zip(Instance._fields, (tuple(v) if isinstance(v, list) else v for v in values)))
-            tilings[str(number)] = SimpleNamespace(**{name: knobs.pop(name) for name in shared})
-            traits[str(number)] = Traits(**knobs)
-        yield Portfolio(data["model"], form, traits, tuple(tilings)), tilings
 
 
 def test_golden_picks() -> None:

@@ -23,5 +23,6 @@ FAMILY = cast(
         explain=".explain:explain",
         estimate=".explain:estimate_call",
         why_not=".why_not:why_not",
+        c_entry=".gemm_entry:c_entry",
     ),
 )

@@ -136,7 +136,8 @@ def estimate(c: Candidate, work: Work, device: Device) -> Estimate:
     s = model.spend(instance_of(c), work.form, work.counted, device.known_rates)
     spent: dict[str, int] = {}
     for index, clocks in s.parts:
-        spent[SPENT[index]] = spent.get(SPENT[index], 0) + clocks
+        if clocks:
+            spent[SPENT[index]] = spent.get(SPENT[index], 0) + clocks
     bound = max(spent, key=lambda key: spent[key])
     return Estimate(s.tiles, s.slots, s.waves, s.last, s.busy, s.from_l2, s.clocks, bound, spent)
 

@@ -22,5 +22,6 @@ FAMILY = cast(
         plan_code=".code_plan:plan_code",
         explain=".explain:explain",
         why_not=".explain:why_not",
+        c_entry=".mla_entry:c_entry",
     ),
 )

@@ -1,7 +1,8 @@
 """How long a GEMM kernel takes for a shape, by a formula in integers: it ranks kernels and promises no time.
 
 `auto`, `tune` and `explain` rank candidates by it, and a plan with a portfolio picks the kernel of a shape that it sees
-for the first time. Everything that it reads is plain data, so that other languages can make the same picks:
+for the first time. Everything that it reads is plain data, and `cutegen bundle` translates the functions to C
+(build/c_translation.py has the subset of Python that they keep to), so that C makes the same picks:
 tests/golden/picks.json holds 10,000 of them.
 
 A persistent kernel runs in waves of as many CTAs as there are SMs. Its SMs take, tile after tile, the slowest of what a
@@ -173,10 +174,10 @@ def spread_rows(form: Form, m: int, batch: int) -> tuple[int, int]:
 
 def count_bytes(form: Form, m: int, n: int, k: int, batch: int) -> int:
     """Of device memory when every tensor moves once."""
-    times = {"": 1, "batch": batch, "matrix": spread_rows(form, m, batch)[1]}
+    matrices = spread_rows(form, m, batch)[1]
     total = 0
     for size, rows, columns, depth, each in form.moved:
-        size *= times[each]
+        size *= batch if each == "batch" else matrices if each == "matrix" else 1
         if rows:
             size *= -(-m // rows)
         if columns:
@@ -281,25 +282,30 @@ def spend(i: Instance, form: Form, work: Work, rates: Rates, c: Constants = CONS
     passed = m * readers_m * (1 + c.readers) // (readers_m + c.readers)
     passed += n * readers_n * (1 + c.readers) // (readers_n + c.readers)
     passed += (m * readers_m + n * readers_n) * c.readers_percent // 100
-    if (other := work.batch * (passed * work.k * form.width + stored) // rates.l2_bytes_per_clock) > memory:
+    other = work.batch * (passed * work.k * form.width + stored) // rates.l2_bytes_per_clock
+    if other > memory:
         memory, kind = other, 7
     twice = (m * min(readers_m, 2) + n * min(readers_n, 2)) * work.k * form.width
     twice = work.batch * (twice + stored) // rates.halves_bytes_per_clock
     if twice > memory:
         memory, kind = twice, 8
-    parts = [(0, _launch(i, c))]
     if busy >= memory:
         memory = memory * c.overlap_percent // 100
     else:
         on_sms, ends = on_sms * c.overlap_percent // 100, ends * c.overlap_percent // 100
-    parts += [(bound, on_sms), (5, ends), (kind, memory)]
+    # The parts of a tile end together, so that nothing is left to load or multiply meanwhile.
     join = waves * _join(i, area * PARTIAL_BYTES, c) if split > 1 else 0
-    if join:  # the parts of a tile end together, so that nothing is left to load or multiply meanwhile
-        parts.append((9, join))
-    if i.gather == "copy":
-        parts.append((10, c.copy_clocks + 2 * work.gathered * rates.clock_hz // rates.hbm_bytes_per_s))
-    total = sum(clocks for _, clocks in parts)
-    return Spent(total, waves * from_l2, busy + join, tiles, slots, waves, last or slots, tuple(parts))
+    copy = c.copy_clocks + 2 * work.gathered * rates.clock_hz // rates.hbm_bytes_per_s if i.gather == "copy" else 0
+    start = _launch(i, c)
+    return Spent(
+        start + on_sms + ends + memory + join + copy, waves * from_l2, busy + join, tiles, slots, waves, last or slots,
+        ((0, start), (bound, on_sms), (5, ends), (kind, memory), (9, join), (10, copy)),
+    )  # fmt: skip
+
+
+def order(s: Spent) -> tuple[int, int, int]:
+    """What kernels are compared by: the least is the fastest."""
+    return s.clocks, s.from_l2, s.busy
 
 
 def _promote(i: Instance, form: Form, mma: int, c: Constants) -> int:
@@ -333,12 +339,12 @@ def _join(i: Instance, partial: int, c: Constants) -> int:
 def _launch(i: Instance, c: Constants) -> int:
     """Clocks of the start and the end."""
     start = c.early_start_clocks if i.pdl_wait else c.start_clocks
-    m, n = i.tile[:2]
+    m, n = i.tile[0], i.tile[1]
     if i.load_ahead_a:
         start -= c.load_ahead_clocks * (n if i.swap_ab else m) // (m + n)
     if i.load_ahead_b:
         start -= c.load_ahead_clocks * (m if i.swap_ab else n) // (m + n)
-    return start + (c.cluster_clocks if i.cluster != (1, 1) else 0)
+    return start + (c.cluster_clocks if i.cluster[0] * i.cluster[1] > 1 else 0)
 
 
 def _device_memory(

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from cutegen.runtime.device_rates import Rates
-from cutegen.runtime.gemm.cost_model import MODELS, Form, Instance, describe_work, spend
+from cutegen.runtime.gemm.cost_model import MODELS, Form, Instance, describe_work, order, spend
 
 
 class Traits(NamedTuple):
@@ -49,10 +49,11 @@ class Portfolio:
     ) -> list[tuple[int, str]]:
         """(clocks, key) of `keys`, by default those of the portfolio, fastest first. extents: m, n, k, batch; with
         groups, of the call: m as its tensors have it, batch the groups."""
-        instances = {key: self._instance(tilings, key) for key in keys or self.keys}
+        instances = {key: self.instance(tilings, key) for key in keys or self.keys}
         return rank_instances(self.model, self.form, instances, rates, extents)
 
-    def _instance(self, tilings: Mapping[str, Any], key: str) -> Instance:
+    def instance(self, tilings: Mapping[str, Any], key: str) -> Instance:
+        """What the cost model reads of a tiling."""
         known = self._instances
         if key not in known:
             t = tilings[key]
@@ -73,6 +74,5 @@ def rank_instances(
     """(clocks, name) of instances by a version of the cost model, fastest first; their order settles ties."""
     constants, work, found = MODELS[model], describe_work(form, rates, *extents), []
     for place, (name, instance) in enumerate(instances.items()):
-        s = spend(instance, form, work, rates, constants)
-        found.append((s.clocks, s.from_l2, s.busy, place, name))
-    return [(clocks, name) for clocks, _, _, _, name in sorted(found)]
+        found.append((*order(spend(instance, form, work, rates, constants)), place, name))
+    return [(clocks, name) for clocks, *_, name in sorted(found)]

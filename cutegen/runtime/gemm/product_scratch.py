@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from cutegen.runtime.arguments import TensorArg, torch_dtype
@@ -99,13 +100,34 @@ class GemmScratch:
     def _for_reductions(self, m: int, n: int, batch: int) -> tuple[int, ...]:
         """Elements that suffice for any tiling: partial results of each reduction, one per tile and row or column that
         it keeps, and counters, one per row and column of tiles, one for each batch index and one for all."""
+        tiles_m, tiles_n = (-(-e // least) + self.spare_tiles for e, least in zip((m, n), self.least_tile))
+        partials = (count_partials(kept, m, n, batch, tiles_m, tiles_n) for kept in self.kept)
+        each = ("m" in self.kept, "n" in self.kept, "" in self.kept)
+        return (*partials, count_arrivals(*each, self.rows_anywhere, m, batch, tiles_m, tiles_n))
+
+    @cached_property
+    def least_tile(self) -> tuple[int, int]:
+        """Elements along m and n of the product that a CTA tile of any tiling has at least."""
         tilings = self.tilings.values()
-        most = max(max(t.cluster) for t in tilings) - 1  # a grid is rounded up to whole clusters
-        tiles_m, tiles_n = (max(-(-e // _tile_extent(t, i)) for t in tilings) + most for i, e in enumerate((m, n)))
-        partials = {"m": tiles_n * m, "n": tiles_m * n, "": tiles_m * tiles_n}
-        counters = {"m": m if self.rows_anywhere else tiles_m, "n": tiles_n, "": 2}
-        arrivals = sum(counters[kept] for kept in set(self.kept))
-        return (*(batch * partials[kept] for kept in self.kept), batch * arrivals)
+        return min(_tile_extent(t, 0) for t in tilings), min(_tile_extent(t, 1) for t in tilings)
+
+    @cached_property
+    def spare_tiles(self) -> int:
+        """Tiles along m and n that a grid may have beyond those of the product: it is rounded up to whole clusters."""
+        return max(max(t.cluster) for t in self.tilings.values()) - 1
+
+
+def count_partials(kept: str, m: int, n: int, batch: int, tiles_m: int, tiles_n: int) -> int:
+    """Elements of the partial results of a reduction that keeps m, n or, with "", neither."""
+    return batch * (tiles_n * m if kept == "m" else tiles_m * n if kept == "n" else tiles_m * tiles_n)
+
+
+def count_arrivals(
+    keep_m: bool, keep_n: bool, keep_none: bool, rows_anywhere: bool, m: int, batch: int, tiles_m: int, tiles_n: int
+) -> int:
+    """Counters of all reductions, of which some keep m, some n, and some neither."""
+    rows = m if rows_anywhere else tiles_m
+    return batch * ((rows if keep_m else 0) + (tiles_n if keep_n else 0) + (2 if keep_none else 0))
 
 
 def _tile_extent(tiling: Any, axis: int) -> int:

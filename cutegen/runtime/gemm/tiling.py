@@ -91,9 +91,15 @@ class GemmTiling:
 
     def scratch_sizes(self, m: int, n: int, batch: int) -> dict[str, int]:
         """Elements of each scratch tensor that a problem needs, those included that the kernel does not take."""
-        rows, columns = self.covers
-        tiles = -(-m // rows) * -(-n // columns) * batch if self.scratch else 0
-        return {s.name: (pair := getattr(self, s.name))[0] + pair[1] * tiles for s in SCRATCH}
+        pairs: dict[str, tuple[int, int]] = {s.name: getattr(self, s.name) for s in SCRATCH}
+        return {
+            name: count_scratch(*pair, *self.covers, m, n, batch) if any(pair) else 0 for name, pair in pairs.items()
+        }
+
+
+def count_scratch(whole: int, each: int, rows: int, columns: int, m: int, n: int, batch: int) -> int:
+    """Elements of a scratch tensor: so many in all, and for each cluster tile of `rows` x `columns`."""
+    return whole + each * -(-m // rows) * -(-n // columns) * batch
 
 
 def spread_blocks(scale: Any, shape: Sequence[int], rows: int, depth: int) -> Any:

@@ -1,0 +1,319 @@
+"""The C entry of a bundle: a header, and the code behind it, which is linked with the kernels.
+
+Each spec has a struct of what a call passes, and functions that pick the tiling, size its scratch and launch it. What
+is decided is decided by the tables and functions of the plan (families/c_entry.py, build/c_translation.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from cutegen.build.c_translation import Translation
+from cutegen.build.entry_code import COMMON, DECLARATIONS, HEAD
+from cutegen.families.c_entry import CEntry
+from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg, divided, slack
+from cutegen.runtime.header import MARK
+
+ABI = 1  # of headers: a change of what they declare raises it
+MOST_EXTENT = 2**31 - 1
+# DLPack's code and bits of dtypes, as torch names them.
+DTYPES = {
+    "bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8),
+    "int8": (0, 8), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8),
+}  # fmt: skip
+# Words of C and C++ that Python has not.
+_WORDS = """
+    alignas alignof asm auto bitand bitor bool case catch char compl concept const constexpr decltype default delete do
+    double enum explicit export extern float friend goto inline int long mutable namespace new noexcept not_eq nullptr
+    operator private protected public register requires restrict short signed sizeof static struct switch template this
+    throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor
+"""
+RESERVED = frozenset(_WORDS.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A spec's. said: what it computes. symbols: of its kernels in the library, by tiling."""
+
+    name: str
+    arch: str
+    said: str
+    entry: CEntry | str
+    symbols: Mapping[str, str]
+
+
+def write_entries(bundle: str, entries: Sequence[Entry], translation: Translation, command: str) -> tuple[str, str]:
+    """(header, code) of a bundle of that name. command: what adds a kernel."""
+    made = [_Spec(bundle, e, e.entry, command) for e in entries if isinstance(e.entry, CEntry)]
+    lacking = [f"/* {e.name} has no entry: {e.entry}. */\n" for e in entries if isinstance(e.entry, str)]
+    declared = DECLARATIONS.replace("BUNDLE_ABI", f"{bundle.upper()}_ABI").replace("BUNDLE", bundle)
+    guard = f"CUTEGEN_{bundle.upper()}_H"
+    header = "\n".join(
+        [
+            f"/* {MARK.removeprefix('# ')} */",
+            f"/* Kernels of the bundle {bundle}; link {bundle}/kernels.so and TVM FFI's library. */\n",
+            f"#ifndef {guard}\n#define {guard}\n",
+            "#include <stdint.h>\n",
+            f"#define {bundle.upper()}_ABI {ABI}\n",
+            '#ifdef __cplusplus\nextern "C" {\n#endif\n',
+            declared,
+            *(spec.declarations() for spec in made),
+            *lacking,
+            "#ifdef __cplusplus\n}\n#endif\n",
+            "#endif\n",
+        ]
+    )
+    helpers = dict.fromkeys(text for spec in made for text in spec.entry.helpers)
+    most = max((len(spec.entry.order) + len(spec.entry.scratch) for spec in made), default=1)
+    parts = [HEAD, translation.source(), COMMON, *helpers, *(spec.code() for spec in made)]
+    code = "\n".join(parts).replace("MOST_VALUES", str(most))
+    code = code.replace("BUNDLE_ABI", f"{bundle.upper()}_ABI").replace("BUNDLE", bundle)
+    return header, f'#include "{bundle}.h"\n\n{code}'
+
+
+class _Spec:
+    """One entry. fields: of each argument and dim, what its field in the struct is called."""
+
+    def __init__(self, bundle: str, of: Entry, entry: CEntry, command: str) -> None:
+        self.bundle, self.of, self.entry, self.command = bundle, of, entry, command
+        self.name = of.name
+        taken: set[str] = set()
+        self.extents = {dim: _unique(dim, taken) for dim in entry.free}
+        self.fields = {arg.name: _unique(arg.name, taken) for arg in entry.args}
+        ranked = (a for a in entry.args if isinstance(a, TensorArg) and a.dims)
+        self.strides = {a.name: _unique(f"{a.name}_strides", taken) for a in ranked}
+
+    # -- the header --
+
+    def declarations(self) -> str:
+        b, name = self.bundle, self.name
+        fields = [f"  int64_t {field}; /* {_said_range(self.entry.extents[d])} */" for d, field in self.extents.items()]
+        for arg in self.entry.args:
+            fields += self._declare(arg)
+        body = "\n".join(fields)
+        number = f"/* Number of the tiling that runs a call on at most `sms` SMs; 0: all. */\nint32_t {b}_pick_{name}"
+        return f"""\
+/* {name}, {self.of.arch}. {_comment(self.of.said)} */
+typedef struct {b}_args_{name} {{
+{body}
+}} {b}_args_{name};
+
+{number}(const {b}_device *device, int32_t sms, const {b}_args_{name} *args);
+
+/* The name of a tiling; NULL: there is none of that number. */
+const char *{b}_tiling_{name}(int32_t number);
+
+/* Bytes of scratch of a call; pointers of `args` may be NULL, but for optional ones that the call passes. */
+int32_t {b}_scratch_{name}(
+    const {b}_device *device, int32_t sms, const {b}_args_{name} *args, int64_t *workspace, int64_t *zeroed);
+
+/* Launches a call; no memory is allocated, and nothing waits for the device. */
+int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args);
+"""
+
+    def _declare(self, arg: Argument) -> Iterable[str]:
+        optional = "; NULL: left out" if arg.optional else ""
+        if isinstance(arg, ScalarArg):
+            yield (
+                f"  const double *{self.fields[arg.name]}; /* on the host{optional} */"
+                if arg.optional
+                else (f"  double {self.fields[arg.name]};")
+            )
+            return
+        const = "" if arg.name in self.entry.outputs else "const "
+        yield f"  {const}void *{self.fields[arg.name]}; /* {arg.text()}, aligned to {arg.align} bytes{optional} */"
+        if arg.dims:
+            inner = f"; that of {arg.dims[arg.contiguous]} is 1" if arg.contiguous is not None else ""
+            yield f"  int64_t {self.strides[arg.name]}[{len(arg.dims)}]; /* in elements{inner} */"
+
+    # -- the code --
+
+    def code(self) -> str:
+        entry, b, name = self.entry, self.bundle, self.name
+        keys = ", ".join(f'"{key}"' for key in entry.keys)
+        least = ", ".join(map(str, entry.least_sms))
+        own = entry.code.replace("ENTRY", name)
+        major, minor = re.findall(r"\d+", self.of.arch)[0][:-1], re.findall(r"\d+", self.of.arch)[0][-1:]
+        return f"""\
+/* -- {name} -- */
+{own}
+static const char *const keys_{name}[] = {{{keys}}};
+static const int fewest_{name}[] = {{{least}}};
+{self._kernels()}
+/* 1: there is nothing to compute. */
+static int read_{name}(const {b}_args_{name} *args, num *e) {{
+{self._read()}}}
+
+EXPORT int32_t {b}_pick_{name}(const {b}_device *device, int32_t sms, const {b}_args_{name} *args) {{
+  num e[{max(1, len(self.extents))}];
+  int state = check_device(device, {major}, {minor});
+  if (!state) state = read_{name}(args, e);
+  if (state) return state < 0 ? -1 : fail("{name}: an extent is 0, and no tiling runs the call");
+  int key = pick_{name}(device, sms, e);
+  return key < 0 || count_sms(device, sms, fewest_{name}[key]) < 0 ? -1 : key;
+}}
+
+EXPORT const char *{b}_tiling_{name}(int32_t number) {{
+  return number < 0 || number >= {len(entry.keys)} ? 0 : keys_{name}[number];
+}}
+
+EXPORT int32_t {b}_scratch_{name}(
+    const {b}_device *device, int32_t sms, const {b}_args_{name} *args, int64_t *workspace, int64_t *zeroed) {{
+  num e[{max(1, len(self.extents))}], sizes[{max(1, len(entry.scratch))}] = {{0}};
+  *workspace = *zeroed = 0;
+  int state = check_device(device, {major}, {minor});
+  if (!state) state = read_{name}(args, e);
+  if (state) return state < 0 ? -1 : 0;
+  int key = pick_{name}(device, sms, e);
+  int count = key < 0 ? -1 : count_sms(device, sms, fewest_{name}[key]);
+  if (count < 0 || size_{name}(key, count, e, sizes)) return -1;
+{self._add()}  return 0;
+}}
+
+EXPORT int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args) {{
+  num e[{max(1, len(self.extents))}], sizes[{max(1, len(entry.scratch))}] = {{0}};
+  int state = check_device(call->device, {major}, {minor});
+  if (!state) state = read_{name}(args, e);
+  if (state) return state < 0 ? -1 : {self._empty()};
+  if (check_{name}(args, e)) return -1;
+  int key = pick_{name}(call->device, call->sms, e);
+  int count = key < 0 ? -1 : count_sms(call->device, call->sms, fewest_{name}[key]);
+  if (count < 0 || size_{name}(key, count, e, sizes)) return -1;
+  int omitted = 0;
+{self._omit()}  TVMFFISafeCallType kernel = kernels_{name}[omitted][key];
+  if (!kernel) return fail("{name}: the kernel of tiling %s is not in the bundle; %s adds it", keys_{name}[key],
+                           {_quoted(f"`{self.command}`")});
+  frame f;
+  f.call = call;
+  f.values = f.tensors = 0;
+  f.workspace = f.zeroed = 0;
+{self._put()}  return run_kernel(&f, kernel);
+}}
+"""
+
+    def _kernels(self) -> str:
+        """By the optional arguments that a call leaves out, and the tiling."""
+        declared, rows = [], []
+        for gone in product((False, True), repeat=len(self.entry.endings)):
+            endings = "".join(ending for (_, ending), out in zip(self.entry.endings, reversed(gone)) if out)
+            row = []
+            for key in self.entry.keys:
+                symbol = self.of.symbols.get(key + endings)
+                row.append(f"__tvm_ffi_{symbol}" if symbol else "0")
+            declared += [s for s in row if s != "0"]
+            rows.append(f"  {{{', '.join(row)}}}")
+        arguments = "(void *, const TVMFFIAny *, int32_t, TVMFFIAny *)"
+        text = "".join(f"int {symbol}{arguments};\n" for symbol in dict.fromkeys(declared))
+        table = ",\n".join(rows)
+        return f"{text}static const TVMFFISafeCallType kernels_{self.name}[][{len(self.entry.keys)}] = {{\n{table}\n}};"
+
+    def _read(self) -> str:
+        """Extents of a call; refuses those that are not promised."""
+        lines, entry = [], self.entry
+        lines.append(f'if (!args) return fail("{self.name}: args is NULL");')
+        for i, (dim, field) in enumerate(self.extents.items()):
+            low, high = entry.extents[dim]  # type: ignore[misc]
+            most = MOST_EXTENT if high is None else high
+            lines.append(f"e[{i}] = args->{field};")
+            said = f"{self.name}: {dim} is %lld, and it is from {low} to {most}"
+            lines.append(
+                f"if (e[{i}] < 0 || e[{i}] > {most} || (e[{i}] && e[{i}] < {low})) "
+                f'return fail("{said}", (long long)e[{i}]);'
+            )
+        for dim in entry.needed:
+            said = f"{self.name}: {dim} is 0, and such a call is not computed: fill the outputs"
+            lines.append(f'if (!{self._extent(dim)}) return fail("{said}");')
+        parts = {divided(d) for a in entry.args if isinstance(a, TensorArg) for d in a.dims if not slack(d)}
+        for dim, divisor in sorted(parts):
+            if divisor > 1 and dim in self.extents:
+                said = f"{self.name}: {dim} is %lld, and it is a multiple of {divisor}"
+                at = self._extent(dim)
+                lines.append(f'if ({at} % {divisor}) return fail("{said}", (long long){at});')
+        zero = " || ".join(f"!e[{i}]" for i in range(len(self.extents))) or "0"
+        lines.append(f"return {zero} ? 1 : 0;")
+        return "".join(f"  {line}\n" for line in lines)
+
+    def _extent(self, dim: str) -> str:
+        """Of a dim, or of a part of one."""
+        name, divisor = divided(dim)
+        extent = self.entry.extents[name]
+        if isinstance(extent, int):
+            return str(-(-extent // divisor))
+        at = f"e[{self.entry.free.index(name)}]"
+        return at if divisor == 1 else f"ceil_div({at}, {divisor})"
+
+    def _empty(self) -> str:
+        return f'fail("{self.name}: an extent is 0: fill the outputs")' if self.entry.fills else "0"
+
+    def _add(self) -> str:
+        lines = (
+            f"  *{'zeroed' if s.zeroed else 'workspace'} += align(sizes[{i}] * {DTYPES[s.dtype][1] // 8});\n"
+            for i, s in enumerate(self.entry.scratch)
+        )
+        return "".join(lines)
+
+    def _omit(self) -> str:
+        fields = (self.fields[self.entry.args[i].name] for i, _ in self.entry.endings)
+        return "".join(f"  if (!args->{field}) omitted |= {1 << bit};\n" for bit, field in enumerate(fields))
+
+    def _put(self) -> str:
+        """Shapes are variables of the function: the kernel reads them when all arguments are put."""
+        held = {arg.name: (i, arg) for i, arg in enumerate(self.entry.args)}
+        lines: list[str] = []
+        for what in self.entry.order:
+            if what in held:
+                lines += self._put_argument(*held[what])
+            elif what == "scratch":
+                for i, arg in enumerate(self.entry.scratch):
+                    lines += self._put_scratch(i, arg)
+            else:
+                lines.append(f"put_int(&f, {what.replace('ENTRY', self.name)});")
+        return "".join(f"  {line}\n" for line in lines)
+
+    def _put_argument(self, i: int, arg: Argument) -> Iterator[str]:
+        field = f"args->{self.fields[arg.name]}"
+        if isinstance(arg, ScalarArg):
+            skip = f"if ({field}) " if arg.optional else ""
+            yield f"{skip}put_float(&f, {'*' if arg.optional else ''}{field});"
+            return
+        shape, strides = "0", "0"
+        if arg.dims:
+            shape, strides = f"shape{i}", f"(int64_t *)args->{self.strides[arg.name]}"
+            yield f"int64_t {shape}[] = {{{', '.join(f'(int64_t){self._extent(d)}' for d in arg.dims)}}};"
+        call = f'put_tensor(&f, "{self.name}: {arg.name}", {field}, {_dtype(arg)}, {len(arg.dims)}, {shape}, {strides})'
+        yield f"if ({field + ' && ' if arg.optional else ''}{call}) return -1;"
+
+    def _put_scratch(self, i: int, arg: TensorArg) -> Iterator[str]:
+        yield f"int64_t size{i}, step{i};"
+        call = f'put_scratch(&f, "{arg.name}", {int(arg.zeroed)}, {_dtype(arg)}, sizes[{i}], &size{i}, &step{i})'
+        yield f"if (sizes[{i}] && {call}) return -1;"
+
+
+def _dtype(arg: TensorArg) -> str:
+    code, bits = DTYPES[arg.dtype]
+    return f"(DLDataType){{{code}, {bits}, 1}}"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    while name in taken or name in RESERVED:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _said_range(extent: Extent) -> str:
+    assert isinstance(extent, tuple)
+    low, high = extent
+    return f"{low} or more" if high is None else f"{low} to {high}"
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("%", "%%")
+    return f'"{escaped}"'
