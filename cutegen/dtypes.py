@@ -11,7 +11,8 @@ _LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 class DType:
     """One element type.
 
-    bits: storage width. torch, cutlass: attribute names in those modules.
+    bits: storage width. torch, cutlass: attribute names in those modules; torch's elements have whole bytes, `packing`
+    of ours each.
     """
 
     name: str
@@ -21,7 +22,28 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        return self.bits // 8
+        """Of an element. ValueError: it has a part of one."""
+        return self.size(1)
+
+    @property
+    def width(self) -> str:
+        """Of an element, in words."""
+        return f"{self.bits // 8} B" if self.bits % 8 == 0 else f"{self.bits} bits"
+
+    @property
+    def packing(self) -> int:
+        """Elements in one of torch's."""
+        return max(8 // self.bits, 1)
+
+    def size(self, elements: int) -> int:
+        """Bytes of so many elements. ValueError: they end within one."""
+        if elements * self.bits % 8:
+            raise ValueError(f"{elements} elements of {self.name} end within a byte")
+        return elements * self.bits // 8
+
+    def fit(self, size: int) -> int:
+        """Elements in so many bytes."""
+        return size * 8 // self.bits
 
     @property
     def largest(self) -> float | None:
@@ -40,6 +62,7 @@ DTYPES: dict[str, DType] = {
         DType("f32", 32, "float32", "Float32"),
         DType("e4m3", 8, "float8_e4m3fn", "Float8E4M3FN"),
         DType("e5m2", 8, "float8_e5m2", "Float8E5M2"),
+        DType("e2m1", 4, "float4_e2m1fn_x2", "Float4E2M1FN"),
         DType("e8m0", 8, "float8_e8m0fnu", "Float8E8M0FNU"),
         DType("i8", 8, "int8", "Int8"),
         DType("i32", 32, "int32", "Int32"),

@@ -114,11 +114,12 @@ _FOUR_BITS = (
 )
 DTYPES: Mapping[str, str] = {
     **_each(
-        "i4 int4 s4 u4 uint4 w4 nf4 int2 i2 i1 b1 fp4 f4 e2m1 float4_e2m1 float4_e2m1fn float4_e2m1fn_x2 "
-        "nvfp4 mxfp4 fp6 f6 e3m2 e2m3 mxfp6",
+        "i4 int4 s4 u4 uint4 w4 nf4 int2 i2 i1 b1 fp6 f6 e3m2 e2m3 mxfp6",
         _FOUR_BITS,
     ),
     **_each("tf32 tfloat32", TF32),
+    "nvfp4": "on sm_100a e2m1 operands have scales e4m3[m, k/16] (docs/blackwell.md)",
+    "mxfp4": "on sm_100a e2m1 operands have scales e8m0[m, k/32] (docs/blackwell.md)",
     "mxfp8": "on sm_100a e4m3 operands can have scales e8m0[m, k/32] (docs/blackwell.md); Hopper has no block-scaled "
     "MMA, but e4m3 operands can have an f32 scale for 128 elements (docs/eight-bit.md)",
     **_each("f64 fp64 double float64", "there is no f64; accumulators and epilogues are f32"),

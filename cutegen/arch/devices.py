@@ -48,7 +48,7 @@ class Device:
 
     def flops(self, dtype: DType) -> int:
         """Dense tensor-core operations per second on operands of that dtype: twice as many for half the width."""
-        return self.flops_16bit * 2 // dtype.bytes
+        return dtype.fit(2 * self.flops_16bit)
 
 
 DEVICES: dict[str, Device] = {name: Device(name, arch, rates) for name, (arch, rates) in RATES.items()}

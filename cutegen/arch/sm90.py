@@ -9,9 +9,9 @@ from __future__ import annotations
 from cutegen.arch.architecture import Arch, Mma, Opcodes
 from cutegen.dtypes import DTYPES
 
-_HALF = Mma("MmaF16BF16Op", True, "HGMMA", DTYPES["f32"], k_major_only=False, rounds=False)
-_FP8 = Mma("MmaF8Op", False, "QGMMA", DTYPES["f32"], k_major_only=True, rounds=True)
-_INT8 = Mma("MmaI8Op", False, "IGMMA", DTYPES["i32"], k_major_only=True, rounds=False, wide=(32, 16))
+_HALF = Mma("MmaF16BF16Op", ("a", "sum"), "HGMMA", DTYPES["f32"], k_major_only=False, rounds=False)
+_FP8 = Mma("MmaF8Op", ("a", "b", "sum"), "QGMMA", DTYPES["f32"], k_major_only=True, rounds=True)
+_INT8 = Mma("MmaI8Op", ("a", "b", "sum"), "IGMMA", DTYPES["i32"], k_major_only=True, rounds=False, wide=(32, 16))
 
 SM_90A = Arch(
     name="sm_90a",

@@ -49,4 +49,4 @@ def _extent(dim: str, extent: Extent) -> str | int:
 def fake_argument(says: str, dtype: DType, arg: TensorArg, dims: Mapping[str, Extent]) -> FakeArgument:
     """Of a tensor whose dims are whole."""
     extents = tuple(_extent(d, dims[d]) for d in arg.dims)
-    return FakeArgument(says, dtype.cutlass, extents, arg.contiguous, arg.align, arg.align // dtype.bytes)
+    return FakeArgument(says, dtype.cutlass, extents, arg.contiguous, arg.align, dtype.fit(arg.align))

@@ -10,14 +10,16 @@ from cutegen.dtypes import DType
 
 
 class Element(NamedTuple):
-    """name: of the type in the kernel, such as Float32. bytes: of one."""
+    """name: of the type in the kernel, such as Float32. bytes: of one, or, where `packing` of them share a byte, of
+    those."""
 
     name: str
     bytes: int
+    packing: int = 1
 
     @classmethod
     def of(cls, dtype: DType) -> Element:
-        return cls(dtype.cutlass, dtype.bytes)
+        return cls(dtype.cutlass, dtype.size(dtype.packing), dtype.packing)
 
 
 MBARRIER, I32, F32 = Element("Int64", 8), Element("Int32", 4), Element("Float32", 4)
@@ -36,7 +38,7 @@ class SmemField(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return self.elements * self.element.bytes
+        return self.elements // self.element.packing * self.element.bytes
 
     @property
     def alignment(self) -> int:
@@ -74,11 +76,10 @@ def place_fields(fields: Iterable[SmemField]) -> tuple[list[int], int]:
     """Offsets of the fields in order, and the size of the whole, as CuTe lays out a struct."""
     offsets, offset, widest = [], 0, 1
     for field in fields:
-        size = field.element.bytes
-        align = field.align or size
+        align = field.alignment
         offset = -(-offset // align) * align
         offsets.append(offset)
-        offset += field.elements * size
+        offset += field.bytes
         widest = max(widest, align)
     return offsets, -(-offset // widest) * widest
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from cutegen.runtime.four_bits import has_pairs
+
 # A NaN in f16, bf16, and, repeated, in f32 and f64, with a payload that no arithmetic produces; in e4m3 and e5m2 the
 # NaN with a sign, in which no conversion ends: that of a NaN is 0x7F (PTX ISA, cvt).
 POISON, POISON_8BIT = 0x7FD5, -1
@@ -88,18 +90,24 @@ def guarded_like(tensor: Any, *, padded: bool) -> Guarded:
 
 
 def invalid_copy(value: Any) -> Any:
-    """A tensor of the same strides, gaps between rows included, with NaN, or 0 where it has integers; other values as
+    """A tensor of the same strides, gaps between rows included, with NaN, or 0 where there is none; other values as
     they are."""
     import torch
 
     if not isinstance(value, torch.Tensor):
         return value
     copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    if has_pairs(value):
+        return copy.view(torch.uint8).fill_(0).view(value.dtype)
     return copy.fill_(float("nan") if value.is_floating_point() else 0)
 
 
 def bits(tensor: Any) -> Any:
     """The tensor's storage words as integers, for bitwise comparison."""
+    import torch
+
+    if has_pairs(tensor):  # of which torch copies no transposed ones
+        tensor = tensor.view(torch.uint8)
     flat = tensor.contiguous().view(-1)
     return _words(flat.as_strided(flat.shape, (1,)))  # a single element keeps any stride, and is contiguous
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance
-from cutegen.runtime.arguments import Argument, Extent, Fault, TensorArg, complete_dims
+from cutegen.runtime.arguments import Argument, Extent, TensorArg, complete_dims
+from cutegen.runtime.call_faults import Fault
 from cutegen.runtime.callable_plan import CallablePlan
 from cutegen.runtime.calls import call_plan
 from cutegen.runtime.header import check_package
@@ -194,10 +195,6 @@ class BasePlan(CallablePlan):
     def signature(self) -> tuple[Any, ...]:
         """What is computed: plans with equal signatures have equal baselines."""
         return self.family, self.inputs, self.outputs
-
-    def form_of(self, key: str) -> str:
-        """What tilings of one kernel module have alike whose code differs in numbers alone."""
-        return ""
 
     def dispatch(self, **dims: int) -> str:
         """The key of the tiling for a problem."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutegen.runtime.arguments import ALLOCATE, Argument, Fault, TensorArg
+from cutegen.runtime.arguments import Argument, TensorArg
+from cutegen.runtime.call_faults import ALLOCATE, Fault
 
 
 def find_overlaps(

@@ -14,13 +14,14 @@ from cutegen.runtime.overlap import lies_apart
 MOST_LAYOUTS = 1024
 
 
-def find_dims(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tuple[str, int, int], ...]:
-    """(dim, argument, axis) where the extent of each dim that is not constant can be read."""
-    found: dict[str, tuple[str, int, int]] = {}
+def find_dims(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tuple[str, int, int, int], ...]:
+    """(dim, argument, axis, elements in one of torch's) where the extent of each dim that is not constant can be
+    read."""
+    found: dict[str, tuple[str, int, int, int]] = {}
     for i, arg in enumerate(args):
         for axis, dim in arg.named if isinstance(arg, TensorArg) and not arg.optional else ():
             if not isinstance(dims[divided(dim)[0]], int) and divided(dim)[1] == 1:
-                found.setdefault(dim, (dim, i, axis))
+                found.setdefault(dim, (dim, i, axis, arg.packing(axis)))
     return tuple(found.values())
 
 
@@ -32,24 +33,24 @@ def find_constants(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tupl
         for axis, dim in arg.named if isinstance(arg, TensorArg) and not arg.optional else ():
             name, divisor = divided(dim)
             if isinstance(value := dims[name], int):
-                found.setdefault(dim, (i, axis, (value + slack(dim)) // divisor))
+                found.setdefault(dim, (i, axis, (value + slack(dim)) // divisor // arg.packing(axis)))
     return tuple(found.values())
 
 
 def find_bounds(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tuple[int, int, int, int], ...]:
     """(argument, axis, low, high) of each dim with a promised range that ends, and of what find_constants finds."""
     ranges = {d: extent for d, extent in dims.items() if not isinstance(extent, int)}
-    slots = ((i, axis, *ranges[d]) for d, i, axis in find_dims(dims, args))
-    bounded = [(i, axis, low, high) for i, axis, low, high in slots if high is not None]
+    slots = ((i, axis, packing, *ranges[d]) for d, i, axis, packing in find_dims(dims, args))
+    bounded = [(i, axis, -(-low // each), high // each) for i, axis, each, low, high in slots if high is not None]
     return (*bounded, *((i, axis, extent, extent) for i, axis, extent in find_constants(dims, args)))
 
 
 def find_parts(
-    args: Sequence[Argument], slots: Sequence[tuple[str, int, int]]
-) -> tuple[tuple[int, int, int, int, int, int], ...]:
-    """(argument, axis, divisor, slack, argument and axis of the whole) of each extent such as n/2: the compiled kernel
-    checks that equal dims are equal, not that one is a part of another."""
-    wholes = {dim: (i, axis) for dim, i, axis in slots}
+    args: Sequence[Argument], slots: Sequence[tuple[str, int, int, int]]
+) -> tuple[tuple[int, int, int, int, int, int, int], ...]:
+    """(argument, axis, divisor, slack; of the whole: argument, axis, elements in one of torch's) of each extent such as
+    n/2: the compiled kernel checks that equal dims are equal, not that one is a part of another."""
+    wholes = {dim: tuple(place) for dim, *place in slots}
     return tuple(
         (i, axis, divisor, slack(arg.dims[axis]), *wholes[name])
         for i, arg in enumerate(args)

@@ -1,7 +1,7 @@
 """Plans that follow from the declarations of their tensors. Importing this module imports neither torch nor cutlass.
 
-TensorOperands is what every such plan shares, products included; TensorPlan is a whole plan, for kernels without
-scratch, called as compiled(*inputs, *outputs, sm_count). Its subclass gives `_reference` and
+TensorOperands is what every such plan shares, products included; TensorPlan is a whole plan, for kernels with one
+tiling and no scratch, called as compiled(*inputs, *outputs, sm_count). Its subclass gives `_reference` and
 `count_flops`.
 """
 
@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 from cutegen.runtime.accuracy import Tolerance, tolerance
 from cutegen.runtime.arguments import (
     Argument,
-    Fault,
     ScalarArg,
     allocate,
     bind_dims,
     draw,
-    find_faults,
     normalise_strides,
     tensor_bytes,
+    to_dtype,
     torch_dtype,
 )
 from cutegen.runtime.base import BasePlan
+from cutegen.runtime.call_faults import Fault, find_faults
 from cutegen.runtime.overlap import find_overlaps
 from cutegen.runtime.slots import find_bounds, make_storage_check
 
@@ -58,7 +58,7 @@ class TensorOperands(BasePlan):
         """The same outputs by plain torch: arithmetic in `precision`, then rounded to the declared dtypes."""
         dtype = torch_dtype(precision)
         indices = self._indices()
-        values = (v.to(dtype) if hasattr(v, "to") and a.name not in indices else v for a, v in zip(self.inputs, inputs))
+        values = (v if a.name in indices else to_dtype(a, v, dtype) for a, v in zip(self.inputs, inputs))
         outputs = tuple(o.to(torch_dtype(a.dtype)) for a, o in zip(self.outputs, self._reference(*values)))
         return outputs if len(outputs) > 1 else outputs[0]
 
@@ -117,15 +117,6 @@ class TensorPlan(TensorOperands):
         faults = find_faults(self.dims, args, values, self.device, "", written)
         return faults or list(find_overlaps(args, values, written, {}))
 
-    def chooser(self, key: str | None) -> Callable[[Sequence[Any]], str]:
-        """From the arguments of a launch to the key that runs it; key: of all launches, where it is given."""
-        chosen = key or next(iter(self.tilings))
-        return lambda values: chosen
-
-    def count_sms(self, key: str, device: int) -> int:
-        """What a launch without a budget is passed as the number of SMs."""
-        return int(self._sm_counts[device])
-
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: types and storage of tensors, promised ranges, and the compiled call, which checks shapes,
         strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
@@ -135,7 +126,7 @@ class TensorPlan(TensorOperands):
             find_bounds(self.dims, args),
         )
         probe = next(i for i, a in enumerate(args) if a.name == self.outputs[0].name)
-        choose, count_sms = self.chooser(key), self.count_sms
+        chosen = key or next(iter(self.tilings))
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -146,9 +137,8 @@ class TensorPlan(TensorOperands):
                     for i, axis, low, high in bounds:
                         if not low <= values[i].shape[axis] <= high:
                             raise ValueError(f"argument {i}, axis {axis}")
-                    chosen = choose(values)
                     device, limited = values[probe].get_device(), sms is not None or self.sms is not None
-                    count = self.limit_sms(sms, chosen, device) if limited else count_sms(chosen, device)
+                    count = self.limit_sms(sms, chosen, device) if limited else self._sm_counts[device]
                     self._kernels[chosen](*values, count)
                     return
             except Exception as error:

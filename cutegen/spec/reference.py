@@ -53,6 +53,7 @@ spec, is refused: `stream`, or `tma_atom_D` next to `d`.
 | `bf16[n]?` | may be None in a call |
 
 Element types: {", ".join(f"`{name}`" for name in DTYPES)}; of `e8m0` are scales alone.
+Two of `e2m1` are one element of torch's `float4_e2m1fn_x2`: `e2m1[m, k]` has the shape (m, k/2) there.
 A dim is a name, an integer, `x/c` (exact) or `ceil(x/c)`, c a positive integer.
 `{{a: bf16[m, k]}}` on one line needs quotes, `{{a: "bf16[m, k]"}}`, because brackets are lists inside `{{ }}`.
 """

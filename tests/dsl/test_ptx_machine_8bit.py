@@ -15,7 +15,7 @@ from gemm_specs import BLOCKS, EDGES, FP8, PINGPONG, resolve_text
 from cutegen.machine import Simulation, assert_passes, load_resolution, run
 from cutegen.machine.host import missing_tool
 from cutegen.machine.parser import PtxError
-from cutegen.runtime.arguments import find_faults
+from cutegen.runtime.call_faults import find_faults
 
 pytestmark = [
     pytest.mark.dsl,

@@ -18,7 +18,9 @@ from gemm_specs import resolve_text
 from cutegen.machine import Simulation, load, load_resolution, run
 from cutegen.machine.forms import uncalibrated
 from cutegen.machine.host import missing_tool
-from cutegen.runtime.gemm.scale_packing import pack_scales, quantise_mx
+from cutegen.runtime.four_bits import decode_e2m1
+from cutegen.runtime.gemm.block_quantising import quantise_mx, quantise_nvfp4
+from cutegen.runtime.gemm.scale_packing import pack_scales
 
 pytestmark = [
     pytest.mark.dsl,
@@ -51,11 +53,21 @@ BATCHED = {
     "sb": "e8m0[n, k/32]",
     "d": "f32[l, m, n]",
 }
+NVFP4 = {
+    "a": "e2m1[l, m, k]",
+    "b": "e2m1[l, n, k]",
+    "sa": "e4m3[l, m, k/16]",
+    "sb": "e4m3[l, n, k/16]",
+    "d": "f16[l, m, n]",
+}
+MXFP4 = {"a": "e2m1[m, k]", "b": "e2m1[k, n]@k", "sa": "e8m0[m, k/32]", "sb": "e8m0[n, k/32]", "d": "bf16[m, n]"}
 FORMS = {
     "one CTA, two sums": (PLAIN, 272, "tiling: {tile: [128, 128, 128], mma_ctas: 1}\n"),
     "e5m2, batched, two chunks along k": (BATCHED, 136, "tiling: {tile: [128, 128, 256]}\n"),
     "2 pairs along n": (PLAIN, 272, "tiling: {tile: [128, 256, 128], cluster: [2, 2]}\n"),
     "2 pairs along m": (PLAIN, 136, "tiling: {tile: [128, 128, 128], cluster: [4, 1]}\n"),
+    "NVFP4, one CTA, two sums, batched": (NVFP4, 136, "tiling: {tile: [128, 128, 256], mma_ctas: 1}\n"),
+    "MXFP4": (MXFP4, 136, "tiling: {tile: [128, 128, 256], cluster: [2, 2]}\n"),
 }
 
 
@@ -70,23 +82,31 @@ def test_forms_are_right_in_five_orders(tensors: dict[str, str], n: int, more: s
     assert uncalibrated(simulation.forms()) == ()
 
 
-def test_quantised_values_are_multiplied() -> None:
-    """What `quantise_mx` and `pack_scales` make of f32 matrices is what the kernel multiplies."""
+@pytest.mark.parametrize(("kind", "error"), [("mxfp8", 0.05), ("nvfp4", 0.15)])
+def test_quantised_values_are_multiplied(kind: str, error: float) -> None:
+    """What the functions for callers make of f32 matrices is what the kernel multiplies."""
     import torch
 
     simulation = Simulation(sm_count=2, strict=True)
-    plan = load(SHIPPED, simulation).plan
+    plan = load(SHIPPED.with_name(f"gemm_{kind}_sm100a"), simulation).plan
     assert plan
     torch.manual_seed(0)
-    x, y = (torch.randn(rows, 160) * torch.logspace(-6, 6, rows, base=2.0)[:, None] for rows in (130, 40))
-    (a, sa), (b, sb) = quantise_mx(x), quantise_mx(y)
-    d = plan.kernel_fn(a, b, pack_scales(sa), pack_scales(sb))
-    d = d[0] if isinstance(d, tuple) else d
-    left, right = (v.double() * s.double().repeat_interleave(32, -1) for v, s in ((a, sa), (b, sb)))
+    x, y = (torch.randn(rows, 160) * torch.logspace(-2, 2, rows, base=2.0)[:, None] for rows in (130, 40))
+    if kind == "mxfp8":
+        (a, sa), (b, sb) = quantise_mx(x), quantise_mx(y)
+        d = plan.kernel_fn(a, b, pack_scales(sa), pack_scales(sb))
+        left, right = (v.double() * s.double().repeat_interleave(32, -1) for v, s in ((a, sa), (b, sb)))
+    else:
+        (a, sa, whole_a), (b, sb, whole_b) = quantise_nvfp4(x), quantise_nvfp4(y)
+        d = plan.kernel_fn(a, b, pack_scales(sa), pack_scales(sb), whole_a * whole_b)
+        left, right = (
+            decode_e2m1(v, torch.float64) * s.double().repeat_interleave(16, -1) * whole
+            for v, s, whole in ((a, sa, whole_a), (b, sb, whole_b))
+        )
     exact = left @ right.T
     assert ((d.double() - exact).abs() <= exact.abs() * 2.0**-8 + 1e-4 * exact.abs().mean()).all()
     whole = x.double() @ y.double().T
-    assert (d.double() - whole).norm() < 0.05 * whole.norm()
+    assert (d.double() - whole).norm() < error * whole.norm()
 
 
 def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:

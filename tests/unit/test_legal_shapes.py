@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from cutegen.render import render_package, write_package
 from cutegen.run.shapes import legal_shape
 from cutegen.run.subject import load_subject
-from cutegen.runtime.arguments import find_faults
+from cutegen.runtime.call_faults import find_faults
 
 # Edges whose extents are bound to something: a constant, 8-bit operands, scales of blocks, groups, gathered rows.
 BOUND = (

@@ -16,7 +16,7 @@ import mla_cpu  # noqa: E402
 from mla_cpu import CpuMla, tiling  # noqa: E402
 
 from cutegen.runtime.accuracy import compare  # noqa: E402
-from cutegen.runtime.arguments import ALLOCATE  # noqa: E402
+from cutegen.runtime.call_faults import ALLOCATE  # noqa: E402
 from cutegen.runtime.command import benchmark_kernel_argparse  # noqa: E402
 from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
 from cutegen.runtime.mla_decode.tiling import parts_of, semaphore_count, workspace_elements  # noqa: E402

@@ -171,7 +171,8 @@ def test_specs_that_are_refused(text: str, said: str) -> None:
 
 def test_every_rule_of_sm_100a_has_a_case() -> None:
     of = [inspect.getclosurevars(predicate).nonlocals for predicate in BOOK.form + BOOK.fit]
-    assert {x["rule"].id for x in of if x["only"] == "sm_100a"} <= {rule for _, rule, _ in REFUSED.values()}
+    elsewhere = {"packed-scales"}  # test_packed_scales.py
+    assert {x["rule"].id for x in of if x["only"] == "sm_100a"} - elsewhere <= {rule for _, rule, _ in REFUSED.values()}
 
 
 def test_pairs_are_of_sm_100a_alone() -> None:

@@ -39,7 +39,7 @@ class TensorShape:
     @property
     def align(self) -> int:
         """Bytes that the base address and the outer strides are multiples of."""
-        return TMA_ALIGN if self.tma else self.dtype.bytes
+        return TMA_ALIGN if self.tma else self.dtype.size(self.dtype.packing)
 
     @property
     def padded(self) -> bool:
@@ -49,7 +49,7 @@ class TensorShape:
     @property
     def stride_multiple(self) -> int:
         """Elements that the outer strides are multiples of."""
-        return self.align // self.dtype.bytes
+        return self.dtype.fit(self.align)
 
     def argument(self, optional: bool) -> TensorArg:
         """As the plan declares it. axes: where a wrong element is looked for in a tile."""
@@ -67,10 +67,20 @@ class TensorShape:
         )
 
     @property
+    def packed(self) -> bool:
+        """Whether it has chunks of scales, whose last dim is a number."""
+        return bool(self.dims) and self.dims[-1].name.isdigit()
+
+    @property
+    def shape_text(self) -> str:
+        """Dtype and dims, such as bf16[m, k=64]."""
+        dims = (d.name if d.value is None or d.name.isdigit() else f"{d.name}={d.value}" for d in self.dims)
+        return f"{self.dtype}[{', '.join(dims)}]"
+
+    @property
     def text(self) -> str:
-        dims = ", ".join(d.name if d.value is None or d.name.isdigit() else f"{d.name}={d.value}" for d in self.dims)
         at = f"@{self.dims[self.contiguous].name}" if self.contiguous not in (None, len(self.dims) - 1) else ""
-        return f"{self.name}: {self.dtype}[{dims}]{at}"
+        return f"{self.name}: {self.shape_text}{at}"
 
 
 def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:

@@ -160,7 +160,7 @@ class _Settling:
     def loads(self) -> None:
         """How A and B come to shared memory."""
         for side, operand in (("a", self.problem.a), ("b", self.problem.b)):
-            row = contiguous_extent(self.problem, self.c, side) * operand.dtype.bytes
+            row = operand.dtype.size(contiguous_extent(self.problem, self.c, side))
             width = next((w for w in SWIZZLES if row % w == 0), SWIZZLES[-1])
             self.settle(f"the widest that divides a tile row of {row} B", **{f"swizzle_{side}": width})
         for side in ("a", "b"):

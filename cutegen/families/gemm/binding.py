@@ -102,7 +102,8 @@ class Binder:
         packed = tuple(s for s in mainloop.scales if s.packed and s.name not in refused)
         a_packed, b_packed = place_packed(packed, self.tensors, roles, k, self.refuse_mainloop)
         mma = ARCHS[self.spec.arch].find_mma(a.dtype, b.dtype, a_packed and a_packed.kind)
-        placement.check_mma(a, b, mma)
+        if mma or not any(s.packed for s in mainloop.scales):  # what is wrong with scales is said of them
+            placement.check_mma(a, b, mma, ARCHS[self.spec.arch])
         self.check_accumulator(a, b, mma)
         extents = {"m": m, "n": n, "k": k}
         fitting = replace(written, inputs=tuple(name for name in written.inputs if name not in refused))

@@ -101,7 +101,7 @@ def _list_cores(
         elif aligned and swap_ab == (problem.groups is not None and problem.groups.along == "m"):
             cores += aligned
         for schedule, consumers, (tile_m, tile_n, tile_k), why in cores:
-            tile = (tile_m, tile_n, _whole_blocks(tile_k * 2 // problem.a.dtype.bytes, problem.scaled_k))
+            tile = (tile_m, tile_n, _whole_blocks(problem.a.dtype.fit(2 * tile_k), problem.scaled_k))
             for cluster, why_cluster in _clusters(problem, swap_ab, tile if shapes else None):
                 core = Core(schedule, consumers, tile, cluster, swap_ab, **form)
                 core = core._replace(**written) if written else core
@@ -145,7 +145,7 @@ def _shares(problem: GemmProblem, swap_ab: bool, tile: tuple[int, int, int], clu
     operands = (problem.b, problem.a) if swap_ab else (problem.a, problem.b)
     axis = 1 if cluster[0] > 1 else 0
     operand, peers = operands[axis], max(cluster)
-    step = SWIZZLE_ROWS if operand.major == "k" else SWIZZLES[0] // operand.dtype.bytes
+    step = SWIZZLE_ROWS if operand.major == "k" else operand.dtype.fit(SWIZZLES[0])
     return tile[0] * tile[1] >= WIDE_AREA and tile[axis] % (peers * step) == 0
 
 
@@ -240,7 +240,7 @@ def stages_of(problem: GemmProblem, core: Core, device: Device) -> int:
     """The stages that a candidate around the core will have, or nearly: exact ones take a map of SMEM for each."""
     (m, n, k), arch = core.tile, ARCHS[device.arch]
     reserved = EPILOGUE_BYTES + sum(feature.sketch_smem(core) for feature in FEATURES)
-    most = (arch.smem_bytes - reserved) // max((m + n) * k * problem.a.dtype.bytes, 1)
+    most = (arch.smem_bytes - reserved) // max(problem.a.dtype.size((m + n) * k), 1)
     return min(max(most, MIN_STAGES), MAX_STAGES)
 
 

@@ -75,7 +75,7 @@ def form_of(problem: GemmProblem) -> Form:
     program, extra = problem.kernel_epilogue, cost(problem.epilogue)
     groups = problem.groups
     return Form(
-        width=problem.a.dtype.bytes,
+        width=max(problem.a.dtype.bits // 8, 1),  # no rates are known of an architecture that multiplies 4 bits
         stored=sum(o.dtype.bytes for o in program.outputs),
         loaded=sum(o.dtype.bytes for o in program.tiles),
         flops=extra.flops,
@@ -94,11 +94,16 @@ def form_of(problem: GemmProblem) -> Form:
 def list_moved(problem: GemmProblem) -> Iterator[tuple[str, tuple[int, int, int, int, str]]]:
     """The name of each tensor that moves, and `Form.moved` of it."""
     for operand, along_m in ((problem.a, 1), (problem.b, 0)):
-        yield operand.name, (operand.dtype.bytes, along_m, 1 - along_m, 1, "matrix" if operand.batched else "")
+        size, each = operand.dtype.size(operand.dtype.packing), "matrix" if operand.batched else ""
+        yield operand.name, (size, along_m, 1 - along_m, operand.dtype.packing, each)
     for scale, along_m in ((problem.a_scale, 1), (problem.b_scale, 0)):
         if scale:
             each = "matrix" if scale.batched else ""
             yield scale.name, (scale.dtype.bytes, scale.rows * along_m, scale.rows * (1 - along_m), scale.depth, each)
+    for packed, along_m in ((problem.a_packed, 1), (problem.b_packed, 0)):
+        if packed:
+            each = "matrix" if packed.batched else ""
+            yield packed.name, (packed.dtype.bytes, along_m, 1 - along_m, packed.block, each)
     extra = cost(problem.epilogue)
     for t in (*extra.reads, *extra.writes):
         rows, columns = t.rows * ("m" in t.dims), t.divisor * (2 if t.half else 1) * ("n" in t.dims)

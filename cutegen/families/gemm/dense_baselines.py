@@ -21,6 +21,7 @@ from cutegen.runtime.gemm.libraries import (
 from cutegen.runtime.gemm.operand_kinds import epilogue_form
 from cutegen.runtime.gemm.plan import KernelPlan
 from cutegen.runtime.gemm.product import Product
+from cutegen.runtime.gemm.scale_packing import is_packed
 from cutegen.runtime.gemm.scaled_products import bind_deep_gemm, bind_scaled_mm, scaled_by_blocks
 from cutegen.runtime.gemm.torch_products import bind_addmm, bind_mm, bind_product, bind_unfused
 
@@ -50,7 +51,8 @@ def _list_products(plan: KernelPlan) -> Iterator[Baseline]:
     quack = Baseline("quack", "quack, tuned", bind_quack(product), rival="quack")
     if len(plan.outputs) > 1 or epilogue_form(plan) != PLAIN or plan.scales:  # scales of blocks are in no epilogue
         alone = "cuBLAS, the product only"
-        yield Baseline("torch.mm", alone, bind_product(product), complete=False, rival="cuBLAS product")
+        if not any(a.dtype.startswith("float4") for a in product.operands()):
+            yield Baseline("torch.mm", alone, bind_product(product), complete=False, rival="cuBLAS product")
         addend = _addend(plan)
         if addend is not None:
             how = "cuBLAS with its own addition, out="
@@ -84,14 +86,15 @@ def _addend(plan: KernelPlan) -> TensorArg | None:
 
 
 def list_scaled_baselines(plan: KernelPlan) -> Iterator[Baseline]:
-    """What multiplies fp8 operands by scales as well; none for other plans."""
+    """What multiplies fp8 or fp4 operands by scales as well; none for other plans."""
     product = Product(plan)
-    if not plan.scales or not all(a.dtype.startswith("float8") for a in product.operands()):
+    if not plan.scales or not all(a.dtype.startswith(("float8", "float4")) for a in product.operands()):
         return
     # Scales and nothing else: what `_scaled_mm` computes.
     whole = len(plan.outputs) == 1 and list(plan.epilogue.values())[-1:] == ["acc"]
     accumulation = "promoted" if plan.promoted_k else "fast"
-    does = f"cuBLAS with {accumulation} accumulation, " + ("out=" if whole else "the product and its scales only")
+    how = "packed scales" if any(map(is_packed, plan.inputs)) else f"{accumulation} accumulation"
+    does = f"cuBLAS with {how}, " + ("out=" if whole else "the product and its scales only")
     rival = "cuBLAS" if whole else "cuBLAS product"
     yield Baseline("torch._scaled_mm", does, bind_scaled_mm(product, whole), complete=whole, rival=rival)
     if whole and scaled_by_blocks(plan):

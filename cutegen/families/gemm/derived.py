@@ -150,16 +150,16 @@ def cuts(problem: GemmProblem, c: Candidate) -> tuple[bool, bool]:
 def slot_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Bytes of one slot of the ring of A and B, and of their scales."""
     tile_m, tile_n, tile_k = c.tile
-    operands = tile_m * problem.a.dtype.bytes + tile_n // c.mma_ctas * problem.b.dtype.bytes
-    return operands * tile_k + scale_bytes(problem, c) + sum(packed_bytes(problem, c))
+    operands = problem.a.dtype.size(tile_m * tile_k) + problem.b.dtype.size(tile_n // c.mma_ctas * tile_k)
+    return operands + scale_bytes(problem, c) + sum(packed_bytes(problem, c))
 
 
 def tma_bytes(problem: GemmProblem, c: Candidate) -> int:
     """Those that TMA writes."""
     rows = ((problem.a, c.tile[0]), (problem.b, c.tile[1] // c.mma_ctas))
-    operands = sum(extent * t.dtype.bytes for t, extent in rows if t in problem.by_tma)
+    operands = sum(t.dtype.size(extent * c.tile[2]) for t, extent in rows if t in problem.by_tma)
     scales = (0 if problem.gathers_row_scale else scale_bytes(problem, c)) + sum(packed_bytes(problem, c))
-    return operands * c.tile[2] + scales
+    return operands + scales
 
 
 def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:

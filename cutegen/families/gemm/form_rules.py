@@ -232,7 +232,7 @@ def tile_k(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     k, step = c.tile[2], arch.mma_k(problem.a.dtype)
     if k % step == 0:
         return None
-    other, full = _other_extent(problem, c, arch, 2), SWIZZLES[0] // problem.a.dtype.bytes
+    other, full = _other_extent(problem, c, arch, 2), problem.a.dtype.fit(SWIZZLES[0])
 
     def advise() -> str:
         words = other()

@@ -22,14 +22,14 @@ def _swizzle(problem: GemmProblem, c: Candidate, side: str) -> Objection | None:
     extent = contiguous_extent(problem, c, side)
     parts = c.tile["mnk".index(mode)] // extent
     part = "half of " * (parts == 2)
-    row = extent * operand.dtype.bytes
+    row = operand.dtype.size(extent)
     if row % width == 0:
         return None
     narrower = [w for w in SWIZZLES if row % w == 0]
-    step = width // operand.dtype.bytes
+    step = operand.dtype.fit(width)
     other = f", or swizzle {narrower[0]}" if narrower else ""
     return (
-        f"`{operand.name}` is {mode.upper()}-major: {part}tile {mode} = {extent} x {operand.dtype.bytes} B = {row} B "
+        f"`{operand.name}` is {mode.upper()}-major: {part}tile {mode} = {extent} x {operand.dtype.width} = {row} B "
         f"is not a multiple of the {width}-byte swizzled row",
         f"use a tile {mode} that is a multiple of {parts * step}{other}",
     )
@@ -92,7 +92,7 @@ def _multicast(problem: GemmProblem, c: Candidate, side: str) -> Objection | Non
         have = f"the cluster {list(c.cluster)} has {peers} CTA{'s' * (peers != 1)} along {along} to share it"
         return f"multicast {value} of `{operand.name}`, but {have}", f"use {peers}" + " or 1" * (peers > 1)
     width = c.swizzle_a if side == "a" else c.swizzle_b
-    step = 8 if operand.major == "k" else width // operand.dtype.bytes
+    step = 8 if operand.major == "k" else operand.dtype.fit(width)
     extent = c.tile[axis] // (c.mma_ctas if side == "b" else 1)
     if extent % (peers * step) == 0:
         return None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from cutegen import elsewhere
-from cutegen.arch import Mma
+from cutegen.arch import Arch, Mma
 from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.diagnostics import suggest
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
@@ -268,10 +268,14 @@ class Placement:
         )
         return replace(program, operands=tuple(operands))
 
-    def check_mma(self, a: MatrixOperand, b: MatrixOperand, mma: Mma | None) -> None:
+    def check_mma(self, a: MatrixOperand, b: MatrixOperand, mma: Mma | None, arch: Arch) -> None:
         if mma is None:
             works = "there are bf16 @ bf16, f16 @ f16, e4m3 or e5m2 @ e4m3 or e5m2, i8 @ i8"
-            if a.dtype.bits != b.dtype.bits:
+            if scales := " or ".join(f"{t}[.., k/{block}]" for t, block in arch.list_scales(a.dtype, b.dtype)):
+                works = f"give both scales of blocks, {scales}, and write `mainloop: (a * sa) @ (b * sb)`"
+            elif {a.dtype.name, b.dtype.name} == {"e2m1"}:
+                works = f"on sm_100a there is one with scales of blocks; {works}"
+            elif a.dtype.bits != b.dtype.bits:
                 works = f"{elsewhere.MIXED}; {works}"
             elif {a.dtype.name, b.dtype.name} == {"f32"}:
                 works = f"{elsewhere.TF32}; {works}"
@@ -287,12 +291,12 @@ class Placement:
         dim, step = unaligned_extent(tensor, pairing, dims), elements_per_step(tensor, "n" if pairing else "")
         if dim is None or dim.value is None:
             return
-        size, unit = tensor.dtype.bytes, step * tensor.dtype.bytes
-        said = f"{dim.name} = {dim.value} is contiguous: {dim.value} x {size} B = {dim.value * size} B"
+        dtype = tensor.dtype
+        said = f"{dim.name} = {dim.value} is contiguous: {dim.value} x {dtype.width} = {dim.value * dtype.bits / 8:g} B"
         remedy = f"make {dim.name} a multiple of {step}; the next is {-(-dim.value // step) * step}"
         if isinstance(tensor, Output):
             remedy += f"; or store it by threads: `tma: {{{tensor.tensor}: {{store: direct}}}}`"
-        self.refuse(rules.TMA_ALIGNMENT, tensor.tensor, f"{said}, no multiple of {unit}", remedy)
+        self.refuse(rules.TMA_ALIGNMENT, tensor.tensor, f"{said}, no multiple of {dtype.size(step)}", remedy)
 
     def check_pairs(self, b: MatrixOperand, program: EpilogueProgram, n: ProblemDim) -> None:
         """What the columns of a gated product ask of tensors."""
@@ -331,5 +335,5 @@ def elements_per_step(tensor: MatrixOperand | Operand | Output, paired: Literal[
     """
     if isinstance(tensor, Operand) and tensor.padded:
         return 1
-    step = TMA_ALIGN // tensor.dtype.bytes
+    step = tensor.dtype.fit(TMA_ALIGN)
     return step * HALF if tensor.major == paired else step

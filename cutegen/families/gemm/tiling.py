@@ -96,7 +96,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
         scales = f" + ({{tile_m}} + {{tile_n}}) x {{tile_k}} / {problem.packed_scales[0].block} scales"
     half = f" / {c.mma_ctas}" * (c.mma_ctas > 1)
     widths = {"{tile_m}": problem.a, f"{{tile_n}}{half}": problem.b}
-    parts = [f"{extent} x {t.dtype.bytes} B" for extent, t in widths.items() if t in problem.by_tma]
+    parts = [f"{extent} x {t.dtype.width}" for extent, t in widths.items() if t in problem.by_tma]
     operands = parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.tiles)
     return {

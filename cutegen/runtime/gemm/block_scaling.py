@@ -7,15 +7,16 @@ from typing import Any
 from cutegen.runtime.arguments import TensorArg, divided
 from cutegen.runtime.gemm.gathered_rows import product_dims
 from cutegen.runtime.gemm.plan import KernelPlan
+from cutegen.runtime.gemm.scale_packing import is_packed
 
 CUBLAS_STEP = 4  # f32: columns of scales are 16 bytes apart
 
 
 def blocked_scales(plan: KernelPlan) -> list[TensorArg]:
-    """Scales that vary along k, of the left operand first."""
+    """f32 scales that vary along k, of the left operand first."""
     m = plan.roles[0]
     scales = [a for a in plan.inputs if isinstance(a, TensorArg) and a.name in plan.scales]
-    found = [a for a in scales if any(divided(d)[1] > 1 for d in a.dims)]
+    found = [a for a in scales if any(divided(d)[1] > 1 for d in a.dims) and not is_packed(a)]
     return sorted(found, key=lambda a: not any(divided(d)[0] == m for d in product_dims(plan, a)))
 
 

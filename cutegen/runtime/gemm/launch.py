@@ -123,7 +123,9 @@ class Preparation:
         self.empty = [(outputs[name], -math.inf if op == "max" else 0.0) for name, op in plan.reductions.items()]
         carriers = [i for i, a in enumerate(args) if isinstance(a, TensorArg) and plan.reduced in a.dims]
         self.carrier = plan._find_carrier(carriers, self.probe)
-        self.k_at = carriers[0], args[carriers[0]].dims.index(plan.reduced)  # type: ignore[union-attr]
+        of_k: TensorArg = args[carriers[0]]  # type: ignore[assignment]
+        axis = of_k.dims.index(plan.reduced)
+        self.k_at = carriers[0], axis, of_k.packing(axis)
         self.key = plan.full_key(key) if key else None
         whole = next(o for o in plan.outputs if outputs[o.name] == self.probe)
         self.axes, self.divisors = whole.axes, [divided(whole.dims[axis])[1] for axis in whole.axes]
@@ -139,13 +141,13 @@ class Preparation:
         for i, axis, lo, hi in self.bounded:
             if not lo <= values[i].shape[axis] <= hi:
                 raise ValueError(f"argument {i}, axis {axis}")  # named by who looks for faults
-        for i, axis, divisor, most, whole, whole_axis in self.parts:
+        for i, axis, divisor, most, whole, whole_axis, each in self.parts:
             if values[i] is None:
                 continue
-            if not 0 <= values[i].shape[axis] * divisor - values[whole].shape[whole_axis] <= most:
+            if not 0 <= values[i].shape[axis] * divisor - values[whole].shape[whole_axis] * each <= most:
                 raise ValueError(f"argument {i}, axis {axis}")
         self.check_storage(values)
-        dims = {d: values[i].shape[axis] for d, i, axis in self.slots} | self.constants
+        dims = {d: values[i].shape[axis] * each for d, i, axis, each in self.slots} | self.constants
         device = output.get_device()
         ending = "".join(ending for i, ending in plan.optional_endings if values[i] is None)
         kept = True
@@ -160,6 +162,6 @@ class Preparation:
         if key not in plan.scratch_of.takers:
             return Call(kernel, key, count), kept
         extents = product_extents(self.divisors, [output.shape[axis] for axis in self.axes])
-        at, axis = self.k_at
-        copied = bool(plan.row_copy) and key in plan.copied_tilings
-        return Call(kernel, key, count, count if limited else None, extents, values[at].shape[axis], copied), kept
+        at, axis, each = self.k_at
+        k, copied = values[at].shape[axis] * each, bool(plan.row_copy) and key in plan.copied_tilings
+        return Call(kernel, key, count, count if limited else None, extents, k, copied), kept

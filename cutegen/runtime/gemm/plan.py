@@ -69,13 +69,14 @@ from cutegen.runtime.arguments import (
     divided,
     draw,
 )
+from cutegen.runtime.four_bits import RMS
 from cutegen.runtime.gemm.gathered_rows import fill_rows, lose_rows, spoil_unnamed
 from cutegen.runtime.gemm.launch import make_launch
 from cutegen.runtime.gemm.product_plan import ProductPlan
 from cutegen.runtime.gemm.scale_packing import fill_packed, is_packed
 
-# Root mean square of what `draw` fills integers with.
-INTEGER_RMS = {"int8": math.sqrt((2**16 - 1) / 12)}
+# Root mean square of what `draw` fills uniformly.
+UNIFORM_RMS = {"int8": math.sqrt((2**16 - 1) / 12), "float4_e2m1fn_x2": RMS}
 
 
 class KernelPlan(ProductPlan):
@@ -109,20 +110,21 @@ class KernelPlan(ProductPlan):
         return f"({left} * sa) @ (b * sb)" if blocked else f"{left} @ b"
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
-        """Fresh random inputs: tensors N(0, 1), integers uniform, host scalars and scales in [0.5, 1.5). The last scale
-        or, without any, the last tensor over the reduced dim gives the product unit variance, so that activations are
-        met where they bend; integers without scales stay as they are."""
+        """Fresh random inputs: tensors N(0, 1), integers uniform, host scalars and scales in [0.5, 1.5). The packed
+        scales, else the last scale or, without any, the last tensor over the reduced dim give the product unit
+        variance, so that activations are met where they bend; integers without scales stay as they are."""
         import torch
 
         extents = self.extents_on_device(dims)
         over_k = [a for a in self.inputs if isinstance(a, TensorArg) and self.reduced in a.dims]
         unit = max(extents[self.reduced], 1) ** -0.5
         if self.scales:
-            unit /= math.prod(INTEGER_RMS.get(a.dtype, 1.0) for a in over_k)
-        last = self.scales[-1] if self.scales else over_k[-1].name
+            unit /= math.prod(UNIFORM_RMS.get(a.dtype, 1.0) for a in over_k)
+        packed = [a.name for a in self.inputs if is_packed(a)]
+        last = packed or [self.scales[-1] if self.scales else over_k[-1].name]
         values: list[Any] = []
         for arg in self.inputs:
-            scale = unit if arg.name == last else 1.0
+            scale = unit ** (1 / len(last)) if arg.name in last else 1.0
             if isinstance(arg, ScalarArg):
                 values.append((0.5 + float(torch.rand(()))) * scale)
             elif self.gathered and arg.name == self.gathered.index:

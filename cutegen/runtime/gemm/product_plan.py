@@ -10,7 +10,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, ClassVar, Literal
 
-from cutegen.runtime.arguments import Argument, Fault, complete_dims, divided, find_faults
+from cutegen.runtime.arguments import Argument, complete_dims, divided
+from cutegen.runtime.call_faults import Fault, find_faults
 from cutegen.runtime.gemm.dispatched import DispatchedPlan
 from cutegen.runtime.gemm.gathered_rows import GatheredRows
 from cutegen.runtime.gemm.product_scratch import GemmScratch

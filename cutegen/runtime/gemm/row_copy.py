@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cutegen.runtime.arguments import Argument, Fault, TensorArg, divided, normalise_strides, slack
+from cutegen.runtime.arguments import Argument, TensorArg, divided, normalise_strides, slack
+from cutegen.runtime.call_faults import Fault
 from cutegen.runtime.gemm.gathered_rows import SCALE_STEP, GatheredRows, copied_name
 
 ROWS = 8  # of a CTA, a warp each; eight f32 of neighbouring rows are the 32 bytes that L2 writes at once

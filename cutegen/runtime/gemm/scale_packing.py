@@ -9,6 +9,7 @@ those of r / 128. Importing this module imports no torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +19,7 @@ ROWS, BLOCKS = 128, 4  # that lie together
 CHUNK = ROWS * BLOCKS  # bytes of them
 _LANES = 32  # rows of tensor memory that hold ROWS, so many columns apart
 _DTYPES = ("float8_e8m0fnu", "float8_e4m3fn")
-# Of e4m3 and e5m2: the exponent of the largest number (OCP Microscaling Formats, "emax").
-_LARGEST_EXPONENT = {"float8_e4m3fn": 8, "float8_e5m2": 15}
-# Of e8m0: 2**-127 .. 2**127, each byte but that of NaN.
-_EXPONENTS, _NAN = (-127, 127), 255
+E8M0_BIAS = 127  # a byte b is 2 ** (b - 127); that of all ones is NaN
 
 
 def pack_scales(scales: Any) -> Any:
@@ -59,32 +57,6 @@ def spread_packed(packed: Any, shape: Sequence[int], block: int) -> Any:
     return unpack_scales(packed, shape[-2], -(-shape[-1] // block)).repeat_interleave(block, -1)[..., : shape[-1]]
 
 
-def quantise_mx(values: Any, dtype: Any = None, block: int = 32) -> tuple[Any, Any]:
-    """(elements of `dtype`, e8m0 scales ([batch,] rows, k / block)) of values ([batch,] rows, k): of each block the
-    power of two is 2 ** (floor(log2(largest)) - emax), as OCP Microscaling Formats (section 6.3) has it, and what
-    rounds to more than the dtype holds saturates. The scale of a block with an infinity or NaN is NaN. dtype: torch's
-    float8_e4m3fn, where not given, or float8_e5m2.
-
-    ValueError: another dtype, or k is no multiple of a block.
-    """
-    import torch
-
-    dtype = dtype or torch.float8_e4m3fn
-    name = str(dtype).removeprefix("torch.")
-    if name not in _LARGEST_EXPONENT:
-        raise ValueError(f"dtype {name}: MXFP8 has elements of {' or '.join(_LARGEST_EXPONENT)}")
-    if values.shape[-1] % block:
-        raise ValueError(f"k is {values.shape[-1]}, no multiple of a block of {block}")
-    parts = values.float().unflatten(-1, (-1, block))
-    largest = parts.abs().amax(-1, keepdim=True)
-    exponents = torch.frexp(largest).exponent - 1 - _LARGEST_EXPONENT[name]  # of 0: any
-    exponents = exponents.clamp(*_EXPONENTS)
-    scaled = torch.ldexp(parts.double(), -exponents).flatten(-2)
-    bound = torch.finfo(dtype).max
-    codes = torch.where(largest.isfinite(), exponents + _EXPONENTS[1], _NAN).squeeze(-1)
-    return scaled.clamp(-bound, bound).float().to(dtype), codes.to(torch.uint8).view(torch.float8_e8m0fnu)
-
-
 def is_packed(arg: Any) -> bool:
     """Whether an argument has packed scales."""
     return isinstance(arg, TensorArg) and arg.dims[-1:] == (str(CHUNK),)
@@ -98,7 +70,7 @@ def fill_packed(packed: Any, arg: TensorArg, dims: dict[str, int], scale: float)
     (row_name, _), (k_name, depth) = (divided(d) for d in arg.dims[-3:-1])
     shape = (*packed.shape[:-3], dims[row_name], -(-dims[k_name] * BLOCKS // depth))
     if arg.dtype == _DTYPES[0]:
-        middle = round(torch.tensor(scale).log2().item()) + _EXPONENTS[1]
+        middle = round(math.log2(scale)) + E8M0_BIAS
         drawn = torch.randint(middle - 1, middle + 2, shape, device=packed.device).to(torch.uint8).view(packed.dtype)
     else:
         drawn = torch.empty(shape, device=packed.device).uniform_(0.5 * scale, 1.5 * scale).to(packed.dtype)

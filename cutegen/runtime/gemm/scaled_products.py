@@ -12,14 +12,19 @@ from cutegen.runtime.gemm.block_scaling import blocked_scales, cublas_scales
 from cutegen.runtime.gemm.gathered_rows import product_dims
 from cutegen.runtime.gemm.plan import KernelPlan
 from cutegen.runtime.gemm.product import Product
+from cutegen.runtime.gemm.scale_packing import is_packed
 
 
 def _scale_views(product: Product, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
     """The scales of both operands as `_scaled_mm` takes them: scalars, (m, 1) and (1, n), or one per block, (m, k/128)
-    and (k/128, n/128). ValueError: it does not take such scales."""
+    and (k/128, n/128), or packed ones in one dim. ValueError: it does not take such scales."""
     import torch
 
     plan = product.plan
+    packed = [inputs[i].flatten() for i, a in enumerate(plan.inputs) if is_packed(a)]
+    if packed:
+        first, second = packed if product.operands()[0] is plan.inputs[0] else reversed(packed)
+        return first, second
     m, n, _, _ = plan.roles
     device = inputs[plan.inputs.index(product.operands()[0])].device
     scalars, vectors = [], {}
@@ -65,7 +70,7 @@ def bind_scaled_mm(product: Product, whole: bool) -> Bind:
             raise ValueError("torch._scaled_mm takes no batch")
         scale_a, scale_b = _scale_views(product, inputs)
         out = d if whole else d.clone()  # not the kernel's own outputs: those are judged
-        fast = not product.plan.promoted_k
+        fast = not (product.plan.promoted_k or any(map(is_packed, product.plan.inputs)))
         return lambda: torch._scaled_mm(
             a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=out.dtype, use_fast_accum=fast, out=out
         )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cutegen.runtime.arguments import ALLOCATE, Fault
+from cutegen.runtime.call_faults import ALLOCATE, Fault
 from cutegen.runtime.mla_decode.dispatch import MlaDispatch, too_many_rows
 from cutegen.runtime.mla_decode.tiling import LEAST_SCALE, MOST_SCALE, row_blocks
 

@@ -54,14 +54,8 @@ from typing import Any
 
 from cutegen.runtime.accuracy import Tolerance, attention_tolerance, logsumexp_tolerance
 from cutegen.runtime.apart import make_apart_check
-from cutegen.runtime.arguments import (
-    Argument,
-    Extent,
-    Fault,
-    find_faults,
-    normalise_strides,
-    torch_dtype,
-)
+from cutegen.runtime.arguments import Argument, Extent, normalise_strides, torch_dtype
+from cutegen.runtime.call_faults import Fault, find_faults
 from cutegen.runtime.mla_decode.dispatch import MlaDispatch, make_scratch
 from cutegen.runtime.mla_decode.faults import find_later_faults, merge_single_head, rows_merge
 from cutegen.runtime.mla_decode.inputs import (

@@ -12,13 +12,14 @@ from cutegen.families.gemm.problem import GemmProblem, ProblemDim
 
 @dataclass(frozen=True, slots=True)
 class MovedText:
-    """A tensor. named: those of its dims of which only rows that an index names move, at most m. bytes: of an element,
-    once for each time that it moves."""
+    """A tensor. named: those of its dims of which only rows that an index names move, at most m. bytes: of `packing`
+    elements, once for each time that they move."""
 
     name: str
     dims: tuple[ProblemDim, ...]
     named: tuple[ProblemDim, ...]
     bytes: int
+    packing: int
     updated: bool
 
 
@@ -47,4 +48,5 @@ def _moved(problem: GemmProblem) -> Iterator[MovedText]:
         dims = tuple(d for d in s.dims if not (counted and d is problem.batch))
         named = problem.gathered_dims if problem.gathers(s.name) else ()
         updated = s.name in problem.epilogue.updated
-        yield MovedText(s.name, dims, named, s.dtype.bytes * (2 if updated else 1), updated)
+        size, packing = s.dtype.size(s.dtype.packing), s.dtype.packing
+        yield MovedText(s.name, dims, named, size * (2 if updated else 1), packing, updated)

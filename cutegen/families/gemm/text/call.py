@@ -23,8 +23,11 @@ def _operand(name: str, shape: TensorShape | None, updated: bool, optional: bool
 
 def _layout(shape: TensorShape) -> str:
     """Dtype, dims and what is asked of strides, such as `bf16[m, k], k contiguous and a multiple of 8`."""
-    dims = ", ".join(d.name if d.value is None else f"{d.name}={d.value}" for d in shape.dims)
-    text = f"{shape.dtype}[{dims}]"
+    text = shape.shape_text
+    if shape.packed:
+        return f"{text}, made by pack_scales of cutegen.runtime.gemm.scale_packing"
+    if shape.dtype.packing > 1:
+        text += f", as torch.{shape.dtype.torch}"
     if shape.contiguous is None:
         return text
     inner = shape.dims[shape.contiguous]

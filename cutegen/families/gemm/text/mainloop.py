@@ -32,7 +32,8 @@ class MainloopText:
     """What the templates read as k.mainloop."""
 
     mma_op: str  # a class in cute.nvgpu.warpgroup
-    mma_dtypes: tuple[str, ...]  # that it takes: of the operands, and of the sum
+    mma_dtypes: tuple[str, ...]  # that it takes
+    mma_takes_majors: bool
     mma_k: int  # elements of k in one MMA
     sum_dtype: str  # what the tensor core sums in
     promoted_blocks: int  # MMAs between promotions, 0: none
@@ -57,10 +58,13 @@ class MainloopText:
 
 
 def mainloop_text(problem: GemmProblem, c: Candidate, arch: Arch, row_scale: RingTensor | None) -> MainloopText:
-    mma, dtypes = problem.mma, (problem.a.dtype.cutlass, problem.b.dtype.cutlass)
+    mma, dtypes = problem.mma, {"a": problem.a.dtype, "b": problem.b.dtype, "sum": problem.mma.accumulator}
+    if problem.a_packed:
+        dtypes["scale"] = problem.a_packed.dtype
     return MainloopText(
         mma_op=mma.op,
-        mma_dtypes=(*dtypes[: 1 if mma.one_dtype else 2], *[mma.accumulator.cutlass] * mma.takes_sum),
+        mma_dtypes=tuple(dtypes[name].cutlass for name in mma.dtypes),
+        mma_takes_majors=mma.takes_majors,
         mma_k=arch.mma_k(problem.a.dtype),
         sum_dtype=mma.accumulator.cutlass,
         promoted_blocks=c.promote_every if isinstance(c.promote_every, int) else 0,

@@ -48,13 +48,13 @@ def module_text(
     """problem: in the kernel's frame. ahead: what the load warp loads before the wait. cutlass_names, device_modules:
     what the body of the module needs."""
     functions = device_imports(spec_frame(problem).kernel_epilogue)  # passes over blocks are of the spec's frame
-    mma_module = lowering_of(problem).mma_module
+    nvgpu = (*["OperandMajorMode"] * problem.mma.takes_majors, "cpasync", lowering_of(problem).mma_module)
     scaled_columns = problem.row_scale is not None and problem.row_scale[1] == "n"
     return ModuleText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
         title=f"Persistent warp-specialised GEMM for {resolved.arch}: {formula(problem)}.",
         overview=tuple(list_overview(problem, kernel, ahead)),
-        foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions, mma_module)),
+        foreign_imports=tuple(_foreign_imports(sorted(cutlass_names, key=import_order), functions, nvgpu)),
         device_modules=tuple(sorted(SHARED_MODULES.intersection(device_modules))),
         own_modules=tuple(sorted({*device_modules} - SHARED_MODULES)),
         activations=functions.get(BUILT_IN_MODULE, ()),
@@ -68,13 +68,13 @@ def module_text(
 
 
 def _foreign_imports(
-    cutlass_names: Iterable[str], functions: Mapping[str, Iterable[str]], mma_module: str
+    cutlass_names: Iterable[str], functions: Mapping[str, Iterable[str]], nvgpu: Iterable[str]
 ) -> Iterator[str]:
     """`from` imports that are not of cutegen: the DSL's, and those of the packages whose ops the epilogue calls.
-    mma_module: of cute.nvgpu, which has the MMA's class."""
+    nvgpu: names of cute.nvgpu."""
     names: dict[str, Iterable[str]] = {
         "cutlass": cutlass_names,
-        "cutlass.cute.nvgpu": ("OperandMajorMode", "cpasync", mma_module),
+        "cutlass.cute.nvgpu": nvgpu,
         "cutlass.cute.runtime": ("make_fake_stream", "make_fake_tensor"),
         **{module: found for module, found in functions.items() if module != BUILT_IN_MODULE},
     }

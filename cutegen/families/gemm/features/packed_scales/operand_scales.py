@@ -25,11 +25,12 @@ def refuse_packed(
     decl, operands = tensors[scale.name], [tensors[name] for name in mainloop.operands]
     if not arch.scaled_mmas:
         return f"`{scale.name}` is {decl.dtype}: on {arch.name} scales are f32", f"use f32, {ELSEWHERE}"
-    a, b = (operand.dtype.name for operand in operands)
-    kinds = [kind for (left, right, kind) in arch.scaled_mmas if (left, right) == (a, b)]
+    a, b = (operand.dtype for operand in operands)
+    kinds = arch.list_scales(a, b)
     if not kinds:
         have = ", ".join(dict.fromkeys(f"{x} @ {y}" for x, y, _ in arch.scaled_mmas))
-        return f"there is no product {a} @ {b} with scales of {decl.dtype}", f"use f32 scales, or one of {have}"
+        f32 = "use f32 scales, or one of" if arch.find_mma(a, b) else "there are"
+        return f"there is no product {a} @ {b} with scales of {decl.dtype}", f"{f32} {have}"
     rows = roles.n if scale.side else roles.m
     batch = [roles.batch] if roles.batch and roles.batch in {d.text for d in operands[scale.side].shape} else []
     wanted = {f"{dtype}[{', '.join((*batch, rows, f'{roles.k}/{block}'))}]": (dtype, block) for dtype, block in kinds}
@@ -41,6 +42,11 @@ def refuse_packed(
         if len(own) != 1:
             said = f"`{name}` has {len(own) or 'no'} scales of blocks: {arch.mma} multiplies both operands by one"
             return said, "write (a * sa) @ (b * sb)"
+    left = tensors[each[0][0].name]
+    same = [text for text, kind in wanted.items() if kind == (left.dtype.name, left.shape[-1].factor)]
+    if scale.side and same and str(decl) not in same:
+        said = f"`{scale.name}` is {decl}, but `{each[0][0].name}` {left}: both operands have scales of one kind"
+        return said, f"declare it {same[0]}"
     return None
 
 
