@@ -11,6 +11,7 @@ FORMS = {
     "all_kinds": HEAD
     + """\
 dims: {n: 1001}
+pdl: {ready: [w], trigger: none}
 tensors:
   x: f32[t, h, n]
   s: f32[t, h]
@@ -25,7 +26,7 @@ rows:
   lse: log(sum(exp(z - max(z, n)), n)) + max(z, n) + d
   y: z - lse * s
 """,
-    # Two reductions in one exchange, and one of a single warp whose rows are stored alone.
+    # Two reductions in one exchange, of rows that are parts of a warp and stored alone.
     "moments": HEAD
     + """\
 dims: {n: 96}
@@ -35,7 +36,10 @@ rows:
   mu: mean(x, n)
   largest: max_abs(x, n)
 """,
-    "one_warp": HEAD + "dims: {n: 32}\ntensors: {x: 'f32[m, n]', y: 'f32[m, n]'}\nrows: {y: 'x / sum(square(x), n)'}\n",
+    # No row is prefetched, and the kernel in front is not overlapped.
+    "one_warp": HEAD
+    + "prefetch: false\npdl: {wait: false}\nthreads: 32\n"
+    + "dims: {n: 32}\ntensors: {x: 'f32[m, n]', y: 'f32[m, n]'}\nrows: {y: 'x / sum(square(x), n)'}\n",
     # Something is computed once after each of the rounds.
     "rounds": HEAD
     + """\

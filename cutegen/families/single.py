@@ -1,4 +1,4 @@
-"""Families whose packages have one kernel with one tiling, for a problem of declared tensors.
+"""Families whose packages have one kernel, mostly with one tiling, for a problem of declared tensors.
 
 Such a family says what its knobs are, in which order candidates are tried, what refuses one, and which numbers it gives
 the kernel; what is resolved, rendered, explained and refused follows.
@@ -27,6 +27,8 @@ from cutegen.families.resolved import (
     Outcome,
     Portfolio,
     ResolvedTiling,
+    When,
+    dispatch,
 )
 from cutegen.families.section import Section
 from cutegen.families.tensor_problem import declared, dtype_of
@@ -39,13 +41,13 @@ from cutegen.runtime.arguments import Extent, TensorArg, tensor_bytes
 from cutegen.runtime.tensor_plan import TensorPlan
 from cutegen.spec import KernelSpec, SpecDocument
 
-NAME = "default"  # of the one tiling
+NAME = "default"  # of the tiling that runs what no other does
 
 
 @dataclass(frozen=True, slots=True)
 class SingleKernel:
-    """A resolved kernel. problem: a TensorProblem, or what else has dims, names, inputs, outputs and a formula. digest:
-    hash of the meaning of spec and decisions. function: that the package offers."""
+    """A resolved kernel. problem: a TensorProblem, or what else has dims, names, inputs, outputs and a formula.
+    tilings: the default last. digest: hash of the meaning of spec and decisions. function: that the package offers."""
 
     family: str
     name: str
@@ -53,7 +55,8 @@ class SingleKernel:
     device: str
     problem: Any
     candidate: Any
-    tiling: ResolvedTiling[Any]
+    tilings: tuple[ResolvedTiling[Any], ...]
+    dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
     function: str
@@ -68,14 +71,17 @@ class SingleKernel:
         return tuple(self.problem.names)
 
     @property
-    def tilings(self) -> tuple[ResolvedTiling[Any], ...]:
-        return (self.tiling,)
-
-    built = sample = tilings
+    def tiling(self) -> ResolvedTiling[Any]:
+        """The default."""
+        return self.tilings[-1]
 
     @property
-    def dispatch(self) -> tuple[DispatchRow, ...]:
-        return (DispatchRow((), self.tiling.name),)
+    def built(self) -> tuple[ResolvedTiling[Any], ...]:
+        return self.tilings
+
+    @property
+    def sample(self) -> tuple[ResolvedTiling[Any], ...]:
+        return (self.tiling,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +130,11 @@ class SingleTiling:
         """SpecError with every finding when the written knobs are illegal."""
         arch = ARCHS[spec.arch]
         decided = decide(spec, doc, self.knobs, locked, lambda *of: self._choose(problem, arch, *of), (), "kernel")
-        own = self.describe(problem, decided.candidate)
-        smem, _ = lay_out(own.smem)
-        tiling = ResolvedTiling(NAME, own.numbers, own.sources, KernelModel((), (), smem))
+        instances = self.instances(problem, decided.candidate, decided.device)
+        tilings = tuple(
+            ResolvedTiling(name, own.numbers, own.sources, KernelModel((), (), lay_out(own.smem)[0]))
+            for name, (_, own) in instances.items()
+        )
         plain: Any = self.plain(problem)
         resolved = SingleKernel(
             family=spec.kernel,
@@ -135,12 +143,21 @@ class SingleTiling:
             device=decided.device.name,
             problem=problem,
             candidate=decided.candidate,
-            tiling=tiling,
+            tilings=tilings,
+            dispatch=tuple(DispatchRow(when, name) for name, (when, _) in instances.items()),
             decisions=decided.decisions,
-            digest=kernel_digest(spec, doc.name, plain, decided.decisions, own.numbers),
+            digest=kernel_digest(spec, doc.name, plain, decided.decisions, *(t.numbers for t in tilings)),
             function=spec.function or doc.name,
         )
         return Outcome(resolved, decided.notes, dict.fromkeys(range(len(tuned)), f"`{spec.kernel}` is not tuned"))
+
+    def instances(self, problem: Any, candidate: Any, device: Device) -> Mapping[str, tuple[When, Numbers]]:
+        """The tilings of a candidate by name, and which calls run each: the first that holds, the default last."""
+        return {NAME: ((), self.describe(problem, candidate))}
+
+    def facts(self, problem: Any, dims: Mapping[str, int]) -> Mapping[str, int]:
+        """What decides which tiling a call runs; dims: its extents."""
+        return dims
 
     def explain(self, resolved: SingleKernel, shape: Mapping[str, int] | None) -> tuple[Section, ...]:
         """Tensors, shared memory and decisions; with a shape the time that its bytes take at least."""
@@ -151,8 +168,10 @@ class SingleTiling:
         if shape is not None:
             device, dims = DEVICES[resolved.device], read_dims(p.dims, shape)
             said = " ".join(f"{name}={extent}" for name, extent in dims.items())
-            sections.append(Section(f"{said} on {device.name} (data-sheet rates)", (), ("", ""),
-                                    roofline_memory(device, tensor_bytes(args, dims))))  # fmt: skip
+            rows = roofline_memory(device, tensor_bytes(args, dims))
+            if len(resolved.tilings) > 1:
+                rows = (("runs", dispatch(resolved.dispatch, self.facts(p, dims))), *rows)
+            sections.append(Section(f"{said} on {device.name} (data-sheet rates)", (), ("", ""), rows))
         return (*sections, explain_decisions(resolved.decisions))
 
     def explain_problem(self, resolved: SingleKernel) -> Iterator[Section]:

@@ -60,11 +60,12 @@ def list_cpu_cases(subject: Subject, shapes: Sequence[Shape] = (), every: bool =
 
 
 def _sample(plan: Any) -> set[str]:
-    """The first tiling of each kernel module, where a plan has a table of them: those of one differ in numbers."""
+    """The first tiling of each kernel module, where a plan has a table of them, and of each form of its code: others
+    differ in numbers."""
     modules: Mapping[str, str] = getattr(sys.modules[type(plan).__module__], "MODULES", {})
-    first: dict[str, str] = {}
+    first: dict[tuple[str, str], str] = {}
     for key in plan.tilings:
-        first.setdefault(modules.get(key, key), key)
+        first.setdefault((modules.get(key, key), plan.form_of(key)), key)
     return set(first.values())
 
 

@@ -196,6 +196,10 @@ class BasePlan(CallablePlan):
         """What is computed: plans with equal signatures have equal baselines."""
         return self.family, self.inputs, self.outputs
 
+    def form_of(self, key: str) -> str:
+        """What tilings of one kernel module have alike whose code differs in numbers alone."""
+        return ""
+
     def dispatch(self, **dims: int) -> str:
         """The key of the tiling for a problem."""
         (only,) = self.tilings

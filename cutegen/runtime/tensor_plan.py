@@ -1,7 +1,7 @@
 """Plans that follow from the declarations of their tensors. Importing this module imports neither torch nor cutlass.
 
-TensorOperands is what every such plan shares, products included; TensorPlan is a whole plan, for kernels with one
-tiling and no scratch, called as compiled(*inputs, *outputs, sm_count). Its subclass gives `_reference` and
+TensorOperands is what every such plan shares, products included; TensorPlan is a whole plan, for kernels without
+scratch, called as compiled(*inputs, *outputs, sm_count). Its subclass gives `_reference` and
 `count_flops`.
 """
 
@@ -117,6 +117,15 @@ class TensorPlan(TensorOperands):
         faults = find_faults(self.dims, args, values, self.device, "", written)
         return faults or list(find_overlaps(args, values, written, {}))
 
+    def chooser(self, key: str | None) -> Callable[[Sequence[Any]], str]:
+        """From the arguments of a launch to the key that runs it; key: of all launches, where it is given."""
+        chosen = key or next(iter(self.tilings))
+        return lambda values: chosen
+
+    def count_sms(self, key: str, device: int) -> int:
+        """What a launch without a budget is passed as the number of SMs."""
+        return int(self._sm_counts[device])
+
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: types and storage of tensors, promised ranges, and the compiled call, which checks shapes,
         strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
@@ -126,7 +135,7 @@ class TensorPlan(TensorOperands):
             find_bounds(self.dims, args),
         )
         probe = next(i for i, a in enumerate(args) if a.name == self.outputs[0].name)
-        chosen = key or next(iter(self.tilings))
+        choose, count_sms = self.chooser(key), self.count_sms
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
@@ -137,8 +146,9 @@ class TensorPlan(TensorOperands):
                     for i, axis, low, high in bounds:
                         if not low <= values[i].shape[axis] <= high:
                             raise ValueError(f"argument {i}, axis {axis}")
+                    chosen = choose(values)
                     device, limited = values[probe].get_device(), sms is not None or self.sms is not None
-                    count = self.limit_sms(sms, chosen, device) if limited else self._sm_counts[device]
+                    count = self.limit_sms(sms, chosen, device) if limited else count_sms(chosen, device)
                     self._kernels[chosen](*values, count)
                     return
             except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -12,29 +13,46 @@ pytest.importorskip("torch")
 from gemm_specs import resolve_text
 from row_specs import FORMS, NORM
 
+from cutegen.build import build_kernels
+from cutegen.build.facts import find_nvdisasm
 from cutegen.machine import Simulation, assert_equal_bits, assert_passes, load_resolution
 from cutegen.machine.host import missing_tool
+from cutegen.machine.package import promise
+from cutegen.resolve import resolve_file
 
 pytestmark = [
     pytest.mark.dsl,
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
+ROOT = Path(__file__).parents[2]
 SHAPES = {
     "all_kinds": {"t": 3, "h": 2},
-    "moments": {"m": 9},
+    "moments": {"m": 25},
     "one_warp": {"m": 5},
     "rounds": {"m": 3},
     "blocks": {"m": 3, "n": 912},
     "block_values": {"m": 2, "n": 4672},
     "parts": {"m": 3, "n": 9200},
 }
+READY = {"all_kinds": ["w"]}
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_right(form: str) -> None:
-    subject = load_resolution(resolve_text(FORMS[form]), Simulation(sm_count=1))
+    simulation = Simulation(sm_count=1)
+    subject = load_resolution(resolve_text(FORMS[form]), simulation)
+    promise(simulation, subject, READY.get(form, ()))
     assert_passes(subject, SHAPES[form])
+
+
+@pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed")
+@pytest.mark.parametrize("name", ["layernorm_bf16_sm90a", "add_rmsnorm_quant_e4m3_sm90a"])
+def test_every_tiling_has_the_registers_that_its_ctas_leave_it(name: str) -> None:
+    """And so no local memory, and every load and store of 16 bytes."""
+    reports = build_kernels([resolve_file(ROOT / "specs" / f"{name}.yaml").resolved], workers=2)
+    assert {r.tiling for r in reports if not r.ok} == set()
+    assert len(reports) > 5
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:

@@ -14,6 +14,7 @@ from cutegen.families.registry import load_family
 from cutegen.render import render_package, write_package
 from cutegen.resolve import resolve_file
 from cutegen.run.subject import load_subject
+from cutegen.runtime.rowwise.plan import UNLIMITED
 from cutegen.spec import parse_spec
 
 torch = pytest.importorskip("torch")
@@ -81,13 +82,14 @@ def test_values_of_rows_and_numbers_have_their_places() -> None:
     [
         ("n: 4096", ("bf16", "bf16"), 8),
         ("n: 4096", ("f32", "f32"), 4),
-        ("n: 4096", ("bf16", "e4m3"), 16),
+        ("n: 4096", ("bf16", "e4m3"), 8),
+        ("n: 4096", ("e5m2", "e4m3"), 16),
         ("n: 4100", ("bf16", "bf16"), 4),
         ("n: 1001", ("bf16", "bf16"), 1),
-        ("n: [1, 4096]", ("bf16", "f32"), 8),
+        ("n: [1, 4096]", ("bf16", "f32"), 4),
     ],
 )
-def test_vectors_are_16_bytes_of_the_narrowest_tensor_where_rows_have_whole_ones(
+def test_vectors_are_16_bytes_of_the_widest_tensor_where_rows_have_whole_ones(
     dims: str, dtypes: tuple[str, str], vector: int
 ) -> None:
     tensors = f"tensors: {{x: '{dtypes[0]}[m, n]', y: '{dtypes[1]}[m, n]'}}\n"
@@ -96,16 +98,67 @@ def test_vectors_are_16_bytes_of_the_narrowest_tensor_where_rows_have_whole_ones
 
 
 @pytest.mark.parametrize(
-    ("n", "threads", "vectors"), [("256", 32, 1), ("4096", 256, 2), ("8192", 512, 2), ("16384", 512, 4)]
+    ("n", "threads", "rows", "vectors"),
+    [("64", 8, 16, 1), ("256", 16, 8, 2), ("4096", 256, 1, 2), ("7168", 448, 1, 2), ("16384", 512, 1, 4)],
 )
-def test_threads_have_two_loads_of_a_row_each_up_to_512(n: str, threads: int, vectors: int) -> None:
+def test_threads_have_two_loads_of_a_row_each_up_to_512(n: str, threads: int, rows: int, vectors: int) -> None:
     numbers = resolve(NORM.replace("[8, 8192]", n)).resolved.tiling.numbers
-    assert (numbers.threads, numbers.vectors) == (threads, vectors)
+    assert (numbers.threads, numbers.rows, numbers.vectors) == (threads, rows, vectors)
+
+
+def test_shorter_rows_have_fewer_threads_and_an_sm_more_of_them() -> None:
+    resolved = resolve(NORM).resolved
+    numbers = {t.name: t.numbers for t in resolved.tilings}
+    assert {name: (t.most, t.threads, t.rows) for name, t in numbers.items()} == {
+        "n128": (128, 8, 16), "n256": (256, 16, 8), "n512": (512, 32, 4), "n1024": (1024, 64, 1),
+        "n2048": (2048, 128, 1), "n4096": (4096, 256, 1), "default": (8192, 512, 1),
+    }  # fmt: skip
+    assert [row.tiling for row in resolved.dispatch] == [*numbers]
+    at_once = [t.rows * t.ctas_per_sm for t in numbers.values()]
+    assert at_once == sorted(at_once, reverse=True)
+
+
+def test_a_call_runs_the_tiling_of_its_rows_whatever_their_number(tmp_path: Path) -> None:
+    """By columns where rows are reduced, by elements elsewhere; explain says the same."""
+    for text, name, chosen in (
+        (NORM, "norm", {(1, 8): "n128", (4096, 8): "n128", (1, 136): "n256", (9, 4096): "n4096", (9, 4104): "default"}),
+        (FORMS["parts"], "parts", {(1, 16): "few", (132, 8192): "few", (133, 8192): "default"}),
+    ):
+        resolved = resolve(text).resolved
+        write_package(render_package(resolved), tmp_path / name)
+        plan = load_subject(tmp_path / name / resolved.name).plan
+        for (m, n), tiling in chosen.items():
+            assert plan
+            assert plan.dispatch(m=m, n=n) == tiling
+            said = load_family("rowwise").explain(resolved, {"m": m, "n": n})
+            assert ("runs", tiling) in next(s for s in said if s.title.startswith("m=")).rows
+
+
+def test_rows_are_loaded_ahead_where_an_sm_has_two_ctas_of_them() -> None:
+    def prefetch(columns: int, more: str = "") -> bool:
+        tensors = "{x: 'bf16[m, n]', r: 'bf16[m, n]', w: 'bf16[n]', y: 'bf16[m, n]'}"
+        text = f"{HEAD}{more}dims: {{n: {columns}}}\ntensors: {tensors}\nrows: {{h: x + r, y: 'h * w / sum(h, n)'}}\n"
+        resolved = resolve(text).resolved
+        return bool(resolved.candidate.prefetch)
+
+    assert prefetch(4096)
+    assert not prefetch(8192)
+    assert prefetch(8192, "prefetch: true\n")
+    assert not prefetch(4096, "prefetch: false\n")
+
+
+def test_a_launch_with_rows_loaded_ahead_has_ctas_for_the_sms_and_others_one_for_each_row(tmp_path: Path) -> None:
+    for text, count in ((NORM, 7), (NORM + "prefetch: false\n", UNLIMITED), (FORMS["parts"], UNLIMITED)):
+        resolved = resolve(text).resolved
+        write_package(render_package(resolved), tmp_path / resolved.digest)
+        plan: Any = load_subject(tmp_path / resolved.digest / resolved.name).plan
+        plan._sm_counts = {0: 7}
+        assert plan.count_sms("default", 0) == count
 
 
 def test_a_row_that_is_not_reduced_has_any_length() -> None:
     numbers = resolve(FORMS["parts"]).resolved.tiling.numbers
-    assert (numbers.vectors, numbers.smem_bytes) == (2, 0)
+    assert (numbers.vectors, numbers.smem_bytes, numbers.most) == (2, 0, 0)
     with pytest.raises(SpecError, match="nothing bounds n"):
         resolve(NORM.replace("dims: {n: [8, 8192]}\n", ""))
 
@@ -127,7 +180,7 @@ def test_explain_lists_rounds_and_bytes() -> None:
 def test_why_not_answers_for_threads() -> None:
     resolution = resolve(NORM)
     family = load_family("rowwise")
-    said = family.why_not(parse_spec(resolution.document), resolution.resolved, "threads=32", None)
+    said = family.why_not(parse_spec(resolution.document), resolution.resolved, "threads=16", None)
     assert "registers" in str(said)
 
 

@@ -6,30 +6,62 @@ Vector i of a thread is number `first + i * threads` of the row, so that neighbo
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T
 
-from cutegen.device.reduction import IDENTITY, join, join_warp
+from cutegen.device.reduction import IDENTITY, join
 
 WARP = 32
 JOINED = 1  # the named barrier of an exchange; 0 is the CTA's
+
+
+def find_end(row, rows, vectors):
+    """Where a row ends, in vectors; at once where there are no so many rows."""
+    return cutlass.select_(row < rows, Int32(vectors), Int32(0))
 
 
 @cute.jit
 def fetch(
     row: cute.Tensor,
     first: Int32,
+    end: Int32,
     threads: cutlass.Constexpr,
     vectors: cutlass.Constexpr,
     vector: cutlass.Constexpr,
 ):
-    """(vector, vectors) elements of a row as they are stored; past its end, zeros. All loads are on their way at once:
-    nothing waits for one of them in between."""
+    """(vector, vectors) elements of a row as they are stored, from its vector `first` on; zeros from vector `end` on.
+    All loads are on their way at once: nothing waits for one of them in between."""
     values = cute.make_rmem_tensor((vector, vectors), row.element_type)
     parts = cute.flat_divide(row, (vector,))
     values.fill(row.element_type(0))
     for i in cutlass.range_constexpr(vectors):
-        if first + i * threads < row.shape[0] // vector:
+        if first + i * threads < end:
             cute.autovec_copy(parts[None, first + i * threads], values[None, i])
     return values
+
+
+@cute.jit
+def fetch_value(values: cute.Tensor, row: Int32, end: Int32):
+    """(1) what has one value for a row, in f32; 0 where the row has no end."""
+    value = cute.make_rmem_tensor(1, Float32)
+    value[0] = Float32(0.0)
+    if end > 0:
+        value[0] = values[row].to(Float32)
+    return value
+
+
+def read(held: cute.Tensor, index: int):
+    """Vector `index` of what a thread holds, in f32. It is converted here, wherever else it is read: what is held takes
+    no more registers than it was loaded to."""
+    own = held[None, index]
+    if cute.size(own) * held.element_type.width % 32:
+        return own.load().to(Float32)
+    copy = cute.make_rmem_tensor(cute.size(own), held.element_type)
+    words, copied = (cute.recast_tensor(values, Int32) for values in (own, copy))
+    for i in range(cute.size(words)):
+        word = llvm.inline_asm(T.i32(), [words[i].ir_value()], "mov.b32 $0, $1;", "=r,r", has_side_effects=True)
+        copied[i] = Int32(word)
+    return copy.load().to(Float32)
 
 
 @cute.jit
@@ -41,30 +73,47 @@ def store(values: cute.Tensor, row: cute.Tensor, at: Int32):
     cute.autovec_copy(rounded, cute.flat_divide(row, (vector,))[None, at])
 
 
-def add(totals, index: int, value, inside, op: str):
-    """Joins a value to total `index`, unless it lies past the end of the row."""
-    combined = "sum" if op == "mean" else op
-    totals[index] = join(combined, totals[index], cutlass.select_(inside, Float32(value), Float32(identity(op))))
-
-
-def identity(op: str) -> float:
-    return IDENTITY["sum" if op == "mean" else op]
-
-
 def start(ops: tuple):
     """Totals of nothing, one for each reduction."""
     totals = cute.make_rmem_tensor(len(ops), Float32)
     for i in range(len(ops)):
-        totals[i] = Float32(identity(ops[i]))
+        totals[i] = Float32(_identity(ops[i]))
     return totals
 
 
-def join_block(totals, lanes: int, ops: tuple):
-    """What neighbouring threads that have a block have, joined; all of them get it."""
+def add(totals, values, inside, ops: tuple):
+    """Joins what the elements of a vector contribute, unless it lies past the end of the row. values: of each element
+    that of the reduction, or a tuple of several."""
+    each = [v if isinstance(v, tuple) else (v,) for v in values]
+    for i, op in enumerate(ops):
+        own = each[0][i]
+        for v in each[1:]:
+            own = join(_joined(op), own, v[i])
+        totals[i] = join(_joined(op), totals[i], cutlass.select_(inside, Float32(own), Float32(_identity(op))))
+
+
+def _joined(op: str) -> str:
+    """A mean is a sum until all of it is joined."""
+    return "sum" if op == "mean" else op
+
+
+def _identity(op: str) -> float:
+    return IDENTITY[_joined(op)]
+
+
+def join_lanes(totals, lanes: int, ops: tuple):
+    """What so many neighbouring threads of a warp have, joined; all of them get it."""
     for i in range(len(ops)):
         for step in range(lanes.bit_length() - 1):
             other = cute.arch.shuffle_sync_bfly(totals[i], 1 << step)
-            totals[i] = join("sum" if ops[i] == "mean" else ops[i], totals[i], other)
+            totals[i] = join(_joined(ops[i]), totals[i], other)
+
+
+def _join_pairs(op: str, values: list):
+    """All of a list, neighbours first: as few steps as can be, one behind the other."""
+    while len(values) > 1:
+        values = [join(op, *values[i : i + 2]) if i + 1 < len(values) else values[i] for i in range(0, len(values), 2)]
+    return values[0]
 
 
 @cute.jit
@@ -72,28 +121,26 @@ def join_threads(
     totals: cute.Tensor,
     smem: cute.Tensor,
     slot: Int32,
-    columns: Int32,
+    inverse: Float32,
     thread: Int32,
     threads: cutlass.Constexpr,
     ops: cutlass.Constexpr,
 ):
-    """What the threads of a CTA have, joined in the order of its warps; all of them get it.
+    """What the threads of a row have, joined in the order of its warps; all of them get it. Those of several warps
+    are all that the CTA has.
 
     smem: (reductions, warps, slots). Exchanges in turn use two slots, so that one barrier each is enough: who writes to
     a slot again has passed the barrier of the exchange in between, which all reach after they have read the slot.
+    inverse: 1 / the elements of a row, for means.
     """
-    for i in cutlass.range_constexpr(len(ops)):
-        totals[i] = join_warp("sum" if ops[i] == "mean" else ops[i], totals[i])
+    join_lanes(totals, min(threads, WARP), ops)
     if const_expr(threads > WARP):
         if thread % WARP == 0:
             for i in cutlass.range_constexpr(len(ops)):
                 smem[i, thread // WARP, slot] = totals[i]
         cute.arch.barrier(barrier_id=JOINED, number_of_threads=threads)
         for i in cutlass.range_constexpr(len(ops)):
-            total = smem[i, 0, slot]
-            for warp in cutlass.range_constexpr(1, threads // WARP):
-                total = join("sum" if ops[i] == "mean" else ops[i], total, smem[i, warp, slot])
-            totals[i] = total
+            totals[i] = _join_pairs(_joined(ops[i]), [smem[i, warp, slot] for warp in range(threads // WARP)])
     for i in cutlass.range_constexpr(len(ops)):
         if const_expr(ops[i] == "mean"):
-            totals[i] = totals[i] / Float32(columns)
+            totals[i] = totals[i] * inverse

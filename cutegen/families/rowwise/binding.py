@@ -44,6 +44,13 @@ ROW_VECTOR = declare(
     "Rows are read and written that many elements at a time; a row of a constant extent has whole ones.",
     "dims: {n: 100}\nvector: 8",
 )
+ROW_READY = declare(
+    "row-ready",
+    "what is ready before the kernel in front starts has a value for each column, and is named once",
+    "`pdl: {ready: [w]}` lets a kernel load `w` before it waits for the kernel in front. Rows and what has a value for "
+    "each of them are loaded one by one, and outputs are written after the wait.",
+    "pdl: {ready: [x]}",
+)
 
 
 def bind(spec: RowSpec, doc: SpecDocument) -> RowProblem:
@@ -105,6 +112,7 @@ class _Binder:
             self.check_statement(s, elements, blocks, stored)
         self.check_blocks(program, elements, blocks, vector)
         self.check_used(inputs, found)
+        self.check_ready(operands)
         if self.findings:
             return None
         return RowProblem(
@@ -115,6 +123,7 @@ class _Binder:
             outputs=tuple(cast(TensorArg, self.argument(name, vector)) for name in outputs),
             program=program,
             vector=vector,
+            ready=tuple(spec.pdl.ready),
         )
 
     def check_names(self) -> None:
@@ -291,14 +300,28 @@ class _Binder:
             if name not in read:
                 self.report(ROW_OUTPUT, ("tensors", name), f"nothing reads or assigns `{name}`", "remove it", key=True)
 
+    def check_ready(self, operands: Mapping[str, Operand]) -> None:
+        names = [name for name, o in operands.items() if o.kind == "row_vector"]
+        for index, name in enumerate(self.spec.pdl.ready):
+            at = ("pdl", "ready", index)
+            if name in self.spec.pdl.ready[:index]:
+                self.report(ROW_READY, at, f"`{name}` is named twice", "drop one of them")
+            elif name not in names:
+                remedy = f"such are {', '.join(names)}" if names else "drop it"
+                self.report(ROW_READY, at, f"`{name}` is no input with a value for each column", remedy)
+
     def vector(self) -> int:
-        """Elements of a load or store: a power of two, 16 bytes of the narrowest tensor with elements at most."""
+        """Elements of a load or store: a power of two, 16 bytes of the narrowest tensor with elements at most. By
+        default 16 bytes of the widest: then threads next to each other read and write whole sectors of memory. But
+        threads of one warp have a block."""
         tensors = [t for t in self.spec.tensors.values() if t.shape and t.shape[-1].text == self.columns]
         most = VECTOR_BYTES // min(t.dtype.bytes for t in tensors)
         low, high = self.spec.shape_dims()[self.columns] or (1, None)
         if self.spec.vector == "auto":
-            fits = [v for v in _powers(most) if low != high or low % v == 0]
-            return fits[-1]
+            widest = max(t.dtype.bytes for t in tensors if len(t.shape) > len(self.rows)) if self.rows else 1
+            blocks = [t.shape[-1].factor for t in self.spec.tensors.values() if t.shape and t.shape[-1].divided]
+            wanted = min(most, max(VECTOR_BYTES // widest, *(b // WARP for b in blocks), 1))
+            return [v for v in _powers(wanted) if low != high or low % v == 0][-1]
         vector = self.spec.vector
         if vector not in _powers(most):
             said = f"{vector} elements are not one of {', '.join(map(str, _powers(most)))}"

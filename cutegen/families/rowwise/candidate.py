@@ -4,39 +4,108 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch.architecture import Arch
+from cutegen.arch.architecture import SM_THREADS
+from cutegen.epilogue import Operand
 from cutegen.families.rowwise.problem import RowProblem
+from cutegen.runtime.arguments import TensorArg
 
-WARP = 32
+WARP, SM_CTAS = 32, 32
+LEAST_THREADS = 8  # of a row
 HELD_BYTES = 32  # of a tensor's row that a thread has, where a CTA can be as wide: two loads on their way
-STREAMED_VECTORS = 2
-OWN_REGISTERS = 32  # of a thread, for addresses and totals
-MOST_REGISTERS, REGISTER_FILE = 255, 65536
+FEW_VECTORS, STREAMED_VECTORS = 1, 2  # of a part of a row: where the threads of the GPU have one each, and elsewhere
+CTA_THREADS = 128  # of rows or parts that take fewer and exchange nothing by shared memory: a CTA has several of them
+OWN_REGISTERS, ROUND_REGISTERS = 22, 4  # of a thread, for indices and totals, and for each further round
+MOST_REGISTERS, REGISTER_FILE, REGISTER_STEP = 255, 65536, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Every knob with a value."""
+    """Every knob with a value. threads: of the longest rows. bounds: extents up to which rows have a kernel of their
+    own, ascending; empty where rows are not held."""
 
     threads: int
+    bounds: tuple[int, ...]
+    prefetch: bool
+    pdl_wait: bool
+    pdl_trigger: str
 
 
-def count_vectors(problem: RowProblem, threads: int) -> int:
-    """Vectors of each tensor that a thread has at once."""
+@dataclass(frozen=True, slots=True)
+class RowShare:
+    """How one kernel of a candidate shares out rows: `threads` for each, of which a CTA has `rows`; `vectors` of each
+    tensor a thread. prefetch: those of the next row as well."""
+
+    threads: int
+    rows: int
+    vectors: int
+    prefetch: bool
+
+
+def count_vectors(problem: RowProblem, c: Candidate) -> int:
+    """Vectors of each tensor that a thread has at once; those of the longest row, in every kernel."""
     if not problem.held or problem.most_columns is None:
         return STREAMED_VECTORS
-    return -(-problem.most_columns // (threads * problem.vector))
+    return -(-problem.most_columns // (c.threads * problem.vector))
 
 
-def size_thread(problem: RowProblem) -> float:
-    """Registers for an element: as it is loaded, of each tensor, and one f32."""
-    return 1 + sum(o.dtype.bytes for o in problem.operands("tile", "row_vector")) / 4
+def least_threads(problem: RowProblem) -> int:
+    """Of a row: threads next to each other have a block."""
+    return max(LEAST_THREADS, problem.program.block // problem.vector)
 
 
-def count_registers(problem: RowProblem, c: Candidate) -> int:
-    return int(size_thread(problem) * count_vectors(problem, c.threads) * problem.vector)
+def fit_threads(problem: RowProblem, vectors: int) -> int:
+    """The fewest threads that a row can have, for so many vectors: part of a warp or whole warps."""
+    if vectors > WARP:
+        return -(-vectors // WARP) * WARP
+    return max(least_threads(problem), 1 << (vectors - 1).bit_length())
 
 
-def most_registers(c: Candidate, arch: Arch) -> int:
-    """Of a thread, for what it holds of a row."""
-    return min(MOST_REGISTERS, REGISTER_FILE // c.threads) - OWN_REGISTERS
+def find_instance(problem: RowProblem, c: Candidate, columns: int | None = None, vectors: int = 0) -> RowShare:
+    """columns: bound of the rows; by default those of the longest. vectors: of a thread, where rows are not held."""
+    vectors = vectors or count_vectors(problem, c)
+    threads = c.threads
+    if columns is not None:
+        threads = min(threads, fit_threads(problem, -(-columns // (vectors * problem.vector))))
+    alone = threads <= WARP or not problem.held
+    return RowShare(threads, max(1, CTA_THREADS // threads) if alone else 1, vectors, c.prefetch)
+
+
+def early_columns(problem: RowProblem, c: Candidate) -> tuple[Operand, ...]:
+    """Values of columns that are loaded before the kernel waits for the one in front: once, as rows are held."""
+    early = problem.held and c.pdl_wait
+    return tuple(o for o in problem.operands("row_vector") if early and o.name in problem.ready)
+
+
+def row_bytes(problem: RowProblem, i: RowShare) -> int:
+    """Bytes of elements that a thread loads of its row, or of its part."""
+    return i.vectors * problem.vector * sum(o.dtype.bytes for o in problem.operands("tile"))
+
+
+def count_registers(problem: RowProblem, i: RowShare) -> int:
+    """Of a thread: its own, what it holds of a row, and of the next one, as it is loaded, and an f32 for each element
+    of all vectors but one, which the compiler computes at once. The kernels that are shipped spill with fewer, or with
+    8 to 24 fewer."""
+    held = sum(
+        i.vectors * -(-problem.vector * o.dtype.bytes // 4) * (1 + (i.prefetch and o.kind == "tile"))
+        for o in problem.operands("tile", "row_vector")
+    )
+    tensors = sum(isinstance(a, TensorArg) for a in (*problem.inputs, *problem.outputs))
+    rounds = sum(bool(r.reduced) for r in problem.cut.rounds)
+    own = OWN_REGISTERS + tensors + ROUND_REGISTERS * max(0, rounds - 1)
+    return own + problem.vector * max(1, i.vectors - 1) + held
+
+
+def most_registers(i: RowShare) -> int:
+    return min(MOST_REGISTERS, REGISTER_FILE // (i.threads * i.rows))
+
+
+def count_ctas(problem: RowProblem, i: RowShare) -> int:
+    """CTAs that an SM has room for; the compiler is held to the registers that they leave each other."""
+    registers = -(-count_registers(problem, i) // REGISTER_STEP) * REGISTER_STEP
+    cta = -(-i.threads * i.rows // WARP) * WARP
+    return max(1, min(SM_CTAS, SM_THREADS // cta, REGISTER_FILE // (cta * registers)))
+
+
+def bytes_in_flight(problem: RowProblem, i: RowShare) -> int:
+    """Of an SM, when all of its threads wait for a row."""
+    return count_ctas(problem, i) * i.threads * i.rows * row_bytes(problem, i)

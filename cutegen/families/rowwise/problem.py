@@ -17,7 +17,7 @@ class RowProblem:
     """dims: extents by name: a constant, or an inclusive range. rows: names of the dims that number rows; columns: that
     of a row's elements. inputs, outputs: in order of a call; outputs are allocated by it. program: its kinds `tile`,
     `row_vector` and `column_vector` have a value for each element, for each column, and for each row. vector: elements
-    of one load or store."""
+    of one load or store. ready: names of what is written before the kernel in front could start."""
 
     dims: dict[str, Extent]
     rows: tuple[str, ...]
@@ -26,6 +26,7 @@ class RowProblem:
     outputs: tuple[TensorArg, ...]
     program: EpilogueProgram
     vector: int
+    ready: tuple[str, ...] = ()
 
     @cached_property
     def elements(self) -> frozenset[str]:
@@ -95,4 +96,5 @@ def describe_problem(problem: RowProblem) -> object:
         "rows": {s.name: s.text for s in problem.program.statements},
         "columns": problem.columns,
         "vector": problem.vector,
+        "ready": problem.ready,
     }

@@ -8,18 +8,19 @@ from typing import Any
 from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Roles, operand_dtype
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.baselines import bind_compiled, bind_eager
-from cutegen.runtime.rowwise.plan import RowPlan
+from cutegen.runtime.rowwise.plan import RowPlan, RowTiling
 
-# (rows, columns) by name, and how hard they are for the kernel; each is moved to what the plan promises.
+# (rows, columns) by name, and how hard they are for the kernel; each is moved to what plan and tiling have.
 PROBLEMS: Mapping[str, tuple[int, int, Sequence[Mode]]] = {
     "one row of one load": (1, 1, ("numerics",)),
     "one row": (1, 4096, ("numerics",)),
     "fewer loads than threads": (3, 264, ALL_MODES),
     "a part of the last load of a thread": (37, 4104, ALL_MODES),
     "the longest rows": (5, 1 << 17, ("numerics",)),
-    "more rows than CTAs": (3000, 1016, ("numerics", "repeat")),
 }
-SMALL = (7, 1032)  # what is executed on a CPU: a CTA has several rows, a thread several loads
+TURNS = 2.5  # of each CTA, where rows are prefetched: the last one has none behind it, and some CTAs have one fewer
+SEVERAL: tuple[Mode, ...] = ("numerics", "strides", "repeat")
+SMALL = 7  # rows of what is executed on a CPU, at least
 SHAPES = ((16384, 4096), (64, 7168), (1, 7168))
 
 
@@ -37,18 +38,21 @@ class RowProving:
 
     def list_problems(self, plan: RowPlan) -> Iterator[Problem]:
         """Rows that fill no CTA and those that fill several, ends of the promised ranges, no rows."""
-        for key in plan.tilings:
-            for name, (rows, columns, modes) in PROBLEMS.items():
-                yield Problem(name, _legal(plan, rows, columns), key, tuple(modes))
+        for key, tiling in plan.tilings.items():
+            problems = dict(PROBLEMS)
+            problems["more rows than CTAs"] = (_turns(tiling, 132), 1016, ("numerics", "repeat"))
+            for name, (rows, columns, modes) in problems.items():
+                yield Problem(name, _legal(plan, rows, columns, key), key, tuple(modes))
         for dim in plan.dims:
             if dim != plan.columns and not isinstance(plan.dims[dim], int):
-                yield Problem(f"{dim} = 0", {**_legal(plan, *SMALL), dim: 0}, None, ("empty",))
+                yield Problem(f"{dim} = 0", {**_legal(plan, SMALL, 1032), dim: 0}, None, ("empty",))
 
     def list_small_problems(self, plan: RowPlan, sms: int) -> Iterator[Problem]:
-        for key in plan.tilings:
-            yield Problem("several rows of a CTA", _legal(plan, *SMALL), key, ("numerics", "strides", "repeat"))
-            yield Problem("two loads of a thread", _legal(plan, 2, 4200), key, ("numerics",))
-            yield Problem("one load", _legal(plan, 2, 1), key, ("numerics",))
+        for key, t in plan.tilings.items():
+            rows = max(SMALL, _turns(t, sms)) if plan.prefetch else SMALL
+            yield Problem("a thread has two loads", _legal(plan, 2, t.threads * t.vector + 1, key), key, ("numerics",))
+            most = t.threads * t.vector * t.vectors
+            yield Problem("several turns of a CTA", _legal(plan, rows, most - 1, key), key, SEVERAL)
 
     def late_rows(self, plan: RowPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
         return {}
@@ -73,10 +77,18 @@ class RowProving:
         return (_legal(plan, *shape) for shape in SHAPES)
 
 
-def _legal(plan: RowPlan, rows: int, columns: int) -> dict[str, int]:
-    """The extents of the plan's dims nearest to those wanted; of several dims of rows the first has them."""
+def _turns(tiling: RowTiling, sms: int) -> int:
+    """Rows that take every CTA of so many SMs several turns."""
+    return int(TURNS * sms * tiling.ctas_per_sm) * tiling.rows + 1
+
+
+def _legal(plan: RowPlan, rows: int, columns: int, key: str | None = None) -> dict[str, int]:
+    """The extents of the plan's dims nearest to those wanted, that a tiling has; of several dims of rows the first has
+    them."""
     args = (*plan.inputs, *plan.outputs)
     first, *others = (dim for dim in plan.dims if dim != plan.columns)
+    if key and plan.summed:
+        columns = min(columns, plan.tilings[key].most)
     wanted = {plan.columns: columns, first: rows} | dict.fromkeys(others, 3)
     return {d: legal_extent(allowed, step_of(d, args), wanted[d]) for d, allowed in plan.dims.items()}
 

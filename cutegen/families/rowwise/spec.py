@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from cutegen.spec.base import NAMES, Auto, Expression, Name, Positive, TensorSpec, knob
+from cutegen.families.pdl import Pdl
+from cutegen.spec.base import NAMES, UNKNOWN_TENSOR, Auto, Expression, Name, Positive, TensorSpec, knob, unknown_name
+from cutegen.spec.finding import Finding, Unworded
+
+
+class RowPdl(Pdl):
+    """Programmatic dependent launch: overlap with the kernels before and after on the stream."""
+
+    ready: list[Name] = Field(
+        default=[],
+        description="Tensors with a value for each column, weights mostly, that the caller promises to have been "
+        "written before the preceding kernel could start. Where rows are reduced, the kernel loads them before it "
+        "waits for that one.",
+    )
 
 
 class RowSpec(TensorSpec):
@@ -25,6 +39,19 @@ class RowSpec(TensorSpec):
     )
     vector: Positive | Auto = knob(
         "Elements of one load or store, a power of two of at most 16 bytes: the elements of a row, and the distance of "
-        "rows, are multiples of it. auto: as many as a constant extent lets there be, all 16 bytes of another."
+        "rows, are multiples of it. auto: 16 bytes of the widest tensor, or what divides a constant extent."
     )
-    threads: Positive | Auto = knob("Threads of a CTA.")
+    threads: Positive | Auto = knob("Threads of one of the longest rows, or of a part of a row that is not reduced.")
+    bounds: Annotated[list[Positive], AfterValidator(tuple)] | Auto = knob(
+        "Rows of up to each of these extents, which ascend, have a kernel of their own, with as many threads as they "
+        "need."
+    )
+    prefetch: bool | Auto = knob("A CTA loads its next row before it reduces the one that it has.")
+    pdl: RowPdl = RowPdl()
+
+    def cross_check(self) -> Iterator[Finding | Unworded]:
+        yield from super().cross_check()
+        for index, name in enumerate(self.pdl.ready):
+            if name not in self.tensors:
+                at = ("pdl", "ready", index)
+                yield unknown_name(UNKNOWN_TENSOR.id, name, self.tensors, at, "no tensor is named")

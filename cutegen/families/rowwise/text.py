@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.epilogue import Assign, Operand
@@ -13,9 +13,10 @@ from cutegen.epilogue.tree import Binary, Name, walk
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.plan_text import TilingsText, tilings_text
+from cutegen.families.rowwise.candidate import early_columns
 from cutegen.families.rowwise.problem import RowProblem
 from cutegen.families.section import Section
-from cutegen.families.single import SingleKernel, SingleTiling
+from cutegen.families.single import SingleKernel
 from cutegen.families.tensor_problem import dtype_of
 from cutegen.model.kernel import KernelModel
 from cutegen.render.environment import render_template
@@ -78,7 +79,8 @@ class RowKernelText:
     with_rows: tuple[str, ...]
     rank: int
     tiles: tuple[Operand, ...]
-    vectors: tuple[Operand, ...]
+    early: tuple[Operand, ...]
+    late: tuple[Operand, ...]
     of_rows: tuple[Operand, ...]
     device_scalars: tuple[Operand, ...]
     blocks: RoundText | None
@@ -93,6 +95,9 @@ class RowKernelText:
     names: tuple[str, ...]
     reductions: int
     held: bool
+    prefetch: bool
+    pdl_wait: bool
+    pdl_trigger: bool
     model: KernelModel
 
 
@@ -109,6 +114,7 @@ class RowPlanText:
     outputs: tuple[TensorArg, ...]
     columns: str
     summed: bool
+    prefetch: bool
     flops: int
     approximation: Mapping[str, float]
     functions: tuple[str, ...]
@@ -116,31 +122,21 @@ class RowPlanText:
     tilings: TilingsText
 
 
-class RowKernels(SingleTiling):
-    """How row kernels are decided, explained and rendered."""
-
-    def explain_problem(self, resolved: SingleKernel) -> Iterator[Section]:
-        """Tensors, and rounds."""
-        p: RowProblem = resolved.problem
-        sides = {"input": p.inputs, "output": p.outputs}
-        rows = tuple((side, p.describe(a)) for side, args in sides.items() for a in args)
-        yield Section(f"{resolved.name}: {resolved.family} for {resolved.arch}", (), ("is", "tensor"), rows)
-        yield explain_rounds(p)
-
-    def render(self, resolved: SingleKernel) -> dict[str, str]:
-        p = resolved.problem
-        plan = plan_text(resolved)
-        operands, results = (
-            [OperandText(a.name, p.describe(a).partition(": ")[2], isinstance(a, ScalarArg)) for a in side]
-            for side in (p.inputs, p.outputs)
-        )
-        call = call_text(resolved.function, operands, results, [r.name for r in results])
-        return {
-            "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=call),
-            "__main__.py": render_template("_shared/main.py.jinja", p=plan),
-            "plan.py": render_template("rowwise/plan.py.jinja", p=plan),
-            "kernel.py": render_template("rowwise/sm90/kernel.py.jinja", k=kernel_text(resolved)),
-        }
+def render_kernel(resolved: SingleKernel) -> dict[str, str]:
+    """The text of the package's modules, by file name."""
+    p = resolved.problem
+    plan = plan_text(resolved)
+    operands, results = (
+        [OperandText(a.name, p.describe(a).partition(": ")[2], isinstance(a, ScalarArg)) for a in side]
+        for side in (p.inputs, p.outputs)
+    )
+    call = call_text(resolved.function, operands, results, [r.name for r in results])
+    return {
+        "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=call),
+        "__main__.py": render_template("_shared/main.py.jinja", p=plan),
+        "plan.py": render_template("rowwise/plan.py.jinja", p=plan),
+        "kernel.py": render_template("rowwise/sm90/kernel.py.jinja", k=kernel_text(resolved)),
+    }
 
 
 def plan_text(resolved: SingleKernel) -> RowPlanText:
@@ -156,6 +152,7 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         outputs=p.outputs,
         columns=p.columns,
         summed=p.held,
+        prefetch=resolved.candidate.prefetch,
         flops=p.flops,
         approximation=p.errors,
         functions=torch_functions(reference),
@@ -180,6 +177,8 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
     blocks = _round(p, "block", p.cut.blocks, inverses) if p.cut.blocks else None
     parts = (*rounds, blocks) if blocks else rounds
     functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
+    vectors = p.operands("row_vector")
+    early = early_columns(p, resolved.candidate)
     whole = tuple(a.name for a in tensors if len(a.dims) == len(p.rows) + 1)
     return RowKernelText(
         name=resolved.name,
@@ -192,7 +191,8 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
         with_rows=tuple(a.name for a in tensors if {*a.dims} & {*p.rows}),
         rank=len(p.rows),
         tiles=p.operands("tile"),
-        vectors=p.operands("row_vector"),
+        early=early,
+        late=tuple(o for o in vectors if o not in early),
         of_rows=p.operands("column_vector"),
         device_scalars=p.operands("device_scalar"),
         blocks=blocks,
@@ -214,6 +214,9 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
         names=tuple(a.name for a in args),
         reductions=max((len(r.ops) for r in rounds), default=0),
         held=p.held,
+        prefetch=resolved.candidate.prefetch,
+        pdl_wait=resolved.candidate.pdl_wait,
+        pdl_trigger=resolved.candidate.pdl_trigger != "none",
         model=resolved.tiling.model,
     )
 

@@ -2,52 +2,116 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cutegen.arch import Device
 from cutegen.arch.architecture import SM_THREADS, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.decide import Choice
-from cutegen.families.knobs import Knob, integer
+from cutegen.families.knobs import Knob, boolean, integer, word
+from cutegen.families.pdl import PDL_TRIGGER, PDL_TRIGGERS, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.refusal import Objection, RuleBook
-from cutegen.families.resolved import ResolvedTiling
+from cutegen.families.resolved import ResolvedTiling, When
 from cutegen.families.rowwise.candidate import (
+    CTA_THREADS,
+    FEW_VECTORS,
     HELD_BYTES,
-    STREAMED_VECTORS,
+    REGISTER_FILE,
     WARP,
     Candidate,
+    RowShare,
+    bytes_in_flight,
+    count_ctas,
     count_registers,
     count_vectors,
+    early_columns,
+    find_instance,
+    fit_threads,
+    least_threads,
     most_registers,
-    size_thread,
 )
 from cutegen.families.rowwise.problem import RowProblem, describe_problem
-from cutegen.families.rowwise.text import RowKernels
-from cutegen.families.single import Numbers, SingleKernel
+from cutegen.families.rowwise.text import explain_rounds, render_kernel
+from cutegen.families.section import Section
+from cutegen.families.single import NAME, Numbers, SingleKernel, SingleTiling
 from cutegen.families.tensor_problem import VECTOR_BYTES
 from cutegen.model.smem import F32, SmemField
 from cutegen.runtime.rowwise.plan import RowPlan, RowTiling
 
-KNOBS = (Knob("threads", "threads", integer(), part="core"),)
+
+def _extents(value: object) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError("positive integers")
+    return tuple(integer()(v) for v in value)
+
+
+KNOBS = (
+    Knob("threads", "threads", integer(), part="core"),
+    Knob("bounds", "bounds", _extents, part="around"),
+    Knob("prefetch", "prefetch", boolean, part="around"),
+    Knob("pdl_wait", "pdl.wait", boolean),
+    Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
+)
 RULES = RuleBook()
 SLOTS = 2  # of exchanges, used in turn
+AUTO_THREADS = 512  # a CTA of more only where a row needs its registers
+FEW = "few"  # the tiling of calls that have a thread of the GPU for each vector
+ELEMENTS = "elements"  # of a call
 
 
 @RULES.declare_form(
     Rule(
         "row-threads",
-        "a CTA has whole warps",
-        "Reductions of a row are joined by warps of 32 threads.",
+        "a row has whole warps, or a power of two of threads of one",
+        "What a row is reduced to is joined by shuffles of a warp, then by its warps. Neighbouring threads of a warp "
+        "have a block between them.",
         "threads: 100",
     ),
     "threads",
 )
 def check_threads(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if c.threads % WARP == 0 and c.threads <= arch.max_threads:
+    least = least_threads(problem)
+    if c.threads in (least << i for i in range(5)) or (c.threads % WARP == 0 and c.threads <= arch.max_threads):
         return None
-    return f"{c.threads} threads are not 1 to {arch.max_threads // WARP} warps", f"use a multiple of {WARP}"
+    parts = ", ".join(str(least << i) for i in range(5) if least << i < WARP)
+    whole = f"a multiple of {WARP} up to {arch.max_threads}"
+    return f"{c.threads} threads are no such part of a CTA", f"use {f'{parts} or ' if parts else ''}{whole}"
+
+
+@RULES.declare_form(
+    Rule(
+        "row-bounds",
+        "bounds of rows ascend to that of the extent, and rows that are not reduced have none",
+        "Rows of up to each bound have a kernel of their own, with as many threads as they need.",
+        "dims: {n: [8, 8192]}\nbounds: [1024, 4096]",
+    ),
+    "bounds",
+)
+def check_bounds(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not problem.held:
+        return ("rows that are not reduced are computed part by part", "drop it") if c.bounds else None
+    most = problem.most_columns
+    if most is None or (c.bounds and list(c.bounds) == sorted({*c.bounds}) and c.bounds[-1] == most):
+        return None
+    return f"{list(c.bounds)} does not ascend to {most}", f"end it with {most}, the bound of {problem.columns}"
+
+
+@RULES.declare_form(
+    Rule(
+        "row-prefetch",
+        "only rows that are reduced are prefetched",
+        "Parts of rows that are not reduced have a CTA each, which the device starts when it has room for it.",
+        "tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}\nrows: {y: 2 * x}\nprefetch: true",
+    ),
+    "prefetch",
+)
+def check_prefetch(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | None:
+    return None if problem.held or not c.prefetch else ("a CTA has one part of a row", "drop it")
 
 
 @RULES.declare_fit(
@@ -59,6 +123,7 @@ def check_threads(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | 
         "tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}\nrows: {y: 'x / sum(x, n)'}",
     ),
     "threads",
+    "prefetch",
 )
 def check_registers(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not problem.held:
@@ -69,66 +134,174 @@ def check_registers(problem: RowProblem, c: Candidate, arch: Arch) -> Objection 
             f"a row of {name} elements is held in registers, and nothing bounds {name}",
             f"write dims: {{{name}: ..}}",
         )
-    need, have = count_registers(problem, c), most_registers(c, arch)
+    i = find_instance(problem, c)
+    need, have = count_registers(problem, i), most_registers(i)
     if need <= have:
         return None
-    said = f"{most} elements of {size_thread(problem):g} registers each over {c.threads} threads take {need} registers"
-    return f"{said}; a thread has {have} for them", f"use more threads, or a smaller bound of {name}"
+    row = f"a row of {most} elements{' and the next one' * i.prefetch}"
+    remedy = f"use more threads, {'prefetch: false, ' * i.prefetch}or a smaller bound of {name}"
+    return f"{c.threads} threads take {need} registers each for {row}; a thread has {have}", remedy
 
 
 def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:
-    """By ascending threads, from those that have HELD_BYTES of a row each on."""
-    if not problem.held or problem.most_columns is None:
-        most = problem.most_columns
-        loads = -(-most // (problem.vector * STREAMED_VECTORS)) if most else arch.max_threads
-        threads = min(256, -(-loads // WARP) * WARP)
-        yield Choice(Candidate(**{"threads": threads, **fixed}), {"threads": "eight CTAs fill an SM"})
+    """Those with HELD_BYTES of a row a thread first, unless a CTA would have more than AUTO_THREADS; of each the one
+    that prefetches first, where an SM has two CTAs of it."""
+    reasons = {
+        "bounds": "halves: a shorter row has fewer threads, and an SM more rows",
+        "prefetch": "memory is read while a row is reduced and stored; not measured",
+        "pdl_wait": WHY_WAIT,
+        "pdl_trigger": why_trigger(""),
+    }
+    common = {"pdl_wait": PDL_WAIT, "pdl_trigger": PDL_TRIGGER}
+    most = problem.most_columns
+    if not problem.held or most is None:
+        reasons |= {
+            "threads": "the device gives each CTA a part of a row when it has room for it",
+            "bounds": "no row is held",
+            "prefetch": "no row is held",
+        }
+        loads = -(-most // problem.vector) if most else CTA_THREADS
+        threads = min(CTA_THREADS, fit_threads(problem, loads))
+        yield Choice(Candidate(**{"threads": threads, "bounds": (), "prefetch": False, **common, **fixed}), reasons)
         return
-    narrow = min(o.dtype.bytes for o in problem.operands("tile", "row_vector"))
-    loads = -(-problem.most_columns // max(problem.vector, HELD_BYTES // narrow))
-    for warps in (1, 2, 4, 8, 16, 32):
-        why = f"a thread holds {count_vectors(problem, WARP * warps)} vectors of each tensor"
-        if WARP * warps >= min(loads, 512) or fixed:
-            yield Choice(Candidate(**{"threads": WARP * warps, **fixed}), {"threads": why})
+    for threads in (fixed["threads"],) if "threads" in fixed else _thread_counts(problem, most, arch):
+        for prefetch in (True, False):
+            own = {"threads": threads, "bounds": (most,), "prefetch": prefetch, **common, **fixed}
+            c = Candidate(**own)
+            if "bounds" not in fixed:
+                c = replace(c, bounds=_halves(problem, c, most))
+            if "prefetch" not in fixed and prefetch and count_ctas(problem, find_instance(problem, c)) < 2:
+                continue
+            why = {"threads": f"a thread holds {count_vectors(problem, c)} vectors of each tensor"}
+            if not prefetch:
+                why["prefetch"] = "with a row of each, an SM has registers for two CTAs"
+            yield Choice(c, reasons | why)
+
+
+def _thread_counts(problem: RowProblem, most: int, arch: Arch) -> list[int]:
+    """Of the longest rows: the most that AUTO_THREADS allows, then more."""
+    widest = max(o.dtype.bytes for o in problem.operands("tile", "row_vector"))
+    vectors, loads = max(1, HELD_BYTES // (problem.vector * widest)), -(-most // problem.vector)
+    while (first := fit_threads(problem, -(-loads // vectors))) > AUTO_THREADS:
+        vectors += 1
+    more = (fit_threads(problem, -(-loads // v)) for v in range(vectors - 1, 0, -1))
+    return [first, *(threads for threads in dict.fromkeys(more) if first < threads <= arch.max_threads)]
+
+
+def _halves(problem: RowProblem, c: Candidate, most: int) -> tuple[int, ...]:
+    """Bounds down to the promised extent, or to that of the fewest threads."""
+    extent = problem.dims[problem.columns]
+    least = extent if isinstance(extent, int) else extent[0]
+    bounds = [most]
+    while find_instance(problem, c, bounds[0]).threads > least_threads(problem) and bounds[0] // 2 >= least:
+        bounds.insert(0, bounds[0] // 2)
+    return tuple(bounds)
 
 
 def describe(problem: RowProblem, c: Candidate) -> Numbers:
-    warps, vectors = c.threads // WARP, count_vectors(problem, c.threads)
+    """Of the longest rows, or of calls of any size."""
+    return _describe(problem, c, find_instance(problem, c), (problem.most_columns or 0) if problem.held else 0)
+
+
+def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numbers:
+    """most: columns of a row, or elements of a call, that it is for; 0: any."""
     reductions = max((len(r.reduced) for r in problem.cut.rounds), default=0)
-    smem = 4 * reductions * warps * SLOTS if warps > 1 else 0
-    columns = f"{problem.most_columns} columns / ({c.threads} threads x {problem.vector})"
+    totals = reductions * max(1, i.threads // WARP) * SLOTS if c.threads > WARP else 0
     sources = {
-        "threads": "threads",
+        "threads": "threads, or as many as the bound needs",
+        "rows": f"{CTA_THREADS} / threads, where these exchange nothing by shared memory",
         "vector": "vector",
-        "vectors": columns if problem.held else "loads of a thread on their way at once",
-        "ctas_per_sm": f"{SM_THREADS} threads of an SM / {c.threads}",
-        "smem_bytes": f"{reductions} reductions x {warps} warps x {SLOTS} slots x f32",
+        "vectors": "bound / (threads x vector)" if problem.held else "loads of a thread on their way at once",
+        "most": "bounds" if problem.held else f"{SM_THREADS} threads of an SM x vector; 0: any",
+        "ctas_per_sm": f"by {REGISTER_FILE} registers and {SM_THREADS} threads",
+        "smem_bytes": f"{reductions} reductions x warps of a row x {SLOTS} slots x f32",
     }
     says = "f32 total of each reduction and warp; exchanges take turns"
-    source = f"{reductions * SLOTS} * t.threads // {WARP}"
-    fields = (SmemField("totals", F32, reductions * warps * SLOTS, source, says),) if smem else ()
-    numbers = RowTiling(c.threads, problem.vector, vectors, SM_THREADS // c.threads, smem)
+    source = f"{reductions * SLOTS} * max(1, t.threads // {WARP})"
+    fields = (SmemField("totals", F32, totals, source, says),) if totals else ()
+    numbers = RowTiling(i.threads, i.rows, problem.vector, i.vectors, most, count_ctas(problem, i), 4 * totals)
     return Numbers(numbers, sources, fields)
 
 
 def plan_code(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> CodePlan:
-    """Each load and store of what has elements or columns is there, as a loop is unrolled; in a block's part of the
-    kernel, too."""
-    p, numbers = resolved.problem, tiling.numbers
-    read = [o.dtype for o in p.operands("tile", "row_vector")]
+    """Each load and store of what has elements or columns is there, as a loop is unrolled; tensors of elements are
+    loaded for the first row and for the next one, where they are prefetched."""
+    p, numbers, c = resolved.problem, tiling.numbers, resolved.candidate
+    read = [o.dtype for o in p.operands("tile") * (1 + c.prefetch) + p.operands("row_vector")]
     stored = [o.dtype for o in p.program.outputs if o.name in p.elements]
     loads, stores = (
-        sum(numbers.vectors * numbers.vector * dtype.bytes // VECTOR_BYTES for dtype in dtypes)
+        sum(numbers.vectors * (numbers.vector * dtype.bytes // VECTOR_BYTES) for dtype in dtypes)
         for dtypes in (read, stored)
     )
     return CodePlan(
         resolved.arch,
-        numbers.threads,
+        numbers.threads * numbers.rows,
         numbers.smem_bytes,
-        wide_loads=loads if all(numbers.vector * d.bytes >= VECTOR_BYTES for d in read) else 0,
-        wide_stores=stores if all(numbers.vector * d.bytes >= VECTOR_BYTES for d in stored) else 0,
+        pdl_wait=c.pdl_wait,
+        pdl_trigger=c.pdl_trigger != "none",
+        pdl_early=bool(early_columns(p, c)),
+        wide_loads=loads,
+        wide_stores=stores,
         fewer_registers="more threads",
     )
+
+
+class RowKernels(SingleTiling):
+    """How row kernels are decided, explained and rendered."""
+
+    def instances(
+        self, problem: RowProblem, candidate: Candidate, device: Device
+    ) -> Mapping[str, tuple[When, Numbers]]:
+        """By columns of a row that is reduced, so that its order depends on nothing else; or by elements of a call."""
+        p, c = problem, candidate
+        if not p.held:
+            most = device.sms * SM_THREADS * p.vector
+            few = _describe(p, c, find_instance(p, c, vectors=FEW_VECTORS), most)
+            return {FEW: (((ELEMENTS, "<=", most),), few), NAME: ((), describe(p, c))}
+        shorter = {
+            f"{p.columns}{bound}": (
+                ((p.columns, "<=", bound),),
+                _describe(p, c, find_instance(p, c, bound), bound),
+            )
+            for bound in c.bounds[:-1]
+        }
+        return {**shorter, NAME: ((), describe(p, c))}
+
+    def explain_problem(self, resolved: SingleKernel) -> Iterator[Section]:
+        """Tensors, rounds, and tilings."""
+        p: RowProblem = resolved.problem
+        sides = {"input": p.inputs, "output": p.outputs}
+        rows = tuple((side, p.describe(a)) for side, args in sides.items() for a in args)
+        yield Section(f"{resolved.name}: {resolved.family} for {resolved.arch}", (), ("is", "tensor"), rows)
+        yield explain_rounds(p)
+        yield self.explain_tilings(resolved)
+
+    def explain_tilings(self, resolved: SingleKernel) -> Section:
+        """What each tiling has, and which calls run it."""
+        p, c = resolved.problem, resolved.candidate
+        rows = []
+        for tiling, row in zip(resolved.tilings, resolved.dispatch, strict=True):
+            t: RowTiling = tiling.numbers
+            flying = bytes_in_flight(p, RowShare(t.threads, t.rows, t.vectors, c.prefetch))
+            numbers = (t.threads, t.rows, f"{t.vectors} x {t.vector}", t.ctas_per_sm, f"{flying / 1024:.4g} KiB")
+            rows.append((tiling.name, row.text, *map(str, numbers)))
+        line = "the first that holds; bytes are of rows, when all threads of an SM wait for theirs"
+        header = (
+            "tiling",
+            "runs when",
+            "threads a row",
+            "rows a CTA",
+            "elements a thread",
+            "CTAs an SM",
+            "on their way",
+        )
+        return Section("Tilings", (line,), header, tuple(rows))
+
+    def facts(self, problem: RowProblem, dims: Mapping[str, int]) -> Mapping[str, int]:
+        return dims if problem.held else {ELEMENTS: math.prod(dims.values())}
+
+    def render(self, resolved: SingleKernel) -> dict[str, str]:
+        return render_kernel(resolved)
 
 
 KERNEL = RowKernels(KNOBS, RULES, candidates, describe, RowPlan, Path(__file__).parent, describe_problem)

@@ -3,35 +3,77 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cutegen.runtime.accuracy import Tolerance, tolerance
-from cutegen.runtime.arguments import ScalarArg, tensor_bytes
+from cutegen.runtime.arguments import ScalarArg, TensorArg, tensor_bytes
 from cutegen.runtime.tensor_plan import TensorPlan
+
+WARP = 32
+UNLIMITED = 1 << 16  # SMs that a launch is passed whose CTAs have one row, or part of one, each
 
 
 @dataclass(frozen=True, slots=True)
 class RowTiling:
-    """threads: of a CTA. vector: elements of one load or store. vectors: of each tensor that a thread has at once.
-    ctas_per_sm: CTAs that an SM has room for. smem_bytes: size of SharedStorage, 0 where there is none."""
+    """threads: of a row, or of a part of one. rows: that a CTA has at once. vector: elements of one load or store.
+    vectors: of each tensor that a thread has at once. most: columns of a row that is reduced, else elements of a call,
+    up to which it runs; 0: any. ctas_per_sm: CTAs that an SM has room for. smem_bytes: size of SharedStorage, 0 where
+    there is none."""
 
     threads: int
+    rows: int
     vector: int
     vectors: int
+    most: int
     ctas_per_sm: int
     smem_bytes: int
 
 
 class RowPlan(TensorPlan):
-    """columns: the dim of a row's elements. summed: whether rows are reduced. flops: for each element. approximation:
-    of each output, relative to its rms."""
+    """columns: the dim of a row's elements. summed: whether rows are reduced. prefetch: whether CTAs load their next
+    row while they have one, so that there are as many as SMs have room for; others get one row, or part, each. flops:
+    for each element. approximation: of each output, relative to its rms. tilings: by ascending `most`, which decides.
+    So the order in which a row is reduced depends on its own extent alone."""
 
     columns: ClassVar[str]
     summed: ClassVar[bool]
+    prefetch: ClassVar[bool]
     flops: ClassVar[int]
     approximation: ClassVar[Mapping[str, float]] = {}
+
+    def form_of(self, key: str) -> str:
+        return "warps" if self.summed and self.tilings[key].threads > WARP else ""
+
+    def dispatch(self, **dims: int) -> str:
+        extents = {name: e if isinstance(e, int) else dims[name] for name, e in self.dims.items()}
+        return self.pick(extents[self.columns] if self.summed else math.prod(extents.values()))
+
+    def pick(self, size: int) -> str:
+        """The key for rows of so many columns, or for a call of so many elements. ValueError: no tiling has them."""
+        for key, t in self.tilings.items():
+            if not t.most or size <= t.most:
+                return key
+        raise ValueError(f"{size} {self.columns}")
+
+    def chooser(self, key: str | None) -> Callable[[Sequence[Any]], str]:
+        args = (*self.inputs, *self.outputs)
+        whole = next(i for i, a in enumerate(args) if isinstance(a, TensorArg) and len(a.dims) == len(self.dims))
+        summed, pick = self.summed, self.pick
+        if key is None:
+            return (lambda v: pick(v[whole].shape[-1])) if summed else (lambda v: pick(v[whole].numel()))
+        chosen, most = key, self.tilings[key].most
+
+        def refuse_longer(values: Sequence[Any]) -> str:
+            if summed and values[whole].shape[-1] > most:
+                raise ValueError(f"{self.name}: tiling {chosen} has rows of at most {most} {self.columns}")
+            return chosen
+
+        return refuse_longer
+
+    def count_sms(self, key: str, device: int) -> int:
+        return super().count_sms(key, device) if self.prefetch else UNLIMITED
 
     def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
         elements = math.prod(dims[name] for name in self.dims)
