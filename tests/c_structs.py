@@ -108,7 +108,7 @@ def fill_values(kind: type[ctypes.Structure], args: Sequence[Any], values: Seque
         setattr(filled, arg.name, value.data_ptr())
         if value.dim():
             setattr(filled, f"{arg.name}_strides", (ctypes.c_int64 * value.dim())(*value.stride()))
-        for dim, extent in zip(arg.dims, value.shape):
+        for dim, extent in zip(arg.dims, arg.extents(value)):
             if hasattr(filled, dim):
                 setattr(filled, dim, extent)
     return filled

@@ -14,7 +14,7 @@ from itertools import product
 from cutegen.build.c_translation import Translation
 from cutegen.build.entry_code import COMMON, DECLARATIONS, HEAD
 from cutegen.families.c_entry import CEntry
-from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg, divided, slack
+from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg, divided, elements_in, slack
 from cutegen.runtime.header import MARK
 
 ABI = 1  # of headers: a change of what they declare raises it
@@ -22,7 +22,8 @@ MOST_EXTENT = 2**31 - 1
 # DLPack's code and bits of dtypes, as torch names them.
 DTYPES = {
     "bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8),
-    "int8": (0, 8), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8),
+    "float8_e8m0fnu": (14, 8), "float4_e2m1fn_x2": (17, 4), "int8": (0, 8), "int32": (0, 32), "int64": (0, 64),
+    "uint8": (1, 8),
 }  # fmt: skip
 # Words of C and C++ that Python has not.
 _WORDS = """
@@ -47,8 +48,9 @@ class Entry:
 
 def write_entries(bundle: str, entries: Sequence[Entry], translation: Translation, command: str) -> tuple[str, str]:
     """(header, code) of a bundle of that name. command: what adds a kernel."""
-    made = [_Spec(bundle, e, e.entry, command) for e in entries if isinstance(e.entry, CEntry)]
-    lacking = [f"/* {e.name} has no entry: {e.entry}. */\n" for e in entries if isinstance(e.entry, str)]
+    reasons = {e.name: _obstacle(e.entry) for e in entries}
+    made = [_Spec(bundle, e, e.entry, command) for e in entries if isinstance(e.entry, CEntry) and not reasons[e.name]]
+    lacking = [f"/* {name} has no entry: {reason}. */\n" for name, reason in reasons.items() if reason]
     declared = DECLARATIONS.replace("BUNDLE_ABI", f"{bundle.upper()}_ABI").replace("BUNDLE", bundle)
     guard = f"CUTEGEN_{bundle.upper()}_H"
     header = "\n".join(
@@ -226,9 +228,8 @@ EXPORT int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args)
         for dim in entry.needed:
             said = f"{self.name}: {dim} is 0, and such a call is not computed: fill the outputs"
             lines.append(f'if (!{self._extent(dim)}) return fail("{said}");')
-        parts = {divided(d) for a in entry.args if isinstance(a, TensorArg) for d in a.dims if not slack(d)}
-        for dim, divisor in sorted(parts):
-            if divisor > 1 and dim in self.extents:
+        for dim, divisor in sorted({part for arg in entry.args if isinstance(arg, TensorArg) for part in _parts(arg)}):
+            if dim in self.extents:
                 said = f"{self.name}: {dim} is %lld, and it is a multiple of {divisor}"
                 at = self._extent(dim)
                 lines.append(f'if ({at} % {divisor}) return fail("{said}", (long long){at});')
@@ -238,6 +239,8 @@ EXPORT int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args)
 
     def _extent(self, dim: str) -> str:
         """Of a dim, or of a part of one."""
+        if dim.isdigit():
+            return dim
         name, divisor = divided(dim)
         extent = self.entry.extents[name]
         if isinstance(extent, int):
@@ -282,9 +285,14 @@ EXPORT int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args)
         shape, strides = "0", "0"
         if arg.dims:
             shape, strides = f"shape{i}", f"(int64_t *)args->{self.strides[arg.name]}"
-            yield f"int64_t {shape}[] = {{{', '.join(f'(int64_t){self._extent(d)}' for d in arg.dims)}}};"
+            yield f"int64_t {shape}[] = {{{', '.join(self._shape(arg))}}};"
         call = f'put_tensor(&f, "{self.name}: {arg.name}", {field}, {_dtype(arg)}, {len(arg.dims)}, {shape}, {strides})'
         yield f"if ({field + ' && ' if arg.optional else ''}{call}) return -1;"
+
+    def _shape(self, arg: TensorArg) -> Iterator[str]:
+        for axis, dim in enumerate(arg.dims):
+            packed = f" / {arg.packing(axis)}" if arg.packing(axis) > 1 else ""
+            yield f"(int64_t)({self._extent(dim)}{packed})"
 
     def _put_scratch(self, i: int, arg: TensorArg) -> Iterator[str]:
         yield f"int64_t size{i}, step{i};"
@@ -294,7 +302,25 @@ EXPORT int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args)
 
 def _dtype(arg: TensorArg) -> str:
     code, bits = DTYPES[arg.dtype]
-    return f"(DLDataType){{{code}, {bits}, 1}}"
+    return f"(DLDataType){{{code}, {bits}, {elements_in(arg.dtype)}}}"
+
+
+def _parts(arg: TensorArg) -> Iterator[tuple[str, int]]:
+    """(dim, what its extent has to be a multiple of)."""
+    for axis, text in enumerate(arg.dims):
+        if not text.isdigit() and not slack(text):
+            dim, divisor = divided(text)
+            if divisor * arg.packing(axis) > 1:
+                yield dim, divisor * arg.packing(axis)
+
+
+def _obstacle(entry: CEntry | str) -> str:
+    """Why there is no entry; "" where there is one."""
+    if isinstance(entry, str):
+        return entry
+    tensors = (*entry.args, *entry.scratch)
+    unknown = (a for a in tensors if isinstance(a, TensorArg) and a.dtype not in DTYPES)
+    return next((f"{a.name} is of {a.dtype}, which C has no name for here" for a in unknown), "")
 
 
 def _unique(name: str, taken: set[str]) -> str:

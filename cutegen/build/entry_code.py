@@ -64,6 +64,18 @@ HEAD = """\
 #include <tvm/ffi/c_api.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
+/* Since 2.34 glibc has these in versions that older ones lack: a bundle runs where its kernels do. */
+#if defined __GLIBC__ && defined __x86_64__
+#define FIRST_GLIBC "GLIBC_2.2.5"
+#elif defined __GLIBC__ && defined __aarch64__
+#define FIRST_GLIBC "GLIBC_2.17"
+#endif
+#ifdef FIRST_GLIBC
+__asm__(".symver dlopen,dlopen@" FIRST_GLIBC);
+__asm__(".symver dlsym,dlsym@" FIRST_GLIBC);
+__asm__(".symver dlerror,dlerror@" FIRST_GLIBC);
+#endif
+
 #define EXPORT __attribute__((visibility("default")))
 #define MOST_EXTENT INT32_MAX
 #define ALIGNMENT 256

@@ -48,9 +48,9 @@ class Translator(Protocol):
 class CEntry:
     """extents: of the dims of a call, a constant or a range each. args: what a caller passes. order: what the compiled
     kernel is called with: names of arguments, "scratch" for the scratch tensors that a call takes, and expressions in C
-    of integers, which may read `count` (SMs), `key` and `e`. needed: dims whose extent must not be 0; with any other
-    that is, a call does nothing, unless `fills` says that it would have to fill an output. keys: of tilings, by their
-    number in C; endings: (number of the argument, ending) of optional arguments whose lack another kernel takes.
+    of integers, which may read `count` (SMs), `key`, `e` and `call`. needed: dims whose extent must not be 0; with any
+    other that is, a call does nothing, unless `fills` says that it would have to fill an output. keys: of tilings, by
+    their number in C; endings: (number of the argument, ending) of optional arguments whose lack another kernel takes.
     least_sms: of each tiling.
 
     helpers: C that several entries share; code: C of this entry's functions, with the name of the entry in place of
@@ -102,23 +102,24 @@ def winner_rows(
 
 
 def c_entry(plan: Any, translate: Translator) -> CEntry | str:
-    """Of a plan with one tiling over its tensors, without scratch (runtime/tensor_plan.py); why there is none of
-    another."""
+    """Of a plan with one tiling over its tensors (runtime/tensor_plan.py); why there is none of another."""
     if not isinstance(plan, TensorPlan) or len(plan.tilings) > 1 or plan.scratch:
         return "its family has none"
-    code = """\
-static int pick_ENTRY(const BUNDLE_device *device, num sms, const num *e) { return 0; }
-static int size_ENTRY(int key, num count, const num *e, num *sizes) { return 0; }
-"""
-    code += NO_CHECK
-    args = (*plan.inputs, *plan.fresh_outputs)
-    (key,) = plan.tilings
+    return tensor_entry(
+        plan, "static int pick_ENTRY(const BUNDLE_device *device, num sms, const num *e) { return 0; }\n"
+    )
+
+
+def tensor_entry(plan: TensorPlan, pick: str, sms: str = SMS) -> CEntry:
+    """Of a plan over its tensors, without scratch. pick: C of `pick_ENTRY`. sms: what the kernel is passed for them."""
+    args, keys = (*plan.inputs, *plan.fresh_outputs), tuple(plan.tilings)
+    size = "static int size_ENTRY(int key, num count, const num *e, num *sizes) { return 0; }\n"
     return CEntry(
         extents=plan.dims,
         args=args,
         outputs=tuple(o.name for o in plan.outputs),
-        order=(*(a.name for a in args), SMS),
-        keys=(key,),
-        least_sms=(plan.least_sms(key),),
-        code=code,
+        order=(*(a.name for a in args), sms),
+        keys=keys,
+        least_sms=tuple(plan.least_sms(key) for key in keys),
+        code=pick + size + NO_CHECK,
     )

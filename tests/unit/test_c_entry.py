@@ -76,8 +76,9 @@ int32_t pick(
 
 SPECS = (
     "gemm_bf16_bias_gelu_sm90a", "gemm_bf16_batched_sm90a", "gemm_bf16_swiglu_sm90a", "gemm_bf16_rms_sm90a",
-    "grouped_gemm_e4m3_block128_sm90a", "add_rmsnorm_quant_e4m3_sm90a", "mla_decode_bf16_mtp_sm90a",
-    "mla_decode_e4m3_sm90a", "mla_sparse_v32_sm90a", "grouped_gemm_bf16_gather_sm90a",
+    "grouped_gemm_e4m3_block128_sm90a", "add_rmsnorm_quant_e4m3_sm90a", "silu_mul_quant_block128_sm90a",
+    "mla_decode_bf16_mtp_sm90a",    "mla_decode_e4m3_sm90a", "mla_sparse_v32_sm90a", "grouped_gemm_bf16_gather_sm90a",
+    "gemm_nvfp4_sm100a",
 )  # fmt: skip
 BUDGETS = (0, 1, 2, 3, 8, 60, 131, 132)
 
@@ -156,7 +157,7 @@ def draw_problem(rng: random.Random, plan: Any) -> dict[str, int]:
     return {d: legal_extent(e, step_of(d, tensors), int(2 ** (15 * rng.random()))) for d, e in free.items()}
 
 
-GEMMS = [name for name in SPECS if "gemm" in name and "gather" not in name]
+GEMMS = [name for name in SPECS if "gemm" in name and "gather" not in name and "sm90" in name]
 
 
 @pytest.mark.parametrize("name", GEMMS)
@@ -307,6 +308,7 @@ EXTENTS = {
     "add_rmsnorm_quant_e4m3_sm90a": {"m": 33, "n": 1024},
     MLA: {"batch": 3, "query_len": 2, "heads": 64, "pages": 40, "max_pages": 20},
     "mla_decode_e4m3_sm90a": {"batch": 3, "query_len": 1, "heads": 64, "pages": 40, "max_pages": 20},
+    "gemm_nvfp4_sm100a": {"m": 200, "n": 512, "k": 1024},
     "mla_sparse_v32_sm90a": {"batch": 3, "query_len": 2, "heads": 64, "pages": 40, "topk": 256},
 }
 
@@ -315,7 +317,8 @@ EXTENTS = {
 def test_kernels_get_what_the_plan_would_pass(name: str, library: Library) -> None:
     """Tensors as they lie, scratch of the sizes that the plan asks for, then SMs, or for MLA its scale and parts."""
     torch = pytest.importorskip("torch")
-    plan, where = library.plans[name], device(H200)
+    plan = library.plans[name]
+    where = device(H200, major=10 if "sm100" in name else 9)
     dims = {d: e for d, e in getattr(plan, "extents", plan.dims).items() if isinstance(e, int)} | EXTENTS[name]
     args = (*plan.inputs, *plan.fresh_outputs)
     values = [0.25 if isinstance(a, ScalarArg) else allocate(a, dims, "cpu") for a in args]
@@ -329,18 +332,22 @@ def test_kernels_get_what_the_plan_would_pass(name: str, library: Library) -> No
     rows = (ctypes.c_int64 * 16 * 32).in_dll(library.functions, "told")
     told = [list(rows[i]) for i in range(ctypes.c_int32.in_dll(library.functions, "values").value)]
     floats = (ctypes.c_double * 32).in_dll(library.functions, "numbers")
-    tensors = [(a, v) for a, v in zip(args, values) if hasattr(v, "data_ptr")]
-    for (arg, value), row in zip(tensors, told):
+    scaled_last = name.startswith("mla")
+    given = [(a, v) for a, v in zip(args, values) if hasattr(v, "data_ptr") or not scaled_last]
+    for i, ((arg, value), row) in enumerate(zip(given, told)):
+        if isinstance(arg, ScalarArg):
+            assert (row[0], floats[i]) == (3, value)
+            continue
         assert row[0:2] == [7, value.data_ptr()], arg.name
         assert tuple(row[3:5]) == DTYPES[arg.dtype]
         assert row[5 : 5 + value.dim()] == list(value.shape), arg.name
         assert row[9 : 9 + value.dim()] == list(value.stride()), arg.name
-    rest = told[len(tensors) :]
-    if name.startswith("mla"):
+    rest = told[len(given) :]
+    if scaled_last:
         parts, *sizes = plan.size(100, key, plan.work(dims["batch"], dims["query_len"], dims["heads"])[1])
         assert [row[5] for row in rest[:2]] == sizes
         assert [row[1] for row in rest[:2]] == [workspace, zeroed]
-        assert (rest[2][0], floats[len(tensors) + 2]) == (3, 0.25)
+        assert (rest[2][0], floats[len(given) + 2]) == (3, 0.25)
         assert rest[3][:2] == [1, parts]
         assert len(rest) == 4
         return
@@ -348,7 +355,7 @@ def test_kernels_get_what_the_plan_would_pass(name: str, library: Library) -> No
     assert [row[5] for row in rest[:-1]] == [size for size in sizes if size]
     assert rest[-1][:2] == [1, 100]
     begins = [workspace, zeroed]
-    for arg, size, row in [(a, s, r) for (a, s), r in zip(((a, s) for a, s in zip(plan.scratch, sizes) if s), rest)]:
+    for (arg, size), row in zip([(a, s) for a, s in zip(plan.scratch, sizes) if s], rest):
         assert row[1] == begins[arg.zeroed]
         begins[arg.zeroed] += -(-size * 4 // 256) * 256
     if any(held):
@@ -357,11 +364,26 @@ def test_kernels_get_what_the_plan_would_pass(name: str, library: Library) -> No
         assert "has 128 bytes, and the call needs more" in library.error()
 
 
-def test_a_row_kernel_takes_no_scratch(library: Library) -> None:
-    name = "add_rmsnorm_quant_e4m3_sm90a"
-    values = library.fill(name, draw_problem(random.Random(1), library.plans[name]))
-    assert library.pick(name, device(H200), 0, values) == next(iter(library.plans[name].tilings))
-    assert scratch(library, name, device(H200), 0, values) == [0, 0]
+@pytest.mark.parametrize("name", ["add_rmsnorm_quant_e4m3_sm90a", "silu_mul_quant_block128_sm90a"])
+def test_row_kernels_run_what_the_plan_would_run(name: str, library: Library) -> None:
+    """Without scratch; a launch without a budget has a CTA for each row or part of one."""
+    plan, rng, where, seen = library.plans[name], random.Random(name), device(H200), set()
+    for _ in range(100):
+        dims = draw_problem(rng, plan)
+        values = library.fill(name, dims)
+        seen.add(expected := plan.dispatch(**dims))
+        assert library.pick(name, where, 0, values) == expected
+        assert scratch(library, name, where, 0, values) == [0, 0]
+    assert seen == set(plan.tilings)
+    call = Call(ctypes.pointer(where))
+    for arg in (*plan.inputs, *plan.fresh_outputs):
+        setattr(values, arg.name, 4096)
+    for sms, passed in ((0, plan.count_sms(expected, 0)), (7, 7)):
+        call.sms = sms
+        assert getattr(library.functions, f"all_run_{name}")(ctypes.byref(call), ctypes.byref(values)) == 0
+        count = ctypes.c_int32.in_dll(library.functions, "values").value
+        told = (ctypes.c_int64 * 16 * 32).in_dll(library.functions, "told")
+        assert told[count - 1][1] == passed
 
 
 def test_what_has_no_entry_says_why(library: Library) -> None:

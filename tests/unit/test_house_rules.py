@@ -33,6 +33,7 @@ def test_files() -> None:
 OPENERS = {
     "__main__.py": "/dev/null",
     "build/bundling.py": "new files",
+    "build/wheel.py": "new files, and metadata of installed packages",
     "cli/__init__.py": "/dev/null",
     "cli/author.py": "pages of docs, and shipped specs",
     "cli/pages.py": "pages of docs",
